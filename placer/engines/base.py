@@ -1,0 +1,46 @@
+"""What the search knows of engines: compile a candidate, see its plan, run it, measure it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import onnx
+
+from placer.plan import Plan
+
+Tensors = Mapping[str, np.ndarray]
+
+
+class Compiled(Protocol):
+    """A candidate that an engine has compiled."""
+
+    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
+        """Return all graph outputs by name for one set of inputs."""
+
+    def plan(self) -> Plan:
+        """Return the layers that the engine really runs."""
+
+
+class Engine(Protocol):
+    """Compiles ONNX models and measures them against each other."""
+
+    name: str
+    version: str
+    device: str
+    clock: str  # what the seconds below count, e.g. "CPU time, 1 thread"
+
+    def compile(self, model: onnx.ModelProto, base_dir: Path) -> Compiled:
+        """Compile ``model``, whose external data is relative to ``base_dir``.
+
+        Raises RunError if the engine refuses the model.
+        """
+
+    def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
+        """Time ``models`` in turn, ``rounds`` times, after a warm-up.
+
+        Returns seconds, shape (rounds, len(models)). Models of one round ran back to back and in
+        an order that changes from round to round, so columns may be compared pairwise.
+        """

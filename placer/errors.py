@@ -1,0 +1,27 @@
+"""The one exception hierarchy of placer; each class knows the exit code the CLI ends with."""
+
+from __future__ import annotations
+
+
+class PlacerError(Exception):
+    """Base class. The message is one sentence that names the file, node or field and the fix."""
+
+    exit_code = 1
+
+
+class InputError(PlacerError):
+    """The user's input (file, flag, rule, data) is wrong: exit code 2."""
+
+    exit_code = 2
+
+
+class RunError(PlacerError):
+    """The input was fine but the run failed (an engine, the disk): exit code 1."""
+
+    exit_code = 1
+
+
+class GateError(PlacerError):
+    """No candidate met the gates: exit code 3."""
+
+    exit_code = 3

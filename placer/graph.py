@@ -1,0 +1,164 @@
+"""A read-only index over an ONNX graph: nodes, tensors, producers, consumers, types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import onnx
+from onnx import GraphProto, NodeProto, TensorProto, helper
+
+AttributeValue = Any  # int, float, str, list of those, TensorProto or GraphProto
+
+
+class Edge(NamedTuple):
+    """One input of one node: the place where a Q/DQ pair can sit.
+
+    ``node`` is the consumer's name. A graph output is an edge too: its ``node`` is the empty
+    string and its ``input_index`` the output's position.
+    """
+
+    tensor: str
+    node: str
+    input_index: int
+
+    @property
+    def is_graph_output(self) -> bool:
+        """Whether the tensor leaves the graph here."""
+        return self.node == ""
+
+    def __str__(self) -> str:
+        """Return ``tensor -> node[index]``."""
+        return f"{self.tensor} -> {self.node or 'graph output'}[{self.input_index}]"
+
+
+class TensorType(NamedTuple):
+    """Element type (``onnx.TensorProto`` value) and shape; ``None`` where unknown."""
+
+    dtype: int | None
+    shape: tuple[int, ...] | None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the tensor holds float32, float16, bfloat16 or float64 values."""
+        return self.dtype in _FLOATS
+
+
+_FLOATS = frozenset(
+    {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
+)
+UNKNOWN_TYPE = TensorType(None, None)
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A node of the graph with its attributes decoded on first use."""
+
+    name: str
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    index: int
+    proto: NodeProto = field(repr=False)
+
+    @cached_property
+    def attributes(self) -> Mapping[str, AttributeValue]:
+        """Attribute values by name; strings are decoded."""
+        return {a.name: _attribute(a) for a in self.proto.attribute}
+
+
+def _attribute(proto: onnx.AttributeProto) -> AttributeValue:
+    value = helper.get_attribute_value(proto)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Index of a graph whose nodes are named uniquely and topologically sorted.
+
+    ``types`` covers graph inputs, initializers and node outputs as far as they are known.
+    Subgraphs (If, Loop, Scan) are opaque: what they read from outside counts as a consumer edge
+    of the node that holds them, with an index beyond that node's own inputs.
+    """
+
+    nodes: tuple[Node, ...]
+    by_name: Mapping[str, Node]
+    producer: Mapping[str, Node]
+    consumers: Mapping[str, tuple[Edge, ...]]
+    initializers: Mapping[str, TensorProto]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: Mapping[str, TensorType]
+
+    def type_of(self, tensor: str) -> TensorType:
+        """Type of ``tensor``, ``UNKNOWN_TYPE`` where inference found none."""
+        return self.types.get(tensor, UNKNOWN_TYPE)
+
+    def edges_of(self, tensor: str) -> tuple[Edge, ...]:
+        """All consumer edges of ``tensor`` in node order, graph outputs last."""
+        return self.consumers.get(tensor, ())
+
+
+def index_graph(graph: GraphProto, types: Mapping[str, TensorType]) -> Graph:
+    """Build the index of ``graph``; ``types`` overrides and completes what the graph declares."""
+    initializers = {t.name: t for t in graph.initializer}
+    nodes = tuple(_node(proto, i) for i, proto in enumerate(graph.node))
+    outputs = tuple(o.name for o in graph.output)
+    producer = {name: node for node in nodes for name in node.outputs if name}
+    declared = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in graph.initializer}
+    return Graph(
+        nodes=nodes,
+        by_name={node.name: node for node in nodes},
+        producer=producer,
+        consumers=_consumers(nodes, outputs),
+        initializers=initializers,
+        inputs=tuple(i.name for i in graph.input if i.name not in initializers),
+        outputs=outputs,
+        types={**declared, **types},
+    )
+
+
+def _node(proto: NodeProto, index: int) -> Node:
+    return Node(
+        name=proto.name,
+        op=proto.op_type,
+        domain=proto.domain,
+        inputs=tuple(proto.input),
+        outputs=tuple(proto.output),
+        index=index,
+        proto=proto,
+    )
+
+
+def _consumers(nodes: Sequence[Node], outputs: Sequence[str]) -> dict[str, tuple[Edge, ...]]:
+    found: dict[str, list[Edge]] = {}
+    for node in nodes:
+        for i, tensor in enumerate((*node.inputs, *captured_tensors(node.proto))):
+            if tensor:
+                found.setdefault(tensor, []).append(Edge(tensor, node.name, i))
+    for i, tensor in enumerate(outputs):
+        found.setdefault(tensor, []).append(Edge(tensor, "", i))
+    return {tensor: tuple(edges) for tensor, edges in found.items()}
+
+
+def captured_tensors(node: NodeProto) -> tuple[str, ...]:
+    """Outer tensors that the subgraphs of ``node`` read, in order of first use."""
+    captured: dict[str, None] = {}
+    for attribute in node.attribute:
+        graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
+        for graph in graphs:
+            captured.update(dict.fromkeys(_free_tensors(graph)))
+    return tuple(captured)
+
+
+def _free_tensors(graph: GraphProto) -> list[str]:
+    bound = {t.name for t in graph.initializer} | {i.name for i in graph.input}
+    free: list[str] = []
+    for node in graph.node:
+        free += [t for t in (*node.input, *captured_tensors(node)) if t and t not in bound]
+        bound.update(node.output)
+    free += [o.name for o in graph.output if o.name not in bound]
+    return free
