@@ -93,6 +93,15 @@ class Graph:
     outputs: tuple[str, ...]
     types: Mapping[str, TensorType]
 
+    @cached_property
+    def by_op(self) -> Mapping[str, tuple[Node, ...]]:
+        """Nodes of the standard domain by operator, in node order."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            if node.domain in ("", "ai.onnx"):
+                found.setdefault(node.op, []).append(node)
+        return {op: tuple(nodes) for op, nodes in found.items()}
+
     def type_of(self, tensor: str) -> TensorType:
         """Type of ``tensor``, ``UNKNOWN_TYPE`` where inference found none."""
         return self.types.get(tensor, UNKNOWN_TYPE)

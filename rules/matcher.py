@@ -1,0 +1,189 @@
+"""Find the matches of rules in a graph and resolve their overlaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from placer.graph import Edge, Graph, Node
+from placer.rules.predicates import holds
+from placer.rules.schema import NodePattern, Rule
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """One occurrence of a rule's pattern.
+
+    ``nodes``: graph node per pattern node; absent optional nodes are left out.
+    ``tensors``: graph tensors per tensor name; one, or any number for variadic names, or none
+    for an absent optional input.
+    ``ports``: input indices at which a pattern node reads a tensor name.
+    """
+
+    rule: Rule
+    nodes: Mapping[str, Node]
+    tensors: Mapping[str, tuple[str, ...]]
+    ports: Mapping[tuple[str, str], tuple[int, ...]]
+
+    @cached_property
+    def anchor(self) -> Node:
+        """The graph node bound to the pattern's first node."""
+        return self.nodes[next(iter(self.rule.pattern))]
+
+    def edges(self, reference: str, graph: Graph) -> tuple[Edge, ...]:
+        """Resolve ``node.tensor`` or ``tensor.*`` to edges; absent nodes give none."""
+        owner, _, name = reference.partition(".")
+        if name == "*":
+            found = [e for tensor in self.tensors[owner] for e in graph.edges_of(tensor)]
+            return tuple(e for e in found if not _inside_subgraph(e, graph))
+        node = self.nodes.get(owner)
+        if node is None:
+            return ()
+        return tuple(Edge(node.inputs[i], node.name, i) for i in self.ports[owner, name])
+
+
+def _inside_subgraph(edge: Edge, graph: Graph) -> bool:
+    if edge.is_graph_output:
+        return False
+    return edge.input_index >= len(graph.by_name[edge.node].inputs)
+
+
+def match_rules(graph: Graph, rules: Iterable[Rule]) -> tuple[Match, ...]:
+    """Return the matches that remain after overlaps, in order of their anchors.
+
+    Each node belongs to at most one match: higher priority first, then more nodes, then the
+    later anchor (an engine fuses a residual Add into the convolution that runs last).
+    """
+    found = [match for rule in rules for match in find_matches(graph, rule)]
+    found.sort(key=lambda m: (-m.rule.priority, -len(m.nodes), -m.anchor.index, m.rule.id))
+    taken: set[str] = set()
+    kept = []
+    for match in found:
+        names = {node.name for node in match.nodes.values()}
+        if not names & taken:
+            taken |= names
+            kept.append(match)
+    return tuple(sorted(kept, key=lambda m: m.anchor.index))
+
+
+def find_matches(graph: Graph, rule: Rule) -> Iterator[Match]:
+    """Yield every match of ``rule`` in order of its anchor, overlaps included.
+
+    Time is linear in the number of nodes for patterns whose inner tensors have few consumers.
+    """
+    names = list(rule.pattern)
+    start = Match(rule, {}, {}, {})
+    for node in _nodes_of(graph, rule.pattern[names[0]]):
+        for first in _unify(start, names[0], node):
+            for match in _extend(graph, first, names[1:]):
+                if _is_admissible(match, graph):
+                    yield match
+
+
+def _nodes_of(graph: Graph, pattern: NodePattern) -> list[Node]:
+    found = [node for op in pattern.op for node in graph.by_op.get(op, ())]
+    return found if len(pattern.op) == 1 else sorted(found, key=lambda node: node.index)
+
+
+def _extend(graph: Graph, match: Match, remaining: list[str]) -> Iterator[Match]:
+    if not remaining:
+        yield match
+        return
+    name, rest = remaining[0], remaining[1:]
+    pattern = match.rule.pattern[name]
+    found = False
+    for node in _neighbours(graph, match, pattern):
+        for bound in _unify(match, name, node):
+            for complete in _extend(graph, bound, rest):
+                found = True
+                yield complete
+    if pattern.optional and not found:
+        source = match.tensors[_plain(pattern.inputs[0])]
+        absent = _bind(match, pattern.output, source)
+        if absent is not None:
+            yield from _extend(graph, absent, rest)
+
+
+def _neighbours(graph: Graph, match: Match, pattern: NodePattern) -> list[Node]:
+    """Graph nodes that may be the pattern node, given the tensors bound so far."""
+    for name in map(_plain, pattern.inputs):
+        if len(match.tensors.get(name, ())) == 1:
+            edges = graph.edges_of(match.tensors[name][0])
+            nodes = {e.node: graph.by_name[e.node] for e in edges if not e.is_graph_output}
+            return [node for node in nodes.values() if node.op in pattern.op]
+    if pattern.output in match.tensors:
+        producer = graph.producer.get(match.tensors[pattern.output][0])
+        return [producer] if producer is not None and producer.op in pattern.op else []
+    return _nodes_of(graph, pattern)
+
+
+def _unify(match: Match, name: str, node: Node) -> Iterator[Match]:
+    """Yield ``match`` with pattern node ``name`` bound to ``node``, once per input order."""
+    pattern = match.rule.pattern[name]
+    if node.domain not in ("", "ai.onnx") or any(n is node for n in match.nodes.values()):
+        return
+    orders = [tuple(range(len(node.inputs)))]
+    if pattern.commutative and len(node.inputs) >= 2:
+        orders.append((1, 0, *orders[0][2:]))
+    for order in orders:
+        bound = _bind_inputs(match, name, node, order)
+        if bound is not None:
+            bound = _bind(bound, pattern.output, (node.outputs[0],))
+        if bound is not None:
+            yield replace(bound, nodes={**bound.nodes, name: node})
+            if len(set(node.inputs)) < len(node.inputs):
+                return  # Both orders bind the same tensors.
+
+
+def _bind_inputs(match: Match, name: str, node: Node, order: tuple[int, ...]) -> Match | None:
+    position = 0
+    bound: Match | None = match
+    for written in match.rule.pattern[name].inputs:
+        taken = order[position:] if written.endswith("*") else order[position : position + 1]
+        position += len(taken)
+        present = tuple(i for i in taken if node.inputs[i])
+        if not present and not written.endswith(("?", "*")):
+            return None
+        plain = _plain(written)
+        if plain == "_":
+            continue
+        bound = _bind(bound, plain, tuple(node.inputs[i] for i in present))
+        if bound is None:
+            return None
+        bound = replace(bound, ports={**bound.ports, (name, plain): present})
+    return bound if position == len(order) else None
+
+
+def _bind(match: Match | None, name: str, tensors: tuple[str, ...]) -> Match | None:
+    if match is None or match.tensors.get(name, tensors) != tensors:
+        return None
+    return replace(match, tensors={**match.tensors, name: tensors})
+
+
+def _plain(written: str) -> str:
+    return written.rstrip("?*")
+
+
+def _is_admissible(match: Match, graph: Graph) -> bool:
+    return (
+        _is_closed(match, graph)
+        and all(holds(predicate, match, graph) for predicate in match.rule.where)
+        and _is_float(match, graph)
+    )
+
+
+def _is_float(match: Match, graph: Graph) -> bool:
+    """Whether every tensor that a layout quantizes is known to hold floats."""
+    references = {r for layout in match.rule.layouts.values() for r in layout.quantize}
+    return all(graph.type_of(e.tensor).is_float for r in references for e in match.edges(r, graph))
+
+
+def _is_closed(match: Match, graph: Graph) -> bool:
+    """Whether tensors between matched nodes are read inside the match only."""
+    inside = {node.name for node in match.nodes.values()}
+    for node in match.nodes.values():
+        readers = [edge.node for edge in graph.edges_of(node.outputs[0])]
+        if any(r in inside for r in readers) and not all(r in inside for r in readers):
+            return False
+    return True

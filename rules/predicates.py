@@ -1,0 +1,86 @@
+"""The closed list of conditions that a rule may put on a match (see ``schema.Predicate``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from placer.graph import Graph
+from placer.rules.schema import AttributeIs, DimIs, Predicate, RankIs
+
+if TYPE_CHECKING:
+    from placer.rules.matcher import Match
+
+
+def holds(predicate: Predicate, match: Match, graph: Graph) -> bool:
+    """Whether ``predicate`` holds; what is said of an absent tensor or node does not."""
+    if predicate.never is not None:
+        return not holds(predicate.never, match, graph)
+    if predicate.attribute is not None:
+        return _attribute_is(predicate.attribute, match)
+    if predicate.rank is not None:
+        return _rank_is(predicate.rank, match, graph)
+    if predicate.dim is not None:
+        return _dim_is(predicate.dim, match, graph)
+    if predicate.same_shape is not None:
+        return _same_shape(predicate.same_shape, match, graph)
+    if predicate.depthwise is not None:
+        return _depthwise(predicate.depthwise, match, graph)
+    return _tensor_is(predicate, match, graph)
+
+
+def _tensor_is(predicate: Predicate, match: Match, graph: Graph) -> bool:
+    if predicate.is_initializer is not None:
+        tensors = match.tensors[predicate.is_initializer]
+        return bool(tensors) and all(t in graph.initializers for t in tensors)
+    if predicate.is_activation is not None:
+        tensors = match.tensors[predicate.is_activation]
+        return bool(tensors) and not any(t in graph.initializers for t in tensors)
+    if predicate.scalar is not None:
+        shapes = [graph.type_of(t).shape for t in match.tensors[predicate.scalar]]
+        return bool(shapes) and all(s is not None and all(d == 1 for d in s) for s in shapes)
+    tensors = match.tensors[predicate.sole_consumer or ""]
+    edges = [edge for t in tensors for edge in graph.edges_of(t)]
+    return len(edges) == 1 and not edges[0].is_graph_output
+
+
+def _attribute_is(condition: AttributeIs, match: Match) -> bool:
+    node = match.nodes.get(condition.node)
+    if node is None:
+        return False
+    value = node.attributes.get(condition.name, condition.default)
+    return bool(value == condition.equals)
+
+
+def _rank_is(condition: RankIs, match: Match, graph: Graph) -> bool:
+    shapes = [graph.type_of(t).shape for t in match.tensors[condition.tensor]]
+    return bool(shapes) and all(s is not None and len(s) in condition.one_of for s in shapes)
+
+
+def _dim_is(condition: DimIs, match: Match, graph: Graph) -> bool:
+    shapes = [graph.type_of(t).shape for t in match.tensors[condition.tensor]]
+    return bool(shapes) and all(_dim_within(condition, shape) for shape in shapes)
+
+
+def _dim_within(condition: DimIs, shape: tuple[int, ...] | None) -> bool:
+    if shape is None or not -len(shape) <= condition.axis < len(shape):
+        return False
+    dim = shape[condition.axis]
+    if condition.at_least is not None and dim < condition.at_least:
+        return False
+    if condition.at_most is not None and dim > condition.at_most:
+        return False
+    return condition.multiple_of is None or dim % condition.multiple_of == 0
+
+
+def _same_shape(names: list[str], match: Match, graph: Graph) -> bool:
+    shapes = {graph.type_of(t).shape for name in names for t in match.tensors[name]}
+    return len(shapes) == 1 and None not in shapes
+
+
+def _depthwise(name: str, match: Match, graph: Graph) -> bool:
+    node = match.nodes.get(name)
+    if node is None:
+        return False
+    groups = node.attributes.get("group", 1)
+    shape = graph.type_of(node.inputs[0]).shape
+    return groups > 1 and shape is not None and len(shape) > 1 and shape[1] == groups

@@ -1,0 +1,99 @@
+"""From matches to sites, and from a choice of layouts to a placement."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.graph import Edge, Graph, Node
+from placer.placement import Placement
+from placer.rules.matcher import Match, match_rules
+from placer.rules.schema import Layout, Rule
+
+
+@dataclass(frozen=True)
+class ResolvedLayout:
+    """A layout of one site in terms of the graph's edges and tensors."""
+
+    quantize: frozenset[Edge]
+    shared: tuple[tuple[str, ...], ...]
+    keep_float: frozenset[Edge]
+    requires: frozenset[Edge]
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A decision at one match: mutually exclusive layouts, one of which is the default.
+
+    ``signature`` is equal for sites of equal structure: same rule, operators, attributes and
+    tensor shapes. Such sites are decided together.
+    """
+
+    match: Match
+    layouts: Mapping[str, ResolvedLayout]
+    default: str
+    signature: str
+
+    @property
+    def name(self) -> str:
+        """Rule and anchor node, unique in a model."""
+        return f"{self.match.rule.id}:{self.match.anchor.name}"
+
+
+def find_sites(graph: Graph, rules: Iterable[Rule]) -> tuple[Site, ...]:
+    """Return the sites of ``rules`` in ``graph`` in node order."""
+    return tuple(_site(match, graph) for match in match_rules(graph, rules))
+
+
+def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
+    """Return the placement in which each site has the layout ``choices[site.name]``.
+
+    Sites without a choice take their default. The quantized edges are the union over sites;
+    an edge that any chosen layout keeps float is float. A layout with ``requires`` counts only
+    once other sites have quantized those edges (repeated until nothing changes).
+    """
+    chosen = [s.layouts[choices.get(s.name, s.default)] for s in sites]
+    floats = frozenset(e for layout in chosen if not layout.requires for e in layout.keep_float)
+    edges: set[Edge] = set()
+    shared: list[tuple[str, ...]] = []
+    waiting = chosen
+    while True:
+        ready = [layout for layout in waiting if layout.requires <= edges]
+        if not ready:
+            return Placement.of(edges, shared)
+        waiting = [layout for layout in waiting if not layout.requires <= edges]
+        for layout in ready:
+            edges |= layout.quantize - floats
+            shared += layout.shared
+
+
+def _site(match: Match, graph: Graph) -> Site:
+    layouts = {name: _resolve(lay, match, graph) for name, lay in match.rule.layouts.items()}
+    return Site(match, layouts, match.rule.default_layout, _signature(match, graph))
+
+
+def _resolve(layout: Layout, match: Match, graph: Graph) -> ResolvedLayout:
+    def edges(references: Sequence[str]) -> frozenset[Edge]:
+        return frozenset(e for reference in references for e in match.edges(reference, graph))
+
+    return ResolvedLayout(
+        quantize=edges(layout.quantize),
+        shared=tuple(
+            tuple(t for name in names for t in match.tensors[name]) for names in layout.share_scale
+        ),
+        keep_float=edges(layout.keep_float),
+        requires=edges(layout.requires),
+    )
+
+
+def _signature(match: Match, graph: Graph) -> str:
+    parts = [match.rule.id]
+    parts += [f"{name}={_describe(node, graph)}" for name, node in match.nodes.items()]
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
+
+
+def _describe(node: Node, graph: Graph) -> str:
+    attributes = ",".join(f"{k}:{v}" for k, v in sorted(node.attributes.items()))
+    shapes = ",".join(str(graph.type_of(t).shape) for t in node.inputs)
+    return f"{node.op}({attributes})[{shapes}]"

@@ -1,0 +1,91 @@
+"""Run the tests that rules carry inline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import onnx
+import onnx.checker
+import onnx.parser
+import onnx.shape_inference
+
+from placer.errors import InputError
+from placer.graph import Edge, Graph, TensorType, index_graph
+from placer.rules.matcher import Match, match_rules
+from placer.rules.schema import Rule, RuleTest
+from placer.rules.sites import find_sites
+
+
+def failures(rule: Rule) -> Iterator[str]:
+    """Yield one sentence per expectation of ``rule.tests`` that does not hold."""
+    for number, test in enumerate(rule.tests, start=1):
+        for problem in _test_failures(rule, test):
+            yield f"{rule.id}: test {number}: {problem}"
+
+
+def _test_failures(rule: Rule, test: RuleTest) -> Iterator[str]:
+    try:
+        graph = graph_of_text(test.model)
+    except InputError as error:
+        yield str(error)
+        return
+    found = [_bound(match) for match in match_rules(graph, [rule])]
+    if found != test.matches:
+        yield f"expected matches {test.matches}, found {found}"
+        return
+    for layout, expected in test.quantized.items():
+        if layout not in rule.layouts:
+            yield f"'quantized' names unknown layout '{layout}'"
+            continue
+        edges = find_sites(graph, [rule])[0].layouts[layout].quantize
+        if {_text(edge) for edge in edges} != set(expected):
+            got = sorted(_text(edge) for edge in edges)
+            yield f"layout '{layout}': expected {sorted(expected)}, found {got}"
+
+
+def _bound(match: Match) -> dict[str, str]:
+    return {name: node.name for name, node in match.nodes.items()}
+
+
+def _text(edge: Edge) -> str:
+    return f"{edge.tensor}->{edge.node or 'output'}[{edge.input_index}]"
+
+
+def parse_model(text: str) -> onnx.ModelProto:
+    """Parse an ONNX text model; an initializer given one value is filled with it.
+
+    Raises InputError if the text is not a valid model.
+    """
+    try:
+        proto = onnx.parser.parse_model(text)
+        for tensor in proto.graph.initializer:
+            _fill(tensor)
+        onnx.checker.check_model(proto, full_check=True)
+    except (onnx.parser.ParseError, onnx.checker.ValidationError) as error:
+        raise InputError(f"not a valid ONNX text model: {error}") from error
+    except onnx.shape_inference.InferenceError as error:
+        raise InputError(f"shapes of the ONNX text model do not fit: {error}") from error
+    return proto
+
+
+def _fill(tensor: onnx.TensorProto) -> None:
+    """Repeat the only value of a float tensor, so that rule files need not spell out weights."""
+    if len(tensor.float_data) == 1:
+        tensor.float_data.extend([tensor.float_data[0]] * (math.prod(tensor.dims) - 1))
+
+
+def graph_of_text(text: str) -> Graph:
+    """Parse an ONNX text model and index it; raises InputError if it is not a valid model."""
+    inferred = onnx.shape_inference.infer_shapes(parse_model(text), data_prop=True)
+    graph = inferred.graph
+    values = [*graph.input, *graph.value_info, *graph.output]
+    return index_graph(graph, {value.name: _type(value) for value in values})
+
+
+def _type(value: onnx.ValueInfoProto) -> TensorType:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return TensorType(tensor.elem_type, None)
+    dims = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
+    return TensorType(tensor.elem_type, None if -1 in dims else dims)
