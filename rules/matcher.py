@@ -75,10 +75,19 @@ def find_matches(graph: Graph, rule: Rule) -> Iterator[Match]:
     names = list(rule.pattern)
     start = Match(rule, {}, {}, {})
     for node in _nodes_of(graph, rule.pattern[names[0]]):
-        for first in _unify(start, names[0], node):
-            for match in _extend(graph, first, names[1:]):
-                if _is_admissible(match, graph):
-                    yield match
+        complete = [
+            match
+            for first in _unify(start, names[0], node)
+            for match in _extend(graph, first, names[1:])
+            if _is_admissible(match, graph)
+        ]
+        yield from _largest(complete)
+
+
+def _largest(matches: list[Match]) -> list[Match]:
+    """Drop matches that leave out an optional node which another one of the same nodes has."""
+    bound = [frozenset(node.name for node in match.nodes.values()) for match in matches]
+    return [m for m, nodes in zip(matches, bound, strict=True) if not any(nodes < o for o in bound)]
 
 
 def _nodes_of(graph: Graph, pattern: NodePattern) -> list[Node]:
@@ -92,13 +101,10 @@ def _extend(graph: Graph, match: Match, remaining: list[str]) -> Iterator[Match]
         return
     name, rest = remaining[0], remaining[1:]
     pattern = match.rule.pattern[name]
-    found = False
     for node in _neighbours(graph, match, pattern):
         for bound in _unify(match, name, node):
-            for complete in _extend(graph, bound, rest):
-                found = True
-                yield complete
-    if pattern.optional and not found:
+            yield from _extend(graph, bound, rest)
+    if pattern.optional:
         source = match.tensors[_plain(pattern.inputs[0])]
         absent = _bind(match, pattern.output, source)
         if absent is not None:
