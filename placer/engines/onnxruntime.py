@@ -1,0 +1,234 @@
+"""ONNX Runtime's CPU provider as an engine: real latency, outputs and optimized graph."""
+
+from __future__ import annotations
+
+import gc
+import math
+import platform
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+import onnxruntime as ort
+from onnx import TensorProto
+
+from placer.engines.base import Compiled, Tensors
+from placer.errors import RunError
+from placer.plan import Layer, Plan
+
+# Shorter intervals than this are dominated by the clock and the call into the session.
+_MIN_INTERVAL_S = 2e-3
+_MAX_RUNS_PER_INTERVAL = 200
+_WARM_UP_S = 0.05
+_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+class OnnxRuntimeEngine:
+    """Compiles and measures on the CPU with a fixed number of threads.
+
+    With one thread the clock is the CPU time of the calling thread, which other processes do not
+    disturb as they disturb wall time; with more threads it is wall time.
+    """
+
+    name = "onnxruntime"
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        self.version = str(ort.__version__)
+        self.device = f"CPU ({_processor()}), {threads} thread{'s' if threads > 1 else ''}"
+        self._now, self.clock = _clock(threads)
+
+    def compile(self, model: onnx.ModelProto, base_dir: Path) -> OnnxRuntimeModel:
+        """Create a session; raises RunError with ONNX Runtime's reason if it refuses the model."""
+        return OnnxRuntimeModel(model, base_dir, self.threads)
+
+    def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
+        """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
+        calls = [self._interval(model, inputs) for model in models]
+        seconds = np.empty((rounds, len(models)))
+        with _no_garbage_collection():
+            for row in range(rounds):
+                # Rotating the order keeps a drift of the clock speed from favouring a column.
+                for position in range(len(models)):
+                    column = (position + row) % len(models)
+                    run, count = calls[column]
+                    start = self._now()
+                    for _ in range(count):
+                        run()
+                    seconds[row, column] = (self._now() - start) / count
+        return seconds
+
+    def _interval(self, model: Compiled, inputs: Tensors) -> tuple[Callable[[], object], int]:
+        """Warm ``model`` up; return its call and how many of them one interval needs."""
+
+        def run() -> object:
+            return model.run(inputs)
+
+        run()
+        start, count = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - start) < _WARM_UP_S or not count:
+            run()
+            count += 1
+        per_run = max(elapsed / count, 1e-9)
+        return run, min(max(1, math.ceil(_MIN_INTERVAL_S / per_run)), _MAX_RUNS_PER_INTERVAL)
+
+
+class OnnxRuntimeModel:
+    """A model in an ONNX Runtime session."""
+
+    def __init__(self, model: onnx.ModelProto, base_dir: Path, threads: int) -> None:
+        self._model = model
+        self._base_dir = base_dir
+        self._threads = threads
+        self._session = _session(model, base_dir, threads)
+        self._outputs = [o.name for o in self._session.get_outputs()]
+
+    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
+        """Return all graph outputs by name; raises RunError if ONNX Runtime fails."""
+        try:
+            values = self._session.run(self._outputs, dict(inputs))
+        except _ORT_ERRORS as error:
+            raise RunError(f"ONNX Runtime failed to run the model: {_reason(error)}") from error
+        return dict(zip(self._outputs, values, strict=True))
+
+    def plan(self) -> Plan:
+        """Return the nodes of the optimized graph, each with the candidate's nodes it covers."""
+        level = ort.GraphOptimizationLevel
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "optimized.onnx"
+            graphs = []
+            for depth in (level.ORT_ENABLE_EXTENDED, level.ORT_ENABLE_ALL):
+                _session(self._model, self._base_dir, self._threads, depth, path)
+                graphs.append(onnx.load(path, load_external_data=False).graph)
+        return _plan(self._model, fused=graphs[0], final=graphs[1])
+
+
+_ORT_ERRORS = (
+    ort.capi.onnxruntime_pybind11_state.Fail,
+    ort.capi.onnxruntime_pybind11_state.InvalidArgument,
+    ort.capi.onnxruntime_pybind11_state.InvalidGraph,
+    ort.capi.onnxruntime_pybind11_state.InvalidProtobuf,
+    ort.capi.onnxruntime_pybind11_state.NotImplemented,
+    ort.capi.onnxruntime_pybind11_state.RuntimeException,
+    RuntimeError,
+)
+
+
+def _session(
+    model: onnx.ModelProto,
+    base_dir: Path,
+    threads: int,
+    level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    optimized_path: Path | None = None,
+) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = level
+    options.add_session_config_entry(_EXTERNAL_FOLDER, str(base_dir))
+    if optimized_path is not None:
+        options.optimized_model_filepath = str(optimized_path)
+    try:
+        return ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except _ORT_ERRORS as error:
+        raise RunError(f"ONNX Runtime refuses the model: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _clock(threads: int) -> tuple[Callable[[], float], str]:
+    # Where thread time ticks coarsely (Windows: 15.6 ms) it cannot time a single inference.
+    if threads == 1 and time.get_clock_info("thread_time").resolution <= 1e-5:
+        return time.thread_time, "CPU time of one thread"
+    return time.perf_counter, "wall time"
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _plan(model: onnx.ModelProto, fused: onnx.GraphProto, final: onnx.GraphProto) -> Plan:
+    """Describe ``final``, the graph that runs, by ``fused``, the same before layout changes.
+
+    Layout optimization renames nodes and tensors: a fused layer X becomes X_token_N, or is called
+    after its output tensor with the suffix _nchwc. Layers that it adds cover no nodes.
+    """
+    types = _tensor_types(model)
+    known: dict[str, Layer] = {}
+    for layer, output in _fused_layers(model.graph, fused, types):
+        known[layer.name] = known[f"{output}_nchwc"] = layer
+    layers = []
+    for node in final.node:
+        found = known.get(node.name) or known.get(re.sub(r"_token_\d+$", "", node.name))
+        layers.append(found or Layer(node.name, node.op_type, (), (), ()))
+    return Plan(tuple(layers))
+
+
+def _fused_layers(
+    candidate: onnx.GraphProto, fused: onnx.GraphProto, types: Mapping[str, str]
+) -> Iterator[tuple[Layer, str]]:
+    producer = {t: node for node in candidate.node for t in node.output}
+    constants = {t.name for t in fused.initializer}
+    for node in fused.node:
+        layer = Layer(
+            name=node.name,
+            op=node.op_type,
+            nodes=_covered(node, producer),
+            inputs=tuple(types.get(t, "unknown") for t in node.input if t and t not in constants),
+            outputs=tuple(types.get(t, "unknown") for t in node.output if t),
+        )
+        yield layer, node.output[0]
+
+
+def _covered(layer: onnx.NodeProto, producer: Mapping[str, onnx.NodeProto]) -> tuple[str, ...]:
+    """Candidate nodes on the paths that lead from the layer's inputs to its outputs.
+
+    Fused layers keep the names of the tensors at their borders, so walking back from the outputs
+    up to the inputs collects what the layer replaces. Q/DQ nodes are left out.
+    """
+    border = set(layer.input)
+    waiting = [t for t in layer.output if t]
+    seen: dict[str, onnx.NodeProto] = {}
+    while waiting:
+        node = producer.get(waiting.pop())
+        if node is not None and node.name not in seen:
+            seen[node.name] = node
+            waiting += [t for t in node.input if t not in border]
+    quantizing = ("QuantizeLinear", "DequantizeLinear")
+    return tuple(sorted(n.name for n in seen.values() if n.op_type not in quantizing))
+
+
+def _tensor_types(model: onnx.ModelProto) -> dict[str, str]:
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    types = {
+        value.name: value.type.tensor_type.elem_type
+        for value in (*graph.input, *graph.value_info, *graph.output)
+    }
+    return {name: str(TensorProto.DataType.Name(t)).lower() for name, t in types.items()}

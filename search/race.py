@@ -1,0 +1,49 @@
+"""Compare engines' latencies by interleaved rounds, with intervals, and name a winner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Median of paired latency ratios to a baseline and its 95% bootstrap interval."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+
+def paired_ratio(seconds: np.ndarray, baseline: np.ndarray, seed: int = 0) -> Ratio:
+    """Median of ``seconds / baseline`` (both shape (rounds,)) with a percentile bootstrap interval.
+
+    Source: Efron & Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
+    """
+    ratios = seconds / baseline
+    rng = np.random.default_rng(seed)
+    picks = rng.integers(0, len(ratios), size=(RESAMPLES, len(ratios)))
+    low, high = np.quantile(np.median(ratios[picks], axis=1), (0.025, 0.975))
+    return Ratio(float(np.median(ratios)), float(low), float(high), len(ratios))
+
+
+def fastest(seconds: np.ndarray) -> int:
+    """Column of ``seconds`` (rounds, models) with the lowest median ratio to the row's mean.
+
+    Dividing by the row's mean takes out what slowed all models of one round alike.
+    """
+    relative = seconds / seconds.mean(axis=1, keepdims=True)
+    return int(np.argmin(np.median(relative, axis=0)))
+
+
+def still_in(seconds: np.ndarray) -> list[int]:
+    """Columns whose paired ratio to the fastest column is not above 1 outside the noise."""
+    best = fastest(seconds)
+    columns = range(seconds.shape[1])
+    return [
+        c for c in columns if c == best or paired_ratio(seconds[:, c], seconds[:, best]).low <= 1
+    ]
