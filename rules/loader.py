@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +28,17 @@ class Pack:
     path: Path
     manifest: Manifest
     rules: tuple[Rule, ...]
+
+    @property
+    def name_and_version(self) -> str:
+        """E.g. ``tensorrt 0.1.0``."""
+        return f"{self.manifest.name} {self.manifest.version}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits of the SHA-256 over the manifest and all rules."""
+        texts = [part.model_dump_json() for part in (self.manifest, *self.rules)]
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
     def rule(self, rule_id: str) -> Rule:
         """Return the rule called ``rule_id``; InputError lists the known ones."""

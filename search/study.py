@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -287,6 +287,6 @@ def _record(trial: FrozenTrial) -> TrialRecord:
     )
 
 
-def finished(records: list[TrialRecord]) -> Iterator[TrialRecord]:
+def by_latency(records: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Records that were measured and meet the gates, fastest first."""
-    yield from sorted((r for r in records if r.feasible), key=lambda r: r.ratio or 0.0)
+    return sorted((r for r in records if r.feasible), key=lambda r: r.ratio or 0.0)

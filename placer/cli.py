@@ -1,0 +1,159 @@
+"""The command line: a thin layer over the library."""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich.console import Console
+
+from placer import __version__
+from placer.calibration import default_cache_dir
+from placer.cli_rules import rules_app
+from placer.console import ConsoleObserver, QuietObserver, print_result
+from placer.errors import InputError, PlacerError
+from placer.model import parse_shape
+from placer.optimize import Request, optimize
+
+app = typer.Typer(
+    help="Decide where Q/DQ pairs go in an ONNX model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(rules_app, name="rules")
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"placer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Options that come before the command."""
+
+
+@app.command("optimize")
+def optimize_command(
+    model: Annotated[Path, typer.Argument(help="The float ONNX model.")],
+    output: Annotated[
+        Optional[Path], typer.Option("--output", "-o", help="Folder [default: MODEL.placer].")
+    ] = None,
+    shape: Annotated[
+        Optional[list[str]], typer.Option(help="Input shape, e.g. image=1x3x320x320.")
+    ] = None,
+    data: Annotated[
+        Optional[str],
+        typer.Option(help="Calibration data: .npz, .npy, a folder of them, or module:function."),
+    ] = None,
+    eval_data: Annotated[
+        Optional[str],
+        typer.Option(help="Data for the gates [default: a disjoint half of --data]."),
+    ] = None,
+    gate: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="Condition, e.g. sqnr>=15, cosine>=0.99@logits, top1_drop<=0.01 or "
+            "module:function>=0.4 [default: top1_drop<=0.01 with labels, else sqnr>=15]."
+        ),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="auto or onnxruntime.")] = "auto",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the engine.")] = 1,
+    pack: Annotated[
+        Optional[str], typer.Option(help="Rule pack, a name or folder [default: the engine's].")
+    ] = None,
+    calibration: Annotated[
+        str, typer.Option(help="auto, minmax, percentile, entropy or mse.")
+    ] = "auto",
+    preset: Annotated[str, typer.Option(help="Effort: quick, default or thorough.")] = "default",
+    budget: Annotated[
+        Optional[int], typer.Option(min=1, help="Number of trials [default: the preset's].")
+    ] = None,
+    timeout: Annotated[
+        Optional[str], typer.Option(help="Time for the search, e.g. 90s, 10m or 1h.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes everything but measured times.")] = 0,
+    cache: Annotated[bool, typer.Option(help="Keep calibration statistics on disk.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print result.json.")] = False,
+    debug: Annotated[  # noqa: ARG001 - read in main, where errors are shown
+        bool, typer.Option("--debug", help="Show tracebacks.")
+    ] = False,
+) -> None:
+    """Find the fastest Q/DQ placement that meets the gates.
+
+    Running the same command again resumes a killed run. Exit codes: 0 done, 1 the run failed,
+    2 wrong input, 3 no candidate meets the gates.
+    """
+    request = Request(
+        model=model,
+        output=output,
+        shapes=_shapes(shape or []),
+        data=data,
+        evaluation_data=eval_data,
+        engine=engine,
+        threads=threads,
+        pack=pack,
+        calibration=calibration,
+        gates=tuple(gate or ()),
+        preset=preset,
+        budget=budget,
+        timeout=None if timeout is None else parse_duration(timeout),
+        seed=seed,
+        cache_dir=default_cache_dir() if cache else None,
+    )
+    console = Console()
+    if quiet or as_json:
+        result = optimize(request, QuietObserver())
+        if as_json:
+            typer.echo(result.model_dump_json(indent=2))
+        return
+    observer = ConsoleObserver(console)
+    try:
+        result = optimize(request, observer)
+    finally:
+        observer.close()
+    print_result(console, result, str(request.output_folder))
+
+
+def _shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, shape = parse_shape(text)
+        if name in shapes:
+            raise InputError(f"--shape names input '{name}' twice; give it once")
+        shapes[name] = shape
+    return shapes
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``90``, ``90s``, ``10m`` or ``1.5h``; InputError for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if match is None:
+        raise InputError(f"--timeout '{text}' is no duration; write e.g. 90s, 10m or 1h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def main() -> None:
+    """Run the command line; errors become one sentence and an exit code."""
+    debug = "--debug" in sys.argv
+    try:
+        app()
+    except PlacerError as error:
+        if debug:
+            traceback.print_exc()
+        print(f"placer: error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("placer: interrupted; run the same command again to resume", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,178 @@
+"""What a run shows in the terminal: stages, live progress and the final table."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from placer.result import GatePart, LatencyPart, Result
+from placer.search.study import TrialRecord
+
+
+class QuietObserver:
+    """Shows nothing; warnings are in result.json."""
+
+    def stage(self, text: str) -> None:
+        """Ignore ``text``."""
+
+    def warn(self, text: str) -> None:
+        """Ignore ``text``."""
+
+    def search(self, budget: int | None, done: int) -> None:
+        """Ignore the search's size."""
+
+    def trial(self, record: TrialRecord, baseline_ms: float) -> None:
+        """Ignore ``record``."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Ignore the progress."""
+
+
+class ConsoleObserver:
+    """Prints stages and one line per trial; on a terminal a progress bar stays below them."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[best]}"),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._best: float | None = None
+        self._budget: int | None = None
+        self._count = 0
+        self._start = 0.0
+        self._searching = False
+
+    def stage(self, text: str) -> None:
+        """Print what happens next."""
+        self._end_bar()
+        self._console.print(f"[cyan]·[/] {escape(text)}")
+
+    def warn(self, text: str) -> None:
+        """Print a warning."""
+        self._console.print(f"[yellow]warning:[/] {escape(text)}")
+
+    def progress(self, done: int, total: int) -> None:
+        """Advance the bar of the current stage."""
+        if self._task is None:
+            self._begin_bar("samples", total)
+        self._update_bar(done)
+
+    def search(self, budget: int | None, done: int) -> None:
+        """Begin the search's bar."""
+        self.stage("searching" if not done else f"searching, resumed after {done} trials")
+        self._budget, self._count, self._start = budget, done, time.monotonic()
+        self._begin_bar("trials", budget)
+        self._update_bar(done)
+
+    def trial(self, record: TrialRecord, baseline_ms: float) -> None:
+        """Print the trial's latency, speed-up, gates, the best so far and the time left."""
+        self._count += 1
+        if record.feasible and record.ratio is not None:
+            self._best = min(record.ratio, self._best or record.ratio)
+        best = f"best {_speedup(self._best)}" if self._best else "best -"
+        count = f"{self._count}/{self._budget}" if self._budget else str(self._count)
+        self._console.print(
+            f"trial {count:>7}  {_outcome(record, baseline_ms)}  {best}  "
+            f"[dim]{escape(record.kind)}[/]",
+            highlight=False,
+        )
+        self._update_bar(self._count, best)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._end_bar()
+
+    def _begin_bar(self, description: str, total: int | None) -> None:
+        self._end_bar()
+        self._bar.start()
+        self._task = self._bar.add_task(description, total=total, best="")
+
+    def _update_bar(self, done: int, best: str = "") -> None:
+        if self._task is not None:
+            self._bar.update(self._task, completed=done, best=best)
+
+    def _end_bar(self) -> None:
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._bar.stop()
+            self._task = None
+
+
+def _outcome(record: TrialRecord, baseline_ms: float) -> str:
+    if record.ratio is None:
+        return f"[red]failed[/] {escape(record.error or '')[:60]}"
+    gates = " ".join(
+        f"{gate['gate']}: {_number(gate['value'])} {_mark(gate['passed'])}"
+        for gate in record.details["gates"]
+    )
+    return f"{record.ratio * baseline_ms:8.3f} ms  {_speedup(record.ratio)}  {gates}"
+
+
+def _speedup(ratio: float | None) -> str:
+    return "-" if ratio is None else f"x{1 / ratio:.2f}"
+
+
+def _mark(passed: bool) -> str:
+    return "[green]ok[/]" if passed else "[red]missed[/]"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def print_result(console: Console, result: Result, folder: str) -> None:
+    """Print the final table and where the outputs are."""
+    table = Table(title=f"{result.model.path} on {result.engine.name}: {result.verdict}")
+    for column in ("", "latency, ms (p10 to p90)", "speed-up (95% interval)", "gates"):
+        table.add_column(column)
+    if result.baseline is not None and result.best is not None:
+        best = result.best
+        table.add_row("float", _latency(result.baseline.latency), "1", "")
+        low, high = best.speedup_interval
+        table.add_row(
+            f"best ({best.quantized_edges} quantized edges)",
+            _latency(best.latency),
+            f"{best.speedup:.3f} ({low:.3f} to {high:.3f})",
+            "\n".join(_gate(gate) for gate in best.gates),
+        )
+    console.print(table)
+    if result.best is not None and result.baseline is not None:
+        _print_metrics(console, result.baseline.metrics, result.best.metrics)
+    console.print(f"latency is {result.engine.clock} on {result.engine.device}", highlight=False)
+    console.print(f"outputs are in {escape(folder)}", highlight=False)
+
+
+def _print_metrics(
+    console: Console, before: dict[str, float | None], after: dict[str, float | None]
+) -> None:
+    for name, value in after.items():
+        was = f"{_number(before[name])} -> " if name in before else ""
+        console.print(f"{escape(name)}: {was}{_number(value)}", highlight=False)
+
+
+def _latency(part: LatencyPart) -> str:
+    return f"{part.median_ms:.3f} ({part.p10_ms:.3f} to {part.p90_ms:.3f})"
+
+
+def _gate(part: GatePart) -> str:
+    return f"{part.gate}: {_number(part.value)} {_mark(part.passed)}"

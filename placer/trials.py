@@ -1,0 +1,107 @@
+"""Evaluate one placement: build the candidate, check its outputs, measure it against float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from placer.engines.base import Compiled, Engine, Tensors
+from placer.errors import RunError
+from placer.gates import Evaluator
+from placer.model import Model
+from placer.placement import Placement
+from placer.qdq import Inserter
+from placer.ranges import Ranges
+from placer.search.race import paired_ratio
+from placer.search.space import Space
+from placer.search.study import Outcome
+
+
+class Candidates:
+    """Builds candidates of one model with fixed ranges and compiles them on one engine."""
+
+    def __init__(self, model: Model, engine: Engine, inserter: Inserter, ranges: Ranges) -> None:
+        self.model = model
+        self.engine = engine
+        self._inserter = inserter
+        self._ranges = ranges
+
+    def build(self, placement: Placement) -> onnx.ModelProto:
+        """Return the Q/DQ model of ``placement``; the float model if it is empty."""
+        return self._inserter.insert(placement, self._ranges)
+
+    def compile(self, placement: Placement) -> Compiled:
+        """Build and compile; raises RunError if the engine refuses the candidate."""
+        return self.engine.compile(self.build(placement), self.model.base_dir)
+
+
+class TrialRunner:
+    """Turns a placement into an outcome; what an engine refuses is an outcome too."""
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        evaluator: Evaluator,
+        baseline: Compiled,
+        inputs: Tensors,
+        rounds: int,
+    ) -> None:
+        self._candidates = candidates
+        self._evaluator = evaluator
+        self._baseline = baseline
+        self._inputs = inputs
+        self._rounds = rounds
+
+    def __call__(self, placement: Placement) -> Outcome:
+        """Compile, evaluate the gates, then measure in turn with the float model."""
+        try:
+            compiled = self._candidates.compile(placement)
+            evaluation = self._evaluator.evaluate(compiled.run)
+            seconds = self._candidates.engine.measure(
+                [self._baseline, compiled], self._inputs, self._rounds
+            )
+        except RunError as error:
+            return Outcome(ratio=None, error=str(error))
+        ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
+        return Outcome(
+            ratio=ratio.median,
+            constraints={value.gate.text(): value.violation for value in evaluation.gates},
+            details={
+                "gates": [value.to_json() for value in evaluation.gates],
+                "interval": [ratio.low, ratio.high],
+                "latency": latency(seconds[:, 1]),
+            },
+        )
+
+
+def latency(seconds: np.ndarray) -> dict[str, float]:
+    """Median, 10th and 90th percentile of ``seconds`` in milliseconds, and how many there are."""
+    p10, median, p90 = (float(1e3 * q) for q in np.quantile(seconds, (0.1, 0.5, 0.9)))
+    return {"median_ms": median, "p10_ms": p10, "p90_ms": p90, "rounds": len(seconds)}
+
+
+class NoiseMeter:
+    """Noise power that quantizing one group alone adds, relative to the outputs' power.
+
+    Noise of groups adds up nearly linearly in power while it is small, so the order of single
+    groups tells which ones to leave float when a gate is missed.
+    """
+
+    def __init__(self, space: Space, candidates: Candidates, evaluator: Evaluator) -> None:
+        self._space = space
+        self._candidates = candidates
+        self._evaluator = evaluator
+
+    def __call__(self) -> Mapping[str, float]:
+        """Return noise by group name; groups that the engine refuses alone count as 1."""
+        return {group.name: self._noise(group.name, group.default) for group in self._space.groups}
+
+    def _noise(self, group: str, layout: str) -> float:
+        placement = self._space.placement({**self._space.floats, group: layout})
+        try:
+            compiled = self._candidates.compile(placement)
+            return self._evaluator.evaluate(compiled.run).noise
+        except RunError:
+            return 1.0

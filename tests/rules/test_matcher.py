@@ -1,0 +1,160 @@
+"""What patterns match and how overlaps resolve."""
+
+import pytest
+
+from placer.graph import Edge
+from placer.rules.loader import parse_text
+from placer.rules.matcher import find_matches, match_rules
+from placer.rules.schema import Rule
+from placer.rules.testing import graph_of_text
+
+
+def rule(text: str) -> Rule:
+    head = "why: a sentence for the test\nsource: test\n"
+    return parse_text(head + text, "rule.yaml", Rule)
+
+
+CONV_RELU = """
+id: conv-relu
+pattern:
+  conv: {op: Conv, inputs: [x, w, "b?"], output: c}
+  act: {op: Relu, inputs: [c], output: y, optional: true}
+layouts: {int8: {quantize: [conv.x, conv.w], default: true}}
+"""
+
+ADD = """
+id: add
+pattern:
+  add: {op: Add, inputs: [c, r], output: y, commutative: true}
+  conv: {op: Conv, inputs: [x, w], output: c}
+layouts: {int8: {quantize: [add.r], default: true}}
+"""
+
+RESIDUAL = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,4,8,8] x) => (float[1,4,8,8] out)
+<float[4,4,1,1] wp = {1}, float[4,4,1,1] w1 = {1}> {
+  [shortcut] p = Conv(x, wp)
+  [conv1] c = Conv(x, w1)
+  [add1] s = Add(p, c)
+  [relu1] out = Relu(s)
+}
+"""
+
+
+def test_optional_node_is_bound_where_present():
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8,8] x) => (float[1,4,8,8] out)
+        <float[4,4,1,1] w = {1}> {
+          [conv1] a = Conv(x, w)
+          [relu1] b = Relu(a)
+          [conv2] out = Conv(b, w)
+        }
+        """
+    )
+    bound = [{k: n.name for k, n in m.nodes.items()} for m in match_rules(graph, [rule(CONV_RELU)])]
+    assert bound == [{"conv": "conv1", "act": "relu1"}, {"conv": "conv2"}]
+
+
+def test_optional_node_is_left_out_where_its_input_has_other_readers():
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8,8] x) => (float[1,4,8,8] out, float[1,4,8,8] other)
+        <float[4,4,1,1] w = {1}> {
+          [conv1] a = Conv(x, w)
+          [relu1] out = Relu(a)
+          [sigmoid1] other = Sigmoid(a)
+        }
+        """
+    )
+    (match,) = match_rules(graph, [rule(CONV_RELU)])
+    assert list(match.nodes) == ["conv"]
+    assert match.tensors["y"] == ("a",)
+    assert match.edges("y.*", graph) == (Edge("a", "relu1", 0), Edge("a", "sigmoid1", 0))
+
+
+def test_commutative_inputs_yield_a_match_per_convolution():
+    found = list(find_matches(graph_of_text(RESIDUAL), rule(ADD)))
+    assert [m.nodes["conv"].name for m in found] == ["shortcut", "conv1"]
+    assert [m.edges("add.r", graph_of_text(RESIDUAL))[0].tensor for m in found] == ["c", "p"]
+
+
+def test_each_node_belongs_to_one_match_and_larger_matches_win():
+    found = match_rules(graph_of_text(RESIDUAL), [rule(CONV_RELU), rule(ADD)])
+    nodes = sorted(node.name for m in found for node in m.nodes.values())
+    assert nodes == ["add1", "conv1", "shortcut"]
+    assert sorted(m.rule.id for m in found) == ["add", "conv-relu"]
+
+
+def test_priority_beats_size():
+    first = rule(CONV_RELU.replace("id: conv-relu", "id: conv-relu\npriority: 1"))
+    found = match_rules(graph_of_text(RESIDUAL), [first, rule(ADD)])
+    assert {m.rule.id for m in found} == {"conv-relu"}
+
+
+def test_variadic_input_takes_all_branches_and_float_tensors_only():
+    concat = rule(
+        """
+id: concat
+pattern:
+  concat: {op: Concat, inputs: ["xs*"], output: y}
+layouts: {int8: {quantize: [concat.xs], default: true}}
+"""
+    )
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4] a, float[1,4] b, int64[2] n, int64[2] m)
+          => (float[1,12] out, int64[4] shape) {
+          [floats] out = Concat<axis = 1>(a, b, a)
+          [integers] shape = Concat<axis = 0>(n, m)
+        }
+        """
+    )
+    (match,) = match_rules(graph, [concat])
+    assert match.nodes["concat"].name == "floats"
+    assert match.edges("concat.xs", graph) == (
+        Edge("a", "floats", 0),
+        Edge("b", "floats", 1),
+        Edge("a", "floats", 2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "matched"),
+    [
+        ("is_initializer: w", True),
+        ("is_activation: w", False),
+        ("never: {is_activation: w}", True),
+        ("depthwise: conv", True),
+        ("rank: {tensor: x, one_of: [4]}", True),
+        ("rank: {tensor: x, one_of: [3, 5]}", False),
+        ("dim: {tensor: x, axis: 1, multiple_of: 4}", True),
+        ("dim: {tensor: x, axis: 1, multiple_of: 16}", False),
+        ("dim: {tensor: x, axis: -1, at_least: 8, at_most: 8}", True),
+        ("dim: {tensor: x, axis: 7, at_least: 1}", False),
+        ("same_shape: [x, y]", True),
+        ("same_shape: [x, w]", False),
+        ("attribute: {node: conv, name: group, equals: 4}", True),
+        ("attribute: {node: conv, name: kernel_shape, equals: [3, 3]}", False),
+        ("attribute: {node: conv, name: dilations, equals: [1, 1], default: [1, 1]}", True),
+        ("sole_consumer: x", True),
+        ("sole_consumer: y", False),
+        ("scalar: w", False),
+    ],
+)
+def test_conditions(condition: str, matched: bool):
+    conditioned = rule(CONV_RELU.replace("layouts:", f"where:\n  - {condition}\nlayouts:"))
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8,8] x) => (float[1,4,8,8] out)
+        <float[4,1,1,1] w = {1}> {
+          [conv1] out = Conv<group = 4>(x, w)
+        }
+        """
+    )
+    assert bool(match_rules(graph, [conditioned])) is matched

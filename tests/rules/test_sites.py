@@ -1,0 +1,76 @@
+"""From layouts to placements."""
+
+from placer.graph import Edge
+from placer.placement import Placement
+from placer.rules.loader import load_pack
+from placer.rules.sites import find_sites, place
+from placer.rules.testing import graph_of_text
+
+STEM = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,3,8,8] image) => (float[1,4,3,3] out)
+<float[4,3,3,3] w1 = {1}, float[4,4,1,1] w2 = {1}> {
+  [conv1] c = Conv(image, w1)
+  [relu1] r = Relu(c)
+  [pool1] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(r)
+  [conv2] out = Conv(p, w2)
+}
+"""
+
+
+def test_a_maxpool_follows_its_producer_and_shares_its_scale():
+    graph = graph_of_text(STEM)
+    sites = find_sites(graph, load_pack("onnxruntime").rules)
+    assert [site.name for site in sites] == ["conv-act:conv1", "follow:pool1", "conv-act:conv2"]
+    placement = place(sites, {})
+    pair = frozenset({Edge("r", "pool1", 0), Edge("p", "conv2", 0)})
+    assert pair in placement.groups
+    assert Edge("out", "", 0) in placement.edges
+
+
+def test_a_follower_stays_float_when_its_producer_does():
+    graph = graph_of_text(STEM)
+    sites = find_sites(graph, load_pack("onnxruntime").rules)
+    placement = place(sites, {"conv-act:conv1": "float"})
+    assert placement == Placement.of(
+        [Edge("p", "conv2", 0), Edge("w2", "conv2", 1), Edge("out", "", 0)]
+    )
+
+
+def test_an_edge_that_one_layout_keeps_float_is_float():
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8,8] x) => (float[1,4,8,8] out)
+        <float[4,4,1,1] w0 = {1}, float[4,4,1,1] w1 = {1}> {
+          [pool] p = GlobalAveragePool(x)
+          [conv0] a = Conv(x, w0)
+          [conv1] c = Conv(a, w1)
+          [add1] s = Add(c, a)
+          [up] out = Add(s, p)
+        }
+        """
+    )
+    sites = find_sites(graph, load_pack("tensorrt").rules)
+    placement = place(sites, {})
+    assert Edge("a", "add1", 1) in placement.edges
+    assert Edge("c", "add1", 0) not in placement.edges
+    float_residual = place(sites, {"conv-add-relu:add1": "float-residual"})
+    assert placement.edges - float_residual.edges == {Edge("a", "add1", 1)}
+
+
+def test_equal_blocks_have_equal_signatures():
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8,8] x) => (float[1,4,8,8] out)
+        <float[4,4,1,1] w0 = {1}, float[4,4,1,1] w1 = {2}, float[4,4,3,3] w2 = {1}> {
+          [a] u = Conv(x, w0)
+          [b] v = Conv(u, w1)
+          [c] out = Conv<pads = [1, 1, 1, 1]>(v, w2)
+        }
+        """
+    )
+    first, second, third = find_sites(graph, load_pack("onnxruntime").rules)
+    assert first.signature == second.signature
+    assert first.signature != third.signature
