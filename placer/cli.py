@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -47,21 +47,21 @@ def _options(
 def optimize_command(
     model: Annotated[Path, typer.Argument(help="The float ONNX model.")],
     output: Annotated[
-        Optional[Path], typer.Option("--output", "-o", help="Folder [default: MODEL.placer].")
+        Path | None, typer.Option("--output", "-o", help="Folder [default: MODEL.placer].")
     ] = None,
     shape: Annotated[
-        Optional[list[str]], typer.Option(help="Input shape, e.g. image=1x3x320x320.")
+        list[str] | None, typer.Option(help="Input shape, e.g. image=1x3x320x320.")
     ] = None,
     data: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(help="Calibration data: .npz, .npy, a folder of them, or module:function."),
     ] = None,
     eval_data: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(help="Data for the gates [default: a disjoint half of --data]."),
     ] = None,
     gate: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Option(
             help="Condition, e.g. sqnr>=15, cosine>=0.99@logits, top1_drop<=0.01 or "
             "module:function>=0.4 [default: top1_drop<=0.01 with labels, else sqnr>=15]."
@@ -70,17 +70,17 @@ def optimize_command(
     engine: Annotated[str, typer.Option(help="auto or onnxruntime.")] = "auto",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of the engine.")] = 1,
     pack: Annotated[
-        Optional[str], typer.Option(help="Rule pack, a name or folder [default: the engine's].")
+        str | None, typer.Option(help="Rule pack, a name or folder [default: the engine's].")
     ] = None,
     calibration: Annotated[
         str, typer.Option(help="auto, minmax, percentile, entropy or mse.")
     ] = "auto",
     preset: Annotated[str, typer.Option(help="Effort: quick, default or thorough.")] = "default",
     budget: Annotated[
-        Optional[int], typer.Option(min=1, help="Number of trials [default: the preset's].")
+        int | None, typer.Option(min=1, help="Number of trials [default: the preset's].")
     ] = None,
     timeout: Annotated[
-        Optional[str], typer.Option(help="Time for the search, e.g. 90s, 10m or 1h.")
+        str | None, typer.Option(help="Time for the search, e.g. 90s, 10m or 1h.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Fixes everything but measured times.")] = 0,
     cache: Annotated[bool, typer.Option(help="Keep calibration statistics on disk.")] = True,
