@@ -130,6 +130,16 @@ def index_graph(graph: GraphProto, types: Mapping[str, TensorType]) -> Graph:
     )
 
 
+def tensor_type(value: onnx.ValueInfoProto) -> TensorType:
+    """Element type and, if every dimension is known, shape of a declared value."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return TensorType(tensor.elem_type or None, None)
+    dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+    known = tuple(d for d in dims if d is not None)
+    return TensorType(tensor.elem_type or None, known if len(known) == len(dims) else None)
+
+
 def _node(proto: NodeProto, index: int) -> Node:
     return Node(
         name=proto.name,

@@ -11,7 +11,7 @@ import onnx.parser
 import onnx.shape_inference
 
 from placer.errors import InputError
-from placer.graph import Edge, Graph, TensorType, index_graph
+from placer.graph import Edge, Graph, index_graph, tensor_type
 from placer.rules.matcher import Match, match_rules
 from placer.rules.schema import Rule, RuleTest
 from placer.rules.sites import find_sites
@@ -80,12 +80,4 @@ def graph_of_text(text: str) -> Graph:
     inferred = onnx.shape_inference.infer_shapes(parse_model(text), data_prop=True)
     graph = inferred.graph
     values = [*graph.input, *graph.value_info, *graph.output]
-    return index_graph(graph, {value.name: _type(value) for value in values})
-
-
-def _type(value: onnx.ValueInfoProto) -> TensorType:
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return TensorType(tensor.elem_type, None)
-    dims = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
-    return TensorType(tensor.elem_type, None if -1 in dims else dims)
+    return index_graph(graph, {value.name: tensor_type(value) for value in values})

@@ -1,0 +1,125 @@
+"""External data of ONNX models: check, read one tensor at a time, hash, stream."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
+
+from placer.errors import InputError
+
+TensorList = list[TensorProto]
+
+_CHUNK = 1 << 22
+_ALIGNMENT = 4096
+# A protobuf message may hold 2 GiB; leave room for the graph itself.
+MAX_INLINE_BYTES = 1_800_000_000
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """Whether the tensor's values are in another file."""
+    return bool(tensor.data_location == TensorProto.EXTERNAL)
+
+
+def tensor_bytes(tensor: TensorProto) -> int:
+    """Size of the tensor's values by its shape and type; 4-bit types count as whole bytes."""
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return math.prod(tensor.dims) * int(dtype.itemsize)
+
+
+def check_external(tensors: Iterable[TensorProto], base_dir: Path, model: Path) -> None:
+    """Raise InputError for a file that is missing, too short or outside ``base_dir``."""
+    base = base_dir.resolve()
+    for tensor in tensors:
+        if not is_external(tensor):
+            continue
+        info = ExternalDataInfo(tensor)
+        file = base_dir / info.location
+        if Path(info.location).is_absolute() or not file.resolve().is_relative_to(base):
+            raise InputError(
+                f"{model}: initializer '{tensor.name}' points outside the model's folder "
+                f"({info.location}); move its data beside the model"
+            )
+        if not file.is_file():
+            raise InputError(
+                f"{model}: external data file {info.location} of initializer '{tensor.name}' "
+                "is missing; copy it beside the model"
+            )
+        end = (info.offset or 0) + (info.length or tensor_bytes(tensor))
+        if file.stat().st_size < end or (info.length or math.inf) < tensor_bytes(tensor):
+            raise InputError(
+                f"{model}: external data file {info.location} is too short for initializer "
+                f"'{tensor.name}'; copy the whole file"
+            )
+
+
+def read_tensor(tensor: TensorProto, base_dir: Path) -> np.ndarray:
+    """Return the tensor's values; reads only its own bytes of an external file."""
+    if is_external(tensor):
+        copy = TensorProto()
+        copy.CopyFrom(tensor)
+        load_external_data_for_tensor(copy, str(base_dir))
+        tensor = copy
+    return numpy_helper.to_array(tensor)
+
+
+def fingerprint(path: Path, tensors: Iterable[TensorProto], base_dir: Path) -> str:
+    """``sha256:`` and the hex digest over the model file and its external data files."""
+    digest = hashlib.sha256()
+    locations = {ExternalDataInfo(t).location for t in tensors if is_external(t)}
+    for file in (path, *(base_dir / location for location in sorted(locations))):
+        for chunk in _chunks(file, 0, file.stat().st_size):
+            digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def header(tensor: TensorProto) -> TensorProto:
+    """Name, type and shape of ``tensor`` without its values."""
+    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+
+
+def stream(tensors: Iterable[TensorProto], base_dir: Path, file: Path, name: str) -> TensorList:
+    """Copy the values of ``tensors`` into ``file``; return tensors that point to them there.
+
+    Tensors that are external already are copied in chunks from ``base_dir``. ``name`` is what
+    ``file`` will be called beside the model.
+    """
+    moved = []
+    with file.open("wb") as out:
+        for tensor in tensors:
+            out.write(b"\0" * (-out.tell() % _ALIGNMENT))
+            offset = out.tell()
+            if is_external(tensor):
+                info = ExternalDataInfo(tensor)
+                length = info.length or tensor_bytes(tensor)
+                for chunk in _chunks(base_dir / info.location, info.offset or 0, length):
+                    out.write(chunk)
+            else:
+                out.write(tensor.raw_data or read_tensor(tensor, base_dir).tobytes())
+            moved.append(_pointing_to(tensor, name, offset, out.tell() - offset))
+        out.flush()
+        os.fsync(out.fileno())
+    return moved
+
+
+def _pointing_to(tensor: TensorProto, location: str, offset: int, length: int) -> TensorProto:
+    moved = header(tensor)
+    moved.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        moved.external_data.add(key=key, value=str(value))
+    return moved
+
+
+def _chunks(file: Path, offset: int, length: int) -> Iterator[bytes]:
+    with file.open("rb") as source:
+        source.seek(offset)
+        while length > 0 and (chunk := source.read(min(_CHUNK, length))):
+            length -= len(chunk)
+            yield chunk

@@ -1,0 +1,267 @@
+"""Load an ONNX file as a normalised float model, and save models without losing work."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.checker
+import onnx.defs
+import onnx.shape_inference
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from placer.errors import InputError
+from placer.external import (
+    MAX_INLINE_BYTES,
+    check_external,
+    fingerprint,
+    is_external,
+    read_tensor,
+    stream,
+    tensor_bytes,
+)
+from placer.graph import Graph, TensorType, index_graph, tensor_type
+from placer.normalize import (
+    LARGE_BYTES,
+    normalize,
+    without_initializers,
+    without_large_tensors,
+)
+
+_STANDARD = ("", "ai.onnx")
+_KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
+_QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|QLinear\w+|\w+Integer|QGemm")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A normalised float model.
+
+    ``proto``: keeps dynamic dimensions; external initializers stay references to ``base_dir``.
+    ``graph``: index of ``proto`` with types inferred for ``input_shapes``.
+    ``fingerprint``: SHA-256 of the file and its external data.
+    ``notes``: what normalising changed, a sentence each.
+    """
+
+    path: Path
+    proto: ModelProto
+    graph: Graph
+    fingerprint: str
+    base_dir: Path
+    input_shapes: Mapping[str, tuple[int, ...]]
+    notes: tuple[str, ...]
+
+    def array(self, initializer: str) -> np.ndarray:
+        """Values of one initializer; reads no other one."""
+        return read_tensor(self.graph.initializers[initializer], self.base_dir)
+
+
+def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
+    """Load, check and normalise the model at ``path``; ``shapes`` fixes dynamic inputs.
+
+    Raises InputError, naming the file, node, tensor or input, for anything that is not a valid
+    float ONNX model with known input shapes.
+    """
+    path = Path(path)
+    proto = _read(path)
+    base_dir = path.parent
+    tensors = list(_tensors(proto.graph))
+    check_external(tensors, base_dir, path)
+    _check_nodes(proto, path)
+    try:
+        onnx.checker.check_model(without_large_tensors(proto))
+    except onnx.checker.ValidationError as error:
+        raise InputError(f"{path} is not a valid ONNX model: {_first_line(error)}") from error
+    digest = fingerprint(path, tensors, base_dir)
+    proto, notes = normalize(proto, base_dir, path)
+    input_shapes = _input_shapes(proto, dict(shapes or {}), path)
+    types = _infer_types(proto, input_shapes, path)
+    graph = index_graph(proto.graph, types)
+    return Model(path, proto, graph, digest, base_dir, input_shapes, notes)
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Split ``name=1x3x320x320`` into name and shape; InputError for anything else."""
+    name, _, dims = text.rpartition("=")
+    if not name or not re.fullmatch(r"\d+(x\d+)*", dims):
+        raise InputError(f"--shape '{text}' is no shape; write NAME=1x3x224x224")
+    return name, tuple(int(d) for d in dims.split("x"))
+
+
+def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
+    """Write ``proto`` to ``path`` under a temporary name and rename it.
+
+    If it refers to external data (in ``base_dir``) or is too large for one file, all large
+    initializers are streamed into ``<name>.data`` beside ``path``. Raises InputError if the
+    folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _save(proto, base_dir, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another folder") from error
+
+
+def _save(proto: ModelProto, base_dir: Path, path: Path) -> None:
+    tensors = proto.graph.initializer
+    total = sum(tensor_bytes(t) for t in tensors if not is_external(t))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary_data = path.with_name(f".{path.name}.data.{os.getpid()}.tmp")
+    try:
+        if total > MAX_INLINE_BYTES or any(is_external(t) for t in tensors):
+            large = [t for t in tensors if is_external(t) or tensor_bytes(t) >= LARGE_BYTES]
+            moved = stream(large, base_dir, temporary_data, f"{path.name}.data")
+            proto = without_initializers(proto, {t.name for t in large})
+            proto.graph.initializer.extend(moved)
+            temporary_data.replace(path.with_name(f"{path.name}.data"))
+        with temporary.open("wb") as out:
+            out.write(proto.SerializeToString())
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+        temporary_data.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> ModelProto:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise InputError(f"{path} {what}; give the path of an ONNX file")
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except DecodeError as error:
+        raise InputError(
+            f"{path} is not an ONNX file, or was cut short; export it again"
+        ) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if not proto.opset_import or not proto.graph.node:
+        raise InputError(f"{path} is not an ONNX model: it has no operator set or no node")
+    return proto
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """All tensors that may be external, subgraphs included."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for sub in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                yield from _tensors(sub)
+
+
+def _check_nodes(proto: ModelProto, path: Path) -> None:
+    versions = {entry.domain or "": entry.version for entry in proto.opset_import}
+    opset = versions.get("", versions.get("ai.onnx", 0))
+    functions = {(function.domain, function.name) for function in proto.functions}
+    for node in proto.graph.node:
+        if (node.domain, node.op_type) not in functions:
+            _check_node(node, opset, path)
+
+
+def _check_node(node: NodeProto, opset: int, path: Path) -> None:
+    name = node.name or f"(unnamed, output '{next(iter(node.output), '')}')"
+    if _QUANTIZED.fullmatch(node.op_type):
+        raise InputError(
+            f"{path}: node '{name}' ({node.op_type}) shows that the model is quantized already; "
+            "give the float model"
+        )
+    if node.domain in _STANDARD:
+        if not onnx.defs.has(node.op_type, max_inclusive_version=opset):
+            raise InputError(
+                f"{path}: node '{name}' uses operator {node.op_type}, which opset {opset} does "
+                "not define; export it with another opset"
+            )
+    elif node.domain not in _KNOWN_DOMAINS:
+        raise InputError(
+            f"{path}: node '{name}' uses operator {node.op_type} of the unknown domain "
+            f"'{node.domain}'; export it with standard operators"
+        )
+
+
+def _input_shapes(
+    proto: ModelProto, given: dict[str, tuple[int, ...]], path: Path
+) -> dict[str, tuple[int, ...]]:
+    names = [value.name for value in proto.graph.input]
+    for name in given:
+        if name not in names:
+            raise InputError(
+                f"--shape names unknown input '{name}'; {path} has: {', '.join(names)}"
+            )
+    return {v.name: _input_shape(v, given.get(v.name), path) for v in proto.graph.input}
+
+
+def _input_shape(
+    value: ValueInfoProto, given: tuple[int, ...] | None, path: Path
+) -> tuple[int, ...]:
+    tensor = value.type.tensor_type
+    dims = list(tensor.shape.dim) if tensor.HasField("shape") else None
+    if given is not None:
+        _check_given(value.name, dims, given)
+        return given
+    if dims is None:
+        raise InputError(
+            f"{path}: input '{value.name}' has no shape; "
+            f"give it with --shape {value.name}=1x3x224x224"
+        )
+    sizes = [d.dim_value if d.dim_value > 0 else None for d in dims]
+    if sizes and sizes[0] is None:
+        sizes[0] = 1
+    if None not in sizes:
+        return tuple(size or 0 for size in sizes)
+    labels = [d.dim_param if d.dim_param not in ("", "?") else "?" for d in dims]
+    shown = ", ".join(str(size or label) for size, label in zip(sizes, labels, strict=True))
+    flag = "x".join(str(size) if size else "N" for size in sizes)
+    raise InputError(
+        f"{path}: input '{value.name}' has unknown dimensions [{shown}]; give them with "
+        f"--shape {value.name}={flag}, a number for each N"
+    )
+
+
+def _check_given(
+    name: str, dims: list[onnx.TensorShapeProto.Dimension] | None, given: tuple[int, ...]
+) -> None:
+    shown = "x".join(map(str, given))
+    if any(size < 1 for size in given):
+        raise InputError(f"--shape {name}={shown}: every dimension must be at least 1")
+    if dims is None:
+        return
+    if len(dims) != len(given):
+        raise InputError(f"--shape {name}={shown}: the input has {len(dims)} dimensions")
+    for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
+        if dim.dim_value > 0 and dim.dim_value != size:
+            raise InputError(
+                f"--shape {name}={shown}: dimension {axis} is fixed to {dim.dim_value} in the model"
+            )
+
+
+def _infer_types(
+    proto: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], path: Path
+) -> dict[str, TensorType]:
+    fixed = without_large_tensors(proto)
+    for value in fixed.graph.input:
+        if value.name in input_shapes:
+            shape = value.type.tensor_type.shape
+            shape.ClearField("dim")
+            for size in input_shapes[value.name]:
+                shape.dim.add(dim_value=size)
+    for value in fixed.graph.output:  # Declared dynamic dimensions would hide inferred ones.
+        value.type.tensor_type.ClearField("shape")
+    try:
+        graph = onnx.shape_inference.infer_shapes(fixed, data_prop=True).graph
+    except onnx.shape_inference.InferenceError as error:
+        raise InputError(f"{path}: shapes do not fit: {_first_line(error)}") from error
+    return {v.name: tensor_type(v) for v in (*graph.input, *graph.value_info, *graph.output)}
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
