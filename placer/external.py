@@ -31,7 +31,7 @@ def is_external(tensor: TensorProto) -> bool:
 def tensor_bytes(tensor: TensorProto) -> int:
     """Size of the tensor's values by its shape and type; 4-bit types count as whole bytes."""
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return math.prod(tensor.dims) * int(dtype.itemsize)
+    return int(math.prod(tensor.dims)) * int(dtype.itemsize)
 
 
 def check_external(tensors: Iterable[TensorProto], base_dir: Path, model: Path) -> None:

@@ -144,6 +144,7 @@ def _constants_to_initializers(graph: GraphProto) -> int:
 def _constant(node: NodeProto) -> TensorProto | None:
     """The value of a Constant node as an initializer; None for sparse tensors and strings."""
     attribute = node.attribute[0]
+    tensor: TensorProto
     if attribute.name == "value":
         tensor = attribute.t
     elif attribute.name in ("value_float", "value_floats", "value_int", "value_ints"):
@@ -245,7 +246,7 @@ def _remove_identities(graph: GraphProto) -> int:
         else:
             new_name[source] = target
     for node in kept:
-        _rename(node, resolve)
+        rename_tensors(node, resolve)
     count = len(graph.node) - len(kept)
     _replace_nodes(graph, kept)
     return count
@@ -263,7 +264,7 @@ def _reads(node: NodeProto) -> tuple[str, ...]:
     return (*node.input, *captured_tensors(node))
 
 
-def _rename(node: NodeProto, resolve: Callable[[str], str]) -> None:
+def rename_tensors(node: NodeProto, resolve: Callable[[str], str]) -> None:
     """Rename tensors in ``node`` and its subgraphs; ONNX forbids shadowing, so names suffice."""
     for names in (node.input, node.output):
         for i, name in enumerate(names):
@@ -271,7 +272,7 @@ def _rename(node: NodeProto, resolve: Callable[[str], str]) -> None:
     for attribute in node.attribute:
         for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
             for inner in graph.node:
-                _rename(inner, resolve)
+                rename_tensors(inner, resolve)
             for value in graph.output:
                 value.name = resolve(value.name)
 
