@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ _SHAPE_KEEPING = frozenset(
 
 @dataclass(frozen=True)
 class ChannelGroup:
-    """A part of an output: indices ``start`` to ``stop`` along ``axis``; a whole output has None."""
+    """Indices ``start`` to ``stop`` of an output along ``axis``; the whole if axis is None."""
 
     output: str
     axis: int | None = None
@@ -85,10 +86,7 @@ def _parts(
     if permutation is not None:
         axis = permutation.index(axis)
     bounds = np.cumsum([0, *sizes]).tolist()
-    return [
-        ChannelGroup(output, axis, start, stop)
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
-    ]
+    return [ChannelGroup(output, axis, start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
 def _sizes(graph: Graph, concat: Node) -> list[int] | None:

@@ -268,7 +268,7 @@ def _set_up(task: Task, observer: Observer) -> Bench:
     seconds = engine.measure([baseline], task.inputs, task.preset.rounds)
     return Bench(
         baseline=baseline,
-        baseline_ms=latency(seconds[:, 0])["median_ms"],
+        baseline_ms=latency(seconds[:, 0]).median_ms,
         candidates=candidates,
         evaluator=Evaluator(model.graph, task.gates, task.evaluation_data, baseline.run),
         noise=NoiseMeter(task.space, candidates, on_few),
@@ -457,7 +457,7 @@ def _baseline_part(bench: Bench, final: Final[TrialRecord] | None) -> BaselinePa
         return None
     metrics = bench.evaluator.reference_metrics()
     return BaselinePart(
-        latency=LatencyPart(**latency(final.seconds[:, 0])),
+        latency=latency(final.seconds[:, 0]),
         metrics={name: finite(value) for name, value in metrics.items()},
     )
 
@@ -473,7 +473,7 @@ def _best_part(task: Task, bench: Bench, final: Final[TrialRecord] | None) -> Be
         placement=placement.id,
         trial=None if is_float else final.entry.number,
         quantized_edges=len(placement.edges),
-        latency=LatencyPart(**latency(final.seconds[:, 0 if is_float else 1])),
+        latency=latency(final.seconds[:, 0 if is_float else 1]),
         speedup=1 / ratio.median,
         speedup_interval=[1 / ratio.high, 1 / ratio.low],
         gates=[GatePart(**value.to_json()) for value in evaluation.gates],

@@ -32,9 +32,7 @@ def threshold(
     Raises InputError for an unknown method and a percentile outside (0, 100].
     """
     if method not in METHODS:
-        raise InputError(
-            f"unknown calibration method '{method}'; use one of: {', '.join(METHODS)}"
-        )
+        raise InputError(f"unknown calibration method '{method}'; use one of: {', '.join(METHODS)}")
     if not 0 < percentile <= 100:
         raise InputError(f"percentile {percentile} is outside (0, 100]; 99.99 is usual")
     full = _with_zero(statistics.low, statistics.high)

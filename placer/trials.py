@@ -14,6 +14,7 @@ from placer.model import Model
 from placer.placement import Placement
 from placer.qdq import Inserter
 from placer.ranges import Ranges
+from placer.result import LatencyPart
 from placer.search.race import paired_ratio
 from placer.search.space import Space
 from placer.search.study import Outcome
@@ -71,15 +72,15 @@ class TrialRunner:
             details={
                 "gates": [value.to_json() for value in evaluation.gates],
                 "interval": [ratio.low, ratio.high],
-                "latency": latency(seconds[:, 1]),
+                "latency": latency(seconds[:, 1]).model_dump(),
             },
         )
 
 
-def latency(seconds: np.ndarray) -> dict[str, float]:
-    """Median, 10th and 90th percentile of ``seconds`` in milliseconds, and how many there are."""
+def latency(seconds: np.ndarray) -> LatencyPart:
+    """Median, 10th and 90th percentile of ``seconds`` in milliseconds."""
     p10, median, p90 = (float(1e3 * q) for q in np.quantile(seconds, (0.1, 0.5, 0.9)))
-    return {"median_ms": median, "p10_ms": p10, "p90_ms": p90, "rounds": len(seconds)}
+    return LatencyPart(median_ms=median, p10_ms=p10, p90_ms=p90, rounds=len(seconds))
 
 
 class NoiseMeter:

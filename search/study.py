@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -20,6 +20,8 @@ from placer.errors import InputError
 from placer.placement import Placement
 from placer.search.proposals import bisect, neighbour, noisiest_first
 from placer.search.space import Choices, Space
+
+StopReason = Literal["budget", "timeout", "exhausted"]
 
 STUDY_NAME = "placer"
 # Sampling that keeps returning known placements has nothing left to find.
@@ -121,7 +123,7 @@ class Study:
         budget: int | None,
         deadline: float | None,
         on_trial: Callable[[TrialRecord], None],
-    ) -> str:
+    ) -> StopReason:
         """Evaluate placements until ``budget`` trials are in the study or ``deadline`` passes.
 
         ``deadline`` is a ``time.monotonic`` time. Returns why it stopped: ``budget``,
