@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from placer.files import write_text
 from placer.scheme import Scheme
 
+StopReason = Literal["budget", "timeout", "exhausted", "interrupted"]
 Verdict = Literal["faster", "no difference", "gate not met"]
 
 
@@ -73,7 +74,7 @@ class BudgetPart(Part):
 
     trials: int | None
     timeout_s: float | None
-    stopped: Literal["budget", "timeout", "exhausted", "interrupted"]
+    stopped: StopReason
 
 
 class GatePart(Part):

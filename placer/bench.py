@@ -1,0 +1,105 @@
+"""What trials are made and judged with: ranges, the float model, candidates, gates."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+
+from placer.accuracy import finite
+from placer.calibration import METHODS, Calibration, calibrate
+from placer.engines.base import Compiled
+from placer.errors import RunError
+from placer.gates import Evaluator, Gate
+from placer.qdq import Inserter
+from placer.ranges import Ranges
+from placer.result import CalibrationPart
+from placer.task import AUTO, Observer, Task
+from placer.trials import Candidates, NoiseMeter, latency
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What trials are made and judged with."""
+
+    baseline: Compiled
+    baseline_ms: float
+    candidates: Candidates
+    evaluator: Evaluator
+    noise: NoiseMeter
+    ranges: Ranges
+    calibration: CalibrationPart
+
+
+def set_up(task: Task, observer: Observer) -> Bench:
+    """Calibrate, choose the calibration method and measure the float model."""
+    model, engine = task.model, task.engine
+    observer.stage(f"calibrating on {len(task.calibration_data)} samples")
+    calibration = calibrate(
+        model,
+        _activations(task),
+        task.calibration_data,
+        task.request.cache_dir,
+        observer.progress,
+    )
+    inserter = Inserter(model, task.pack.manifest.scheme)
+    baseline = engine.compile(model.proto, model.base_dir)
+    few = task.calibration_data.limit(task.preset.noise_samples)
+    on_few = Evaluator(model.graph, (Gate.parse("sqnr>=0"),), few, baseline.run)
+    by_method = _compare_methods(task, calibration, inserter, on_few, observer)
+    method = max(by_method, key=lambda name: by_method[name])
+    ranges = calibration.ranges(method, task.pack.manifest.scheme)
+    candidates = Candidates(model, engine, inserter, ranges)
+    observer.stage("measuring the float model")
+    seconds = engine.measure([baseline], task.inputs, task.preset.rounds)
+    return Bench(
+        baseline=baseline,
+        baseline_ms=latency(seconds[:, 0]).median_ms,
+        candidates=candidates,
+        evaluator=Evaluator(model.graph, task.gates, task.evaluation_data, baseline.run),
+        noise=NoiseMeter(task.space, candidates, on_few),
+        ranges=ranges,
+        calibration=CalibrationPart(
+            data=task.request.data,
+            samples=len(task.calibration_data),
+            method=method,
+            requested_method=task.request.calibration,
+            sqnr_by_method={name: finite(value) for name, value in by_method.items()},
+        ),
+    )
+
+
+def _activations(task: Task) -> list[str]:
+    """Tensors that some layout quantizes and whose range only data can tell."""
+    edges = {
+        edge for site in task.sites for layout in site.layouts.values() for edge in layout.quantize
+    }
+    return sorted({edge.tensor for edge in edges} - task.model.graph.initializers.keys())
+
+
+def _compare_methods(
+    task: Task,
+    calibration: Calibration,
+    inserter: Inserter,
+    evaluator: Evaluator,
+    observer: Observer,
+) -> dict[str, float]:
+    """SQNR in dB of the default placement by calibration method, on calibration data only."""
+    requested = task.request.calibration
+    if requested != AUTO:
+        return {requested: math.nan}
+    observer.stage("comparing calibration methods")
+    placement = task.space.placement(task.space.defaults)
+    found = {}
+    for method in METHODS:
+        ranges = calibration.ranges(method, task.pack.manifest.scheme)
+        candidates = Candidates(task.model, task.engine, inserter, ranges)
+        try:
+            evaluation = evaluator.evaluate(candidates.compile(placement).run)
+        except RunError as error:
+            log.warning("calibration %s: %s", method, error)
+            continue
+        found[method] = evaluation.gates[0].value
+    return found or {METHODS[0]: math.nan}

@@ -1,0 +1,176 @@
+"""What a run is asked to do, loaded and checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from packaging.specifiers import SpecifierSet
+
+from placer.calibration import METHODS
+from placer.data import Dataset, calibration_and_evaluation, load_dataset, synthetic_dataset
+from placer.engines import select_engine
+from placer.engines.base import Engine, Tensors
+from placer.errors import InputError
+from placer.gates import Gate, default_gates
+from placer.model import Model, load_model
+from placer.presets import Preset, load_preset
+from placer.rules.loader import Pack, load_pack
+from placer.rules.sites import Site, find_sites
+from placer.search.space import Space, build_space
+from placer.search.study import TrialRecord
+
+SYNTHETIC_SAMPLES = 16
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for; None stands for the documented default.
+
+    ``data`` and ``evaluation_data``: see ``placer.data.load_dataset``. ``timeout`` in seconds.
+    ``static`` fixes the input shapes in the written model.
+    """
+
+    model: Path
+    output: Path | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    data: str | None = None
+    evaluation_data: str | None = None
+    engine: str = AUTO
+    threads: int = 1
+    pack: str | None = None
+    calibration: str = AUTO
+    gates: tuple[str, ...] = ()
+    preset: str = "default"
+    budget: int | None = None
+    timeout: float | None = None
+    seed: int = 0
+    cache_dir: Path | None = None
+
+    @property
+    def output_folder(self) -> Path:
+        """``output``, or ``<model>.placer`` in the current folder."""
+        return self.output or Path(f"{self.model.stem}.placer")
+
+
+class Observer(Protocol):
+    """Is told how a run goes on."""
+
+    def stage(self, text: str) -> None:
+        """A stage begins."""
+
+    def warn(self, text: str) -> None:
+        """Something the user should know."""
+
+    def search(self, budget: int | None, done: int) -> None:
+        """The search begins; ``done`` trials were found in the study."""
+
+    def trial(self, record: TrialRecord, baseline_ms: float) -> None:
+        """A trial has ended."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Part of a stage is done."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Everything that is settled before the first trial."""
+
+    request: Request
+    preset: Preset
+    model: Model
+    pack: Pack
+    engine: Engine
+    sites: tuple[Site, ...]
+    space: Space
+    gates: tuple[Gate, ...]
+    calibration_data: Dataset
+    evaluation_data: Dataset
+    warnings: tuple[str, ...]
+
+    @cached_property
+    def inputs(self) -> Tensors:
+        """The sample that latency is measured on."""
+        return next(iter(self.evaluation_data)).inputs
+
+
+def prepare(request: Request, observer: Observer) -> Task:
+    """Load and check everything that ``request`` names; writes nothing.
+
+    Raises InputError for the first thing that is wrong.
+    """
+    preset = load_preset(request.preset)
+    observer.stage(f"loading {request.model}")
+    warnings: list[str] = []
+
+    def warn(text: str) -> None:
+        warnings.append(text)
+        observer.warn(text)
+
+    engine, why = select_engine(request.engine, request.threads)
+    observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
+    pack = load_pack(request.pack or engine.name)
+    _check_pack(pack, engine, warn)
+    model = load_model(request.model, request.shapes)
+    sites = find_sites(model.graph, pack.rules)
+    if not sites:
+        raise InputError(
+            f"no rule of pack '{pack.manifest.name}' matches a node of {request.model}; "
+            "there is nothing to quantize"
+        )
+    space = build_space(model.graph, sites)
+    calibration_data, evaluation_data = _datasets(request, model, preset, warn)
+    gates = tuple(Gate.parse(text) for text in request.gates)
+    gates = gates or default_gates(evaluation_data.has_labels)
+    if request.calibration not in (AUTO, *METHODS):
+        known = ", ".join((AUTO, *METHODS))
+        raise InputError(f"unknown calibration '{request.calibration}'; use one of: {known}")
+    return Task(
+        request=request,
+        preset=preset,
+        model=model,
+        pack=pack,
+        engine=engine,
+        sites=sites,
+        space=space,
+        gates=gates,
+        calibration_data=calibration_data,
+        evaluation_data=evaluation_data,
+        warnings=tuple(warnings),
+    )
+
+
+def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None:
+    manifest = pack.manifest
+    if manifest.engine != engine.name:
+        raise InputError(
+            f"pack '{manifest.name}' is for engine {manifest.engine}, not {engine.name}; "
+            "choose another --pack or --engine"
+        )
+    if not SpecifierSet(manifest.engine_versions).contains(engine.version, prereleases=True):
+        warn(
+            f"pack '{manifest.name}' was made for {engine.name} {manifest.engine_versions}, "
+            f"this is {engine.version}"
+        )
+
+
+def _datasets(
+    request: Request, model: Model, preset: Preset, warn: Callable[[str], None]
+) -> tuple[Dataset, Dataset]:
+    given = [
+        load_dataset(source, model) if source else None
+        for source in (request.data, request.evaluation_data)
+    ]
+    if given == [None, None]:
+        warn("no --data: ranges and gates rest on random inputs; the result is not calibrated")
+        given[0] = synthetic_dataset(model, SYNTHETIC_SAMPLES, request.seed)
+    calibration, evaluation = calibration_and_evaluation(given[0], given[1], request.seed)
+    calibration = calibration.limit(preset.calibration_samples)
+    evaluation = evaluation.limit(preset.evaluation_samples)
+    for note in dict.fromkeys((*calibration.notes, *evaluation.notes)):
+        warn(note)
+    return calibration, evaluation
