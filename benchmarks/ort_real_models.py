@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.version_converter
 import rapidocr_onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -105,6 +106,8 @@ def quantized_by_onnxruntime(
     """The peer's result: pre-processed, then quantize_static with its default calibration."""
     fixed = onnx.load(FOLDER / subject.file)
     make_input_shape_fixed(fixed.graph, input_name, [1, 3, subject.height, subject.width])
+    # Per-channel DequantizeLinear came with opset 13; the files have 11 and 12.
+    fixed = onnx.version_converter.convert_version(fixed, 17)
     onnx.save(fixed, folder / "fixed.onnx")
     quant_pre_process(folder / "fixed.onnx", folder / "prepared.onnx", skip_symbolic_shape=True)
     quantize_static(

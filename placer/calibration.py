@@ -260,17 +260,19 @@ def _write_cache(path: Path, statistics: Mapping[str, Statistics]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as out:
-            np.savez_compressed(
-                out,
-                names=np.array(list(statistics), np.str_),
-                extremes=np.array([(s.low, s.high) for s in items]).reshape(-1, 2),
-                counts=counts.reshape(-1, 3),
-                histograms=np.array([s.histogram for s in items], np.int64).reshape(-1, BINS),
-            )
-        temporary.replace(path)
+        try:
+            with temporary.open("wb") as out:
+                np.savez_compressed(
+                    out,
+                    names=np.array(list(statistics), np.str_),
+                    extremes=np.array([(s.low, s.high) for s in items]).reshape(-1, 2),
+                    counts=counts.reshape(-1, 3),
+                    histograms=np.array([s.histogram for s in items], np.int64).reshape(-1, BINS),
+                )
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         log.warning("calibration is not cached: cannot write %s: %s", path, error.strerror)
 
 
@@ -288,7 +290,7 @@ def _read_cache(path: Path) -> dict[str, Statistics] | None:
                 names, extremes, counts, histograms, strict=True
             )
         }
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         log.warning("calibration cache %s is damaged and will be replaced: %s", path, error)

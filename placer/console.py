@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -65,11 +66,11 @@ class ConsoleObserver:
     def stage(self, text: str) -> None:
         """Print what happens next."""
         self._end_bar()
-        self._console.print(f"[cyan]·[/] {escape(text)}")
+        self._console.print(f"[cyan]·[/] {escape(text)}", highlight=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Print a warning."""
-        self._console.print(f"[yellow]warning:[/] {escape(text)}")
+        self._console.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
 
     def progress(self, done: int, total: int) -> None:
         """Advance the bar of the current stage."""
@@ -95,6 +96,7 @@ class ConsoleObserver:
             f"trial {count:>7}  {_outcome(record, baseline_ms)}  {best}  "
             f"[dim]{escape(record.kind)}[/]",
             highlight=False,
+            soft_wrap=True,
         )
         self._update_bar(self._count, best)
 
@@ -142,7 +144,7 @@ def _number(value: float | None) -> str:
 
 def print_result(console: Console, result: Result, folder: str) -> None:
     """Print the final table and where the outputs are."""
-    table = Table(title=f"{result.model.path} on {result.engine.name}: {result.verdict}")
+    table = Table(title=f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}")
     for column in ("", "latency, ms (p10 to p90)", "speed-up (95% interval)", "gates"):
         table.add_column(column)
     if result.baseline is not None and result.best is not None:

@@ -44,8 +44,10 @@ class Statistics:
         low, high = float(flat.min()), float(flat.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             raise ValueError("values are not finite")
-        # frexp: amax = m * 2^e with m < 1, so every value lies strictly below 2^e.
-        exponent = max(math.frexp(max(-low, high))[1], _MIN_EXPONENT)
+        amax = max(-low, high)
+        # frexp: amax = m * 2^e with m < 1, so every value lies strictly below 2^e. Of zero it
+        # gives e = 0, which would coarsen the histogram of small values merged later.
+        exponent = max(math.frexp(amax)[1], _MIN_EXPONENT) if amax else _MIN_EXPONENT
         # Scaling by a power of two and floor are exact in float32, adding HALF there is not.
         scaled = flat * np.float32(2.0 ** (_HALF_BITS - exponent))
         index = np.floor(scaled, out=scaled).astype(np.intp)

@@ -253,8 +253,8 @@ def _load_function(source: str) -> Callable[[], Iterable[object]]:
         raise InputError(f"module '{module_name}' has no function '{name}'; correct {source}")
     if not callable(function):
         raise InputError(
-            f"'{name}' of module '{module_name}' is no function but a "
-            f"{type(function).__name__}; make it a function that returns an iterable of dicts"
+            f"'{name}' of module '{module_name}' has type {type(function).__name__}; make it a "
+            "function that returns an iterable of dicts"
         )
     found: Callable[[], Iterable[object]] = function
     return found
@@ -300,7 +300,7 @@ def _function_samples(
 def _function_sample(item: object, origin: str, source: str, specs: Specs, note: Note) -> Sample:
     if not isinstance(item, Mapping):
         raise InputError(
-            f"{origin} is a {type(item).__name__}; give a dict from input name to array"
+            f"{origin} has type {type(item).__name__}; give a dict from input name to array"
         )
     _check_names(item, specs, origin)
     inputs = {}
