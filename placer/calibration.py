@@ -279,7 +279,9 @@ def _write_cache(path: Path, statistics: Mapping[str, Statistics]) -> None:
 def _read_cache(path: Path) -> dict[str, Statistics] | None:
     """Statistics of a cache file; None if there is none or it is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # Given a path, np.load would leave a damaged archive open.
+        with path.open("rb") as file:
+            arrays = np.load(file, allow_pickle=False)
             names, extremes = arrays["names"], arrays["extremes"]
             counts, histograms = arrays["counts"], arrays["histograms"]
         return {
@@ -292,6 +294,6 @@ def _read_cache(path: Path) -> dict[str, Statistics] | None:
         }
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, LookupError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         log.warning("calibration cache %s is damaged and will be replaced: %s", path, error)
         return None

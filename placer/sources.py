@@ -169,11 +169,14 @@ def _read_arrays(path: Path, specs: Specs) -> dict[str, np.ndarray]:
 
 def _load(path: Path) -> np.ndarray | dict[str, np.ndarray]:
     try:
-        # Memory mapping (.npy only) reads a large file piece by piece.
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
+        if path.suffix.lower() == ".npy":
+            # Mapped into memory, a large file is read piece by piece.
+            return np.lib.format.open_memmap(path, mode="r")
+        # Given a path, np.load would leave a damaged archive open.
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
             return {name: loaded[name] for name in loaded.files}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(

@@ -1,0 +1,65 @@
+"""Fixtures that several test modules use."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.cli import main
+from placer.rules.testing import parse_model
+
+DIGITS = Path(__file__).parent.parent / "examples" / "digits"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def placer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Finished]:
+    """Run the command line in this process, in an empty folder; returns how it ended."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: object) -> Finished:
+        monkeypatch.setattr(sys, "argv", ["placer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return Finished(int(ended.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[..., Path]:
+    """Write an ONNX text model with seeded random weights; returns its path.
+
+    Initializers that the text fills with one value are given random ones of that magnitude.
+    """
+
+    def write(text: str, name: str = "model.onnx") -> Path:
+        proto = parse_model(text)
+        rng = np.random.default_rng(0)
+        for tensor in proto.graph.initializer:
+            values = onnx.numpy_helper.to_array(tensor)
+            if values.dtype == np.float32 and values.size > 1 and np.ptp(values) == 0:
+                scaled = (values * rng.standard_normal(values.shape)).astype(np.float32)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(scaled, tensor.name))
+        path = tmp_path / name
+        onnx.save(proto, path)
+        return path
+
+    return write
