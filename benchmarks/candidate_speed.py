@@ -40,7 +40,7 @@ PEER_MS = {"one candidate, early in a run": 90, "one candidate, late in a run": 
 
 
 def residual_net(nodes: int, channels: int) -> onnx.ModelProto:
-    """A chain of Conv-Relu-Conv-Add-Relu blocks with ``nodes`` nodes, 3x3 kernels, random weights."""
+    """A chain of residual blocks with ``nodes`` nodes, 3x3 kernels and random weights."""
     rng = np.random.default_rng(0)
     made, weights, tensor = [], [], "x"
     for block in range(nodes // 5):

@@ -17,7 +17,6 @@ import onnx
 import onnxruntime as ort
 import platformdirs
 from onnx import TensorProto
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from placer.data import Dataset
 from placer.errors import InputError, RunError
@@ -25,6 +24,7 @@ from placer.histogram import BINS, Statistics
 from placer.model import Model
 from placer.ranges import Ranges
 from placer.scheme import Scheme
+from placer.session import ORT_ERRORS, create_session, one_line
 from placer.sources import Sample
 from placer.thresholds import METHODS, PERCENTILE, threshold
 
@@ -38,16 +38,6 @@ _BUDGET_BYTES = 256 << 20
 _THREADS = 2
 _CACHE_FORMAT = 1
 _CALIBRATED = (TensorProto.FLOAT, TensorProto.FLOAT16)
-_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
-_ORT_ERRORS = (
-    ort_errors.Fail,
-    ort_errors.InvalidArgument,
-    ort_errors.InvalidGraph,
-    ort_errors.InvalidProtobuf,
-    ort_errors.NotImplemented,
-    ort_errors.RuntimeException,
-    RuntimeError,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,22 +195,15 @@ def _run(
 ) -> dict[str, np.ndarray]:
     try:
         values = session.run(tensors, sample.inputs)
-    except _ORT_ERRORS as error:
+    except ORT_ERRORS as error:
         raise RunError(
-            f"ONNX Runtime failed to run {model.path} on {sample.origin}: {_reason(error)}"
+            f"ONNX Runtime failed to run {model.path} on {sample.origin}: {one_line(error)}"
         ) from error
     return dict(zip(tensors, values, strict=True))
 
 
 def _session(model: Model, tensors: Sequence[str]) -> ort.InferenceSession:
     """A session of the float model that also returns ``tensors``."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = _THREADS
-    options.log_severity_level = 3
-    # Fusions depend on which tensors are outputs and round differently. Without them a tensor has
-    # the same values whatever else is observed, and chunks and caches cannot change a result.
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_session_config_entry(_EXTERNAL_FOLDER, str(model.base_dir))
     present = {output.name for output in model.proto.graph.output}
     extra = onnx.ModelProto()
     for name in tensors:
@@ -229,10 +212,10 @@ def _session(model: Model, tensors: Sequence[str]) -> ort.InferenceSession:
     # Serialized messages that are concatenated merge, and repeated fields append
     # (protobuf.dev, "Encoding"): outputs are added without copying the initializers as messages.
     serialized = b"".join((model.proto.SerializeToString(), extra.SerializeToString()))
-    try:
-        return ort.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
-    except _ORT_ERRORS as error:
-        raise RunError(f"ONNX Runtime refuses {model.path}: {_reason(error)}") from error
+    # Fusions depend on which tensors are outputs and round differently. Without them a tensor has
+    # the same values whatever else is observed, and chunks and caches cannot change a result.
+    level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return create_session(serialized, model.base_dir, threads=_THREADS, level=level)
 
 
 def _value_info(model: Model, tensor: str) -> onnx.ValueInfoProto:
@@ -241,10 +224,6 @@ def _value_info(model: Model, tensor: str) -> onnx.ValueInfoProto:
     if dtype is not None:
         info.type.tensor_type.elem_type = dtype
     return info
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _key(model: Model, tensors: Sequence[str], dataset: Dataset) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +14,7 @@ import numpy as np
 from placer.accuracy import ChannelGroup, Comparison, channel_groups, finite
 from placer.errors import InputError
 from placer.graph import Graph
+from placer.user_code import UserCode, load_function
 
 # Direction in which each metric is good.
 METRICS = {
@@ -162,7 +161,7 @@ class Evaluator:
         self._all_outputs = graph.outputs
         for gate in gates:
             self._check(gate)
-        self._custom = {g: _load_function(g.metric) for g in gates if g.metric not in METRICS}
+        self._custom = {g: load_function(g.metric) for g in gates if g.metric not in METRICS}
         self._references = [dict(reference(sample.inputs)) for sample in self._samples]
         self._check_labels()
 
@@ -253,32 +252,12 @@ def _scores(comparison: Comparison) -> Iterable[tuple[str, str, float, str]]:
             yield "top1_drop", output, counts.reference_top1 - counts.top1, output
 
 
-def _load_function(metric: str) -> Custom:
-    """Import ``module:function``; the current folder counts as a place for modules."""
-    module_name, _, name = metric.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        function = getattr(importlib.import_module(module_name), name)
-    except ImportError as error:
-        raise InputError(f"gate {metric}: cannot import '{module_name}': {error}") from error
-    except AttributeError as error:
-        raise InputError(f"gate {metric}: module '{module_name}' has no '{name}'") from error
-    if not callable(function):
-        raise InputError(f"gate {metric}: '{name}' is not a function")
-    loaded: Custom = function
-    return loaded
-
-
 def _call(
     metric: str, function: Custom, outputs: Mapping[str, np.ndarray], sample: Sample
 ) -> float:
     batch = dict(sample.inputs)
     if sample.labels is not None:
         batch["labels"] = sample.labels
-    try:
+    with UserCode(f"gate {metric}", "make it return a number"):
         return float(function(outputs, batch))
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"gate {metric}: the function failed with {type(error).__name__}: {error}"
-        ) from error
+    raise AssertionError  # UserCode lets no exception pass.

@@ -27,6 +27,8 @@ from placer.quantize import (
 from placer.ranges import Range, Ranges, union
 from placer.scheme import Scheme
 
+_PAIR_NAMES = ("quantized", "dequantized", "float", "QuantizeLinear", "DequantizeLinear")
+
 
 @dataclass(frozen=True, eq=False)
 class _Weight:
@@ -157,8 +159,7 @@ class Inserter:
         quantization: Quantization,
         draft: _Draft,
     ) -> None:
-        count = len(draft.behind.get(tensor, ())) // 2
-        suffix = f"_{count}" if count else ""
+        suffix = self._free_suffix(tensor, len(draft.behind.get(tensor, ())) // 2)
         integers = f"{tensor}/quantized{suffix}"
         floats = f"{tensor}/dequantized{suffix}"
         outputs = [edge for edge in edges if edge.is_graph_output]
@@ -179,6 +180,14 @@ class Inserter:
             if not edge.is_graph_output:
                 draft.reads[edge.node, edge.input_index] = floats
                 draft.scales[edge.node, edge.input_index] = quantization
+
+    def _free_suffix(self, base: str, number: int = 0) -> str:
+        """The ending, from ``number`` up, with which no name of a pair is one of the model's."""
+        while True:
+            suffix = f"_{number}" if number else ""
+            if not any(f"{base}/{part}{suffix}" in self._taken for part in _PAIR_NAMES):
+                return suffix
+            number += 1
 
     def _check_output(self, tensor: str) -> None:
         if tensor not in self._graph.producer:
@@ -225,6 +234,7 @@ class Inserter:
 
     def _quantize(self, tensor: str, axis: int | None, scale: np.ndarray, base: str) -> _Weight:
         values = self._array(tensor)
+        base += self._free_suffix(base)
         names = [f"{base}/{part}" for part in ("quantized", "scale", "zero_point")]
         tensors = (
             _tensor(names[0], quantize_weight(values, scale, axis)),
@@ -249,6 +259,7 @@ class Inserter:
 
     def _draft_bias(self, node: Node, bias: str, scale: np.ndarray, draft: _Draft) -> None:
         base = bias if self._reads[bias] == 1 else f"{node.name}/{bias}"
+        base += self._free_suffix(base)
         names = [f"{base}/{part}" for part in ("quantized", "scale", "zero_point")]
         values = self._array(bias)
         parts = (

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from onnx import helper
 
-from placer.errors import InputError, PlacerError
+from placer.errors import InputError
 from placer.model import Model
+from placer.user_code import UserCode, load_function
 
 LABELS = "labels"
 _SUFFIXES = (".npz", ".npy")
@@ -246,39 +244,8 @@ def _load_function(source: str) -> Callable[[], Iterable[object]]:
             f"{source} does not exist; give an .npz or .npy file, a folder of them, or "
             "module:function"
         )
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    with _UserCode(f"importing module '{module_name}' of {source}", "correct or install it"):
-        module = importlib.import_module(module_name)
-    function = getattr(module, name, None)
-    if function is None:
-        raise InputError(f"module '{module_name}' has no function '{name}'; correct {source}")
-    if not callable(function):
-        raise InputError(
-            f"'{name}' of module '{module_name}' has type {type(function).__name__}; make it a "
-            "function that returns an iterable of dicts"
-        )
-    found: Callable[[], Iterable[object]] = function
+    found: Callable[[], Iterable[object]] = load_function(source)
     return found
-
-
-class _UserCode:
-    """Turns whatever the user's code raises into an InputError that names it."""
-
-    def __init__(self, what: str, fix: str) -> None:
-        self._what = what
-        self._fix = fix
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: object, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, PlacerError):
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"{self._what} failed with {reason}; {self._fix}") from error
 
 
 _END = object()
@@ -287,7 +254,7 @@ _END = object()
 def _function_samples(
     function: Callable[[], Iterable[object]], source: str, specs: Specs, note: Note
 ) -> Iterator[Sample]:
-    guard = _UserCode(source, "correct the function")
+    guard = UserCode(source, "correct the function")
     with guard:
         items = iter(function())
     index = 0
@@ -308,7 +275,7 @@ def _function_sample(item: object, origin: str, source: str, specs: Specs, note:
     _check_names(item, specs, origin)
     inputs = {}
     for name, spec in specs.items():
-        with _UserCode(f"reading '{name}' of {origin}", "give a numeric array"):
+        with UserCode(f"reading '{name}' of {origin}", "give a numeric array"):
             array = np.asarray(item[name])
         if array.shape != spec.shape:
             raise InputError(
@@ -323,7 +290,7 @@ def _function_sample(item: object, origin: str, source: str, specs: Specs, note:
 def _function_labels(given: object, specs: Specs, origin: str) -> np.ndarray | None:
     if given is None:
         return None
-    with _UserCode(f"reading '{LABELS}' of {origin}", "give a numeric array"):
+    with UserCode(f"reading '{LABELS}' of {origin}", "give a numeric array"):
         labels = np.atleast_1d(np.array(given))
     rows = next(iter(specs.values())).batch
     if len(labels) != rows:

@@ -419,11 +419,7 @@ def test_functions_that_change_between_passes(
     ("name", "message"),
     [
         ("absent", "module '{m}' has no function 'absent'; correct {m}:absent"),
-        (
-            "number",
-            "'number' of module '{m}' has type int; make it a function that returns an iterable of "
-            "dicts",
-        ),
+        ("number", "'number' of module '{m}' has type int; make it a function"),
         ("raises", "{m}:raises failed with KeyError: 'label file'; correct the function"),
         (
             "numbers",

@@ -129,7 +129,8 @@ def test_weights_that_others_read_are_copied_before_folding(save: Save):
         """
         <ir_version: 9, opset_import: ["": 17]>
         g (float[1,2,4,4] x) => (float[1,2,4,4] y, float[1,2,4,4] z)
-        <float[2,2,1,1] w = {1}, float[2] s = {2, 3}, float[2] zero = {0, 0}, float[2] one = {1, 1}> {
+        <float[2,2,1,1] w = {1}, float[2] s = {2, 3}, float[2] zero = {0, 0},
+         float[2] one = {1, 1}> {
           c = Conv(x, w)
           y = BatchNormalization(c, s, zero, zero, one)
           z = Conv(x, w)
@@ -183,15 +184,14 @@ def test_old_opsets_are_raised(save: Save):
 def test_a_converter_failure_names_the_node(save: Save):
     path = save(
         """
-        <ir_version: 6, opset_import: ["": 9]>
-        g (float[1,1,4,4] x) => (float[1,1,8,8] y)
-        <float[4] scales = {1, 1, 2, 2}> {
+        <ir_version: 6, opset_import: ["": 6]>
+        g (float[1,2,4,4] x, float[2] s) => (float[1,2,4,4] y) {
           [relu] r = Relu(x)
-          [enlarge] y = Upsample<mode = "nearest">(r, scales)
+          [norm] y = BatchNormalization<is_test = 0>(r, s, s, s, s)
         }
         """
     )
-    with pytest.raises(InputError, match=r"cannot be raised to 17 at node 'enlarge' \(Upsample\)"):
+    with pytest.raises(InputError, match=r"cannot be raised to 17 at node 'norm' \(BatchN"):
         load_model(path)
 
 

@@ -21,12 +21,12 @@ from onnx import TensorProto
 from placer.engines.base import Compiled, Tensors
 from placer.errors import RunError
 from placer.plan import Layer, Plan
+from placer.session import ORT_ERRORS, create_session, one_line
 
 # Shorter intervals than this are dominated by the clock and the call into the session.
 _MIN_INTERVAL_S = 2e-3
 _MAX_RUNS_PER_INTERVAL = 200
 _WARM_UP_S = 0.05
-_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class OnnxRuntimeEngine:
@@ -93,8 +93,8 @@ class OnnxRuntimeModel:
         """Return all graph outputs by name; raises RunError if ONNX Runtime fails."""
         try:
             values = self._session.run(self._outputs, dict(inputs))
-        except _ORT_ERRORS as error:
-            raise RunError(f"ONNX Runtime failed to run the model: {_reason(error)}") from error
+        except ORT_ERRORS as error:
+            raise RunError(f"ONNX Runtime failed to run the model: {one_line(error)}") from error
         return dict(zip(self._outputs, values, strict=True))
 
     def plan(self) -> Plan:
@@ -109,17 +109,6 @@ class OnnxRuntimeModel:
         return _plan(self._model, fused=graphs[0], final=graphs[1])
 
 
-_ORT_ERRORS = (
-    ort.capi.onnxruntime_pybind11_state.Fail,
-    ort.capi.onnxruntime_pybind11_state.InvalidArgument,
-    ort.capi.onnxruntime_pybind11_state.InvalidGraph,
-    ort.capi.onnxruntime_pybind11_state.InvalidProtobuf,
-    ort.capi.onnxruntime_pybind11_state.NotImplemented,
-    ort.capi.onnxruntime_pybind11_state.RuntimeException,
-    RuntimeError,
-)
-
-
 def _session(
     model: onnx.ModelProto,
     base_dir: Path,
@@ -127,24 +116,13 @@ def _session(
     level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     optimized_path: Path | None = None,
 ) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.graph_optimization_level = level
-    options.add_session_config_entry(_EXTERNAL_FOLDER, str(base_dir))
-    if optimized_path is not None:
-        options.optimized_model_filepath = str(optimized_path)
-    try:
-        return ort.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except _ORT_ERRORS as error:
-        raise RunError(f"ONNX Runtime refuses the model: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return create_session(
+        model.SerializeToString(),
+        base_dir,
+        threads=threads,
+        level=level,
+        optimized_path=optimized_path,
+    )
 
 
 def _clock(threads: int) -> tuple[Callable[[], float], str]:

@@ -1,0 +1,53 @@
+"""ONNX Runtime sessions on the CPU, for calibration and for the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from placer.errors import RunError
+
+ORT_ERRORS = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+    RuntimeError,
+)
+_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+def create_session(
+    serialized: bytes,
+    base_dir: Path,
+    *,
+    threads: int,
+    level: ort.GraphOptimizationLevel,
+    optimized_path: Path | None = None,
+) -> ort.InferenceSession:
+    """Return a session of a serialized model whose external data is relative to ``base_dir``.
+
+    ``optimized_path``: where to write the optimized model. Raises RunError with ONNX Runtime's
+    reason if it refuses the model.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = level
+    options.add_session_config_entry(_EXTERNAL_FOLDER, str(base_dir))
+    if optimized_path is not None:
+        options.optimized_model_filepath = str(optimized_path)
+    try:
+        return ort.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
+    except ORT_ERRORS as error:
+        raise RunError(f"ONNX Runtime refuses the model: {one_line(error)}") from error
+
+
+def one_line(error: Exception) -> str:
+    """The error's message without line breaks."""
+    return " ".join(str(error).split())

@@ -1,0 +1,53 @@
+"""Functions that the user names as ``module:function``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from placer.errors import InputError, PlacerError
+
+
+def load_function(text: str) -> Callable[..., Any]:
+    """Import ``module:function``; the current folder counts as a place for modules.
+
+    Raises InputError if the module cannot be imported or has no such function.
+    """
+    module_name, _, name = text.partition(":")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    with UserCode(f"importing module '{module_name}' of {text}", "correct or install it"):
+        module = importlib.import_module(module_name)
+    function = getattr(module, name, None)
+    if function is None:
+        raise InputError(f"module '{module_name}' has no function '{name}'; correct {text}")
+    if not callable(function):
+        raise InputError(
+            f"'{name}' of module '{module_name}' has type {type(function).__name__}; make it a "
+            "function"
+        )
+    found: Callable[..., Any] = function
+    return found
+
+
+class UserCode:
+    """Turns whatever the user's code raises into an InputError that names it."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        self._what = what
+        self._fix = fix
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, PlacerError):
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"{self._what} failed with {reason}; {self._fix}") from error
