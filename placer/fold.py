@@ -100,6 +100,8 @@ class _Folder:
         if not all(name in self._tensors for name in node.input[1:5]):
             return None
         gamma, beta, mean, variance = (self._array(name) for name in node.input[1:5])
+        if not (variance + attributes.get("epsilon", 1e-5) > 0).all():
+            return None
         scale = gamma / np.sqrt(variance + attributes.get("epsilon", 1e-5))
         return _Affine(scale, beta - mean * scale)
 

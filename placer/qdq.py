@@ -127,7 +127,13 @@ class Inserter:
 
     def _array(self, initializer: str) -> np.ndarray:
         if initializer not in self._arrays:
-            self._arrays[initializer] = self._model.array(initializer)
+            values = self._model.array(initializer)
+            if not np.isfinite(values.astype(np.float32)).all():
+                raise InputError(
+                    f"initializer '{initializer}' of {self._model.path} holds NaN or infinity; "
+                    "export the model again"
+                )
+            self._arrays[initializer] = values
         return self._arrays[initializer]
 
     def _quantization_tensors(
@@ -279,7 +285,7 @@ class Inserter:
         candidate = ModelProto()
         candidate.CopyFrom(self._shell)
         nodes = candidate.graph.node
-        floats = {tensor: f"{tensor}/float" for tensor in draft.outputs}
+        floats = {t: f"{t}/float{self._free_suffix(t)}" for t in draft.outputs}
         for tensor in self._graph.inputs:
             nodes.extend(draft.behind.get(tensor, ()))
         for node in self._graph.nodes:

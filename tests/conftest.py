@@ -47,7 +47,7 @@ def placer(
 def save(tmp_path: Path) -> Callable[..., Path]:
     """Write an ONNX text model with seeded random weights; returns its path.
 
-    Initializers that the text fills with one value are given random ones of that magnitude.
+    Weights (rank 2 and up) that the text fills with one value become random, of that magnitude.
     """
 
     def write(text: str, name: str = "model.onnx") -> Path:
@@ -55,7 +55,7 @@ def save(tmp_path: Path) -> Callable[..., Path]:
         rng = np.random.default_rng(0)
         for tensor in proto.graph.initializer:
             values = onnx.numpy_helper.to_array(tensor)
-            if values.dtype == np.float32 and values.size > 1 and np.ptp(values) == 0:
+            if values.dtype == np.float32 and values.ndim > 1 and np.ptp(values) == 0:
                 scaled = (values * rng.standard_normal(values.shape)).astype(np.float32)
                 tensor.CopyFrom(onnx.numpy_helper.from_array(scaled, tensor.name))
         path = tmp_path / name
