@@ -15,7 +15,7 @@ from placer.qdq import Inserter
 from placer.ranges import Ranges
 from placer.result import CalibrationPart
 from placer.task import AUTO, Observer, Task
-from placer.trials import Candidates, NoiseMeter, latency
+from placer.trials import Candidates, NoiseMeter
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,6 @@ class Bench:
     """What trials are made and judged with."""
 
     baseline: Compiled
-    baseline_ms: float
     candidates: Candidates
     evaluator: Evaluator
     noise: NoiseMeter
@@ -52,11 +51,8 @@ def set_up(task: Task, observer: Observer) -> Bench:
     method = max(by_method, key=lambda name: by_method[name])
     ranges = calibration.ranges(method, task.pack.manifest.scheme)
     candidates = Candidates(model, engine, inserter, ranges)
-    observer.stage("measuring the float model")
-    seconds = engine.measure([baseline], task.inputs, task.preset.rounds)
     return Bench(
         baseline=baseline,
-        baseline_ms=latency(seconds[:, 0]).median_ms,
         candidates=candidates,
         evaluator=Evaluator(model.graph, task.gates, task.evaluation_data, baseline.run),
         noise=NoiseMeter(task.space, candidates, on_few),

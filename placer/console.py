@@ -33,7 +33,7 @@ class QuietObserver:
     def search(self, budget: int | None, done: int) -> None:
         """Ignore the search's size."""
 
-    def trial(self, record: TrialRecord, baseline_ms: float) -> None:
+    def trial(self, record: TrialRecord) -> None:
         """Ignore ``record``."""
 
     def progress(self, done: int, total: int) -> None:
@@ -85,7 +85,7 @@ class ConsoleObserver:
         self._begin_bar("trials", budget)
         self._update_bar(done)
 
-    def trial(self, record: TrialRecord, baseline_ms: float) -> None:
+    def trial(self, record: TrialRecord) -> None:
         """Print the trial's latency, speed-up, gates, the best so far and the time left."""
         self._count += 1
         if record.feasible and record.ratio is not None:
@@ -93,8 +93,7 @@ class ConsoleObserver:
         best = f"best {_speedup(self._best)}" if self._best else "best -"
         count = f"{self._count}/{self._budget}" if self._budget else str(self._count)
         self._console.print(
-            f"trial {count:>7}  {_outcome(record, baseline_ms)}  {best}  "
-            f"[dim]{escape(record.kind)}[/]",
+            f"trial {count:>7}  {_outcome(record)}  {best}  [dim]{escape(record.kind)}[/]",
             highlight=False,
             soft_wrap=True,
         )
@@ -120,14 +119,14 @@ class ConsoleObserver:
             self._task = None
 
 
-def _outcome(record: TrialRecord, baseline_ms: float) -> str:
+def _outcome(record: TrialRecord) -> str:
     if record.ratio is None:
         return f"[red]failed[/] {escape(record.error or '')[:60]}"
     gates = " ".join(
         f"{gate['gate']}: {_number(gate['value'])} {_mark(gate['passed'])}"
         for gate in record.details["gates"]
     )
-    return f"{record.ratio * baseline_ms:8.3f} ms  {_speedup(record.ratio)}  {gates}"
+    return f"{record.details['latency']['median_ms']:8.3f} ms  {_speedup(record.ratio)}  {gates}"
 
 
 def _speedup(ratio: float | None) -> str:

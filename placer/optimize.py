@@ -85,7 +85,7 @@ def _search(task: Task, study: Study, bench: Bench, observer: Observer) -> StopR
 
     def on_trial(record: TrialRecord) -> None:
         log.info("trial %d %s %s", record.number, record.kind, record.ratio or record.error)
-        observer.trial(record, bench.baseline_ms)
+        observer.trial(record)
 
     observer.search(budget, len(study.records()))
     try:

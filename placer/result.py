@@ -102,7 +102,7 @@ class TrialPart(Part):
     kind: str = Field(description="where the placement came from: a seed's name or a sampler")
     placement: str
     state: Literal["complete", "gate missed", "failed"]
-    latency_ms: float | None
+    latency_ms: float | None = Field(description="the median")
     latency: LatencyPart | None
     ratio_to_float: float | None = Field(description="median of paired ratios")
     ratio_interval: list[float] | None = Field(description="95% bootstrap interval")

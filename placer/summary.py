@@ -79,7 +79,7 @@ def summarize(
         budget=BudgetPart(trials=request.budget, timeout_s=request.timeout, stopped=stopped),
         sites=len(task.sites),
         decisions=len(task.space.groups),
-        trials=[_trial_part(record, bench.baseline_ms) for record in records],
+        trials=[_trial_part(record) for record in records],
         baseline=_baseline_part(bench, final),
         best=_best_part(task, bench, final),
         warnings=warnings,
@@ -87,15 +87,16 @@ def summarize(
     )
 
 
-def _trial_part(record: TrialRecord, baseline_ms: float) -> TrialPart:
+def _trial_part(record: TrialRecord) -> TrialPart:
     measured = record.ratio is not None
+    latency_part = LatencyPart(**record.details["latency"]) if measured else None
     return TrialPart(
         number=record.number,
         kind=record.kind,
         placement=record.placement_id,
         state="failed" if not measured else "complete" if record.feasible else "gate missed",
-        latency_ms=record.ratio * baseline_ms if record.ratio is not None else None,
-        latency=LatencyPart(**record.details["latency"]) if measured else None,
+        latency_ms=latency_part.median_ms if latency_part else None,
+        latency=latency_part,
         ratio_to_float=record.ratio,
         ratio_interval=record.details["interval"] if measured else None,
         gates=[GatePart(**gate) for gate in record.details.get("gates", [])],

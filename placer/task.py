@@ -69,7 +69,7 @@ class Observer(Protocol):
     def search(self, budget: int | None, done: int) -> None:
         """The search begins; ``done`` trials were found in the study."""
 
-    def trial(self, record: TrialRecord, baseline_ms: float) -> None:
+    def trial(self, record: TrialRecord) -> None:
         """A trial has ended."""
 
     def progress(self, done: int, total: int) -> None:

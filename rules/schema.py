@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -46,7 +47,19 @@ def _version_range(text: str) -> str:
     return text
 
 
-Names = Annotated[list[str], BeforeValidator(_one_or_many), Field(min_length=1)]
+Names = Annotated[
+    list[str],
+    BeforeValidator(_one_or_many),
+    Field(min_length=1),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            ]
+        }
+    ),
+]
 Why = Annotated[str, AfterValidator(_sentence)]
 
 

@@ -23,8 +23,7 @@ def refused(finished: Finished, expected: str) -> None:
     assert finished.err.startswith("placer: error: ")
     assert finished.err.count("\n") == 1
     assert "Traceback" not in finished.err
-    written = [p for p in Path().rglob("*.placer*")]
-    assert written == []
+    assert not list(Path().rglob("*.placer*"))
 
 
 def write(text: str) -> Path:
@@ -88,7 +87,7 @@ def test_shape_flags(placer: Placer):
     ("arrays", "expected"),
     [
         ({"picture": np.zeros(IMAGES, np.float32)}, "rename"),
-        ({"image": np.zeros((4, 1, 8, 8), np.float32)}, "(1, 1, 32, 32)"),
+        ({"image": np.zeros((4, 1, 8, 8), np.float32)}, "(N, 1, 32, 32)"),
         ({"image": np.zeros(IMAGES, np.int64)}, "int64"),
         ({"image": np.full(IMAGES, np.nan, np.float32)}, "NaN"),
     ],
@@ -133,7 +132,7 @@ def test_a_rule_pack_with_a_syntax_error(placer: Placer):
 
 
 def test_the_output_folder_of_another_models_study(placer: Placer):
-    quick = ("--preset", "quick", "--budget", 1, "--no-cache", "--output", "out")
+    quick = ("--preset", "quick", "--budget", 2, "--no-cache", "--output", "out")
     assert placer("optimize", MODEL, *quick).code == 0
     before = {p.name: p.read_bytes() for p in Path("out").iterdir()}
     proto = onnx.load(MODEL)
@@ -158,11 +157,9 @@ def test_debug_shows_the_traceback(placer: Placer):
 
 
 def test_a_model_that_the_engine_refuses_is_a_failed_run(placer: Placer):
-    text = RELU.replace("Relu(x)", "com.microsoft.Nothing(x)").replace(
-        '"": 17', '"": 17, "com.microsoft": 1'
-    )
-    text = text.replace("{ [act]", "<float[4,4] w = {1}> { [fc] z = MatMul(x, w) [act]")
-    proto = parse_model(text.replace("com.microsoft.Nothing(x)", "Relu(x)"))
+    text = RELU.replace("{ [act]", "<float[4,4] w = {1}> { [fc] z = MatMul(x, w) [act]")
+    proto = parse_model(text.replace("Relu(x)", "Relu(z)"))
+    proto.opset_import.add(domain="com.microsoft", version=1)
     for node in proto.graph.node:
         if node.name == "act":
             node.op_type, node.domain = "Nothing", "com.microsoft"
