@@ -208,6 +208,9 @@ def _fold_constants(proto: ModelProto) -> ModelProto:
     stub = without_large_tensors(proto)
     gs.logger.G_LOGGER.severity = logging.CRITICAL
     graph = gs.import_onnx(stub)
+    # cleanup() compares every tensor with every graph input; weights need not be inputs for it.
+    names = {t.name for t in large}
+    graph.inputs = [tensor for tensor in graph.inputs if tensor.name not in names]
     graph.fold_constants(size_threshold=LARGE_BYTES).cleanup().toposort()
     folded = gs.export_onnx(graph, do_type_check=False)
     outputs = list(proto.graph.output)
