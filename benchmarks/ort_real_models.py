@@ -39,7 +39,7 @@ from placer.data import Dataset, load_dataset
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import GateError
-from placer.gates import Evaluator, Gate
+from placer.gates import Evaluator
 from placer.model import load_model
 from placer.optimize import Request, optimize
 from placer.result import versions
@@ -142,10 +142,10 @@ def run_subject(
     evaluation = load_dataset(str(sources["evaluation"]), model)
     engine = OnnxRuntimeEngine()
     floats = engine.compile(model.proto, model.base_dir)
-    judge = Evaluator(model.graph, (Gate.parse("sqnr>=0"),), evaluation, floats.run)
+    judge = Evaluator(model.graph, (), evaluation, floats.run)
 
     def sqnr(compiled: Compiled) -> float:
-        return float(judge.evaluate(compiled.run).gates[0].value)
+        return judge.evaluate(compiled.run).sqnr
 
     static = engine.compile(
         quantized_by_onnxruntime(subject, input_name, calibration, folder), folder

@@ -10,7 +10,7 @@ from placer.accuracy import finite
 from placer.calibration import METHODS, Calibration, calibrate
 from placer.engines.base import Compiled
 from placer.errors import RunError
-from placer.gates import Evaluator, Gate
+from placer.gates import Evaluator
 from placer.qdq import Inserter
 from placer.ranges import Ranges
 from placer.result import CalibrationPart
@@ -46,7 +46,7 @@ def set_up(task: Task, observer: Observer) -> Bench:
     inserter = Inserter(model, task.pack.manifest.scheme)
     baseline = engine.compile(model.proto, model.base_dir)
     few = task.calibration_data.limit(task.preset.noise_samples)
-    on_few = Evaluator(model.graph, (Gate.parse("sqnr>=0"),), few, baseline.run)
+    on_few = Evaluator(model.graph, (), few, baseline.run)
     by_method = _compare_methods(task, calibration, inserter, on_few, observer)
     method = max(by_method, key=lambda name: by_method[name])
     ranges = calibration.ranges(method, task.pack.manifest.scheme)
@@ -97,5 +97,5 @@ def _compare_methods(
         except RunError as error:
             log.warning("calibration %s: %s", method, error)
             continue
-        found[method] = evaluation.gates[0].value
+        found[method] = evaluation.sqnr
     return found or {METHODS[0]: math.nan}

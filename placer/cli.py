@@ -13,6 +13,7 @@ from rich.console import Console
 
 from placer import __version__
 from placer.calibration import default_cache_dir
+from placer.cli_check import check_command
 from placer.cli_rules import rules_app
 from placer.console import ConsoleObserver, QuietObserver, print_result
 from placer.errors import InputError, PlacerError
@@ -26,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(rules_app, name="rules")
+app.command("check")(check_command)
 
 
 def _version(show: bool) -> None:

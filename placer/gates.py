@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -43,6 +43,13 @@ class Sample(Protocol):
     @property
     def labels(self) -> np.ndarray | None:
         """Class indices, None without labels."""
+
+
+class Samples(Protocol):
+    """Evaluation data: can be iterated any number of times, in the same order."""
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield the batches."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,13 @@ class Evaluation:
     noise: float
 
     @property
+    def sqnr(self) -> float:
+        """``noise`` in dB: the worst SQNR of all channel groups."""
+        if self.noise == 0:
+            return math.inf
+        return -math.inf if math.isinf(self.noise) else -10 * math.log10(self.noise)
+
+    @property
     def passed(self) -> bool:
         """Whether all gates are met."""
         return all(value.passed for value in self.gates)
@@ -148,15 +162,16 @@ def default_gates(has_labels: bool) -> tuple[Gate, ...]:
 class Evaluator:
     """Evaluates candidates against the float model on the same data.
 
-    The float model's outputs are computed once and kept in memory. Raises InputError for a gate
+    ``samples`` is iterated once per candidate; the float model's outputs are computed once and
+    kept in memory. Raises InputError for a gate
     on labels without labels, on an unknown output, or with a function that cannot be used.
     """
 
     def __init__(
-        self, graph: Graph, gates: tuple[Gate, ...], samples: Iterable[Sample], reference: Run
+        self, graph: Graph, gates: tuple[Gate, ...], samples: Samples, reference: Run
     ) -> None:
         self._gates = gates
-        self._samples = tuple(samples)
+        self._samples = samples
         self._groups = _float_groups(graph)
         self._all_outputs = graph.outputs
         for gate in gates:
@@ -174,7 +189,7 @@ class Evaluator:
             comparison.add(reference, outputs, sample.labels)
             for gate, function in self._custom.items():
                 totals[gate] += _call(gate.metric, function, outputs, sample)
-        means = {gate: total / len(self._samples) for gate, total in totals.items()}
+        means = {gate: total / len(self._references) for gate, total in totals.items()}
         values = tuple(
             GateValue(gate, means[gate], "all outputs")
             if gate in means
@@ -213,7 +228,8 @@ class Evaluator:
         if not any(gate.metric in LABEL_METRICS for gate in self._gates):
             return
         comparison = Comparison.of(self._groups)
-        comparison.add(self._references[0], self._references[0], self._samples[0].labels)
+        first = next(iter(self._samples))
+        comparison.add(self._references[0], self._references[0], first.labels)
         if not any(counts.labelled for counts in comparison.classes.values()):
             raise InputError(
                 "labels fit no output: give one class index per position of an output's last axis"

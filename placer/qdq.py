@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from placer.errors import InputError
-from placer.graph import Edge, Node
+from placer.external import is_external
+from placer.graph import Edge, Node, captured_tensors
 from placer.model import Model
 from placer.normalize import rename_tensors, without_initializers
-from placer.ops import bias_input, weight_input
+from placer.ops import WeightInput, bias_input, weight_input
 from placer.placement import Placement
 from placer.quantize import (
     Quantization,
     activation_quantization,
-    bias_scale_floor,
+    bias_scale,
     quantize_activation,
     quantize_bias,
     quantize_weight,
     weight_scale,
+    weight_scale_for_bias,
 )
 from placer.ranges import Range, Ranges, union
 from placer.scheme import Scheme
 
-_PAIR_NAMES = ("quantized", "dequantized", "float", "QuantizeLinear", "DequantizeLinear")
+# Every name that a candidate adds is base/part or base/part_number.
+_ADDED = re.compile(
+    "(?s:(.*))/(?:quantized|dequantized|float|scale|zero_point|QuantizeLinear|DequantizeLinear)"
+    r"(?:_(\d+))?"
+)
+_STANDARD = ("", "ai.onnx")
+_HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_OPSET_OF_HALF = 19  # From here on QuantizeLinear takes float16 and bfloat16.
+
+
+class _Name(NamedTuple):
+    """What the names of one pair or one quantized constant have in common."""
+
+    base: str
+    number: int
+
+    def of(self, part: str) -> str:
+        """Name of one part: base/part, with the number behind unless it is 0."""
+        return f"{self.base}/{part}_{self.number}" if self.number else f"{self.base}/{part}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +67,25 @@ class _Draft:
     """What one insertion adds: gathered first, then written in node order."""
 
     reads: dict[tuple[str, int], str] = field(default_factory=dict)  # new tensor by (node, input)
-    outputs: set[str] = field(default_factory=set)  # graph outputs that a pair writes
+    outputs: dict[str, str] = field(default_factory=dict)  # float name of outputs a pair writes
     behind: dict[str, list[NodeProto]] = field(default_factory=dict)  # by producing tensor
     before: dict[str, list[NodeProto]] = field(default_factory=dict)  # by consumer node
     tensors: dict[str, TensorProto] = field(default_factory=dict)
+    names: set[_Name] = field(default_factory=set)
     scales: dict[tuple[str, int], Quantization] = field(default_factory=dict)
+
+    def add(self, name: str, values: np.ndarray) -> None:
+        """Add an initializer."""
+        self.tensors[name] = _tensor(name, values)
 
 
 class Inserter:
     """Builds candidates of one model under one scheme.
+
+    Activations and other constants get one scale per tensor; weights are int8 initializers with
+    scales of their own. With ``scheme.bias`` int32, the bias of a node whose input and weight are
+    quantized is stored with scale input scale * weight scale; where it would overflow, that
+    channel of the weight takes a larger scale.
 
     What does not depend on the placement (the graph without initializers, quantized weights) is
     made once and copied; initializers that stay float are copied as bytes or remain external
@@ -67,40 +100,82 @@ class Inserter:
         self._shell = without_initializers(model.proto, names)
         del self._shell.graph.node[:]
         self._shell.producer_name = "placer"
-        self._taken = {node.name for node in self._graph.nodes}
-        self._taken.update(self._graph.producer, self._graph.initializers, self._graph.inputs)
+        self._opset = max(e.version for e in model.proto.opset_import if e.domain in _STANDARD)
+        found = {node.name: weight_input(self._graph, node) for node in self._graph.nodes}
+        self._weight_inputs = {name: weight for name, weight in found.items() if weight}
+        self._taken = self._taken_names()
+        self._weight_names = self._name_weights()
         self._reads = Counter(t for t, edges in self._graph.consumers.items() for _ in edges)
         self._weights: dict[tuple[str, int | None], _Weight] = {}
         self._arrays: dict[str, np.ndarray] = {}
+
+    def _taken_names(self) -> set[_Name]:
+        """The model's own names that look like one that a candidate adds."""
+        graph = self._graph
+        names = (*graph.by_name, *graph.producer, *graph.initializers, *graph.inputs)
+        matches = (_ADDED.fullmatch(name) for name in names)
+        return {_Name(m[1], int(m[2] or 0)) for m in matches if m}
+
+    def _name_weights(self) -> dict[tuple[str, int | None], _Name]:
+        """Name each weight in node order, so that no name depends on earlier insertions."""
+        names: dict[tuple[str, int | None], _Name] = {}
+        for weight in self._weight_inputs.values():
+            key = (weight.tensor, self._axis(weight))
+            if key not in names:
+                names[key] = _claim(weight.tensor, self._taken, self._taken)
+        return names
+
+    def _axis(self, weight: WeightInput) -> int | None:
+        return weight.axis if self._scheme.per_channel else None
 
     def insert(self, placement: Placement, ranges: Ranges) -> ModelProto:
         """Return the candidate of ``placement``.
 
         ``ranges`` holds every quantized activation. Pairs are named after their tensor:
-        ``T/QuantizeLinear``, ``T/DequantizeLinear``, ``T/scale``, ``T/zero_point``. Graph outputs
-        keep their names and types. Raises InputError for an edge that the model does not have, a
-        tensor that is not float, or a missing range.
+        ``T/QuantizeLinear``, ``T/DequantizeLinear``, ``T/scale``, ``T/zero_point``, with a number
+        behind where that is taken. Graph outputs keep their names and types; what computes a
+        quantized one writes ``T/float``. A weight has scales of its own whatever its group.
+        Raises InputError for an edge that the model does not have or that lies in a subgraph, a
+        tensor whose type QuantizeLinear does not take, or a missing or infinite range.
         """
         draft = _Draft()
-        for group in placement.sorted():
-            self._check(group)
+        groups = placement.sorted()
+        for group in groups:
+            for edge in group:
+                self._check(edge)
             self._draft_group(group, ranges, draft)
-        for group in placement.sorted():
+        for group in groups:
             for edge in group:
                 self._draft_weight(edge, draft)
         return self._write(draft)
 
-    def _check(self, group: list[Edge]) -> None:
-        for edge in group:
-            if edge not in self._graph.edges_of(edge.tensor):
-                raise InputError(f"the placement quantizes {edge}, which the model does not have")
-            if not self._graph.type_of(edge.tensor).is_float:
-                raise InputError(f"the placement quantizes {edge}, which is not a float tensor")
+    def _check(self, edge: Edge) -> None:
+        if edge not in self._graph.edges_of(edge.tensor):
+            raise InputError(f"the placement quantizes {edge}, which the model does not have")
+        if edge.is_graph_output:
+            if edge.tensor not in self._graph.producer:
+                raise InputError(
+                    f"the placement quantizes {edge}, which no node computes; leave it float"
+                )
+        elif edge.input_index >= len(self._graph.by_name[edge.node].inputs):
+            raise InputError(
+                f"the placement quantizes {edge}, which a subgraph of the node reads; "
+                "leave it float"
+            )
+        dtype = self._graph.type_of(edge.tensor).dtype
+        if dtype in _HALF and self._opset < _OPSET_OF_HALF:
+            raise InputError(
+                f"the placement quantizes {edge} of type {TensorProto.DataType.Name(dtype)}, which "
+                f"needs opset {_OPSET_OF_HALF}; export the model with that opset or later"
+            )
+        if dtype != TensorProto.FLOAT and dtype not in _HALF:
+            raise InputError(
+                f"the placement quantizes {edge}, which is not a float32, float16 or bfloat16 "
+                "tensor; leave it as it is"
+            )
 
     def _is_weight(self, edge: Edge) -> bool:
-        if edge.is_graph_output or edge.tensor not in self._graph.initializers:
-            return False
-        weight = weight_input(self._graph, self._graph.by_name[edge.node])
+        weight = self._weight_inputs.get(edge.node)
         return weight is not None and weight.index == edge.input_index
 
     def _draft_group(self, group: list[Edge], ranges: Ranges, draft: _Draft) -> None:
@@ -111,11 +186,25 @@ class Inserter:
         if not by_tensor:
             return
         whole = union(self._range(tensor, ranges) for tensor in by_tensor)
-        quantization = activation_quantization(whole, self._scheme)
-        leader = next(iter(by_tensor))
-        scale, zero_point = self._quantization_tensors(leader, quantization, draft)
+        dtype = self._group_dtype(list(by_tensor))
+        quantization = activation_quantization(whole, self._scheme, dtype)
+        scale = zero_point = ""
         for tensor, edges in by_tensor.items():
-            self._draft_pair(tensor, edges, (scale, zero_point), quantization, draft)
+            name = _claim(tensor, self._taken, draft.names)
+            if not scale:  # The first tensor names what the whole group shares.
+                scale, zero_point = name.of("scale"), name.of("zero_point")
+                draft.add(scale, np.array(quantization.scale, dtype))
+                draft.add(zero_point, np.array(quantization.zero_point, self._scheme.activation))
+            self._draft_pair(name, edges, (scale, zero_point), quantization, draft)
+
+    def _group_dtype(self, tensors: list[str]) -> np.dtype[Any]:
+        types = {tensor: self._graph.type_of(tensor).dtype for tensor in tensors}
+        other = next((tensor for tensor in tensors if types[tensor] != types[tensors[0]]), None)
+        if other is not None:
+            raise InputError(
+                f"tensors '{tensors[0]}' and '{other}' cannot share a scale: their types differ"
+            )
+        return helper.tensor_dtype_to_np_dtype(types[tensors[0]] or TensorProto.FLOAT)
 
     def _range(self, tensor: str, ranges: Ranges) -> Range:
         if tensor in self._graph.initializers:
@@ -123,6 +212,11 @@ class Inserter:
             return Range(float(values.min(initial=0.0)), float(values.max(initial=0.0)))
         if tensor not in ranges:
             raise InputError(f"tensor '{tensor}' has no calibrated range; calibrate again")
+        if not all(map(math.isfinite, ranges[tensor])):
+            raise InputError(
+                f"tensor '{tensor}' has the infinite or undefined range {tuple(ranges[tensor])}; "
+                "leave it float or calibrate with other data"
+            )
         return ranges[tensor]
 
     def _array(self, initializer: str) -> np.ndarray:
@@ -136,156 +230,109 @@ class Inserter:
             self._arrays[initializer] = values
         return self._arrays[initializer]
 
-    def _quantization_tensors(
-        self, tensor: str, quantization: Quantization, draft: _Draft
-    ) -> tuple[str, str]:
-        scale = self._fresh(f"{tensor}/scale", draft)
-        zero_point = self._fresh(f"{tensor}/zero_point", draft)
-        dtype = helper.tensor_dtype_to_np_dtype(
-            self._graph.type_of(tensor).dtype or TensorProto.FLOAT
-        )
-        draft.tensors[scale] = _tensor(scale, np.array(quantization.scale, dtype))
-        value = np.array(quantization.zero_point, self._scheme.activation)
-        draft.tensors[zero_point] = _tensor(zero_point, value)
-        return scale, zero_point
-
-    def _fresh(self, name: str, draft: _Draft) -> str:
-        """``name``, or with a number behind it where the model or the draft has it already."""
-        number, free = 0, name
-        while free in self._taken or free in draft.tensors:
-            number += 1
-            free = f"{name}_{number}"
-        return free
-
     def _draft_pair(
         self,
-        tensor: str,
+        name: _Name,
         edges: list[Edge],
         parameters: tuple[str, str],
         quantization: Quantization,
         draft: _Draft,
     ) -> None:
-        suffix = self._free_suffix(tensor, len(draft.behind.get(tensor, ())) // 2)
-        integers = f"{tensor}/quantized{suffix}"
-        floats = f"{tensor}/dequantized{suffix}"
-        outputs = [edge for edge in edges if edge.is_graph_output]
-        if outputs:
-            self._check_output(tensor)
-            draft.outputs.add(tensor)
+        tensor = name.base
+        integers, floats = name.of("quantized"), name.of("dequantized")
+        if any(edge.is_graph_output for edge in edges):
             floats = tensor
-        dequantize = _node("DequantizeLinear", tensor, suffix, [integers, *parameters], floats)
+            draft.outputs[tensor] = name.of("float")
+        dequantize = _node("DequantizeLinear", name, [integers, *parameters], floats)
         if tensor in self._graph.initializers:
             values = quantize_activation(self._array(tensor), quantization, self._scheme)
-            draft.tensors[integers] = _tensor(integers, values)
+            draft.add(integers, values)
             first = min(edges, key=lambda e: self._graph.by_name[e.node].index)
             draft.before.setdefault(first.node, []).append(dequantize)
         else:
-            quantize = _node("QuantizeLinear", tensor, suffix, [tensor, *parameters], integers)
+            quantize = _node("QuantizeLinear", name, [tensor, *parameters], integers)
             draft.behind.setdefault(tensor, []).extend((quantize, dequantize))
         for edge in edges:
             if not edge.is_graph_output:
                 draft.reads[edge.node, edge.input_index] = floats
                 draft.scales[edge.node, edge.input_index] = quantization
 
-    def _free_suffix(self, base: str, number: int = 0) -> str:
-        """The ending, from ``number`` up, with which no name of a pair is one of the model's."""
-        while True:
-            suffix = f"_{number}" if number else ""
-            if not any(f"{base}/{part}{suffix}" in self._taken for part in _PAIR_NAMES):
-                return suffix
-            number += 1
-
-    def _check_output(self, tensor: str) -> None:
-        if tensor not in self._graph.producer:
-            raise InputError(
-                f"graph output '{tensor}' is a graph input or constant and cannot be quantized"
-            )
-
     def _draft_weight(self, edge: Edge, draft: _Draft) -> None:
         if not self._is_weight(edge):
             return
         node = self._graph.by_name[edge.node]
-        weight = weight_input(self._graph, node)
-        axis = weight.axis if weight is not None and self._scheme.per_channel else None
-        quantized = self._weight(edge.tensor, axis)
-        source = draft.scales.get((node.name, 1 - edge.input_index))
-        bias = self._int32_bias(node) if source is not None else None
-        if bias is not None and source is not None:
-            floor = bias_scale_floor(self._array(bias), source.scale)
-            if np.any(quantized.scale < floor):
+        weight = self._weight_inputs[edge.node]
+        made = self._weight(edge.tensor, self._axis(weight))
+        source = draft.scales.get((node.name, 1 - weight.index))
+        index = self._int32_bias(node)
+        if source is not None and index is not None and (node.name, index) not in draft.reads:
+            bias = self._array(node.inputs[index])
+            if bias.size == 1:  # Gemm broadcasts it.
+                bias = np.broadcast_to(bias, made.scale.size)
+            scale = weight_scale_for_bias(made.scale, bias, source.scale)
+            if not np.array_equal(scale, made.scale):
                 # The bias would overflow: this node needs coarser weights of its own.
-                raised = np.maximum(quantized.scale, floor if axis is not None else floor.max())
-                quantized = self._quantize(edge.tensor, axis, raised, f"{node.name}/{edge.tensor}")
-            self._draft_bias(node, bias, quantized.scale * np.float32(source.scale), draft)
-        dequantized = quantized.node.output[0]
-        if quantized.tensors[0].name not in draft.tensors:
-            draft.tensors.update({t.name: t for t in quantized.tensors})
-            draft.before.setdefault(self._first_reader(edge), []).append(quantized.node)
-        draft.reads[edge.node, edge.input_index] = dequantized
+                name = _claim(f"{node.name}/{edge.tensor}", self._taken, draft.names)
+                made = self._quantize(edge.tensor, self._axis(weight), scale, name)
+            self._draft_bias(node, index, bias, bias_scale(scale, bias.size, source.scale), draft)
+        if made.tensors[0].name not in draft.tensors:
+            draft.tensors.update({t.name: t for t in made.tensors})
+            draft.before.setdefault(self._first_reader(edge.tensor), []).append(made.node)
+        draft.reads[edge.node, edge.input_index] = made.node.output[0]
 
-    def _first_reader(self, edge: Edge) -> str:
-        readers = [e.node for e in self._graph.edges_of(edge.tensor) if not e.is_graph_output]
-        return min(readers, key=lambda name: self._graph.by_name[name].index)
+    def _first_reader(self, tensor: str) -> str:
+        return next(e.node for e in self._graph.edges_of(tensor) if not e.is_graph_output)
 
     def _weight(self, tensor: str, axis: int | None) -> _Weight:
         key = (tensor, axis)
         if key not in self._weights:
             scale = weight_scale(self._array(tensor), axis)
-            shared = any(other == tensor for other, _ in self._weights)
-            base = f"{tensor}/axis{axis}" if shared else tensor
-            self._weights[key] = self._quantize(tensor, axis, scale, base)
+            self._weights[key] = self._quantize(tensor, axis, scale, self._weight_names[key])
             if self._reads[tensor] == 1:
                 del self._arrays[tensor]  # Only the int8 values are needed from here on.
         return self._weights[key]
 
-    def _quantize(self, tensor: str, axis: int | None, scale: np.ndarray, base: str) -> _Weight:
-        values = self._array(tensor)
-        base += self._free_suffix(base)
-        names = [f"{base}/{part}" for part in ("quantized", "scale", "zero_point")]
-        tensors = (
-            _tensor(names[0], quantize_weight(values, scale, axis)),
-            _tensor(names[1], scale.astype(values.dtype)),
-            _tensor(names[2], np.zeros(scale.shape, np.int8)),
+    def _quantize(self, tensor: str, axis: int | None, scale: np.ndarray, name: _Name) -> _Weight:
+        parts = (
+            quantize_weight(self._array(tensor), scale, axis),
+            scale,
+            np.zeros(scale.shape, np.int8),
         )
-        node = _node("DequantizeLinear", base, "", names, f"{base}/dequantized")
-        if axis is not None:
-            node.attribute.append(helper.make_attribute("axis", axis))
-        return _Weight(scale, tensors, node)
+        return _Weight(scale, *_constant(name, parts, axis))
 
-    def _int32_bias(self, node: Node) -> str | None:
-        """The constant bias to quantize; Gemm's beta would change its scale, so only beta 1."""
+    def _int32_bias(self, node: Node) -> int | None:
+        """Input index of the bias to quantize.
+
+        Gemm's alpha and beta would change the scale at which the engine adds the bias, so they
+        must be 1; products of float16 scales underflow, so the bias must be float32.
+        """
         index = bias_input(node)
         if self._scheme.bias != "int32" or index is None:
             return None
-        if node.op == "Gemm" and node.attributes.get("beta", 1.0) != 1.0:
+        if any(node.attributes.get(name, 1.0) != 1.0 for name in ("alpha", "beta")):
             return None
-        name = node.inputs[index]
-        tensor = self._graph.initializers.get(name)
-        return name if tensor is not None and len(tensor.dims) == 1 else None
+        tensor = self._graph.initializers.get(node.inputs[index])
+        if tensor is None or len(tensor.dims) != 1 or tensor.data_type != TensorProto.FLOAT:
+            return None
+        return index
 
-    def _draft_bias(self, node: Node, bias: str, scale: np.ndarray, draft: _Draft) -> None:
-        base = bias if self._reads[bias] == 1 else f"{node.name}/{bias}"
-        base += self._free_suffix(base)
-        names = [f"{base}/{part}" for part in ("quantized", "scale", "zero_point")]
-        values = self._array(bias)
-        parts = (
-            quantize_bias(values, scale),
-            scale.astype(values.dtype),
-            np.zeros(scale.shape, np.int32),
-        )
-        for name, part in zip(names, parts, strict=True):
-            draft.tensors[name] = _tensor(name, part)
-        made = _node("DequantizeLinear", base, "", names, f"{base}/dequantized")
-        if scale.ndim:
-            made.attribute.append(helper.make_attribute("axis", 0))
+    def _draft_bias(
+        self, node: Node, index: int, bias: np.ndarray, scale: np.ndarray, draft: _Draft
+    ) -> None:
+        tensor = node.inputs[index]
+        base = tensor if self._reads[tensor] == 1 else f"{node.name}/{tensor}"
+        name = _claim(base, self._taken, draft.names)
+        parts = (quantize_bias(bias, scale), scale, np.zeros(scale.shape, np.int32))
+        tensors, made = _constant(name, parts, 0 if scale.ndim else None)
+        draft.tensors.update({t.name: t for t in tensors})
         draft.before.setdefault(node.name, []).append(made)
-        draft.reads[node.name, bias_input(node) or 2] = made.output[0]
+        draft.reads[node.name, index] = made.output[0]
 
     def _write(self, draft: _Draft) -> ModelProto:
         candidate = ModelProto()
         candidate.CopyFrom(self._shell)
         nodes = candidate.graph.node
-        floats = {t: f"{t}/float{self._free_suffix(t)}" for t in draft.outputs}
+        floats = draft.outputs
         for tensor in self._graph.inputs:
             nodes.extend(draft.behind.get(tensor, ()))
         for node in self._graph.nodes:
@@ -316,8 +363,28 @@ class Inserter:
         graph.initializer.extend(draft.tensors.values())
 
 
-def _node(op: str, base: str, suffix: str, inputs: list[str], output: str) -> NodeProto:
-    return NodeProto(op_type=op, name=f"{base}/{op}{suffix}", input=inputs, output=[output])
+def _node(op: str, name: _Name, inputs: list[str], output: str) -> NodeProto:
+    return NodeProto(op_type=op, name=name.of(op), input=inputs, output=[output])
+
+
+def _constant(
+    name: _Name, parts: tuple[np.ndarray, np.ndarray, np.ndarray], axis: int | None
+) -> tuple[tuple[TensorProto, ...], NodeProto]:
+    """Initializers of integers, scale and zero point, and the node that dequantizes them."""
+    names = [name.of(part) for part in ("quantized", "scale", "zero_point")]
+    node = _node("DequantizeLinear", name, names, name.of("dequantized"))
+    if axis is not None:
+        node.attribute.append(helper.make_attribute("axis", axis))
+    return tuple(_tensor(n, part) for n, part in zip(names, parts, strict=True)), node
+
+
+def _claim(base: str, taken: set[_Name], claimed: set[_Name]) -> _Name:
+    """Claim the first name on ``base`` that neither the model nor the draft has."""
+    number = 0
+    while (name := _Name(base, number)) in taken or name in claimed:
+        number += 1
+    claimed.add(name)
+    return name
 
 
 def _tensor(name: str, values: np.ndarray) -> TensorProto:
@@ -329,30 +396,32 @@ def strip(proto: ModelProto) -> ModelProto:
     """Remove all Q/DQ pairs; quantized constants become float initializers again.
 
     The result computes what the float model computes, up to the rounding of constants. Graph
-    outputs keep their names.
+    outputs keep their names. A QuantizeLinear that other nodes than DequantizeLinear read stays,
+    as does a DequantizeLinear whose scale is not an initializer. Raises InputError for quantized
+    constants in external data or in blocks.
     """
-    stripped = ModelProto()
-    stripped.CopyFrom(proto)
-    graph = stripped.graph
-    constants = {t.name: t for t in graph.initializer}
-    quantize = {n.output[0]: n for n in graph.node if n.op_type == "QuantizeLinear"}
-    outputs = {value.name for value in graph.output}
+    constants = {t.name: t for t in proto.graph.initializer}
+    quantize = {n.output[0]: n for n in proto.graph.node if n.op_type == "QuantizeLinear"}
+    outputs = {value.name for value in proto.graph.output}
+    fixed = outputs | {value.name for value in proto.graph.input}
     new_name: dict[str, str] = {}
-    kept = []
+    nodes: list[NodeProto] = []
     for node in proto.graph.node:
-        if node.op_type == "DequantizeLinear" and node.input[0] in quantize:
-            source, target = quantize[node.input[0]].input[0], node.output[0]
-            new_name.update({source: target} if target in outputs else {target: source})
-        elif node.op_type == "DequantizeLinear" and node.input[0] in constants:
-            graph.initializer.append(_dequantized(node, constants))
-        elif node.op_type != "QuantizeLinear":
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(kept)
-    for node in graph.node:
-        rename_tensors(node, lambda tensor: _resolve(tensor, new_name))
-    _drop_unread(graph)
-    return stripped
+        if node.op_type != "DequantizeLinear":
+            nodes.append(node)
+        elif node.input[0] in quantize:
+            source, target = _resolve(quantize[node.input[0]].input[0], new_name), node.output[0]
+            if target not in outputs:
+                new_name[target] = source
+            elif source not in fixed and source not in constants:
+                new_name[source] = target
+            else:  # Two names that must both survive.
+                nodes.append(helper.make_node("Identity", [source], [target], node.name))
+        elif all(name in constants for name in node.input):
+            constants[node.output[0]] = _dequantized(node, constants)
+        else:
+            nodes.append(node)
+    return _rebuilt(proto, nodes, constants, new_name)
 
 
 def _resolve(tensor: str, new_name: Mapping[str, str]) -> str:
@@ -362,19 +431,46 @@ def _resolve(tensor: str, new_name: Mapping[str, str]) -> str:
 
 
 def _dequantized(node: NodeProto, constants: Mapping[str, TensorProto]) -> TensorProto:
-    values, scale, zero_point = (numpy_helper.to_array(constants[name]) for name in node.input)
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    if scale.ndim:
+    attributes = {a.name: a.i for a in node.attribute}
+    if attributes.get("block_size", 0):
+        raise InputError(f"node '{node.name}' dequantizes in blocks, which cannot be stripped")
+    external = next((name for name in node.input if is_external(constants[name])), None)
+    if external is not None:
+        raise InputError(f"initializer '{external}' is in another file; load the model with it")
+    values, scale, *rest = (numpy_helper.to_array(constants[name]) for name in node.input)
+    zero_point = rest[0] if rest else np.zeros_like(scale)
+    if scale.ndim and scale.size > 1:
         shape = [1] * values.ndim
-        shape[axis] = -1
+        shape[attributes.get("axis", 1)] = -1
         scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-    floats = (values.astype(np.int64) - zero_point.astype(np.int64)).astype(scale.dtype) * scale
-    return _tensor(node.output[0], floats.astype(scale.dtype))
+    integers = values.astype(np.float64) - zero_point.astype(np.float64)
+    floats = (integers.astype(scale.dtype) * scale).astype(scale.dtype)
+    return _tensor(node.output[0], floats.reshape(values.shape))
 
 
-def _drop_unread(graph: GraphProto) -> None:
-    read = {t for node in graph.node for t in node.input} | {v.name for v in graph.output}
-    kept = [t for t in graph.initializer if t.name in read]
-    copies = [TensorProto.FromString(t.SerializeToString()) for t in kept]
-    del graph.initializer[:]
-    graph.initializer.extend(copies)
+def _rebuilt(
+    proto: ModelProto,
+    nodes: list[NodeProto],
+    constants: Mapping[str, TensorProto],
+    new_name: Mapping[str, str],
+) -> ModelProto:
+    """Copy ``proto`` with these nodes, renamed, and those of ``constants`` that they read."""
+    stripped = without_initializers(proto, constants)
+    del stripped.graph.node[:]
+    stripped.graph.node.extend(nodes)
+    for node in stripped.graph.node:
+        rename_tensors(node, lambda tensor: _resolve(tensor, new_name))
+    _drop_unread_quantize(stripped.graph)
+    read = {t for n in stripped.graph.node for t in (*n.input, *captured_tensors(n))}
+    read.update(value.name for value in proto.graph.output)
+    stripped.graph.initializer.extend(t for name, t in constants.items() if name in read)
+    return stripped
+
+
+def _drop_unread_quantize(graph: GraphProto) -> None:
+    read = {t for n in graph.node for t in (*n.input, *captured_tensors(n))}
+    read.update(value.name for value in graph.output)
+    for index in reversed(range(len(graph.node))):
+        node = graph.node[index]
+        if node.op_type == "QuantizeLinear" and node.output[0] not in read:
+            del graph.node[index]

@@ -6,17 +6,16 @@ q = saturate(round(x / scale) + zero_point), x' = (q - zero_point) * scale, roun
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from placer.ranges import Range
 from placer.scheme import Scheme
 
-# Scales below this flush to zero or lose digits in float32 arithmetic of engines.
-_SMALLEST_SCALE = float(np.finfo(np.float32).tiny) * 2**10
 # Half of the int32 range leaves room for the sums that a bias is added to.
 _BIAS_LIMIT = float(2**30)
+_FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 
 
 class Quantization(NamedTuple):
@@ -26,8 +25,10 @@ class Quantization(NamedTuple):
     zero_point: int
 
 
-def activation_quantization(value_range: Range, scheme: Scheme) -> Quantization:
-    """Scale and zero point that represent ``value_range`` widened to hold zero.
+def activation_quantization(
+    value_range: Range, scheme: Scheme, dtype: np.dtype[Any] = _FLOAT32
+) -> Quantization:
+    """Scale, exact in ``dtype``, and zero point for ``value_range`` widened to hold zero.
 
     Symmetric: scale = amax / 127, zero point 0 (int8) or 128 (uint8). Otherwise
     scale = (high - low) / 255 and the zero point is where zero falls, rounded.
@@ -35,14 +36,19 @@ def activation_quantization(value_range: Range, scheme: Scheme) -> Quantization:
     low, high = min(value_range.low, 0.0), max(value_range.high, 0.0)
     lowest = 0 if scheme.activation == "uint8" else -128
     if scheme.symmetric:
-        return Quantization(_positive(max(-low, high) / 127), lowest + 128)
-    scale = _positive((high - low) / 255)
+        return Quantization(_positive(max(-low, high) / 127, dtype), lowest + 128)
+    scale = _positive((high - low) / 255, dtype)
     return Quantization(scale, int(np.clip(lowest + round(-low / scale), lowest, lowest + 255)))
 
 
-def _positive(scale: float) -> float:
+def _positive(scale: float, dtype: np.dtype[Any]) -> float:
     """A tensor that is always zero may have any scale; engines want a normal positive one."""
-    return float(np.float32(scale)) if scale > _SMALLEST_SCALE else 1.0
+    return float(dtype.type(max(scale, _smallest(dtype)))) if scale > 0 else 1.0
+
+
+def _smallest(dtype: np.dtype[Any]) -> float:
+    """Scales below this are denormal in ``dtype``, or their products are in float32."""
+    return 2.0**-14 if dtype == np.float16 else 2.0**-116
 
 
 def quantize_activation(values: np.ndarray, to: Quantization, scheme: Scheme) -> np.ndarray:
@@ -54,35 +60,50 @@ def quantize_activation(values: np.ndarray, to: Quantization, scheme: Scheme) ->
 
 
 def weight_scale(values: np.ndarray, axis: int | None) -> np.ndarray:
-    """amax / 127 as float32: shape () or, per channel, (channels,).
+    """amax / 127 in the type of ``values``: shape () or, per channel, (channels,).
 
     A channel of zeros takes the tensor's scale, so that its bias keeps a usable resolution.
     """
     magnitude = np.abs(values.astype(np.float32))
-    whole = float(magnitude.max(initial=0.0)) / 127
-    fallback = whole if whole > _SMALLEST_SCALE else 1.0
+    whole = _positive(float(magnitude.max(initial=0.0)) / 127, values.dtype)
     if axis is None:
-        return np.array(fallback, np.float32)
+        return np.array(whole, values.dtype)
     others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
     scale = magnitude.max(axis=others, initial=0.0).astype(np.float64) / 127
-    return np.where(scale > _SMALLEST_SCALE, scale, fallback).astype(np.float32)
+    positive = np.where(scale > 0, np.maximum(scale, _smallest(values.dtype)), whole)
+    result: np.ndarray = positive.astype(values.dtype)
+    return result
 
 
 def quantize_weight(values: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
-    """int8 values with zero point 0, symmetric in [-127, 127] while ``scale`` is amax / 127."""
+    """int8 values in [-127, 127] with zero point 0."""
     if axis is not None:
         shape = [1] * values.ndim
         shape[axis] = -1
         scale = scale.reshape(shape)
-    scaled = np.rint(values.astype(np.float32) / scale)
-    integers: np.ndarray = np.clip(scaled, -128, 127).astype(np.int8)
+    scaled = np.rint(values.astype(np.float32) / scale.astype(np.float32))
+    integers: np.ndarray = np.clip(scaled, -127, 127).astype(np.int8)
     return integers
 
 
-def bias_scale_floor(bias: np.ndarray, input_scale: float) -> np.ndarray:
-    """Smallest weight scale per channel with which the bias fits int32 with room to spare."""
-    floor: np.ndarray = np.abs(bias.astype(np.float64)) / (input_scale * _BIAS_LIMIT)
-    return floor.astype(np.float32)
+def weight_scale_for_bias(scale: np.ndarray, bias: np.ndarray, input_scale: float) -> np.ndarray:
+    """``scale`` of a weight, raised where ``bias`` (outputs,) would leave no room in int32.
+
+    ``scale``: shape () or (channels,); output i is of channel i modulo channels, which matters
+    to ConvTranspose alone, where the channels of each group share the scales.
+    """
+    floor = np.abs(bias.astype(np.float64)) / (input_scale * _BIAS_LIMIT)
+    raised = floor.reshape(-1, scale.size).max(axis=0).reshape(scale.shape)
+    result: np.ndarray = np.maximum(scale, raised.astype(scale.dtype))
+    return result
+
+
+def bias_scale(scale: np.ndarray, outputs: int, input_scale: float) -> np.ndarray:
+    """Input scale * weight scale: shape () or, like ``scale`` per channel, (outputs,)."""
+    product = scale.astype(np.float32) * np.float32(input_scale)
+    # The product underflows only where the bias is negligible: see weight_scale_for_bias.
+    product = np.maximum(product, np.float32(_smallest(product.dtype)))
+    return np.tile(product, outputs // scale.size) if scale.ndim else product
 
 
 def quantize_bias(bias: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -1,18 +1,23 @@
-"""NVIDIA's builder (TensorRT-RTX, no GPU needed) takes every layout of the tensorrt pack."""
+"""NVIDIA's builder (TensorRT-RTX, no GPU needed): what it takes, refuses and builds."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 
+from placer.builder import check_file, check_model, import_builder, parse_layers
+from placer.errors import InputError, RunError
 from placer.model import load_model
+from placer.plan import Layer
 from placer.qdq import Inserter
 from placer.ranges import Range
 from placer.rules.loader import load_pack
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites, place
-
-trt = pytest.importorskip("tensorrt_rtx_bindings", reason="needs the extra 'rtx'")
+from placer.scheme import Scheme
+from tests.conftest import DIGITS, Finished
 
 PACK = load_pack("tensorrt")
 LAYOUTS = [
@@ -23,25 +28,88 @@ LAYOUTS = [
 
 
 @pytest.fixture(scope="module")
-def builder() -> tuple[object, object]:
-    logger = trt.Logger(trt.Logger.ERROR)
-    return trt.Builder(logger), logger
+def builder() -> object:
+    try:
+        return import_builder()
+    except RunError as error:
+        pytest.skip(str(error))
+
+
+def candidate(path: Path, rules: tuple[Rule, ...], layout: str | None, scheme: Scheme) -> Path:
+    """Save the candidate in which every site has ``layout``, or its default, beside ``path``."""
+    model = load_model(path)
+    sites = find_sites(model.graph, rules)
+    choices = {} if layout is None else {site.name: layout for site in sites}
+    placement = place(sites, choices)
+    ranges = {edge.tensor: Range(-1.0, 1.0) for edge in placement.edges}
+    target = path.with_name("candidate.onnx")
+    onnx.save(Inserter(model, scheme).insert(placement, ranges), target)
+    return target
 
 
 @pytest.mark.parametrize(("rule", "layout"), LAYOUTS)
-def test_candidates_parse_and_build(
-    save: Callable[..., Path], builder: tuple[object, object], rule: Rule, layout: str
+def test_every_layout_of_the_pack_is_accepted(
+    save: Callable[..., Path], builder: object, rule: Rule, layout: str
 ):
-    model = load_model(save(rule.tests[0].model))
-    sites = find_sites(model.graph, [rule])
-    placement = place(sites, {site.name: layout for site in sites})
-    ranges = {edge.tensor: Range(-1.0, 1.0) for edge in placement.edges}
-    candidate = Inserter(model, PACK.manifest.scheme).insert(placement, ranges)
-    build, logger = builder
-    network = build.create_network(0)
-    parser = trt.OnnxParser(network, logger)
-    assert parser.parse(candidate.SerializeToString()), parser.get_error(0).desc()
-    config = build.create_builder_config()
-    config.num_compute_capabilities = 1
-    config.set_compute_capability(trt.ComputeCapability.SM89, 0)
-    assert build.build_serialized_network(network, config).nbytes > 0
+    path = candidate(save(rule.tests[0].model), (rule,), layout, PACK.manifest.scheme)
+    report = check_model(builder, onnx.load(path), "sm89")
+    assert report.refusals == ()
+    assert report.engine_bytes > 0
+
+
+def test_the_bundled_models_default_runs_its_convolutions_on_int8(builder: object, tmp_path: Path):
+    path = tmp_path / "digits.onnx"
+    path.write_bytes((DIGITS / "digits.onnx").read_bytes())
+    report = check_file(builder, candidate(path, PACK.rules, None, PACK.manifest.scheme), "sm89")
+    assert report.accepted
+    convolutions = [layer for layer in report.plan.layers if layer.op == "correlation"]
+    assert len(convolutions) == 12
+    assert {layer.inputs[0] for layer in convolutions} == {"int8"}
+
+
+def test_an_int32_bias_is_refused_with_its_node(save: Callable[..., Path], builder: object):
+    conv = next(rule for rule in PACK.rules if rule.id == "weighted-input")
+    text = conv.tests[0].model.replace("w1 = {1}", "w1 = {1}, float[3] b1 = {1, 2, 3}")
+    scheme = PACK.manifest.scheme.model_copy(update={"bias": "int32"})
+    path = candidate(save(text.replace("image, w1)", "image, w1, b1)")), (conv,), "int8", scheme)
+    (refusal,) = check_file(builder, path, "sm89").refusals
+    assert refusal.node == "b1/DequantizeLinear"
+    assert refusal.op == "DequantizeLinear"
+    assert "input has type Int32 but must have type" in refusal.reason
+
+
+def test_gpus_are_known_by_compute_capability(builder: object):
+    with pytest.raises(InputError, match="unknown GPU 'sm90'; --gpu takes one of: sm120, "):
+        check_file(builder, DIGITS / "digits.onnx", "sm90")
+
+
+def test_layers_are_read_from_the_build_log():
+    line = (
+        "Name: conv_0, LayerType: correlation, Inputs: [ { Name: a, Datatype: Int8, Format: (NHWC)"
+        " Channel major format }], Constants: [ { Name: w, Datatype: Int8 }], Outputs: [ { Name: b,"
+        " Datatype: Float }], TacticName: t, StreamId: 0, Metadata: [ONNX Layer: relu]"
+        "[ONNX Layer: conv][ONNX Layer: a/DequantizeLinear][ONNX Layer: conv]"
+    )
+    assert list(parse_layers(["Layers:", line, "Engine Metadata:"])) == [
+        Layer("conv_0", "correlation", ("conv", "relu"), ("int8",), ("float",))
+    ]
+
+
+def test_the_command(builder: object, placer: Callable[..., Finished]):
+    del builder
+    finished = placer("check", DIGITS / "digits.onnx", "--json", "--shape", "image=2x1x32x32")
+    assert finished.code == 0
+    report = json.loads(finished.out)
+    assert report["accepted"]
+    assert report["plan"]["layers"]
+    onnx.save(
+        onnx.parser.parse_model(
+            '<ir_version: 9, opset_import: ["": 17]> g (float[2] x) => (float[2] y)'
+            "{ [odd] y = NotAnOperator(x) }"
+        ),
+        "odd.onnx",
+    )
+    refused = placer("check", "odd.onnx")
+    assert refused.code == 1
+    assert "refuses odd.onnx: node 'odd' (NotAnOperator)" in refused.err
+    assert placer("check", "nowhere.onnx").code == 2

@@ -1,0 +1,235 @@
+"""Well-known networks with random weights, for benchmarks where no trained model is at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+class Net:
+    """Collects nodes and weights; every method returns the name of its output tensor."""
+
+    def __init__(self, shape: tuple[int, ...], seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[onnx.TensorProto] = []
+        self._shape = shape
+        self.input = "image"
+
+    def add(self, op: str, *inputs: str, **attributes: object) -> str:
+        """Append a node."""
+        name = f"{op}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name, **attributes))
+        return f"{name}_out"
+
+    def constant(self, values: np.ndarray) -> str:
+        """Append an initializer."""
+        name = f"w{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def weight(self, *shape: int) -> str:
+        """Append a random weight, scaled so that activations keep their magnitude."""
+        fan_in = int(np.prod(shape[1:])) or 1
+        values = self._rng.standard_normal(shape) / np.sqrt(fan_in)
+        return self.constant(values.astype(np.float32))
+
+    def conv(
+        self, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1, group: int = 1
+    ) -> str:
+        """Convolution with bias and same padding."""
+        weight = self.weight(outputs, inputs // group, kernel, kernel)
+        bias = self.constant(self._rng.normal(0, 0.1, outputs).astype(np.float32))
+        pads = [kernel // 2] * 4
+        return self.add(
+            "Conv",
+            x,
+            weight,
+            bias,
+            strides=[stride] * 2,
+            group=group,
+            pads=pads,
+            kernel_shape=[kernel] * 2,
+        )
+
+    def relu(self, x: str) -> str:
+        """Relu."""
+        return self.add("Relu", x)
+
+    def silu(self, x: str) -> str:
+        """x * sigmoid(x), as PyTorch exports it."""
+        return self.add("Mul", x, self.add("Sigmoid", x))
+
+    def relu6(self, x: str) -> str:
+        """Clip to [0, 6]."""
+        limits = [self.constant(np.array(v, np.float32)) for v in (0, 6)]
+        return self.add("Clip", x, *limits)
+
+    def model(self, *outputs: str) -> onnx.ModelProto:
+        """The finished model, opset 17."""
+        inputs = [helper.make_tensor_value_info(self.input, TensorProto.FLOAT, self._shape)]
+        graph = helper.make_graph(
+            self._nodes,
+            "net",
+            inputs,
+            [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs],
+            self._weights,
+        )
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        inferred = onnx.shape_inference.infer_shapes(proto)
+        onnx.checker.check_model(inferred, full_check=True)
+        return inferred
+
+
+def classifier(net: Net, x: str, channels: int, classes: int = 100) -> onnx.ModelProto:
+    """Global average pool, flatten, fully connected."""
+    flat = net.add("Flatten", net.add("GlobalAveragePool", x))
+    weight, bias = net.weight(classes, channels), net.weight(classes)
+    return net.model(net.add("Gemm", flat, weight, bias, transB=1))
+
+
+def resnet(size: int, blocks: tuple[int, ...], bottleneck: bool) -> onnx.ModelProto:
+    """ResNet (He et al. 2015): basic blocks as in 18, bottlenecks as in 50."""
+    net = Net((1, 3, size, size))
+    x = net.relu(net.conv(net.input, 3, 64, 7, 2))
+    x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    channels = 64
+    for stage, count in enumerate(blocks):
+        width = 64 << stage
+        outputs = 4 * width if bottleneck else width
+        for block in range(count):
+            stride = 2 if stage and not block else 1
+            if bottleneck:
+                main = net.relu(net.conv(x, channels, width, 1))
+                main = net.relu(net.conv(main, width, width, 3, stride))
+                main = net.conv(main, width, outputs, 1)
+            else:
+                main = net.relu(net.conv(x, channels, width, 3, stride))
+                main = net.conv(main, width, width, 3)
+            changes = stride != 1 or channels != outputs
+            shortcut = net.conv(x, channels, outputs, 1, stride) if changes else x
+            x = net.relu(net.add("Add", main, shortcut))
+            channels = outputs
+    return classifier(net, x, channels)
+
+
+def mobilenet_v2(size: int) -> onnx.ModelProto:
+    """MobileNetV2 (Sandler et al. 2018), width 1."""
+    net = Net((1, 3, size, size))
+    x, channels = net.relu6(net.conv(net.input, 3, 32, 3, 2)), 32
+    stages = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
+    for expansion, outputs, count, first_stride in stages:
+        for block in range(count):
+            stride = 1 if block else first_stride
+            wide = channels * expansion
+            y = net.relu6(net.conv(x, channels, wide, 1)) if expansion > 1 else x
+            y = net.relu6(net.conv(y, wide, wide, 3, stride, group=wide))
+            y = net.conv(y, wide, outputs, 1)
+            x = net.add("Add", x, y) if stride == 1 and channels == outputs else y
+            channels = outputs
+    return classifier(net, net.relu6(net.conv(x, channels, 1280, 1)), 1280)
+
+
+def unet(size: int) -> onnx.ModelProto:
+    """U-Net (Ronneberger et al. 2015) of three levels: ConvTranspose, then Concat."""
+    net = Net((1, 3, size, size))
+    skips, x, channels = [], net.input, 3
+    for width in (16, 32, 64):
+        x = net.relu(net.conv(net.relu(net.conv(x, channels, width, 3)), width, width, 3))
+        skips.append((x, width))
+        x = net.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+        channels = width
+    x, channels = net.relu(net.conv(x, 64, 128, 3)), 128
+    for skip, width in reversed(skips):
+        up = net.add("ConvTranspose", x, net.weight(channels, width, 2, 2), strides=[2, 2])
+        x = net.add("Concat", net.relu(up), skip, axis=1)
+        x = net.relu(net.conv(x, 2 * width, width, 3))
+        channels = width
+    return net.model(net.add("Sigmoid", net.conv(x, channels, 1, 1)))
+
+
+def c2f(size: int) -> onnx.ModelProto:
+    """A YOLOv8-like net: SiLU, C2f blocks with Split and Concat, SPPF, nearest Resize, heads."""
+    net = Net((1, 3, size, size))
+
+    def block(x: str, inputs: int, outputs: int, repeats: int) -> str:
+        half = outputs // 2
+        y = net.silu(net.conv(x, inputs, outputs, 1))
+        name = f"Split_{len(net._nodes)}"
+        sizes = net.constant(np.array([half, half], np.int64))
+        parts = [f"{name}_a", f"{name}_b"]
+        net._nodes.append(helper.make_node("Split", [y, sizes], parts, name, axis=1))
+        for _ in range(repeats):
+            inner = net.silu(net.conv(net.silu(net.conv(parts[-1], half, half, 3)), half, half, 3))
+            parts.append(net.add("Add", parts[-1], inner))
+        joined = net.add("Concat", *parts, axis=1)
+        return net.silu(net.conv(joined, half * len(parts), outputs, 1))
+
+    x = net.silu(net.conv(net.input, 3, 16, 3, 2))
+    early = block(net.silu(net.conv(x, 16, 32, 3, 2)), 32, 32, 1)
+    late = block(net.silu(net.conv(early, 32, 64, 3, 2)), 64, 64, 2)
+    pools = [net.silu(net.conv(late, 64, 32, 1))]
+    for _ in range(3):
+        pools.append(net.add("MaxPool", pools[-1], kernel_shape=[5, 5], pads=[2] * 4))
+    deep = net.silu(net.conv(net.add("Concat", *pools, axis=1), 128, 64, 1))
+    scales = net.constant(np.array([1, 1, 2, 2], np.float32))
+    up = net.add("Resize", deep, "", scales, mode="nearest")
+    neck = block(net.add("Concat", up, early, axis=1), 96, 32, 1)
+    boxes = net.conv(net.silu(net.conv(neck, 32, 32, 3)), 32, 16, 1)
+    scores = net.add("Sigmoid", net.conv(net.silu(net.conv(neck, 32, 32, 3)), 32, 8, 1))
+    return net.model(net.add("Concat", boxes, scores, axis=1))
+
+
+def vit_block(tokens: int, width: int, heads: int) -> onnx.ModelProto:
+    """A transformer block (Dosovitskiy et al. 2020): attention and MLP, each after LayerNorm."""
+    net = Net((1, tokens, width))
+
+    def norm(x: str) -> str:
+        ones, zeros = np.ones(width, np.float32), np.zeros(width, np.float32)
+        return net.add("LayerNormalization", x, net.constant(ones), net.constant(zeros))
+
+    def linear(x: str, inputs: int, outputs: int) -> str:
+        product = net.add("MatMul", x, net.weight(inputs, outputs))
+        return net.add("Add", product, net.weight(outputs))
+
+    def split(x: str, perm: list[int]) -> str:
+        shape = net.constant(np.array([1, tokens, heads, width // heads], np.int64))
+        return net.add("Transpose", net.add("Reshape", x, shape), perm=perm)
+
+    normed = norm(net.input)
+    q, k, v = (linear(normed, width, width) for _ in range(3))
+    scores = net.add("MatMul", split(q, [0, 2, 1, 3]), split(k, [0, 2, 3, 1]))
+    scale = net.constant(np.array((width // heads) ** -0.5, np.float32))
+    weights = net.add("Softmax", net.add("Mul", scores, scale), axis=-1)
+    mixed = net.add(
+        "Transpose", net.add("MatMul", weights, split(v, [0, 2, 1, 3])), perm=[0, 2, 1, 3]
+    )
+    flat = net.add("Reshape", mixed, net.constant(np.array([1, tokens, width], np.int64)))
+    x = net.add("Add", net.input, linear(flat, width, width))
+    hidden = linear(norm(x), width, 4 * width)
+    root = net.constant(np.array(np.sqrt(2), np.float32))
+    one, half = (net.constant(np.array(v, np.float32)) for v in (1, 0.5))
+    error = net.add("Add", net.add("Erf", net.add("Div", hidden, root)), one)
+    gelu = net.add("Mul", net.add("Mul", hidden, error), half)
+    return net.model(net.add("Add", x, linear(gelu, 4 * width, width)))
+
+
+TOPOLOGIES: dict[str, Callable[[], onnx.ModelProto]] = {
+    "resnet18": lambda: resnet(64, (2, 2, 2, 2), bottleneck=False),
+    "resnet50": lambda: resnet(64, (3, 4, 6, 3), bottleneck=True),
+    "mobilenet_v2": lambda: mobilenet_v2(64),
+    "unet": lambda: unet(64),
+    "c2f": lambda: c2f(64),
+    "vit_block": lambda: vit_block(64, 128, 4),
+}

@@ -1,0 +1,55 @@
+"""``placer check``: does NVIDIA's builder take a model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from placer.builder import BuildReport, check_file, import_builder
+from placer.errors import InputError, RunError
+from placer.model import parse_shape
+
+
+def check_command(
+    model: Annotated[Path, typer.Argument(help="Any ONNX model, with or without Q/DQ pairs.")],
+    gpu: Annotated[str, typer.Option(help="Compute capability to build for.")] = "sm89",
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Shape of a dynamic input, e.g. image=1x3x320x320.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Parse and build a model with TensorRT-RTX, no GPU needed, and show its layers.
+
+    Exit code 1 if it is refused, with the node and the reason.
+    """
+    if not model.is_file():
+        raise InputError(f"{model} does not exist; give the path of an ONNX file")
+    shapes = dict(parse_shape(text) for text in shape or [])
+    report = check_file(import_builder(), model, gpu, shapes)
+    if as_json:
+        typer.echo(json.dumps({**asdict(report), "accepted": report.accepted}, indent=2))
+    else:
+        _print(report)
+    if not report.accepted:
+        raise RunError(f"{report.builder} refuses {model}: {report.refusals[0]}")
+
+
+def _print(report: BuildReport) -> None:
+    console = Console()
+    if report.accepted:
+        table = Table(title=f"{report.builder}, {report.gpu}: {len(report.plan.layers)} layers")
+        for column in ("layer", "inputs", "outputs", "ONNX nodes"):
+            table.add_column(column, overflow="fold")
+        for layer in report.plan.layers:
+            cells = (layer.op, *map(" ".join, (layer.inputs, layer.outputs, layer.nodes)))
+            table.add_row(*cells)
+        console.print(table)
+        console.print(f"engine of {report.engine_bytes} bytes in {report.seconds:.1f} s")
+    for refusal in report.refusals[1:]:
+        console.print(str(refusal), highlight=False, soft_wrap=True)
