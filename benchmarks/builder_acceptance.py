@@ -22,10 +22,10 @@ import onnx
 import onnx.version_converter
 import rapidocr_onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from onnxruntime.tools.onnx_model_utils import make_input_shape_fixed
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from rich.console import Console
 from rich.table import Table
+from shared import fix_input_shapes
 from topologies import TOPOLOGIES
 
 from placer.builder import check_model, import_builder
@@ -72,8 +72,7 @@ def subjects(folder: Path) -> Iterator[tuple[str, Path]]:
         sources[name] = (path, {})
     for name, (path, shapes) in sources.items():
         model = load_model(path, shapes)
-        for tensor, shape in model.input_shapes.items():
-            make_input_shape_fixed(model.proto.graph, tensor, list(shape))
+        fix_input_shapes(model.proto, model.input_shapes)
         fixed = folder / f"{name.replace(' ', '_')}.onnx"
         onnx.save(model.proto, fixed)
         yield name, fixed

@@ -28,10 +28,10 @@ import onnx.version_converter
 import rapidocr_onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from onnxruntime.tools.onnx_model_utils import make_input_shape_fixed
 from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from rich.table import Table
+from shared import fix_input_shapes
 
 from placer.accuracy import finite
 from placer.console import ConsoleObserver
@@ -108,7 +108,7 @@ def quantized_by_onnxruntime(
 ) -> onnx.ModelProto:
     """The peer's result: pre-processed, then quantize_static with its default calibration."""
     fixed = onnx.load(FOLDER / subject.file)
-    make_input_shape_fixed(fixed.graph, input_name, [1, 3, subject.height, subject.width])
+    fix_input_shapes(fixed, {input_name: (1, 3, subject.height, subject.width)})
     # Per-channel DequantizeLinear came with opset 13; the files have 11 and 12.
     fixed = onnx.version_converter.convert_version(fixed, 17)
     onnx.save(fixed, folder / "fixed.onnx")

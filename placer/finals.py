@@ -16,10 +16,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Finalist(Generic[T]):
-    """A candidate in the race and what it stands for."""
+    """A candidate in the race, compiled several times, and what it stands for.
+
+    Where a session's memory happens to lie moves its latency by a few percent for as long as it
+    lives, which more rounds of the same session cannot average out.
+    """
 
     entry: T
-    compiled: Compiled
+    copies: Sequence[Compiled]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +57,8 @@ def race(
     for _ in range(races):
         if len(running) == 1:
             break
-        compiled = [finalist.compiled for finalist in running]
-        seconds = np.vstack([seconds, engine.measure(compiled, inputs, rounds)])
+        copies = [finalist.copies for finalist in running]
+        seconds = np.vstack([seconds, _measure(engine, copies, inputs, rounds)])
         kept = still_in(seconds)
         running = [running[i] for i in kept]
         seconds = seconds[:, kept]
@@ -62,9 +66,20 @@ def race(
 
 
 def confirm(
-    engine: Engine, winner: Finalist[T], baseline: Compiled, inputs: Tensors, rounds: int
+    engine: Engine, winner: Finalist[T], baseline: Sequence[Compiled], inputs: Tensors, rounds: int
 ) -> Final[T]:
     """Measure the winner afresh: its race selected it partly for lucky rounds."""
-    seconds = engine.measure([baseline, winner.compiled], inputs, rounds)
+    seconds = _measure(engine, [baseline, winner.copies], inputs, rounds)
     ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
-    return Final(winner.entry, winner.compiled, seconds, ratio)
+    return Final(winner.entry, winner.copies[0], seconds, ratio)
+
+
+def _measure(
+    engine: Engine, models: Sequence[Sequence[Compiled]], inputs: Tensors, rounds: int
+) -> np.ndarray:
+    """Seconds of each model, averaged over its copies, shape (rounds, len(models))."""
+    flat = [compiled for copies in models for compiled in copies]
+    seconds = engine.measure(flat, inputs, rounds)
+    bounds = np.cumsum([len(copies) for copies in models])[:-1]
+    parts = np.split(seconds, bounds, axis=1)
+    return np.stack([part.mean(axis=1) for part in parts], axis=1)

@@ -57,6 +57,11 @@ class Model:
     input_shapes: Mapping[str, tuple[int, ...]]
     notes: tuple[str, ...]
 
+    @property
+    def weight_bytes(self) -> int:
+        """Size of all initializers."""
+        return sum(tensor_bytes(tensor) for tensor in self.graph.initializers.values())
+
     def array(self, initializer: str) -> np.ndarray:
         """Values of one initializer; reads no other one."""
         return read_tensor(self.graph.initializers[initializer], self.base_dir)

@@ -13,11 +13,12 @@ import onnx
 import onnx.helper
 
 from placer.bench import Bench, set_up
+from placer.engines.base import Compiled
 from placer.errors import GateError, RunError
 from placer.files import make_output_folder, write_text
 from placer.finals import Final, Finalist, confirm, race
 from placer.model import save_model
-from placer.placement import EMPTY
+from placer.placement import EMPTY, Placement
 from placer.placement_file import placement_text
 from placer.result import Result, StopReason
 from placer.search.study import Study, TrialRecord, by_latency
@@ -28,6 +29,9 @@ from placer.trials import TrialRunner
 __all__ = ["Observer", "Request", "optimize"]
 
 log = logging.getLogger(__name__)
+
+# Above this size of its weights a model is compiled once per finalist, to spare memory.
+LARGE_MODEL_BYTES = 200_000_000
 
 
 def optimize(request: Request, observer: Observer) -> Result:
@@ -108,15 +112,22 @@ def _final(
     best = [r for r in by_latency(records) if r.placement_id != EMPTY.id]
     if not best:
         return None
-    finalists = [
-        Finalist(record, bench.candidates.compile(task.space.placement(record.choices)))
-        for record in best[: task.preset.finalists]
-    ]
     preset = task.preset
+    copies = preset.copies if task.model.weight_bytes < LARGE_MODEL_BYTES else 1
+    finalists = [
+        Finalist(record, _compile(task, bench, task.space.placement(record.choices), copies))
+        for record in best[: preset.finalists]
+    ]
     observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
     observer.stage("confirming the winner against the float model")
-    return confirm(task.engine, winner, bench.baseline, task.inputs, preset.confirm_rounds)
+    baseline = _compile(task, bench, EMPTY, copies)
+    return confirm(task.engine, winner, baseline, task.inputs, preset.confirm_rounds)
+
+
+def _compile(task: Task, bench: Bench, placement: Placement, copies: int) -> list[Compiled]:
+    candidate = bench.candidates.build(placement)
+    return [task.engine.compile(candidate, task.model.base_dir) for _ in range(copies)]
 
 
 def _write(

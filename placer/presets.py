@@ -18,7 +18,8 @@ class Preset(BaseModel):
     are used. ``noise_samples``: calibration samples on which calibration methods and the noise of
     single groups are compared. ``rounds``: interleaved rounds per trial. ``finalists``: candidates
     that are raced; ``race_rounds``: rounds before each elimination and ``races`` the most of
-    those; ``confirm_rounds``: fresh rounds of the winner against the float model.
+    those; ``confirm_rounds``: fresh rounds of the winner against the float model. In both every
+    model is compiled ``copies`` times.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,6 +33,7 @@ class Preset(BaseModel):
     race_rounds: PositiveInt
     races: PositiveInt
     confirm_rounds: PositiveInt
+    copies: PositiveInt
 
 
 def load_preset(name: str) -> Preset:

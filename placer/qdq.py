@@ -54,12 +54,20 @@ class _Name(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Weight:
-    """A pre-quantized weight: initializers and the DequantizeLinear that reads them."""
+class _Constant:
+    """A quantized weight or bias: initializers and the DequantizeLinear that reads them."""
 
     scale: np.ndarray
     tensors: tuple[TensorProto, ...]
     node: NodeProto
+
+
+class _Weighted(NamedTuple):
+    """Weight and int32 bias of a node for one scale of its input."""
+
+    input_scale: float
+    weight: _Constant
+    bias: _Constant
 
 
 @dataclass(eq=False)
@@ -78,6 +86,12 @@ class _Draft:
         """Add an initializer."""
         self.tensors[name] = _tensor(name, values)
 
+    def add_constant(self, constant: _Constant, reader: str) -> None:
+        """Add a quantized constant before the node ``reader`` unless it is there already."""
+        if constant.tensors[0].name not in self.tensors:
+            self.tensors.update({t.name: t for t in constant.tensors})
+            self.before.setdefault(reader, []).append(constant.node)
+
 
 class Inserter:
     """Builds candidates of one model under one scheme.
@@ -87,9 +101,9 @@ class Inserter:
     quantized is stored with scale input scale * weight scale; where it would overflow, that
     channel of the weight takes a larger scale.
 
-    What does not depend on the placement (the graph without initializers, quantized weights) is
-    made once and copied; initializers that stay float are copied as bytes or remain external
-    references.
+    What rarely depends on the placement (the graph without initializers, quantized weights and
+    biases) is made once and copied; initializers that stay float are copied as bytes or remain
+    external references.
     """
 
     def __init__(self, model: Model, scheme: Scheme) -> None:
@@ -103,10 +117,14 @@ class Inserter:
         self._opset = max(e.version for e in model.proto.opset_import if e.domain in _STANDARD)
         found = {node.name: weight_input(self._graph, node) for node in self._graph.nodes}
         self._weight_inputs = {name: weight for name, weight in found.items() if weight}
+        self._reads = Counter(t for t, edges in self._graph.consumers.items() for _ in edges)
         self._taken = self._taken_names()
         self._weight_names = self._name_weights()
-        self._reads = Counter(t for t, edges in self._graph.consumers.items() for _ in edges)
-        self._weights: dict[tuple[str, int | None], _Weight] = {}
+        biases = {name: self._int32_bias(self._graph.by_name[name]) for name in self._weight_inputs}
+        self._biases = {name: index for name, index in biases.items() if index is not None}
+        self._own_names = self._name_own_constants()
+        self._weights: dict[tuple[str, int | None], _Constant] = {}
+        self._weighted: dict[str, _Weighted] = {}
         self._arrays: dict[str, np.ndarray] = {}
 
     def _taken_names(self) -> set[_Name]:
@@ -123,6 +141,17 @@ class Inserter:
             key = (weight.tensor, self._axis(weight))
             if key not in names:
                 names[key] = _claim(weight.tensor, self._taken, self._taken)
+        return names
+
+    def _name_own_constants(self) -> dict[tuple[str, int], _Name]:
+        """Name, for nodes whose bias may be int32, that bias and a weight of the node's own."""
+        names: dict[tuple[str, int], _Name] = {}
+        for node, index in self._biases.items():
+            weight, bias = self._weight_inputs[node], self._graph.by_name[node].inputs[index]
+            base = bias if self._reads[bias] == 1 else f"{node}/{bias}"
+            names[node, index] = _claim(base, self._taken, self._taken)
+            base = f"{node}/{weight.tensor}"
+            names[node, weight.index] = _claim(base, self._taken, self._taken)
         return names
 
     def _axis(self, weight: WeightInput) -> int | None:
@@ -198,13 +227,14 @@ class Inserter:
             self._draft_pair(name, edges, (scale, zero_point), quantization, draft)
 
     def _group_dtype(self, tensors: list[str]) -> np.dtype[Any]:
-        types = {tensor: self._graph.type_of(tensor).dtype for tensor in tensors}
-        other = next((tensor for tensor in tensors if types[tensor] != types[tensors[0]]), None)
-        if other is not None:
-            raise InputError(
-                f"tensors '{tensors[0]}' and '{other}' cannot share a scale: their types differ"
-            )
-        return helper.tensor_dtype_to_np_dtype(types[tensors[0]] or TensorProto.FLOAT)
+        dtype = self._graph.type_of(tensors[0]).dtype or TensorProto.FLOAT
+        for tensor in tensors:
+            if self._graph.type_of(tensor).dtype != dtype:
+                raise InputError(
+                    f"tensors '{tensors[0]}' and '{tensor}' cannot share a scale: "
+                    "their types differ"
+                )
+        return helper.tensor_dtype_to_np_dtype(dtype)
 
     def _range(self, tensor: str, ranges: Ranges) -> Range:
         if tensor in self._graph.initializers:
@@ -260,30 +290,21 @@ class Inserter:
     def _draft_weight(self, edge: Edge, draft: _Draft) -> None:
         if not self._is_weight(edge):
             return
-        node = self._graph.by_name[edge.node]
-        weight = self._weight_inputs[edge.node]
-        made = self._weight(edge.tensor, self._axis(weight))
-        source = draft.scales.get((node.name, 1 - weight.index))
-        index = self._int32_bias(node)
-        if source is not None and index is not None and (node.name, index) not in draft.reads:
-            bias = self._array(node.inputs[index])
-            if bias.size == 1:  # Gemm broadcasts it.
-                bias = np.broadcast_to(bias, made.scale.size)
-            scale = weight_scale_for_bias(made.scale, bias, source.scale)
-            if not np.array_equal(scale, made.scale):
-                # The bias would overflow: this node needs coarser weights of its own.
-                name = _claim(f"{node.name}/{edge.tensor}", self._taken, draft.names)
-                made = self._quantize(edge.tensor, self._axis(weight), scale, name)
-            self._draft_bias(node, index, bias, bias_scale(scale, bias.size, source.scale), draft)
-        if made.tensors[0].name not in draft.tensors:
-            draft.tensors.update({t.name: t for t in made.tensors})
-            draft.before.setdefault(self._first_reader(edge.tensor), []).append(made.node)
+        index = self._biases.get(edge.node)
+        source = draft.scales.get((edge.node, 1 - edge.input_index))
+        if index is None or source is None or (edge.node, index) in draft.reads:
+            made = self._weight(edge.tensor, self._axis(self._weight_inputs[edge.node]))
+        else:
+            made, bias = self._with_bias(edge.node, index, source.scale)
+            draft.add_constant(bias, edge.node)
+            draft.reads[edge.node, index] = bias.node.output[0]
+        draft.add_constant(made, self._first_reader(edge.tensor))
         draft.reads[edge.node, edge.input_index] = made.node.output[0]
 
     def _first_reader(self, tensor: str) -> str:
         return next(e.node for e in self._graph.edges_of(tensor) if not e.is_graph_output)
 
-    def _weight(self, tensor: str, axis: int | None) -> _Weight:
+    def _weight(self, tensor: str, axis: int | None) -> _Constant:
         key = (tensor, axis)
         if key not in self._weights:
             scale = weight_scale(self._array(tensor), axis)
@@ -292,13 +313,36 @@ class Inserter:
                 del self._arrays[tensor]  # Only the int8 values are needed from here on.
         return self._weights[key]
 
-    def _quantize(self, tensor: str, axis: int | None, scale: np.ndarray, name: _Name) -> _Weight:
+    def _with_bias(self, node: str, index: int, input_scale: float) -> tuple[_Constant, _Constant]:
+        """Weight and bias of ``node``, kept for the last input scale: few ranges ever change."""
+        known = self._weighted.get(node)
+        if known is None or known.input_scale != input_scale:
+            known = self._weighted[node] = self._make_with_bias(node, index, input_scale)
+        return known.weight, known.bias
+
+    def _make_with_bias(self, node: str, index: int, input_scale: float) -> _Weighted:
+        source = self._weight_inputs[node]
+        weight = self._weight(source.tensor, self._axis(source))
+        bias = self._array(self._graph.by_name[node].inputs[index])
+        if bias.size == 1:  # Gemm broadcasts it.
+            bias = np.broadcast_to(bias, weight.scale.size)
+        scale = weight_scale_for_bias(weight.scale, bias, input_scale)
+        if not np.array_equal(scale, weight.scale):
+            # The bias would overflow: this node needs coarser weights of its own.
+            name = self._own_names[node, source.index]
+            weight = self._quantize(source.tensor, self._axis(source), scale, name)
+        product = bias_scale(scale, bias.size, input_scale)
+        parts = (quantize_bias(bias, product), product, np.zeros(product.shape, np.int32))
+        axis = 0 if product.ndim else None
+        return _Weighted(input_scale, weight, _constant(self._own_names[node, index], parts, axis))
+
+    def _quantize(self, tensor: str, axis: int | None, scale: np.ndarray, name: _Name) -> _Constant:
         parts = (
             quantize_weight(self._array(tensor), scale, axis),
             scale,
             np.zeros(scale.shape, np.int8),
         )
-        return _Weight(scale, *_constant(name, parts, axis))
+        return _constant(name, parts, axis)
 
     def _int32_bias(self, node: Node) -> int | None:
         """Input index of the bias to quantize.
@@ -316,30 +360,20 @@ class Inserter:
             return None
         return index
 
-    def _draft_bias(
-        self, node: Node, index: int, bias: np.ndarray, scale: np.ndarray, draft: _Draft
-    ) -> None:
-        tensor = node.inputs[index]
-        base = tensor if self._reads[tensor] == 1 else f"{node.name}/{tensor}"
-        name = _claim(base, self._taken, draft.names)
-        parts = (quantize_bias(bias, scale), scale, np.zeros(scale.shape, np.int32))
-        tensors, made = _constant(name, parts, 0 if scale.ndim else None)
-        draft.tensors.update({t.name: t for t in tensors})
-        draft.before.setdefault(node.name, []).append(made)
-        draft.reads[node.name, index] = made.output[0]
-
     def _write(self, draft: _Draft) -> ModelProto:
         candidate = ModelProto()
         candidate.CopyFrom(self._shell)
         nodes = candidate.graph.node
         floats = draft.outputs
+        renamed = {edge.node for tensor in floats for edge in self._graph.edges_of(tensor)}
+        renamed.update(self._graph.producer[tensor].name for tensor in floats)
         for tensor in self._graph.inputs:
             nodes.extend(draft.behind.get(tensor, ()))
         for node in self._graph.nodes:
             nodes.extend(draft.before.get(node.name, ()))
             copy = nodes.add()
             copy.CopyFrom(node.proto)
-            if floats:
+            if node.name in renamed:
                 rename_tensors(copy, lambda tensor: floats.get(tensor, tensor))
             for index in range(len(node.inputs)):
                 new = draft.reads.get((node.name, index))
@@ -369,13 +403,14 @@ def _node(op: str, name: _Name, inputs: list[str], output: str) -> NodeProto:
 
 def _constant(
     name: _Name, parts: tuple[np.ndarray, np.ndarray, np.ndarray], axis: int | None
-) -> tuple[tuple[TensorProto, ...], NodeProto]:
-    """Initializers of integers, scale and zero point, and the node that dequantizes them."""
+) -> _Constant:
+    """Constant of integers, scale and zero point; channels lie along ``axis``."""
     names = [name.of(part) for part in ("quantized", "scale", "zero_point")]
     node = _node("DequantizeLinear", name, names, name.of("dequantized"))
     if axis is not None:
         node.attribute.append(helper.make_attribute("axis", axis))
-    return tuple(_tensor(n, part) for n, part in zip(names, parts, strict=True)), node
+    tensors = tuple(_tensor(n, part) for n, part in zip(names, parts, strict=True))
+    return _Constant(parts[1], tensors, node)
 
 
 def _claim(base: str, taken: set[_Name], claimed: set[_Name]) -> _Name:

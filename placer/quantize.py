@@ -38,7 +38,8 @@ def activation_quantization(
     if scheme.symmetric:
         return Quantization(_positive(max(-low, high) / 127, dtype), lowest + 128)
     scale = _positive((high - low) / 255, dtype)
-    return Quantization(scale, int(np.clip(lowest + round(-low / scale), lowest, lowest + 255)))
+    zero_point = lowest + round(-low / scale)
+    return Quantization(scale, min(max(zero_point, lowest), lowest + 255))
 
 
 def _positive(scale: float, dtype: np.dtype[Any]) -> float:
