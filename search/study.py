@@ -105,7 +105,7 @@ class Study:
                 "remove it or choose another --output"
             ) from error
         self._check_settings(path, settings)
-        self._fail_interrupted()
+        self._end_interrupted()
         self._distributions: dict[str, BaseDistribution] = {
             group.name: CategoricalDistribution(group.layouts) for group in space.groups
         }
@@ -148,13 +148,12 @@ class Study:
                 self._tell_duplicate(trial, twin)
                 continue
             duplicates = 0
-            on_trial(self._evaluate(trial, kind, choices, placement, evaluate))
+            on_trial(self._evaluate(trial, kind, placement, evaluate))
 
     def _evaluate(
         self,
         trial: optuna.Trial,
         kind: str,
-        choices: Choices,
         placement: Placement,
         evaluate: Evaluate,
     ) -> TrialRecord:
@@ -166,6 +165,7 @@ class Study:
             raise
         seconds = time.monotonic() - start
         details = {**outcome.details, "kind": kind, "error": outcome.error, "seconds": seconds}
+        details["ratio"] = outcome.ratio
         for key, value in details.items():
             trial.set_user_attr(key, value)
         for key, value in outcome.constraints.items():
@@ -176,7 +176,6 @@ class Study:
             frozen = self._study.tell(trial, state=TrialState.FAIL)
         else:
             frozen = self._study.tell(trial, outcome.ratio)
-        assert frozen.params == dict(choices)
         return _record(frozen)
 
     def _propose(
@@ -258,12 +257,18 @@ class Study:
                     "choose another --output or remove it"
                 )
 
-    def _fail_interrupted(self) -> None:
+    def _end_interrupted(self) -> None:
+        """End the trials that a killed process left; one that was measured keeps its result."""
         for trial in self._study.get_trials(deepcopy=False):
-            if not trial.state.is_finished():
-                if trial.state == TrialState.WAITING:
-                    self._study.ask()  # A waiting trial must run before it can be ended.
-                self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+            if trial.state.is_finished():
+                continue
+            if trial.state == TrialState.WAITING:
+                self._study.ask()  # A waiting trial must run before it can be ended.
+            ratio = trial.user_attrs.get("ratio")
+            if "placement" in trial.user_attrs and ratio is not None:
+                self._study.tell(trial.number, ratio)
+            else:
+                self._study.tell(trial.number, state=TrialState.FAIL)
 
 
 def _best(records: list[TrialRecord]) -> TrialRecord | None:
@@ -276,6 +281,7 @@ def _best(records: list[TrialRecord]) -> TrialRecord | None:
 
 def _record(trial: FrozenTrial) -> TrialRecord:
     details = dict(trial.user_attrs)
+    ratio = details.pop("ratio")
     return TrialRecord(
         number=trial.number,
         kind=details.pop("kind"),
@@ -283,7 +289,7 @@ def _record(trial: FrozenTrial) -> TrialRecord:
         placement_id=details.pop("placement"),
         error=details.pop("error"),
         seconds=details.pop("seconds"),
-        ratio=trial.value if trial.state == TrialState.COMPLETE else None,
+        ratio=ratio,
         constraints=dict(trial.constraints or {}),
         details=details,
     )

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import optuna
 import pytest
 
 from placer.errors import InputError
 from placer.placement import EMPTY, Placement
 from placer.search.proposals import bisect
-from placer.search.study import Outcome, Study, TrialRecord, by_latency
+from placer.search.study import STUDY_NAME, Outcome, Study, TrialRecord, by_latency
 from tests.search.test_space import space
 
 
@@ -95,6 +96,26 @@ def test_an_interrupted_study_resumes_to_the_same_trials(tmp_path: Path, stop_af
     seeds = len(space().seeds())
     assert [r.placement_id for r in resumed[:seeds]] == [r.placement_id for r in whole[:seeds]]
     assert len(resumed) == len({r.placement_id for r in resumed}) == len(whole)
+
+
+def test_a_trial_that_was_measured_but_not_told_when_killed_keeps_its_result(tmp_path: Path):
+    whole = run(tmp_path / "study.db", budget=4)
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    study = optuna.load_study(study_name=STUDY_NAME, storage=storage)
+    told = study.trials[3]
+    study.enqueue_trial(told.params)
+    cut = study.ask(dict(told.distributions))
+    for key, value in {**told.user_attrs, "placement": "measured"}.items():
+        cut.set_user_attr(key, value)
+    study.enqueue_trial(told.params)
+    study.ask(dict(told.distributions))
+    study.enqueue_trial(told.params)
+    resumed = run(tmp_path / "study.db", budget=5)
+    assert resumed[:4] == whole
+    assert resumed[4].placement_id == "measured"
+    assert resumed[4].ratio == whole[3].ratio
+    states = [trial.state.name for trial in study.trials[4:]]
+    assert states == ["COMPLETE", "FAIL", "FAIL"]
 
 
 def test_the_seed_fixes_the_trials(tmp_path: Path):
