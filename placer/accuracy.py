@@ -4,40 +4,53 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from placer.graph import Graph, Node
 
-_SHAPE_KEEPING = frozenset(
-    {"Identity", "Cast", "Sigmoid", "Relu", "Tanh", "Clip", "Exp", "HardSigmoid", "LeakyRelu"}
+# Operators of which each output element depends on the input element at the same position alone.
+_ELEMENT_WISE = frozenset(
+    "Identity Cast Sigmoid Relu Tanh Clip Exp HardSigmoid LeakyRelu Add Sub Mul Div".split()
 )
+# Operators that keep the elements and their order, and so all axes before the first that changes.
+_RESHAPING = frozenset("Reshape Flatten Squeeze Unsqueeze".split())
+
+# For each axis of a tensor the axis of the graph output it became; None if it was merged.
+_Axes = tuple[int | None, ...]
+
+
+class Span(NamedTuple):
+    """Indices ``start`` to ``stop`` (excluded) along ``axis``."""
+
+    axis: int
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)
 class ChannelGroup:
-    """Indices ``start`` to ``stop`` of an output along ``axis``; the whole if axis is None."""
+    """A part of a graph output: the elements within all ``spans``; the whole if there are none."""
 
     output: str
-    axis: int | None = None
-    start: int = 0
-    stop: int = 0
+    spans: tuple[Span, ...] = ()
 
     @property
     def name(self) -> str:
-        """E.g. ``output0`` or ``output0[4:84, axis 1]``."""
-        if self.axis is None:
+        """E.g. ``output0``, ``output0[4:84, axis 1]`` or ``out[0:64, axis 1; 4:5, axis 2]``."""
+        if not self.spans:
             return self.output
-        return f"{self.output}[{self.start}:{self.stop}, axis {self.axis}]"
+        spans = "; ".join(f"{s.start}:{s.stop}, axis {s.axis}" for s in self.spans)
+        return f"{self.output}[{spans}]"
 
     def cut(self, values: np.ndarray) -> np.ndarray:
-        """The part of ``values``."""
-        if self.axis is None:
-            return values
+        """The part of ``values``, an array of the output's rank."""
         index = [slice(None)] * values.ndim
-        index[self.axis] = slice(self.start, self.stop)
+        for axis, start, stop in self.spans:
+            index[axis] = slice(start, stop)
         return values[tuple(index)]
 
 
@@ -45,65 +58,68 @@ def channel_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
     """The whole of each output, and its parts where it concatenates several tensors.
 
     An output that joins heads of different range can hide a dead head in a metric of the whole,
-    so each head counts by itself. Heads are found by walking back from the output through
-    operators that keep shapes and through Transpose to a Concat; Concats of Concats along the
-    same axis are taken apart.
+    so each head counts by itself. Heads are found by walking back from the output to a Concat and
+    on from its inputs: through element-wise operators with one input that is not constant,
+    through Transpose, and through Reshape as far as it keeps the Concat's axis. Concats of Concats
+    along one axis yield one span, along several axes (e.g. heads by channel, then strides by
+    anchor) one span per axis. Only tensors of known shape are followed.
     """
     found: list[ChannelGroup] = []
     for output in graph.outputs:
-        found.append(ChannelGroup(output))
-        joined = _joining_concat(graph, output)
-        if joined is not None:
-            node, permutation = joined
-            found += _parts(graph, output, node, permutation)
+        shape = graph.type_of(output).shape
+        axes = tuple(range(len(shape))) if shape else ()
+        parts = [ChannelGroup(output, spans) for spans in _parts(graph, output, axes, {})]
+        found += [ChannelGroup(output), *(parts if len(parts) > 1 else ())]
     return tuple(found)
 
 
-def _joining_concat(graph: Graph, tensor: str) -> tuple[Node, tuple[int, ...] | None] | None:
-    """The Concat behind ``tensor`` and where each of the output's axes was in it."""
-    permutation: tuple[int, ...] | None = None
-    node = graph.producer.get(tensor)
-    while node is not None and node.op != "Concat":
-        if node.op == "Transpose":
-            own = node.attributes.get("perm")
-            rank = len(graph.type_of(node.inputs[0]).shape or ())
-            order = tuple(own) if own else tuple(reversed(range(rank)))
-            permutation = tuple(order[i] for i in permutation) if permutation else order
-        elif node.op not in _SHAPE_KEEPING:
-            return None
-        node = graph.producer.get(node.inputs[0])
-    return None if node is None else (node, permutation)
-
-
 def _parts(
-    graph: Graph, output: str, concat: Node, permutation: tuple[int, ...] | None
-) -> list[ChannelGroup]:
-    sizes = _sizes(graph, concat)
-    rank = len(graph.type_of(concat.outputs[0]).shape or ())
-    if sizes is None or len(sizes) < 2 or not rank:
-        return []
-    axis = concat.attributes["axis"] % rank
-    if permutation is not None:
-        axis = permutation.index(axis)
-    bounds = np.cumsum([0, *sizes]).tolist()
-    return [ChannelGroup(output, axis, start, stop) for start, stop in itertools.pairwise(bounds)]
+    graph: Graph, tensor: str, axes: _Axes, spans: Mapping[int, Span]
+) -> Iterator[tuple[Span, ...]]:
+    """The spans of all tensors that were joined into ``tensor``, which itself fills ``spans``."""
+    concat, axes = _joining_concat(graph, tensor, axes)
+    shapes = [graph.type_of(t).shape for t in concat.inputs] if concat else []
+    axis = concat.attributes["axis"] % len(axes) if concat else 0
+    joined = axes[axis] if concat else None
+    sizes = [shape[axis] for shape in shapes if shape]
+    if concat is None or joined is None or len(sizes) < len(shapes):
+        yield tuple(sorted(spans.values()))
+        return
+    start = spans[joined].start if joined in spans else 0
+    for part, size in zip(concat.inputs, sizes, strict=True):
+        if size:
+            span = Span(joined, start, start + size)
+            yield from _parts(graph, part, axes, {**spans, joined: span})
+        start += size
 
 
-def _sizes(graph: Graph, concat: Node) -> list[int] | None:
-    """Lengths of the joined parts along the axis; None if one is unknown."""
-    sizes: list[int] = []
-    for tensor in concat.inputs:
-        shape = graph.type_of(tensor).shape
-        if shape is None:
-            return None
-        axis = concat.attributes["axis"] % len(shape)
-        inner = graph.producer.get(tensor)
-        nested = None
-        if inner is not None and inner.op == "Concat":
-            same_axis = inner.attributes["axis"] % len(shape) == axis
-            nested = _sizes(graph, inner) if same_axis else None
-        sizes += nested or [shape[axis]]
-    return sizes
+def _joining_concat(graph: Graph, tensor: str, axes: _Axes) -> tuple[Node | None, _Axes]:
+    """The Concat that ``tensor`` comes from, None without one, and what its axes became."""
+    while axes and (node := graph.producer.get(tensor)) and node.domain in ("", "ai.onnx"):
+        if node.op == "Concat":
+            return node, axes
+        variable = [t for t in node.inputs if t and t not in graph.initializers]
+        if len(variable) != 1:
+            break
+        before, after = graph.type_of(variable[0]).shape, graph.type_of(tensor).shape
+        if before is None or after is None:
+            break
+        tensor, axes = variable[0], _axes_before(node, before, after, axes)
+    return None, axes
+
+
+def _axes_before(node: Node, before: tuple[int, ...], after: tuple[int, ...], axes: _Axes) -> _Axes:
+    """What the axes of the node's input became; empty if the node cannot be followed."""
+    if node.op == "Transpose":
+        permutation = node.attributes.get("perm") or range(len(before))[::-1]
+        return tuple(became for _, became in sorted(zip(permutation, axes, strict=True)))
+    if node.op in _RESHAPING:
+        same = itertools.takewhile(
+            lambda dims: dims[0] == dims[1], zip(before, after, strict=False)
+        )
+        kept = len(list(same))
+        return axes[:kept] + (None,) * (len(before) - kept)
+    return axes if node.op in _ELEMENT_WISE and before == after else ()
 
 
 @dataclass
@@ -120,14 +136,23 @@ class GroupSums:
         """Add one batch; shapes must be equal."""
         ref = reference.astype(np.float64).ravel()
         can = candidate.astype(np.float64).ravel()
-        self.reference += float(ref @ ref)
-        self.candidate += float(can @ can)
-        self.product += float(ref @ can)
-        difference = can - ref
-        self.error += float(difference @ difference)
+        # A candidate may overflow: the sums carry NaN and infinity on to a value that fails.
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.reference += float(ref @ ref)
+            self.candidate += float(can @ can)
+            self.product += float(ref @ can)
+            difference = can - ref
+            self.error += float(difference @ difference)
         if difference.size:
             # np.maximum keeps NaN, which max() would lose.
             self.max_abs = float(np.maximum(self.max_abs, np.abs(difference).max()))
+
+    def add_mismatch(self, reference: np.ndarray) -> None:
+        """Add one batch whose candidate has another shape, so an error without bound."""
+        ref = reference.astype(np.float64).ravel()
+        self.reference += float(ref @ ref)
+        self.error = self.max_abs = math.inf
+        self.product = math.nan
 
     @property
     def noise(self) -> float:
@@ -140,43 +165,58 @@ class GroupSums:
     @property
     def sqnr(self) -> float:
         """10 log10(signal power / error power) in dB; inf without error."""
-        if self.noise == 0:
-            return math.inf
-        return -math.inf if math.isinf(self.noise) else -10 * math.log10(self.noise)
+        return decibels(self.noise)
 
     @property
     def cosine(self) -> float:
-        """Cosine of the angle between reference and candidate; 1 if both are zero."""
+        """Cosine of the angle between reference and candidate; 1 without error."""
+        if self.error == 0:
+            return 1.0
         norm = math.sqrt(self.reference) * math.sqrt(self.candidate)
-        if norm == 0:
-            return 1.0 if self.error == 0 else 0.0
-        return self.product / norm
+        # A product that is NaN stays so: where nothing compares, no angle may pass.
+        return self.product / norm if norm else 0.0 * self.product
+
+
+def decibels(noise: float) -> float:
+    """SQNR in dB of error power over signal power: inf for 0, -inf for infinity."""
+    if noise == 0:
+        return math.inf
+    return -math.inf if math.isinf(noise) else 10 * math.log10(1 / noise)
 
 
 @dataclass
 class ClassCounts:
-    """Running counts over one output's class axis: 1 for rank 2, else the last."""
+    """Running counts over the classes that one output tells.
+
+    A float output scores classes along its last axis (axis 1 for rank 2); an integer output holds
+    class indices. Labels count where there are as many as the output tells classes.
+    ``outside`` counts labels that are no index of a float output's ``classes``.
+    """
 
     positions: int = 0
     agreeing: int = 0
     labelled: int = 0
     correct: int = 0
     reference_correct: int = 0
+    classes: int = 0
+    outside: int = 0
 
     def add(self, reference: np.ndarray, candidate: np.ndarray, labels: np.ndarray | None) -> None:
         """Add one batch; ``labels`` has one class index per position or is None."""
-        if reference.ndim < 2:
+        expected = _classes(reference)
+        if expected is None:
             return
-        expected, got = reference.argmax(axis=-1), candidate.argmax(axis=-1)
-        # argmax of NaN is the NaN's position, which agrees with nothing.
-        valid = np.isfinite(candidate.astype(np.float64)).all(axis=-1)
+        got = _finite_classes(candidate) if candidate.shape == reference.shape else None
         self.positions += expected.size
-        self.agreeing += int(((expected == got) & valid).sum())
+        self.agreeing += 0 if got is None else int((got == expected).sum())
         if labels is not None and labels.size == expected.size:
             truth = labels.reshape(expected.shape)
             self.labelled += truth.size
-            self.correct += int(((got == truth) & valid).sum())
+            self.correct += 0 if got is None else int((got == truth).sum())
             self.reference_correct += int((expected == truth).sum())
+            if not _is_index(reference):
+                self.classes = reference.shape[-1]
+                self.outside += int(((truth < 0) | (truth >= self.classes)).sum())
 
     @property
     def agreement(self) -> float:
@@ -189,9 +229,30 @@ class ClassCounts:
         return self.correct / self.labelled if self.labelled else math.nan
 
     @property
-    def reference_top1(self) -> float:
-        """The float model's ``top1``."""
-        return self.reference_correct / self.labelled if self.labelled else math.nan
+    def top1_drop(self) -> float:
+        """The float model's ``top1`` minus the candidate's; NaN without labels."""
+        # One division: 0.99 - 0.98 is more than 0.01.
+        drop = self.reference_correct - self.correct
+        return drop / self.labelled if self.labelled else math.nan
+
+
+def _classes(values: np.ndarray) -> np.ndarray | None:
+    """Class index per position; None where no axis holds classes."""
+    if _is_index(values):
+        return values
+    return values.argmax(axis=-1) if values.ndim > 1 and values.shape[-1] else None
+
+
+def _is_index(values: np.ndarray) -> bool:
+    return values.dtype.kind in "iub"
+
+
+def _finite_classes(values: np.ndarray) -> np.ndarray | None:
+    """``_classes``, -1 where the best score is not finite; a score of -inf masks a class."""
+    classes = _classes(values)
+    if classes is None or _is_index(values):
+        return classes
+    return np.where(np.isfinite(values.max(axis=-1)), classes, -1)
 
 
 @dataclass
@@ -213,9 +274,17 @@ class Comparison:
         candidate: Mapping[str, np.ndarray],
         labels: np.ndarray | None,
     ) -> None:
-        """Add one batch of outputs."""
+        """Add one batch of outputs.
+
+        A shape that depends on the data (e.g. of detections) may differ: that batch counts as
+        wrong altogether.
+        """
         for group, sums in self.groups.items():
-            sums.add(group.cut(reference[group.output]), group.cut(candidate[group.output]))
+            expected, got = reference[group.output], candidate[group.output]
+            if expected.shape == got.shape:
+                sums.add(group.cut(expected), group.cut(got))
+            else:
+                sums.add_mismatch(group.cut(expected))
         for output, counts in self.classes.items():
             counts.add(reference[output], candidate[output], labels)
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from onnx import TensorProto
 
-from placer.accuracy import ChannelGroup, Comparison, channel_groups, finite
+from placer.accuracy import (
+    ChannelGroup,
+    ClassCounts,
+    Comparison,
+    GroupSums,
+    channel_groups,
+    decibels,
+    finite,
+)
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.user_code import UserCode, load_function
+
+log = logging.getLogger(__name__)
 
 # Direction in which each metric is good.
 METRICS = {
@@ -26,6 +37,15 @@ METRICS = {
     "top1_drop": "<=",
 }
 LABEL_METRICS = ("top1", "top1_drop")
+_NEEDS = {
+    "sqnr": "a float output",
+    "cosine": "a float output",
+    "max_abs": "an output of numbers",
+    "argmax_agreement": "an output with classes along its last axis",
+}
+# What the float model scores against itself, unless its outputs are not finite.
+_PERFECT = {"sqnr": math.inf, "cosine": 1.0, "max_abs": 0.0, "argmax_agreement": 1.0}
+_NOT_NUMBERS = (None, TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 # What a value that is not a number counts as in a constraint, which must be finite.
 _FAR = 1e9
 
@@ -58,6 +78,8 @@ class Gate:
 
     ``metric`` is one of ``METRICS`` or ``module:function``, a function of (outputs, batch) that
     returns a number, averaged over batches; batch holds the inputs, and ``labels`` if given.
+    Without ``output`` a built-in metric's worst value over all outputs that have it decides;
+    metrics on labels take the one output that the labels fit.
     """
 
     metric: str
@@ -90,12 +112,15 @@ class Gate:
             raise InputError(f"--gate '{text}': '{number}' is no number") from error
         if not math.isfinite(threshold):
             raise InputError(f"--gate '{text}': the threshold must be finite")
+        if output is not None and metric not in METRICS:
+            raise InputError(f"--gate '{text}': a function gets all outputs; leave out @{output}")
         return Gate(metric, comparison, threshold, output)
 
     def text(self) -> str:
         """The gate as the user writes it."""
         at = f"@{self.output}" if self.output else ""
-        return f"{self.metric}{self.comparison}{self.threshold:g}{at}"
+        # repr has all digits: gates that differ must not read the same.
+        return f"{self.metric}{self.comparison}{repr(self.threshold).removesuffix('.0')}{at}"
 
 
 @dataclass(frozen=True)
@@ -134,7 +159,7 @@ class GateValue:
 class Evaluation:
     """What one candidate scored: its gates and all built-in metrics by where they were taken.
 
-    ``noise``: the worst error power over signal power of all channel groups.
+    ``noise``: the worst error power over signal power of all channel groups of float outputs.
     """
 
     gates: tuple[GateValue, ...]
@@ -144,9 +169,7 @@ class Evaluation:
     @property
     def sqnr(self) -> float:
         """``noise`` in dB: the worst SQNR of all channel groups."""
-        if self.noise == 0:
-            return math.inf
-        return -math.inf if math.isinf(self.noise) else -10 * math.log10(self.noise)
+        return decibels(self.noise)
 
     @property
     def passed(self) -> bool:
@@ -159,12 +182,25 @@ def default_gates(has_labels: bool) -> tuple[Gate, ...]:
     return (Gate.parse("top1_drop<=0.01" if has_labels else "sqnr>=15"),)
 
 
+class Score(NamedTuple):
+    """One built-in metric: of which output, its value, and the output's or part's name."""
+
+    metric: str
+    output: str
+    value: float
+    where: str
+
+
 class Evaluator:
     """Evaluates candidates against the float model on the same data.
 
     ``samples`` is iterated once per candidate; the float model's outputs are computed once and
-    kept in memory. Raises InputError for a gate
-    on labels without labels, on an unknown output, or with a function that cannot be used.
+    kept in memory. A part of an output that is zero throughout has no signal to compare with, so
+    ``sqnr`` and ``cosine`` leave it out; the whole output still counts.
+
+    Raises InputError for a gate on labels without labels or with labels that do not fit, on an
+    output that is unknown, has no such metric or is not finite in the float model, or with a
+    function that cannot be used.
     """
 
     def __init__(
@@ -172,13 +208,26 @@ class Evaluator:
     ) -> None:
         self._gates = gates
         self._samples = samples
-        self._groups = _float_groups(graph)
-        self._all_outputs = graph.outputs
-        for gate in gates:
-            self._check(gate)
+        self._groups = _number_groups(graph)
+        self._floats = frozenset(o for o in graph.outputs if graph.type_of(o).is_float)
+        _check_outputs(gates, graph.outputs)
         self._custom = {g: load_function(g.metric) for g in gates if g.metric not in METRICS}
-        self._references = [dict(reference(sample.inputs)) for sample in self._samples]
-        self._check_labels()
+        self._references: list[Mapping[str, np.ndarray]] = []
+        labelled = False
+        own = Comparison.of(self._groups)
+        for sample in samples:
+            outputs = dict(reference(sample.inputs))
+            self._references.append(outputs)
+            own.add(outputs, outputs, sample.labels)
+            labelled = labelled or sample.labels is not None
+        self._label_outputs = {
+            gate: self._label_output(gate, own.classes, labelled)
+            for gate in gates
+            if gate.metric in LABEL_METRICS
+        }
+        self._own_scores = tuple(self._scores(own))
+        self._check_scores()
+        self._log_silent(own)
 
     def evaluate(self, run: Run) -> Evaluation:
         """Run all samples through ``run`` and compare."""
@@ -190,82 +239,130 @@ class Evaluator:
             for gate, function in self._custom.items():
                 totals[gate] += _call(gate.metric, function, outputs, sample)
         means = {gate: total / len(self._references) for gate, total in totals.items()}
+        scores = tuple(self._scores(comparison))
         values = tuple(
             GateValue(gate, means[gate], "all outputs")
             if gate in means
-            else self._worst(gate, comparison)
+            else self._worst(gate, scores)
             for gate in self._gates
         )
         return Evaluation(
             gates=values,
-            metrics={**self._metrics(comparison), **{g.metric: v for g, v in means.items()}},
-            noise=max((sums.noise for sums in comparison.groups.values()), default=0.0),
+            metrics={**_by_name(scores), **{g.metric: v for g, v in means.items()}},
+            noise=max(
+                (s.noise for g, s in comparison.groups.items() if self._has_signal(g, s)),
+                default=0.0,
+            ),
         )
 
     def reference_metrics(self) -> dict[str, float]:
         """What the float model itself scores on labels, by the same names."""
-        comparison = Comparison.of(self._groups)
-        for sample, reference in zip(self._samples, self._references, strict=True):
-            comparison.add(reference, reference, sample.labels)
-        return {k: v for k, v in self._metrics(comparison).items() if k.startswith("top1 ")}
+        return _by_name(score for score in self._own_scores if score.metric == "top1")
 
-    def _check(self, gate: Gate) -> None:
-        if gate.output is not None and gate.output not in self._all_outputs:
-            known = ", ".join(self._all_outputs)
-            raise InputError(f"gate {gate.text()}: the model has no such output; it has: {known}")
-        if gate.metric in LABEL_METRICS and not self._has_labels:
+    def _label_output(self, gate: Gate, classes: Mapping[str, ClassCounts], labelled: bool) -> str:
+        """The output whose classes the labels tell; float outputs come first."""
+        if not labelled:
             raise InputError(
                 f"gate {gate.text()} needs labels; add an array named 'labels' to the data"
             )
-        if gate.metric in ("sqnr", "cosine", "max_abs") and not self._groups:
-            raise InputError(f"gate {gate.text()}: the model has no float output")
-
-    @cached_property
-    def _has_labels(self) -> bool:
-        return any(sample.labels is not None for sample in self._samples)
-
-    def _check_labels(self) -> None:
-        if not any(gate.metric in LABEL_METRICS for gate in self._gates):
-            return
-        comparison = Comparison.of(self._groups)
-        first = next(iter(self._samples))
-        comparison.add(self._references[0], self._references[0], first.labels)
-        if not any(counts.labelled for counts in comparison.classes.values()):
-            raise InputError(
-                "labels fit no output: give one class index per position of an output's last axis"
-            )
-
-    def _worst(self, gate: Gate, comparison: Comparison) -> GateValue:
-        scored = [
-            (value, where)
-            for metric, output, value, where in _scores(comparison)
-            if metric == gate.metric and gate.output in (None, output)
+        fitting = [
+            output
+            for output, counts in classes.items()
+            if gate.output in (None, output) and 0 < counts.labelled == counts.positions
         ]
-        if not scored:
-            return GateValue(gate, math.nan, "no output that has this metric")
+        fitting = [o for o in fitting if o in self._floats] or fitting
+        if not fitting:
+            fit = f"do not fit {gate.output}" if gate.output else "fit no output"
+            raise InputError(
+                f"gate {gate.text()}: labels {fit}; give one class index per position of an "
+                "output, which has classes along its last axis"
+            )
+        if len(fitting) > 1:
+            raise InputError(
+                f"gate {gate.text()}: labels fit several outputs ({', '.join(fitting)}); name one, "
+                f"as in {gate.text()}@{fitting[0]}"
+            )
+        counts = classes[fitting[0]]
+        if counts.outside:
+            raise InputError(
+                f"gate {gate.text()}: {counts.outside} labels lie outside 0 to "
+                f"{counts.classes - 1}, the classes of output '{fitting[0]}'; correct the labels"
+            )
+        return fitting[0]
+
+    def _check_scores(self) -> None:
+        """Raise InputError for a gate that no candidate could meet."""
+        for gate in self._gates:
+            if gate.metric not in _NEEDS:
+                continue
+            if not self._of(gate, self._own_scores):
+                raise InputError(
+                    f"gate {gate.text()} needs {_NEEDS[gate.metric]}, which "
+                    f"{gate.output or 'the model'} {'is not' if gate.output else 'has not'}; "
+                    "choose another metric or output"
+                )
+            worst = self._worst(gate, self._own_scores)
+            if worst.value != _PERFECT[gate.metric]:
+                raise InputError(
+                    f"gate {gate.text()}: the float model's own {worst.where} holds NaN or Inf; "
+                    "name another output, as in sqnr>=15@OUTPUT, or repair the model or the data"
+                )
+
+    def _log_silent(self, own: Comparison) -> None:
+        for group, sums in own.groups.items():
+            if group.output in self._floats and not self._has_signal(group, sums):
+                log.warning("%s is zero on all samples; sqnr and cosine leave it out", group.name)
+
+    def _of(self, gate: Gate, scores: Sequence[Score]) -> list[Score]:
+        """Those of ``scores`` that ``gate`` is on."""
+        output = self._label_outputs.get(gate, gate.output)
+        return [s for s in scores if s.metric == gate.metric and output in (None, s.output)]
+
+    def _worst(self, gate: Gate, scores: Sequence[Score]) -> GateValue:
         sign = 1 if gate.comparison == ">=" else -1
-        value, where = min(scored, key=lambda s: -math.inf if math.isnan(s[0]) else sign * s[0])
-        return GateValue(gate, value, where)
+        worst = min(
+            self._of(gate, scores),
+            key=lambda s: -math.inf if math.isnan(s.value) else sign * s.value,
+        )
+        return GateValue(gate, worst.value, worst.where)
 
-    def _metrics(self, comparison: Comparison) -> dict[str, float]:
-        return {f"{metric} {where}": value for metric, _, value, where in _scores(comparison)}
+    def _has_signal(self, group: ChannelGroup, sums: GroupSums) -> bool:
+        return group.output in self._floats and (sums.reference != 0 or not group.spans)
+
+    def _scores(self, comparison: Comparison) -> Iterator[Score]:
+        """All built-in metrics of all outputs that have them."""
+        for group, sums in comparison.groups.items():
+            if self._has_signal(group, sums):
+                yield Score("sqnr", group.output, sums.sqnr, group.name)
+                yield Score("cosine", group.output, sums.cosine, group.name)
+            yield Score("max_abs", group.output, sums.max_abs, group.name)
+        for output, counts in comparison.classes.items():
+            if counts.positions:
+                yield Score("argmax_agreement", output, counts.agreement, output)
+            if counts.labelled:
+                yield Score("top1", output, counts.top1, output)
+                yield Score("top1_drop", output, counts.top1_drop, output)
 
 
-def _float_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
-    return tuple(g for g in channel_groups(graph) if graph.type_of(g.output).is_float)
+def _number_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
+    """Channel groups of all outputs that hold numbers; integers have no heads of some range."""
+    return tuple(
+        group
+        for group in channel_groups(graph)
+        if (kind := graph.type_of(group.output)).dtype not in _NOT_NUMBERS
+        and (kind.is_float or not group.spans)
+    )
 
 
-def _scores(comparison: Comparison) -> Iterable[tuple[str, str, float, str]]:
-    """Metric, output, value and where, for all built-in metrics that apply."""
-    for group, sums in comparison.groups.items():
-        for metric in ("sqnr", "cosine", "max_abs"):
-            yield metric, group.output, getattr(sums, metric), group.name
-    for output, counts in comparison.classes.items():
-        if counts.positions:
-            yield "argmax_agreement", output, counts.agreement, output
-        if counts.labelled:
-            yield "top1", output, counts.top1, output
-            yield "top1_drop", output, counts.reference_top1 - counts.top1, output
+def _check_outputs(gates: tuple[Gate, ...], outputs: tuple[str, ...]) -> None:
+    for gate in gates:
+        if gate.output is not None and gate.output not in outputs:
+            known = ", ".join(outputs)
+            raise InputError(f"gate {gate.text()}: the model has no such output; it has: {known}")
+
+
+def _by_name(scores: Iterable[Score]) -> dict[str, float]:
+    return {f"{score.metric} {score.where}": score.value for score in scores}
 
 
 def _call(
@@ -276,4 +373,3 @@ def _call(
         batch["labels"] = sample.labels
     with UserCode(f"gate {metric}", "make it return a number"):
         return float(function(outputs, batch))
-    raise AssertionError  # UserCode lets no exception pass.
