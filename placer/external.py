@@ -10,15 +10,22 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.checker
 from onnx import TensorProto, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
 from placer.errors import InputError
 
-TensorList = list[TensorProto]
-
 _CHUNK = 1 << 22
 _ALIGNMENT = 4096
+_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
+_PACKED_BITS: dict[int, int] = {
+    TensorProto.INT4: 4,
+    TensorProto.UINT4: 4,
+    TensorProto.FLOAT4E2M1: 4,
+    TensorProto.INT2: 2,
+    TensorProto.UINT2: 2,
+}
 # A protobuf message may hold 2 GiB; leave room for the graph itself.
 MAX_INLINE_BYTES = 1_800_000_000
 
@@ -29,35 +36,69 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def tensor_bytes(tensor: TensorProto) -> int:
-    """Size of the tensor's values by its shape and type; 4-bit types count as whole bytes."""
+    """Size of the tensor's values by its shape and type; 4-bit values lie two to a byte.
+
+    Strings count as 8 bytes each.
+    """
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return int(math.prod(tensor.dims)) * int(dtype.itemsize)
+    bits = _PACKED_BITS.get(tensor.data_type, 8 * int(dtype.itemsize))
+    return int(math.prod(tensor.dims) * bits + 7) // 8
 
 
-def check_external(tensors: Iterable[TensorProto], base_dir: Path, model: Path) -> None:
-    """Raise InputError for a file that is missing, too short or outside ``base_dir``."""
-    base = base_dir.resolve()
+def check_tensors(tensors: Iterable[TensorProto], base_dir: Path, model: Path) -> None:
+    """Raise InputError for a tensor whose values do not fill its shape or are not there.
+
+    External files must exist, be long enough and lie inside ``base_dir``.
+    """
     for tensor in tensors:
-        if not is_external(tensor):
+        if any(size < 0 for size in tensor.dims) or tensor.data_type not in _TYPES:
+            raise InputError(
+                f"{model}: tensor '{tensor.name}' has an impossible shape or type; export it again"
+            )
+        if is_external(tensor):
+            _check_external(tensor, base_dir, model)
             continue
+        if not _fills_its_shape(tensor):
+            raise InputError(
+                f"{model}: tensor '{tensor.name}' is damaged or cut short; export it again"
+            )
+
+
+def _fills_its_shape(tensor: TensorProto) -> bool:
+    if tensor.HasField("raw_data"):
+        return len(tensor.raw_data) == tensor_bytes(tensor)
+    try:
+        onnx.checker.check_tensor(tensor)
+        numpy_helper.to_array(tensor)  # The checker accepts more values than the shape holds.
+    except (onnx.checker.ValidationError, ValueError):
+        return False
+    return True
+
+
+def _check_external(tensor: TensorProto, base_dir: Path, model: Path) -> None:
+    try:
         info = ExternalDataInfo(tensor)
-        file = base_dir / info.location
-        if Path(info.location).is_absolute() or not file.resolve().is_relative_to(base):
-            raise InputError(
-                f"{model}: initializer '{tensor.name}' points outside the model's folder "
-                f"({info.location}); move its data beside the model"
-            )
-        if not file.is_file():
-            raise InputError(
-                f"{model}: external data file {info.location} of initializer '{tensor.name}' "
-                "is missing; copy it beside the model"
-            )
-        end = (info.offset or 0) + (info.length or tensor_bytes(tensor))
-        if file.stat().st_size < end or (info.length or math.inf) < tensor_bytes(tensor):
-            raise InputError(
-                f"{model}: external data file {info.location} is too short for initializer "
-                f"'{tensor.name}'; copy the whole file"
-            )
+    except ValueError as error:
+        raise InputError(
+            f"{model}: initializer '{tensor.name}' has a wrong external data entry; export it again"
+        ) from error
+    file = base_dir / info.location
+    if Path(info.location).is_absolute() or not file.resolve().is_relative_to(base_dir.resolve()):
+        raise InputError(
+            f"{model}: initializer '{tensor.name}' points outside the model's folder "
+            f"({info.location}); move its data beside the model"
+        )
+    if not file.is_file():
+        raise InputError(
+            f"{model}: external data file {info.location} of initializer '{tensor.name}' "
+            "is missing; copy it beside the model"
+        )
+    offset, length = info.offset or 0, info.length or tensor_bytes(tensor)
+    if offset < 0 or length < tensor_bytes(tensor) or file.stat().st_size < offset + length:
+        raise InputError(
+            f"{model}: external data file {info.location} is too short for initializer "
+            f"'{tensor.name}'; copy the whole file"
+        )
 
 
 def read_tensor(tensor: TensorProto, base_dir: Path) -> np.ndarray:
@@ -85,7 +126,9 @@ def header(tensor: TensorProto) -> TensorProto:
     return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
 
 
-def stream(tensors: Iterable[TensorProto], base_dir: Path, file: Path, name: str) -> TensorList:
+def stream(
+    tensors: Iterable[TensorProto], base_dir: Path, file: Path, name: str
+) -> list[TensorProto]:
     """Copy the values of ``tensors`` into ``file``; return tensors that point to them there.
 
     Tensors that are external already are copied in chunks from ``base_dir``. ``name`` is what

@@ -83,7 +83,7 @@ class _Folder:
 
     def _affine(self, node: NodeProto, position: int, before: NodeProto) -> _Affine | None:
         if node.op_type == "BatchNormalization" and position == 0:
-            return self._batch_normalization(node)
+            return self._batch_normalization(node, self._channels(before))
         if node.op_type in ("Add", "Mul") and node.input[1 - position] in self._tensors:
             value = self._array(node.input[1 - position])
             channels = self._per_channel(value, before)
@@ -93,11 +93,13 @@ class _Folder:
                 return _Affine(one, channels) if add else _Affine(channels, zero)
         return None
 
-    def _batch_normalization(self, node: NodeProto) -> _Affine | None:
+    def _batch_normalization(self, node: NodeProto, channels: int) -> _Affine | None:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         if attributes.get("training_mode", 0) or sum(bool(o) for o in node.output) > 1:
             return None
         if not all(name in self._tensors for name in node.input[1:5]):
+            return None
+        if any(list(self._tensors[name].dims) != [channels] for name in node.input[1:5]):
             return None
         gamma, beta, mean, variance = (self._array(name) for name in node.input[1:5])
         if not (variance + attributes.get("epsilon", 1e-5) > 0).all():
@@ -135,10 +137,14 @@ class _Folder:
         dtype = numpy_helper.to_array(
             TensorProto(data_type=self._tensors[node.input[1]].data_type, dims=[0])
         ).dtype
-        channels = self._channels(node)
-        scale = np.broadcast_to(affine.scale, channels)
-        self._replace(node, 1, (weight * self._along(node, scale, weight)).astype(dtype))
-        self._replace(node, 2, (bias * scale + affine.shift).astype(dtype))
+        scale = np.broadcast_to(affine.scale, self._channels(node))
+        with np.errstate(over="ignore"):
+            new_weight = (weight * self._along(node, scale, weight)).astype(dtype)
+            new_bias = (bias * scale + affine.shift).astype(dtype)
+        if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
+            return False  # The products overflow the weights' type, the activations may not.
+        self._replace(node, 1, new_weight)
+        self._replace(node, 2, new_bias)
         for attribute in node.attribute:
             if node.op_type == "Gemm" and attribute.name == "beta":
                 attribute.f = 1.0

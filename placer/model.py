@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,27 +12,29 @@ import numpy as np
 import onnx
 import onnx.checker
 import onnx.defs
-import onnx.shape_inference
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from placer.edit import (
+    LARGE_BYTES,
+    all_tensors,
+    standard_opset,
+    subgraphs,
+    without_initializers,
+    without_large_tensors,
+)
 from placer.errors import InputError
 from placer.external import (
     MAX_INLINE_BYTES,
-    check_external,
+    check_tensors,
     fingerprint,
     is_external,
     read_tensor,
     stream,
     tensor_bytes,
 )
-from placer.graph import Graph, TensorType, index_graph, tensor_type
-from placer.normalize import (
-    LARGE_BYTES,
-    normalize,
-    without_initializers,
-    without_large_tensors,
-)
+from placer.graph import Graph, index_graph, tensor_type
+from placer.normalize import infer_values, normalize, tidy
 
 _STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
@@ -74,19 +76,18 @@ def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     float ONNX model with known input shapes.
     """
     path = Path(path)
-    proto = _read(path)
     base_dir = path.parent
-    tensors = list(_tensors(proto.graph))
-    check_external(tensors, base_dir, path)
-    _check_nodes(proto, path)
+    proto = _read(path)
+    tensors = list(all_tensors(proto.graph))
     try:
-        onnx.checker.check_model(without_large_tensors(proto))
-    except onnx.checker.ValidationError as error:
-        raise InputError(f"{path} is not a valid ONNX model: {_first_line(error)}") from error
+        _check(proto, tensors, path)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: a name is not UTF-8; export it again") from error
     digest = fingerprint(path, tensors, base_dir)
     proto, notes = normalize(proto, base_dir, path)
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
-    types = _infer_types(proto, input_shapes, path)
+    values = infer_values(proto, input_shapes, path)
+    types = {name: tensor_type(value) for name, value in values.items()}
     graph = index_graph(proto.graph, types)
     return Model(path, proto, graph, digest, base_dir, input_shapes, notes)
 
@@ -114,25 +115,44 @@ def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
 
 
 def _save(proto: ModelProto, base_dir: Path, path: Path) -> None:
-    tensors = proto.graph.initializer
-    total = sum(tensor_bytes(t) for t in tensors if not is_external(t))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary_data = path.with_name(f".{path.name}.data.{os.getpid()}.tmp")
+    data = path.with_name(f"{path.name}.data")
     try:
-        if total > MAX_INLINE_BYTES or any(is_external(t) for t in tensors):
-            large = [t for t in tensors if is_external(t) or tensor_bytes(t) >= LARGE_BYTES]
-            moved = stream(large, base_dir, temporary_data, f"{path.name}.data")
-            proto = without_initializers(proto, {t.name for t in large})
-            proto.graph.initializer.extend(moved)
-            temporary_data.replace(path.with_name(f"{path.name}.data"))
+        if _needs_data_file(proto):
+            proto = _with_data_file(proto, base_dir, temporary_data, data.name)
         with temporary.open("wb") as out:
             out.write(proto.SerializeToString())
             out.flush()
             os.fsync(out.fileno())
+        if temporary_data.exists():
+            temporary_data.replace(data)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
         temporary_data.unlink(missing_ok=True)
+
+
+def _needs_data_file(proto: ModelProto) -> bool:
+    tensors = list(all_tensors(proto.graph))
+    inline = sum(tensor_bytes(t) for t in tensors if not is_external(t))
+    return inline > MAX_INLINE_BYTES or any(is_external(t) for t in tensors)
+
+
+def _with_data_file(proto: ModelProto, base_dir: Path, file: Path, name: str) -> ModelProto:
+    """Copy ``proto``, large initializers and all external tensors streamed into ``file``."""
+    large = [t for t in proto.graph.initializer if is_external(t) or _is_worth_moving(t)]
+    copy = without_initializers(proto, {t.name for t in large})
+    inner = [t for t in all_tensors(copy.graph) if is_external(t)]
+    moved = stream([*large, *inner], base_dir, file, name)
+    copy.graph.initializer.extend(moved[: len(large)])
+    for tensor, new in zip(inner, moved[len(large) :], strict=True):
+        tensor.CopyFrom(new)
+    return copy
+
+
+def _is_worth_moving(tensor: TensorProto) -> bool:
+    return tensor_bytes(tensor) >= LARGE_BYTES and tensor.data_type != TensorProto.STRING
 
 
 def _read(path: Path) -> ModelProto:
@@ -146,49 +166,58 @@ def _read(path: Path) -> ModelProto:
             f"{path} is not an ONNX file, or was cut short; export it again"
         ) from error
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+        raise InputError(f"cannot read {path}: {error.strerror}; check the file") from error
     if not proto.opset_import or not proto.graph.node:
         raise InputError(f"{path} is not an ONNX model: it has no operator set or no node")
     return proto
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """All tensors that may be external, subgraphs included."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for sub in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from _tensors(sub)
+def _check(proto: ModelProto, tensors: list[TensorProto], path: Path) -> None:
+    """Tidy ``proto`` and raise InputError unless it is a valid float model."""
+    check_tensors(tensors, path.parent, path)
+    tidy(proto)
+    _check_nodes(proto, path)
+    stub = without_large_tensors(proto)
+    for tensor in all_tensors(stub.graph):
+        if is_external(tensor):  # In a subgraph; the checker looks for it in the current folder.
+            tensor.CopyFrom(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
+    try:
+        onnx.checker.check_model(stub)
+    except onnx.checker.ValidationError as error:
+        raise InputError(f"{path} is not a valid ONNX model: {_first_line(error)}") from error
 
 
 def _check_nodes(proto: ModelProto, path: Path) -> None:
-    versions = {entry.domain or "": entry.version for entry in proto.opset_import}
-    opset = versions.get("", versions.get("ai.onnx", 0))
     functions = {(function.domain, function.name) for function in proto.functions}
-    for node in proto.graph.node:
+    opset = standard_opset(proto)
+    bodies = [(node, opset) for node in proto.graph.node]
+    for function in proto.functions:
+        own = max((e.version for e in function.opset_import if e.domain == ""), default=opset)
+        bodies += [(node, own) for node in function.node]
+    while bodies:
+        node, opset = bodies.pop(0)
         if (node.domain, node.op_type) not in functions:
             _check_node(node, opset, path)
+        bodies[:0] = [(inner, opset) for graph in subgraphs(node) for inner in graph.node]
 
 
 def _check_node(node: NodeProto, opset: int, path: Path) -> None:
     name = node.name or f"(unnamed, output '{next(iter(node.output), '')}')"
-    if _QUANTIZED.fullmatch(node.op_type):
+    op = str(node.op_type)  # Damaged files have bytes here.
+    if _QUANTIZED.fullmatch(op):
         raise InputError(
-            f"{path}: node '{name}' ({node.op_type}) shows that the model is quantized already; "
+            f"{path}: node '{name}' ({op}) shows that the model is quantized already; "
             "give the float model"
         )
     if node.domain in _STANDARD:
-        if not onnx.defs.has(node.op_type, max_inclusive_version=opset):
+        if not onnx.defs.has(op, max_inclusive_version=opset):
             raise InputError(
-                f"{path}: node '{name}' uses operator {node.op_type}, which opset {opset} does "
+                f"{path}: node '{name}' uses operator {op}, which opset {opset} does "
                 "not define; export it with another opset"
             )
     elif node.domain not in _KNOWN_DOMAINS:
         raise InputError(
-            f"{path}: node '{name}' uses operator {node.op_type} of the unknown domain "
+            f"{path}: node '{name}' uses operator {op} of the unknown domain "
             f"'{node.domain}'; export it with standard operators"
         )
 
@@ -208,6 +237,8 @@ def _input_shapes(
 def _input_shape(
     value: ValueInfoProto, given: tuple[int, ...] | None, path: Path
 ) -> tuple[int, ...]:
+    if not value.type.HasField("tensor_type"):
+        raise InputError(f"{path}: input '{value.name}' is no tensor; placer needs tensor inputs")
     tensor = value.type.tensor_type
     dims = list(tensor.shape.dim) if tensor.HasField("shape") else None
     if given is not None:
@@ -247,25 +278,6 @@ def _check_given(
             raise InputError(
                 f"--shape {name}={shown}: dimension {axis} is fixed to {dim.dim_value} in the model"
             )
-
-
-def _infer_types(
-    proto: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], path: Path
-) -> dict[str, TensorType]:
-    fixed = without_large_tensors(proto)
-    for value in fixed.graph.input:
-        if value.name in input_shapes:
-            shape = value.type.tensor_type.shape
-            shape.ClearField("dim")
-            for size in input_shapes[value.name]:
-                shape.dim.add(dim_value=size)
-    for value in fixed.graph.output:  # Declared dynamic dimensions would hide inferred ones.
-        value.type.tensor_type.ClearField("shape")
-    try:
-        graph = onnx.shape_inference.infer_shapes(fixed, data_prop=True).graph
-    except onnx.shape_inference.InferenceError as error:
-        raise InputError(f"{path}: shapes do not fit: {_first_line(error)}") from error
-    return {v.name: tensor_type(v) for v in (*graph.input, *graph.value_info, *graph.output)}
 
 
 def _first_line(error: Exception) -> str:

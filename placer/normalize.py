@@ -7,117 +7,126 @@ node before them, nodes named and sorted. Outputs stay what they were.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.inliner
+import onnx.shape_inference
 import onnx.version_converter
-import onnx_graphsurgeon as gs
 from onnx import (
     AttributeProto,
     GraphProto,
     ModelProto,
     NodeProto,
     TensorProto,
+    ValueInfoProto,
     helper,
     numpy_helper,
 )
 
+from placer.constants import fold_constants
+from placer.edit import (
+    adopt,
+    reads,
+    remove_dead_nodes,
+    rename_tensors,
+    replace_nodes,
+    sort_nodes,
+    standard_opset,
+    subgraphs,
+    without_initializers,
+    without_large_tensors,
+)
 from placer.errors import InputError
-from placer.external import is_external, tensor_bytes
+from placer.external import is_external
 from placer.fold import fold_affine
-from placer.graph import captured_tensors
+from placer.session import one_line
+
+__all__ = ["infer_values", "normalize", "rename_tensors", "tidy", "without_initializers"]
 
 MIN_OPSET = 17
 MIN_IR_VERSION = 8
-# Above this size a tensor holds weights, not shapes: passes in C++ see its type only.
-LARGE_BYTES = 4096
+MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads
+
+_CONVERTER_ERRORS = (RuntimeError, onnx.version_converter.ConvertError)
+
+
+def tidy(proto: ModelProto) -> None:
+    """Undo what old or careless exporters write and ONNX Runtime accepts; computes nothing.
+
+    Initializers are no graph inputs, nodes are sorted, the standard domain is called "", inferred
+    types are dropped, and the IR version is one that ONNX Runtime reads.
+    """
+    graph = proto.graph
+    _drop_initializer_inputs(graph)
+    del graph.value_info[:]
+    proto.ir_version = min(max(proto.ir_version, MIN_IR_VERSION), MAX_IR_VERSION)
+    _name_standard_domain(proto)
+    sort_nodes(graph)
 
 
 def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto, tuple[str, ...]]:
     """Return the normalised model and a sentence per kind of change; ``proto`` is used up.
 
-    Raises InputError if the opset cannot be raised to 17, naming the node where that is known.
+    ``proto``: checked and tidy. Raises InputError if the opset cannot be raised to 17, naming the
+    node where that is known, or if shapes contradict each other.
     """
     notes: list[str] = []
     if proto.functions:
         notes.append(f"inlined {len(proto.functions)} local functions")
-        proto = onnx.inliner.inline_local_functions(proto)
+        stub = without_large_tensors(proto)
+        adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=True))
     graph = proto.graph
-    _drop_initializer_inputs(graph)
-    del graph.value_info[:]
-    proto.ir_version = max(proto.ir_version, MIN_IR_VERSION)
     _note(notes, _constants_to_initializers(graph), "turned {} Constant nodes into initializers")
-    opset = _opset(proto)
+    opset = standard_opset(proto)
     if opset < MIN_OPSET:
-        proto = _convert(proto, path)
+        _raise_opset(proto, path)
         notes.append(f"opset {opset} raised to {MIN_OPSET}")
-        _constants_to_initializers(proto.graph)  # The converter turns attributes into Constants.
-    before = len(proto.graph.node)
-    proto = _fold_constants(proto)
-    _note(notes, before - len(proto.graph.node), "removed {} constant or unused nodes")
-    _note(notes, _remove_identities(proto.graph), "removed {} Identity and Dropout nodes")
-    for op, count in fold_affine(proto.graph, base_dir).items():
+        _constants_to_initializers(graph)  # The converter turns attributes into Constants.
+    removed = remove_dead_nodes(graph) + fold_constants(proto, infer_values(proto, {}, path))
+    while flattened := _flatten_conditionals(graph):
+        removed += flattened + _constants_to_initializers(graph)
+        removed += fold_constants(proto, infer_values(proto, {}, path))
+    removed += remove_dead_nodes(graph)
+    _note(notes, removed, "removed {} constant or unused nodes")
+    _note(notes, _remove_identities(graph), "removed {} Identity and Dropout nodes")
+    for op, count in fold_affine(graph, base_dir).items():
         notes.append(f"folded {count} {op} nodes into the weights before them")
-    _drop_unused_initializers(proto.graph)
-    _name_nodes(proto.graph)
+    _drop_unused_initializers(graph)
+    _name_nodes(graph)
     return proto, tuple(notes)
 
 
-def without_large_tensors(proto: ModelProto) -> ModelProto:
-    """Copy ``proto`` with large and external initializers as graph inputs of the same type.
+def infer_values(
+    proto: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], path: Path
+) -> dict[str, ValueInfoProto]:
+    """Types of tensors by ONNX's inference, graph inputs fixed to ``input_shapes`` where given.
 
-    What C++ passes need not see they need not copy, and no message outgrows 2 GiB.
+    Small initializers are not among them. Raises InputError if shapes contradict each other.
     """
-    large = {t.name for t in proto.graph.initializer if _is_large(t)}
-    stub = without_initializers(proto, large)
-    for tensor in proto.graph.initializer:
-        if tensor.name in large:
-            stub.graph.input.append(
-                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
-    return stub
-
-
-def without_initializers(proto: ModelProto, names: Collection[str]) -> ModelProto:
-    """Copy ``proto`` without the initializers called ``names``, whose values are not copied."""
-    copy = ModelProto(ir_version=proto.ir_version, producer_name=proto.producer_name)
-    copy.opset_import.extend(proto.opset_import)
-    copy.functions.extend(proto.functions)
-    copy.metadata_props.extend(proto.metadata_props)
-    source, graph = proto.graph, copy.graph
-    graph.name = source.name
-    graph.node.extend(source.node)
-    graph.input.extend(source.input)
-    graph.output.extend(source.output)
-    graph.initializer.extend(t for t in source.initializer if t.name not in names)
-    return copy
-
-
-def _is_large(tensor: TensorProto) -> bool:
-    return is_external(tensor) or tensor_bytes(tensor) > LARGE_BYTES
-
-
-def _put_back(proto: ModelProto, tensors: list[TensorProto]) -> None:
-    """Undo ``without_large_tensors``."""
-    names = {t.name for t in tensors}
-    kept = [value for value in proto.graph.input if value.name not in names]
-    del proto.graph.input[:]
-    proto.graph.input.extend(kept)
-    proto.graph.initializer.extend(tensors)
+    fixed = without_large_tensors(proto)
+    for value in fixed.graph.input:
+        if value.name in input_shapes:
+            shape = value.type.tensor_type.shape
+            shape.ClearField("dim")
+            for size in input_shapes[value.name]:
+                shape.dim.add(dim_value=size)
+    for value in fixed.graph.output:  # Declared dynamic dimensions would hide inferred ones.
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    try:
+        graph = onnx.shape_inference.infer_shapes(fixed, data_prop=True).graph
+    except (RuntimeError, onnx.shape_inference.InferenceError) as error:
+        raise InputError(f"{path}: shapes do not fit: {one_line(error)}") from error
+    return {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
 
 
 def _note(notes: list[str], count: int, sentence: str) -> None:
     if count:
         notes.append(sentence.format(count))
-
-
-def _opset(proto: ModelProto) -> int:
-    return max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=0)
 
 
 def _drop_initializer_inputs(graph: GraphProto) -> None:
@@ -137,12 +146,15 @@ def _constants_to_initializers(graph: GraphProto) -> int:
         else:
             graph.initializer.append(tensor)
     count = len(graph.node) - len(kept)
-    _replace_nodes(graph, kept)
+    if count:
+        replace_nodes(graph, kept)
     return count
 
 
 def _constant(node: NodeProto) -> TensorProto | None:
     """The value of a Constant node as an initializer; None for sparse tensors and strings."""
+    if len(node.attribute) != 1:
+        return None
     attribute = node.attribute[0]
     tensor: TensorProto
     if attribute.name == "value":
@@ -157,26 +169,39 @@ def _constant(node: NodeProto) -> TensorProto | None:
     return tensor
 
 
-def _replace_nodes(graph: GraphProto, nodes: list[NodeProto]) -> None:
-    if len(nodes) < len(graph.node):
-        copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
+def _name_standard_domain(proto: ModelProto) -> None:
+    """Call the standard domain "" everywhere; ONNX Runtime does not know all by "ai.onnx"."""
+    if not any(entry.domain == "ai.onnx" for entry in proto.opset_import):
+        return
+    version = standard_opset(proto)
+    others = [e for e in proto.opset_import if e.domain not in ("", "ai.onnx")]
+    del proto.opset_import[:]
+    proto.opset_import.extend([helper.make_opsetid("", version), *others])
+    for node in proto.graph.node:
+        _name_domain(node)
 
 
-def _convert(proto: ModelProto, path: Path) -> ModelProto:
-    large = [t for t in proto.graph.initializer if _is_large(t)]
+def _name_domain(node: NodeProto) -> None:
+    if node.domain == "ai.onnx":
+        node.domain = ""
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            _name_domain(inner)
+
+
+def _raise_opset(proto: ModelProto, path: Path) -> None:
+    if standard_opset(proto) == 0:  # Operators of other domains alone: there is nothing to raise.
+        proto.opset_import.append(helper.make_opsetid("", MIN_OPSET))
+        return
     stub = without_large_tensors(proto)
     try:
-        converted = onnx.version_converter.convert_version(stub, MIN_OPSET)
-    except (RuntimeError, onnx.version_converter.ConvertError) as error:
-        reason = " ".join(str(error).split())
+        adopt(proto, onnx.version_converter.convert_version(stub, MIN_OPSET))
+    except _CONVERTER_ERRORS as error:
         raise InputError(
-            f"{path}: opset {_opset(proto)} cannot be raised to {MIN_OPSET}"
-            f"{_culprit(stub)}: {reason}; export the model with opset {MIN_OPSET} or later"
+            f"{path}: opset {standard_opset(proto)} cannot be raised to {MIN_OPSET}"
+            f"{_culprit(stub)}: {one_line(error)}; "
+            f"export the model with opset {MIN_OPSET} or later"
         ) from error
-    _put_back(converted, large)
-    return converted
 
 
 def _culprit(stub: ModelProto) -> str:
@@ -198,37 +223,60 @@ def _culprit(stub: ModelProto) -> str:
             )
         try:
             onnx.version_converter.convert_version(alone, MIN_OPSET)
-        except (RuntimeError, onnx.version_converter.ConvertError):
+        except _CONVERTER_ERRORS:
             return f" at node '{node.name or node.output[0]}' ({node.op_type})"
     return ""
 
 
-def _fold_constants(proto: ModelProto) -> ModelProto:
-    large = [t for t in proto.graph.initializer if _is_large(t)]
-    stub = without_large_tensors(proto)
-    gs.logger.G_LOGGER.severity = logging.CRITICAL
-    graph = gs.import_onnx(stub)
-    # cleanup() compares every tensor with every graph input; weights need not be inputs for it.
-    names = {t.name for t in large}
-    graph.inputs = [tensor for tensor in graph.inputs if tensor.name not in names]
-    graph.fold_constants(size_threshold=LARGE_BYTES).cleanup().toposort()
-    folded = gs.export_onnx(graph, do_type_check=False)
-    outputs = list(proto.graph.output)
-    stub.graph.ClearField("node")
-    stub.graph.ClearField("initializer")
-    stub.graph.node.extend(folded.graph.node)
-    stub.graph.initializer.extend(folded.graph.initializer)
-    stub.graph.ClearField("output")
-    stub.graph.output.extend(outputs)
-    _put_back(stub, large)
-    return stub
+def _flatten_conditionals(graph: GraphProto) -> int:
+    """Put the branch that runs in place of each If whose condition is constant."""
+    constants = {t.name: t for t in graph.initializer if not is_external(t)}
+    nodes: list[NodeProto] = []
+    count = 0
+    for node in graph.node:
+        if node.op_type != "If" or node.domain or node.input[0] not in constants:
+            nodes.append(node)
+            continue
+        condition = numpy_helper.to_array(constants[node.input[0]]).item()
+        chosen = "then_branch" if condition else "else_branch"
+        branch = next(a.g for a in node.attribute if a.name == chosen)
+        nodes += _unwrap(branch, node, graph)
+        count += 1
+    if count:
+        replace_nodes(graph, nodes)
+    return count
+
+
+def _unwrap(branch: GraphProto, node: NodeProto, graph: GraphProto) -> list[NodeProto]:
+    """Nodes of ``branch`` for the outer graph, its initializers moved there.
+
+    Names that are local to the branch get the If's first output as prefix: two branches may use
+    the same names.
+    """
+    local = [t.name for t in branch.initializer]
+    local += [tensor for inner in branch.node for tensor in inner.output if tensor]
+    names = {tensor: f"{node.output[0]}/{tensor}" for tensor in local}
+    nodes = [NodeProto.FromString(inner.SerializeToString()) for inner in branch.node]
+    for inner in nodes:
+        rename_tensors(inner, lambda tensor: names.get(tensor, tensor))
+    for tensor in branch.initializer:
+        moved = graph.initializer.add()
+        moved.CopyFrom(tensor)
+        moved.name = names[tensor.name]
+    for value, output in zip(branch.output, node.output, strict=True):
+        if output:
+            source = names.get(value.name, value.name)
+            nodes.append(helper.make_node("Identity", [source], [output]))
+    return nodes
 
 
 def _remove_identities(graph: GraphProto) -> int:
     """Remove Identity nodes, and Dropout nodes whose mask is unused, by renaming tensors."""
     outputs = {value.name for value in graph.output}
     sources = {value.name for value in graph.input} | {t.name for t in graph.initializer}
-    read = {tensor for node in graph.node for tensor in _reads(node)} | outputs
+    sources |= {t.values.name for t in graph.sparse_initializer}
+    false = {t.name for t in graph.initializer if _is_false(t)}
+    read = {tensor for node in graph.node for tensor in reads(node)} | outputs
     kept: list[NodeProto] = []
     new_name: dict[str, str] = {}
 
@@ -238,7 +286,7 @@ def _remove_identities(graph: GraphProto) -> int:
         return tensor
 
     for node in graph.node:
-        if not _is_identity(node, read):
+        if not _is_identity(node, read, false):
             kept.append(node)
             continue
         source, target = resolve(node.input[0]), node.output[0]
@@ -251,37 +299,27 @@ def _remove_identities(graph: GraphProto) -> int:
     for node in kept:
         rename_tensors(node, resolve)
     count = len(graph.node) - len(kept)
-    _replace_nodes(graph, kept)
+    if count:
+        replace_nodes(graph, kept)
     return count
 
 
-def _is_identity(node: NodeProto, read: Collection[str]) -> bool:
-    if node.op_type == "Identity":
-        return True
-    training = len(node.input) > 2 and node.input[2] != ""
+def _is_identity(node: NodeProto, read: Collection[str], false: Collection[str]) -> bool:
+    if node.domain:
+        return False
+    training = len(node.input) > 2 and node.input[2] != "" and node.input[2] not in false
     mask = len(node.output) > 1 and node.output[1] in read
-    return node.op_type == "Dropout" and not training and not mask
+    return node.op_type == "Identity" or (node.op_type == "Dropout" and not training and not mask)
 
 
-def _reads(node: NodeProto) -> tuple[str, ...]:
-    return (*node.input, *captured_tensors(node))
-
-
-def rename_tensors(node: NodeProto, resolve: Callable[[str], str]) -> None:
-    """Rename tensors in ``node`` and its subgraphs; ONNX forbids shadowing, so names suffice."""
-    for names in (node.input, node.output):
-        for i, name in enumerate(names):
-            names[i] = resolve(name)
-    for attribute in node.attribute:
-        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            for inner in graph.node:
-                rename_tensors(inner, resolve)
-            for value in graph.output:
-                value.name = resolve(value.name)
+def _is_false(tensor: TensorProto) -> bool:
+    if tensor.data_type != TensorProto.BOOL or is_external(tensor):
+        return False
+    return not numpy_helper.to_array(tensor).any()
 
 
 def _drop_unused_initializers(graph: GraphProto) -> None:
-    used = {tensor for node in graph.node for tensor in _reads(node)}
+    used = {tensor for node in graph.node for tensor in reads(node)}
     used |= {value.name for value in graph.output}
     if any(t.name not in used for t in graph.initializer):
         kept = [

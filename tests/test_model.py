@@ -5,7 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto
 
 from placer.errors import InputError
@@ -121,6 +124,74 @@ def test_external_data_that_is_missing_short_or_elsewhere(save: Save):
         load_model(path, {"x": (1, 3, 8, 8)})
 
 
+def test_external_data_behind_a_link_out_of_the_folder(save: Save, tmp_path: Path):
+    path = external(save(NET))
+    data = path.parent / "w.bin"
+    data.rename(tmp_path / "elsewhere.bin")
+    data.symlink_to(tmp_path / "elsewhere.bin")
+    with pytest.raises(InputError, match="points outside the model's folder"):
+        load_model(path, {"x": (1, 3, 8, 8)})
+
+
+def test_external_data_of_a_branch_is_saved_too(tmp_path: Path):
+    proto = onnx.parser.parse_model(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (bool c, float[2] x) => (float[2] y) {
+          y = If(c) <
+            then_branch = t () => (float[2] a)
+              <float[2] w = ["location": "w.bin", "offset": "4", "length": "8"]> { a = Add(x, w) },
+            else_branch = e () => (float[2] b) { b = Neg(x) }
+          >
+        }
+        """
+    )
+    (tmp_path / "w.bin").write_bytes(np.array([9, 1, 2], np.float32).tobytes())
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    model = load_model(tmp_path / "model.onnx")
+    save_model(model.proto, tmp_path, tmp_path / "out" / "copy.onnx")
+    session = ort.InferenceSession(tmp_path / "out" / "copy.onnx")
+    inputs = {"c": np.array(True), "x": np.ones(2, np.float32)}
+    np.testing.assert_array_equal(session.run(None, inputs)[0], [2, 3])
+
+
+def test_saving_leaves_the_model_and_its_folder_as_they_are(save: Save, tmp_path: Path):
+    model = load_model(external(save(NET)), {"x": (1, 3, 8, 8)})
+    before = model.proto.SerializeToString(deterministic=True)
+    save_model(model.proto, model.base_dir, tmp_path / "copy.onnx")
+    assert model.proto.SerializeToString(deterministic=True) == before
+    folder = tmp_path / "taken.onnx"
+    folder.mkdir()
+    for target in (folder, save(NET) / "below" / "x.onnx"):
+        with pytest.raises(InputError, match=r"cannot write .*; choose another folder"):
+            save_model(model.proto, model.base_dir, target)
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize("size", [-4, 4])
+def test_weights_that_do_not_fill_their_shape(save: Save, size: int):
+    proto = onnx.load(save(NET.replace("[4,3,3,3]", "[400,3,3,3]").replace("[N,4,", "[N,400,")))
+    raw = proto.graph.initializer[0].raw_data
+    proto.graph.initializer[0].raw_data = raw[:size] if size < 0 else raw + bytes(size)
+    path = save(NET)
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(InputError, match="tensor 'w' is damaged or cut short"):
+        load_model(path, {"x": (1, 3, 8, 8)})
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10_000), st.integers(0, 255))
+def test_a_damaged_file_is_refused_or_read(save: Save, position: int, value: int):
+    path = save(NET)
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] = value
+    path.write_bytes(content)
+    try:
+        assert load_model(path, {"x": (1, 3, 8, 8)}).graph.inputs
+    except InputError as error:
+        assert str(error)
+
+
 def test_files_that_are_no_models(save: Save, tmp_path: Path):
     path = save(NET)
     broken = tmp_path / "broken.onnx"
@@ -151,3 +222,36 @@ def test_nodes_that_cannot_be_used(tmp_path: Path, old: str, new: str, expected:
     onnx.save(proto, tmp_path / "model.onnx")
     with pytest.raises(InputError, match=expected):
         load_model(tmp_path / "model.onnx", {"x": (1, 3, 8, 8)})
+
+
+def test_quantized_nodes_in_branches_and_functions(tmp_path: Path):
+    branch = """
+        y = If(c) <
+          then_branch = t () => (float[2] a) { a = Neg(x) },
+          else_branch = e () => (float[2] b) { [q] d, s, z = DynamicQuantizeLinear(x) b = Neg(x) }
+        >
+    """
+    function = """
+        <opset_import: ["": 17], domain: "mine">
+        f (a) => (b) { [q] d, s, z = DynamicQuantizeLinear(a) b = Neg(a) }
+    """
+    for body, functions in ((branch, ""), ("y = mine.f(x)", function)):
+        text = f"""
+            <ir_version: 9, opset_import: ["": 17, "mine": 1]>
+            g (bool c, float[2] x) => (float[2] y) {{ {body} }} {functions}
+        """
+        onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+        with pytest.raises(
+            InputError, match=r"node 'q' \(DynamicQuantizeLinear\) shows that the m"
+        ):
+            load_model(tmp_path / "model.onnx")
+
+
+def test_inputs_that_are_no_tensors(tmp_path: Path):
+    text = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (seq(float[2]) x) => (float[2] y) <int64 i = {0}> { y = SequenceAt(x, i) }
+    """
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    with pytest.raises(InputError, match="input 'x' is no tensor"):
+        load_model(tmp_path / "model.onnx")
