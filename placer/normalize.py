@@ -45,8 +45,6 @@ from placer.external import is_external
 from placer.fold import fold_affine
 from placer.session import one_line
 
-__all__ = ["infer_values", "normalize", "rename_tensors", "tidy", "without_initializers"]
-
 MIN_OPSET = 17
 MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads

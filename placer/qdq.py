@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from placer.edit import rename_tensors, without_initializers
 from placer.errors import InputError
 from placer.external import is_external
 from placer.graph import Edge, Node, captured_tensors
 from placer.model import Model
-from placer.normalize import rename_tensors, without_initializers
 from placer.ops import WeightInput, bias_input, weight_input
 from placer.placement import Placement
 from placer.quantize import (

@@ -63,7 +63,7 @@ def test_the_bundled_models_default_runs_its_convolutions_on_int8(builder: objec
     report = check_file(builder, candidate(path, PACK.rules, None, PACK.manifest.scheme), "sm89")
     assert report.accepted
     convolutions = [layer for layer in report.plan.layers if layer.op == "correlation"]
-    assert len(convolutions) == 12
+    assert len(convolutions) == 14
     assert {layer.inputs[0] for layer in convolutions} == {"int8"}
 
 
