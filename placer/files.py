@@ -26,6 +26,12 @@ def write_text(path: Path, text: str) -> None:
         ) from error
 
 
+def remove_if_empty(path: Path) -> None:
+    """Remove the folder ``path`` unless it holds something."""
+    with suppress(OSError):
+        path.rmdir()
+
+
 def make_output_folder(path: Path) -> None:
     """Create ``path`` and its parents; raises InputError if it cannot be written."""
     try:

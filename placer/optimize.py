@@ -14,14 +14,14 @@ import onnx.helper
 
 from placer.bench import Bench, set_up
 from placer.engines.base import Compiled
-from placer.errors import GateError, RunError
-from placer.files import make_output_folder, write_text
+from placer.errors import GateError, PlacerError, RunError
+from placer.files import make_output_folder, remove_if_empty, write_text
 from placer.finals import Final, Finalist, confirm, race
 from placer.model import save_model
 from placer.placement import EMPTY, Placement
 from placer.placement_file import placement_text
 from placer.result import Result, StopReason
-from placer.search.study import Study, TrialRecord, by_latency
+from placer.search.study import Study, TrialRecord, by_latency, refuse_other_study
 from placer.summary import chosen_placement, summarize
 from placer.task import Observer, Request, Task, prepare
 from placer.trials import TrialRunner
@@ -43,13 +43,19 @@ def optimize(request: Request, observer: Observer) -> Result:
     task = prepare(request, observer)
     folder = request.output_folder
     make_output_folder(folder)
-    study = Study(folder / "study.db", task.space, _settings(task), request.seed)
     with _log_to(folder / "placer.log"):
-        return _run(task, study, folder, observer)
+        try:
+            settings = _settings(task)
+            refuse_other_study(folder / "study.db", settings)
+            bench = set_up(task, observer)
+            study = Study(folder / "study.db", task.space, settings, request.seed)
+        except PlacerError:
+            remove_if_empty(folder)
+            raise
+        return _run(task, bench, study, folder, observer)
 
 
-def _run(task: Task, study: Study, folder: Path, observer: Observer) -> Result:
-    bench = set_up(task, observer)
+def _run(task: Task, bench: Bench, study: Study, folder: Path, observer: Observer) -> Result:
     stopped = _search(task, study, bench, observer)
     records = study.records()
     _refuse_if_all_failed(records)
@@ -170,7 +176,8 @@ def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:
 def _log_to(path: Path) -> Iterator[None]:
     """Keep placer's log messages in ``path`` while the run lasts."""
     root = logging.getLogger("placer")
-    handler = logging.FileHandler(path, encoding="utf-8")
+    # Opened with the first message: a run that is refused leaves no file.
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.addHandler(handler)
     root.setLevel(logging.INFO)

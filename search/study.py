@@ -93,18 +93,9 @@ class Study:
         """
         self.space = space
         self._seed = seed
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        try:
-            self._study = optuna.create_study(
-                storage=f"sqlite:///{path}", study_name=STUDY_NAME, load_if_exists=True
-            )
-        except (SQLAlchemyError, StorageInternalError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"{path} cannot be opened as a study database ({reason}); "
-                "remove it or choose another --output"
-            ) from error
-        self._check_settings(path, settings)
+        self._study = _open(path)
+        _check_settings(self._study, path, settings)
+        self._study.set_user_attr("settings", _plain(settings))
         self._end_interrupted()
         self._distributions: dict[str, BaseDistribution] = {
             group.name: CategoricalDistribution(group.layouts) for group in space.groups
@@ -243,20 +234,6 @@ class Study:
         else:
             self._study.tell(trial, twin.ratio)
 
-    def _check_settings(self, path: Path, settings: Mapping[str, Any]) -> None:
-        wanted = json.loads(json.dumps(settings))
-        kept = self._study.user_attrs.get("settings")
-        if kept is None:
-            self._study.set_user_attr("settings", wanted)
-            return
-        for key in sorted(wanted.keys() | kept.keys()):
-            if kept.get(key) != wanted.get(key):
-                raise InputError(
-                    f"{path.parent} holds a study with another {key} "
-                    f"({kept.get(key)}, now {wanted.get(key)}); "
-                    "choose another --output or remove it"
-                )
-
     def _end_interrupted(self) -> None:
         """End the trials that a killed process left; one that was measured keeps its result."""
         for trial in self._study.get_trials(deepcopy=False):
@@ -269,6 +246,44 @@ class Study:
                 self._study.tell(trial.number, ratio)
             else:
                 self._study.tell(trial.number, state=TrialState.FAIL)
+
+
+def refuse_other_study(path: Path, settings: Mapping[str, Any]) -> None:
+    """Raise InputError if ``path`` exists and is not a study made with ``settings``."""
+    if path.exists():
+        _check_settings(_open(path), path, settings)
+
+
+def _open(path: Path) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        return optuna.create_study(
+            storage=f"sqlite:///{path}", study_name=STUDY_NAME, load_if_exists=True
+        )
+    except (SQLAlchemyError, StorageInternalError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{path} cannot be opened as a study database ({reason}); "
+            "remove it or choose another --output"
+        ) from error
+
+
+def _check_settings(study: optuna.Study, path: Path, settings: Mapping[str, Any]) -> None:
+    wanted = _plain(settings)
+    kept = study.user_attrs.get("settings", wanted)
+    for key in sorted(wanted.keys() | kept.keys()):
+        if kept.get(key) != wanted.get(key):
+            raise InputError(
+                f"{path.parent} holds a study with another {key} "
+                f"({kept.get(key)}, now {wanted.get(key)}); "
+                "choose another --output or remove it"
+            )
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` as they come back from the database."""
+    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    return plain
 
 
 def _best(records: list[TrialRecord]) -> TrialRecord | None:

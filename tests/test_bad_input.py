@@ -101,6 +101,12 @@ def test_calibration_arrays(placer: Placer, arrays: dict[str, np.ndarray], expec
     assert "image" in finished.err
 
 
+def test_a_gate_that_the_data_cannot_serve(placer: Placer):
+    data = ("--data", DIGITS / "calibration.npz", "--no-cache")
+    finished = placer("optimize", MODEL, *data, "--gate", "top1>=0.9")
+    refused(finished, "gate top1>=0.9 needs labels; add an array named 'labels' to the data")
+
+
 def test_an_empty_data_folder(placer: Placer):
     Path("data").mkdir()
     refused(placer("optimize", MODEL, "--data", "data"), "folder data holds no .npz or .npy file")
