@@ -159,6 +159,8 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     console.print(table)
     if result.best is not None and result.baseline is not None:
         _print_metrics(console, result.baseline.metrics, result.best.metrics)
+    if not result.calibrated:
+        console.print("[yellow]not calibrated:[/] ranges and gates rest on random inputs")
     console.print(f"latency is {result.engine.clock} on {result.engine.device}", highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)
 

@@ -142,7 +142,7 @@ def _write(
     if final is not None:
         placement = chosen_placement(task, final)
         proto = bench.candidates.build(placement)
-        onnx.helper.set_model_props(proto, {**_properties(proto), "placer.placement": placement.id})
+        _describe(proto, placement, result)
         save_model(proto, task.model.base_dir, folder / "optimized.onnx")
         text = placement_text(
             placement,
@@ -150,13 +150,18 @@ def _write(
             result.scheme,
             model=task.model.fingerprint,
             pack=task.pack.name_and_version,
+            calibrated=result.calibrated,
         )
         write_text(folder / "placement.yaml", text)
     result.write(folder / "result.json")
 
 
-def _properties(proto: onnx.ModelProto) -> dict[str, str]:
-    return {entry.key: entry.value for entry in proto.metadata_props}
+def _describe(proto: onnx.ModelProto, placement: Placement, result: Result) -> None:
+    """Say in the model's metadata where it comes from, beside what it says already."""
+    properties = {entry.key: entry.value for entry in proto.metadata_props}
+    properties["placer.placement"] = placement.id
+    properties["placer.calibrated"] = str(result.calibrated).lower()
+    onnx.helper.set_model_props(proto, properties)
 
 
 def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:

@@ -15,11 +15,18 @@ FORMAT = "placer-placement/1"
 
 
 def placement_text(
-    placement: Placement, ranges: Ranges, scheme: Scheme, *, model: str, pack: str
+    placement: Placement,
+    ranges: Ranges,
+    scheme: Scheme,
+    *,
+    model: str,
+    pack: str,
+    calibrated: bool,
 ) -> str:
     """Return the YAML text of ``placement``.
 
-    ``model`` is the model's fingerprint, ``pack`` the rule pack's name and version. Each group
+    ``model`` is the model's fingerprint, ``pack`` the rule pack's name and version; ``calibrated``
+    is false if the ranges come from random inputs. Each group
     lists its edges and the range that its scale represents; weights have no range, because
     their scales follow from their values.
     """
@@ -29,6 +36,7 @@ def placement_text(
         "model": model,
         "pack": pack,
         "scheme": scheme.model_dump(),
+        "calibrated": calibrated,
         "groups": [_group(edges, ranges) for edges in placement.sorted()],
     }
     return yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)

@@ -139,6 +139,10 @@ def test_without_data_the_result_says_that_it_is_not_calibrated(placer: Placer):
     assert not found.calibrated
     assert found.calibration.data is None
     assert any("not calibrated" in warning for warning in found.warnings)
+    placement = yaml.safe_load(Path("digits.placer/placement.yaml").read_text())
+    assert placement["calibrated"] is False
+    properties = onnx.load("digits.placer/optimized.onnx").metadata_props
+    assert {p.key: p.value for p in properties}["placer.calibrated"] == "false"
 
 
 def test_a_timeout_ends_the_search(placer: Placer):
