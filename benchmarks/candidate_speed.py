@@ -47,6 +47,7 @@ def residual_net(nodes: int, channels: int) -> onnx.ModelProto:
         names = [f"b{block}_{i}" for i in range(5)]
         for i in (0, 2):
             kernel = rng.standard_normal((channels, channels, 3, 3), np.float32)
+            kernel /= np.float32(10 * np.sqrt(9 * channels))  # Keeps activations finite.
             weights.append(
                 helper.make_tensor(
                     f"{names[i]}_w", TensorProto.FLOAT, kernel.shape, kernel.tobytes(), raw=True

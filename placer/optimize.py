@@ -124,7 +124,8 @@ def _final(
         Finalist(record, _compile(task, bench, task.space.placement(record.choices), copies))
         for record in best[: preset.finalists]
     ]
-    observer.stage(f"racing {len(finalists)} finalists")
+    if len(finalists) > 1:
+        observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
     observer.stage("confirming the winner against the float model")
     baseline = _compile(task, bench, EMPTY, copies)

@@ -15,8 +15,8 @@ import onnx
 import pytest
 import yaml
 
-from placer.qdq import strip
 from placer.result import Result, result_schema
+from placer.strip import strip
 from tests.conftest import DIGITS, Finished
 from tests.test_normalize import outputs
 

@@ -18,10 +18,11 @@ from placer.graph import Edge
 from placer.model import Model, load_model
 from placer.ops import weight_input
 from placer.placement import EMPTY, Placement
-from placer.qdq import Inserter, strip
+from placer.qdq import Inserter
 from placer.quantize import activation_quantization
 from placer.ranges import Range
 from placer.scheme import Scheme
+from placer.strip import strip
 from tests.test_normalize import outputs
 
 Save = Callable[..., Path]
