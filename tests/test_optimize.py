@@ -37,9 +37,7 @@ def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
     found = result()
     assert found.verdict == "faster"
     assert found.calibrated
-    assert found.best is not None
     assert found.best.speedup_interval[0] > 1
-    assert found.baseline is not None
     assert found.baseline.metrics["top1 logits"] >= 0.97
     assert all(gate.passed for gate in found.best.gates)
     assert [trial.kind for trial in found.trials[:2]] == ["none", "default"]
@@ -81,7 +79,6 @@ def test_a_killed_run_resumes_without_losing_a_trial(placer: Placer, tmp_path: P
     command = [sys.executable, "-c", "from placer.cli import main; main()", "optimize"]
     command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
-    assert process.stdout is not None
     lines = []
     while sum("trial " in line for line in lines) < 3:
         lines.append(process.stdout.readline())
@@ -100,7 +97,6 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path: Path):
     command = [sys.executable, "-c", "from placer.cli import main; main()", "optimize"]
     command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     for line in process.stdout:
         if "trial 4/1000" in " ".join(line.split()):
             process.send_signal(signal.SIGINT)
@@ -110,7 +106,7 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path: Path):
     assert process.wait() == 0, output
     found = result(tmp_path / "out")
     assert found.budget.stopped == "interrupted"
-    assert found.best is not None
+    assert found.best.gates[0].passed
     assert (tmp_path / "out" / "optimized.onnx").exists()
 
 
