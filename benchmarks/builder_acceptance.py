@@ -25,11 +25,11 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from rich.console import Console
 from rich.table import Table
-from shared import fix_input_shapes
 from topologies import TOPOLOGIES
 
 from placer.builder import check_model, import_builder
 from placer.data import synthetic_dataset
+from placer.edit import fix_input_shapes
 from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.ranges import Range

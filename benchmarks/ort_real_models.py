@@ -31,11 +31,11 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from rich.table import Table
-from shared import fix_input_shapes
 
 from placer.accuracy import finite
 from placer.console import ConsoleObserver
 from placer.data import Dataset, load_dataset
+from placer.edit import fix_input_shapes
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import GateError

@@ -33,7 +33,7 @@ class Bench:
 
 
 def set_up(task: Task, observer: Observer) -> Bench:
-    """Calibrate, choose the calibration method and measure the float model."""
+    """Calibrate, choose the calibration method and compile the float model."""
     model, engine = task.model, task.engine
     observer.stage(f"calibrating on {len(task.calibration_data)} samples")
     calibration = calibrate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
@@ -83,6 +83,16 @@ def without_initializers(proto: ModelProto, names: Collection[str]) -> ModelProt
     graph.sparse_initializer.extend(source.sparse_initializer)
     graph.initializer.extend(t for t in source.initializer if t.name not in names)
     return copy
+
+
+def fix_input_shapes(proto: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Write concrete shapes into the graph inputs that ``shapes`` names."""
+    for value in proto.graph.input:
+        if value.name in shapes:
+            shape = value.type.tensor_type.shape
+            shape.ClearField("dim")
+            for size in shapes[value.name]:
+                shape.dim.add(dim_value=size)
 
 
 def adopt(proto: ModelProto, changed: ModelProto) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from placer.edit import reads
 from placer.external import read_tensor
-from placer.graph import captured_tensors
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
@@ -40,9 +40,7 @@ class _Folder:
         self._base_dir = base_dir
         self._tensors = {t.name: t for t in graph.initializer}
         self._producer = {t: node for node in graph.node for t in node.output}
-        self._reads = Counter(
-            t for node in graph.node for t in (*node.input, *captured_tensors(node))
-        )
+        self._reads = Counter(t for node in graph.node for t in reads(node))
         self._reads.update(value.name for value in graph.output)
 
     def run(self) -> Counter[str]:

@@ -30,6 +30,7 @@ from onnx import (
 from placer.constants import fold_constants
 from placer.edit import (
     adopt,
+    fix_input_shapes,
     reads,
     remove_dead_nodes,
     rename_tensors,
@@ -106,12 +107,7 @@ def infer_values(
     Small initializers are not among them. Raises InputError if shapes contradict each other.
     """
     fixed = without_large_tensors(proto)
-    for value in fixed.graph.input:
-        if value.name in input_shapes:
-            shape = value.type.tensor_type.shape
-            shape.ClearField("dim")
-            for size in input_shapes[value.name]:
-                shape.dim.add(dim_value=size)
+    fix_input_shapes(fixed, input_shapes)
     for value in fixed.graph.output:  # Declared dynamic dimensions would hide inferred ones.
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")

@@ -22,7 +22,7 @@ from placer.placement import EMPTY, Placement
 from placer.placement_file import placement_text
 from placer.result import Result, StopReason
 from placer.search.study import Study, TrialRecord, by_latency, refuse_other_study
-from placer.summary import chosen_placement, summarize
+from placer.summary import chosen_placement, no_difference_sentence, summarize
 from placer.task import Observer, Request, Task, prepare
 from placer.trials import TrialRunner
 
@@ -60,6 +60,8 @@ def _run(task: Task, bench: Bench, study: Study, folder: Path, observer: Observe
     records = study.records()
     _refuse_if_all_failed(records)
     final = _final(task, records, bench, observer)
+    if final is not None and not final.is_faster:
+        observer.warn(no_difference_sentence(final))
     result = summarize(task, records, bench, final, stopped)
     _write(task, folder, result, final, bench)
     if result.verdict == "gate not met":
@@ -85,9 +87,6 @@ def _settings(task: Task) -> dict[str, Any]:
 
 def _search(task: Task, study: Study, bench: Bench, observer: Observer) -> StopReason:
     request = task.request
-    budget = request.budget
-    if budget is None and request.timeout is None:
-        budget = task.preset.budget
     deadline = None if request.timeout is None else time.monotonic() + request.timeout
     runner = TrialRunner(
         bench.candidates, bench.evaluator, bench.baseline, task.inputs, task.preset.rounds
@@ -97,9 +96,11 @@ def _search(task: Task, study: Study, bench: Bench, observer: Observer) -> StopR
         log.info("trial %d %s %s", record.number, record.kind, record.ratio or record.error)
         observer.trial(record)
 
-    observer.search(budget, len(study.records()))
+    observer.search(task.budget, len(study.records()))
     try:
-        return study.run(runner, bench.noise, budget=budget, deadline=deadline, on_trial=on_trial)
+        return study.run(
+            runner, bench.noise, budget=task.budget, deadline=deadline, on_trial=on_trial
+        )
     except KeyboardInterrupt:
         observer.warn("interrupted: going on with the best so far (again to quit)")
         return "interrupted"

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from placer.edit import rename_tensors, without_initializers
+from placer.edit import reads, rename_tensors, without_initializers
 from placer.errors import InputError
 from placer.external import is_external
-from placer.graph import captured_tensors
 
 
 def strip(proto: ModelProto) -> ModelProto:
@@ -83,14 +82,14 @@ def _rebuilt(
     for node in stripped.graph.node:
         rename_tensors(node, lambda tensor: _resolve(tensor, new_name))
     _drop_unread_quantize(stripped.graph)
-    read = {t for n in stripped.graph.node for t in (*n.input, *captured_tensors(n))}
+    read = {t for n in stripped.graph.node for t in reads(n)}
     read.update(value.name for value in proto.graph.output)
     stripped.graph.initializer.extend(t for name, t in constants.items() if name in read)
     return stripped
 
 
 def _drop_unread_quantize(graph: GraphProto) -> None:
-    read = {t for n in graph.node for t in (*n.input, *captured_tensors(n))}
+    read = {t for n in graph.node for t in reads(n)}
     read.update(value.name for value in graph.output)
     for index in reversed(range(len(graph.node))):
         node = graph.node[index]

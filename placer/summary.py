@@ -48,7 +48,7 @@ def summarize(
     verdict = _verdict(final)
     warnings = list(task.warnings)
     if final is not None and verdict == "no difference":
-        warnings.append(_no_difference_sentence(final))
+        warnings.append(no_difference_sentence(final))
     return Result(
         verdict=verdict,
         model=ModelPart(
@@ -76,7 +76,7 @@ def summarize(
         ),
         gates=[gate.text() for gate in task.gates],
         seed=request.seed,
-        budget=BudgetPart(trials=request.budget, timeout_s=request.timeout, stopped=stopped),
+        budget=BudgetPart(trials=task.budget, timeout_s=request.timeout, stopped=stopped),
         sites=len(task.sites),
         decisions=len(task.space.groups),
         trials=[_trial_part(record) for record in records],
@@ -139,7 +139,8 @@ def chosen_placement(task: Task, final: Final[TrialRecord]) -> Placement:
     return task.space.placement(final.entry.choices) if final.is_faster else EMPTY
 
 
-def _no_difference_sentence(final: Final[TrialRecord]) -> str:
+def no_difference_sentence(final: Final[TrialRecord]) -> str:
+    """Why the float model is the result."""
     ratio = final.ratio
     return (
         f"the fastest candidate that meets the gates takes {ratio.median:.3f} of the float "

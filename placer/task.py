@@ -92,6 +92,13 @@ class Task:
     evaluation_data: Dataset
     warnings: tuple[str, ...]
 
+    @property
+    def budget(self) -> int | None:
+        """Trials that the study may hold: as asked for, else the preset's unless time ends it."""
+        if self.request.budget is None and self.request.timeout is None:
+            return self.preset.budget
+        return self.request.budget
+
     @cached_property
     def inputs(self) -> Tensors:
         """The sample that latency is measured on."""
@@ -117,12 +124,13 @@ def prepare(request: Request, observer: Observer) -> Task:
     _check_pack(pack, engine, warn)
     model = load_model(request.model, request.shapes)
     sites = find_sites(model.graph, pack.rules)
-    if not sites:
-        raise InputError(
-            f"no rule of pack '{pack.manifest.name}' matches a node of {request.model}; "
-            "there is nothing to quantize"
-        )
     space = build_space(model.graph, sites)
+    # Sites that only follow others have nothing to follow.
+    if not space.groups and not space.placement({}).edges:
+        raise InputError(
+            f"no rule of pack '{pack.manifest.name}' matches a node of {request.model} that it "
+            "could quantize; there is nothing to do"
+        )
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     gates = tuple(Gate.parse(text) for text in request.gates)
     gates = gates or default_gates(evaluation_data.has_labels)

@@ -74,6 +74,11 @@ def test_an_unknown_operator_domain(placer: Placer):
 
 def test_a_model_without_a_matching_site(placer: Placer):
     refused(placer("optimize", write(RELU)), "no rule of pack 'onnxruntime' matches a node")
+    follower = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4] x) => (float[2,2] y) <int64[2] s = {2, 2}> { y = Reshape(x, s) }
+    """
+    refused(placer("optimize", write(follower)), "there is nothing to do")
 
 
 def test_shape_flags(placer: Placer):

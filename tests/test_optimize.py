@@ -146,6 +146,7 @@ def test_a_timeout_ends_the_search(placer: Placer):
     finished = placer("optimize", MODEL, *QUICK, "--timeout", "2s")
     assert finished.code == 0
     assert result().budget.stopped == "timeout"
+    assert result().budget.trials is None
     assert time.monotonic() - start > 2
     wrong = placer("optimize", MODEL, *QUICK, "--timeout", "soon")
     assert wrong.code == 2
