@@ -17,7 +17,7 @@ from typing import Any
 import onnx
 
 from placer.errors import InputError, RunError
-from placer.plan import Layer, Plan
+from placer.plan import Layer, Plan, Port
 
 _MODULES = ("tensorrt_rtx", "tensorrt_rtx_bindings")
 
@@ -135,7 +135,10 @@ def _check(
         builder=f"TensorRT-RTX {module.__version__}",
         gpu=gpu,
         refusals=refusals,
-        plan=Plan(tuple(parse_layers(log.lines)) if engine is not None else ()),
+        plan=Plan(
+            tuple(parse_layers(log.lines)) if engine is not None else (),
+            f"TensorRT-RTX {module.__version__}",
+        ),
         engine_bytes=int(engine.nbytes) if engine is not None else 0,
         seconds=time.perf_counter() - start,
     )
@@ -184,6 +187,9 @@ def _reason(messages: list[str]) -> str:
 
 
 _LAYER = re.compile(r"^Name: (?P<name>.*?), LayerType: (?P<op>[^,]*), (?P<rest>Inputs: .*)$")
+_PORT = re.compile(
+    r"\{ Name: (?P<name>[^,]*), .*?Datatype: (?P<dtype>\w+)(?:, Format: (?P<format>[^}]*?))?(?=[,}])"
+)
 
 
 def parse_layers(lines: list[str]) -> Iterator[Layer]:
@@ -203,8 +209,8 @@ def parse_layers(lines: list[str]) -> Iterator[Layer]:
             name=match["name"],
             op=match["op"],
             nodes=tuple(sorted({n for n in nodes if not _is_pair(n)})),
-            inputs=_types(inputs),
-            outputs=_types(outputs),
+            inputs=_ports(inputs),
+            outputs=_ports(outputs),
         )
 
 
@@ -212,5 +218,8 @@ def _is_pair(node: str) -> bool:
     return re.search(r"(Quantize|Dequantize)Linear(_\d+)?$", node) is not None
 
 
-def _types(section: str) -> tuple[str, ...]:
-    return tuple(found.lower() for found in re.findall(r"Datatype: (\w+)", section))
+def _ports(section: str) -> tuple[Port, ...]:
+    return tuple(
+        Port(match["dtype"].lower(), (match["format"] or "").strip(), match["name"])
+        for match in _PORT.finditer(section)
+    )

@@ -47,7 +47,7 @@ def _print(report: BuildReport) -> None:
         for column in ("layer", "inputs", "outputs", "ONNX nodes"):
             table.add_column(column, overflow="fold")
         for layer in report.plan.layers:
-            cells = (layer.op, *map(" ".join, (layer.inputs, layer.outputs, layer.nodes)))
+            cells = (layer.op, *map(" ".join, (layer.input_types, layer.output_types, layer.nodes)))
             table.add_row(*cells)
         console.print(table)
         console.print(f"engine of {report.engine_bytes} bytes in {report.seconds:.1f} s")

@@ -3,6 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+# quantize, dequantize, requantize and reformat layers convert tensors and compute nothing else.
+Kind = Literal["compute", "quantize", "dequantize", "requantize", "reformat", "no-op"]
+
+
+@dataclass(frozen=True)
+class Port:
+    """A tensor as a layer reads or writes it; what an engine does not say is empty.
+
+    ``dtype``: ONNX name of the element type, e.g. ``int8``, ``float16``, ``float``.
+    ``format``: memory format in the engine's words.
+    ``tensor``: the engine's name of the tensor.
+    """
+
+    dtype: str
+    format: str = ""
+    tensor: str = ""
 
 
 @dataclass(frozen=True)
@@ -10,21 +28,42 @@ class Layer:
     """One layer of a plan.
 
     ``nodes``: names of the float model's nodes that it covers (Q/DQ nodes left out).
-    ``inputs`` and ``outputs``: tensor types as ONNX names, e.g. ``uint8``, ``float``.
+    ``activation``: what the engine says was fused without naming a node, e.g. ``RELU``.
     ``time_us``: measured (or, in an estimated plan, estimated) time in microseconds.
     """
 
     name: str
     op: str
     nodes: tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: tuple[Port, ...] = ()
+    outputs: tuple[Port, ...] = ()
+    kind: Kind = "compute"
+    activation: str = ""
     time_us: float | None = None
+
+    @property
+    def input_types(self) -> tuple[str, ...]:
+        """Element types read."""
+        return tuple(port.dtype for port in self.inputs)
+
+    @property
+    def output_types(self) -> tuple[str, ...]:
+        """Element types written."""
+        return tuple(port.dtype for port in self.outputs)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The layers in execution order; ``estimated`` is set unless an engine reported them."""
+    """The layers in execution order.
+
+    ``source``: who says so, e.g. ``TensorRT 8 inspector`` or ``fusion-model``.
+    ``estimated`` is set unless an engine reported the layers.
+    """
 
     layers: tuple[Layer, ...]
+    source: str = ""
     estimated: bool = False
+
+    def of_kind(self, *kinds: Kind) -> tuple[Layer, ...]:
+        """The layers of these kinds, in order."""
+        return tuple(layer for layer in self.layers if layer.kind in kinds)

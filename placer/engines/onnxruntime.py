@@ -20,13 +20,14 @@ from onnx import TensorProto
 
 from placer.engines.base import Compiled, Tensors
 from placer.errors import RunError
-from placer.plan import Layer, Plan
+from placer.plan import Kind, Layer, Plan, Port
 from placer.session import ORT_ERRORS, create_session, one_line
 
 # Shorter intervals than this are dominated by the clock and the call into the session.
 _MIN_INTERVAL_S = 2e-3
 _MAX_RUNS_PER_INTERVAL = 200
 _WARM_UP_S = 0.05
+_KINDS: Mapping[str, Kind] = {"QuantizeLinear": "quantize", "DequantizeLinear": "dequantize"}
 
 
 class OnnxRuntimeEngine:
@@ -165,8 +166,8 @@ def _plan(model: onnx.ModelProto, fused: onnx.GraphProto, final: onnx.GraphProto
     layers = []
     for node in final.node:
         found = known.get(node.name) or known.get(re.sub(r"_token_\d+$", "", node.name))
-        layers.append(found or Layer(node.name, node.op_type, (), (), ()))
-    return Plan(tuple(layers))
+        layers.append(found or Layer(node.name, node.op_type, ()))
+    return Plan(tuple(layers), f"ONNX Runtime {ort.__version__}")
 
 
 def _fused_layers(
@@ -179,10 +180,15 @@ def _fused_layers(
             name=node.name,
             op=node.op_type,
             nodes=_covered(node, producer),
-            inputs=tuple(types.get(t, "unknown") for t in node.input if t and t not in constants),
-            outputs=tuple(types.get(t, "unknown") for t in node.output if t),
+            inputs=tuple(_port(t, types) for t in node.input if t and t not in constants),
+            outputs=tuple(_port(t, types) for t in node.output if t),
+            kind=_KINDS.get(node.op_type, "compute"),
         )
         yield layer, node.output[0]
+
+
+def _port(tensor: str, types: Mapping[str, str]) -> Port:
+    return Port(types.get(tensor, "unknown"), tensor=tensor)
 
 
 def _covered(layer: onnx.NodeProto, producer: Mapping[str, onnx.NodeProto]) -> tuple[str, ...]:

@@ -49,8 +49,8 @@ def fits(layer: Layer, fusion: Fusion, nodes: dict[str, str]) -> bool:
     return (
         layer.op in fusion.op
         and layer.nodes == covered
-        and set(layer.inputs) == {fusion.inputs}
-        and layer.outputs == (fusion.outputs,)
+        and set(layer.input_types) == {fusion.inputs}
+        and layer.output_types == (fusion.outputs,)
     )
 
 
@@ -88,7 +88,7 @@ def test_a_chain_runs_on_integers_from_end_to_end(save: Save):
         ("MaxPool", ("pool1",)),
         ("QLinearConv", ("conv2",)),
     ]
-    assert {t for layer in layers for t in (*layer.inputs, *layer.outputs)} == {"uint8"}
+    assert {t for layer in layers for t in (*layer.input_types, *layer.output_types)} == {"uint8"}
     others = [layer.op for layer in plan.layers if not layer.nodes]
     assert others.count("QuantizeLinear") == others.count("DequantizeLinear") == 1
 

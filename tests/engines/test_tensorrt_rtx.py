@@ -10,7 +10,7 @@ import pytest
 from placer.builder import check_file, check_model, import_builder, parse_layers
 from placer.errors import InputError, RunError
 from placer.model import load_model
-from placer.plan import Layer
+from placer.plan import Layer, Port
 from placer.qdq import Inserter
 from placer.ranges import Range
 from placer.rules.loader import load_pack
@@ -64,7 +64,7 @@ def test_the_bundled_models_default_runs_its_convolutions_on_int8(builder: objec
     assert report.accepted
     convolutions = [layer for layer in report.plan.layers if layer.op == "correlation"]
     assert len(convolutions) == 14
-    assert {layer.inputs[0] for layer in convolutions} == {"int8"}
+    assert {layer.input_types[0] for layer in convolutions} == {"int8"}
 
 
 def test_an_int32_bias_is_refused_with_its_node(save: Callable[..., Path], builder: object):
@@ -91,7 +91,13 @@ def test_layers_are_read_from_the_build_log():
         "[ONNX Layer: conv][ONNX Layer: a/DequantizeLinear][ONNX Layer: conv]"
     )
     assert list(parse_layers(["Layers:", line, "Engine Metadata:"])) == [
-        Layer("conv_0", "correlation", ("conv", "relu"), ("int8",), ("float",))
+        Layer(
+            "conv_0",
+            "correlation",
+            ("conv", "relu"),
+            (Port("int8", "(NHWC) Channel major format", "a"),),
+            (Port("float", "", "b"),),
+        )
     ]
 
 
