@@ -188,7 +188,7 @@ def _reason(messages: list[str]) -> str:
 
 _LAYER = re.compile(r"^Name: (?P<name>.*?), LayerType: (?P<op>[^,]*), (?P<rest>Inputs: .*)$")
 _PORT = re.compile(
-    r"\{ Name: (?P<name>[^,]*), .*?Datatype: (?P<dtype>\w+)(?:, Format: (?P<format>[^}]*?))?(?=[,}])"
+    r"\{ Name: (?P<name>[^,]*), [^{}]*?Datatype: (?P<dtype>\w+)(, Format: (?P<format>[^}]*))? ?\}"
 )
 
 
