@@ -49,9 +49,10 @@ def test_rules(packs: Packs = None) -> None:
     """Run the inline tests of packs; exit code 1 if one fails."""
     count, failed = 0, []
     for name in packs or builtin_pack_names():
-        for rule in load_pack(name).rules:
+        pack = load_pack(name)
+        for rule in pack.rules:
             count += len(rule.tests)
-            failed += list(failures(rule))
+            failed += list(failures(rule, pack))
     for sentence in failed:
         typer.echo(sentence)
     if failed:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
 from placer.rules.predicates import holds
-from placer.rules.schema import NodePattern, Rule
+from placer.rules.schema import NodePattern, Rule, plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,21 +105,22 @@ def _extend(graph: Graph, match: Match, remaining: list[str]) -> Iterator[Match]
         for bound in _unify(match, name, node):
             yield from _extend(graph, bound, rest)
     if pattern.optional:
-        source = match.tensors[_plain(pattern.inputs[0])]
-        absent = _bind(match, pattern.output, source)
+        source = match.tensors[plain(pattern.inputs[0])]
+        absent = _bind(match, plain(pattern.output[0]), source)
         if absent is not None:
             yield from _extend(graph, absent, rest)
 
 
 def _neighbours(graph: Graph, match: Match, pattern: NodePattern) -> list[Node]:
     """Graph nodes that may be the pattern node, given the tensors bound so far."""
-    for name in map(_plain, pattern.inputs):
+    for name in map(plain, pattern.inputs):
         if len(match.tensors.get(name, ())) == 1:
             edges = graph.edges_of(match.tensors[name][0])
             nodes = {e.node: graph.by_name[e.node] for e in edges if not e.is_graph_output}
             return [node for node in nodes.values() if node.op in pattern.op]
-    if pattern.output in match.tensors:
-        producer = graph.producer.get(match.tensors[pattern.output][0])
+    written = plain(pattern.output[0])
+    if written in match.tensors:
+        producer = graph.producer.get(match.tensors[written][0])
         return [producer] if producer is not None and producer.op in pattern.op else []
     return _nodes_of(graph, pattern)
 
@@ -135,7 +136,7 @@ def _unify(match: Match, name: str, node: Node) -> Iterator[Match]:
     for order in orders:
         bound = _bind_inputs(match, name, node, order)
         if bound is not None:
-            bound = _bind(bound, pattern.output, (node.outputs[0],))
+            bound = _bind_outputs(bound, pattern, node)
         if bound is not None:
             yield replace(bound, nodes={**bound.nodes, name: node})
             if len(set(node.inputs)) < len(node.inputs):
@@ -151,24 +152,31 @@ def _bind_inputs(match: Match, name: str, node: Node, order: tuple[int, ...]) ->
         present = tuple(i for i in taken if node.inputs[i])
         if not present and not written.endswith(("?", "*")):
             return None
-        plain = _plain(written)
-        if plain == "_":
+        tensor = plain(written)
+        if tensor == "_":
             continue
-        bound = _bind(bound, plain, tuple(node.inputs[i] for i in present))
+        bound = _bind(bound, tensor, tuple(node.inputs[i] for i in present))
         if bound is None:
             return None
-        bound = replace(bound, ports={**bound.ports, (name, plain): present})
+        bound = replace(bound, ports={**bound.ports, (name, tensor): present})
     return bound if position == len(order) else None
+
+
+def _bind_outputs(match: Match | None, pattern: NodePattern, node: Node) -> Match | None:
+    """Bind the outputs; outputs beyond those that the pattern names are not looked at."""
+    for position, written in enumerate(pattern.output):
+        taken = node.outputs[position:] if written.endswith("*") else node.outputs[position:][:1]
+        if not taken:
+            return None
+        if written != "_":
+            match = _bind(match, plain(written), tuple(t for t in taken if t))
+    return match
 
 
 def _bind(match: Match | None, name: str, tensors: tuple[str, ...]) -> Match | None:
     if match is None or match.tensors.get(name, tensors) != tensors:
         return None
     return replace(match, tensors={**match.tensors, name: tensors})
-
-
-def _plain(written: str) -> str:
-    return written.rstrip("?*")
 
 
 def _is_admissible(match: Match, graph: Graph) -> bool:
@@ -188,8 +196,9 @@ def _is_float(match: Match, graph: Graph) -> bool:
 def _is_closed(match: Match, graph: Graph) -> bool:
     """Whether tensors between matched nodes are read inside the match only."""
     inside = {node.name for node in match.nodes.values()}
-    for node in match.nodes.values():
-        readers = [edge.node for edge in graph.edges_of(node.outputs[0])]
+    written = (t for node in match.nodes.values() for t in node.outputs)
+    for tensor in written:
+        readers = [edge.node for edge in graph.edges_of(tensor)]
         if any(r in inside for r in readers) and not all(r in inside for r in readers):
             return False
     return True

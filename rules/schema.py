@@ -6,7 +6,6 @@ A rule is pure data. ``placer rules schema`` prints the JSON Schema of these mod
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -24,6 +23,7 @@ from placer.scheme import Scheme
 
 TensorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 InputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*|_)[?*]?$")]
+OutputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*\*?|_)$")]
 Reference = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*\.([a-z][a-z0-9_]*|\*)$")]
 RuleId = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 
@@ -60,7 +60,28 @@ Names = Annotated[
         }
     ),
 ]
+OutputNames = Annotated[
+    list[OutputName],
+    BeforeValidator(_one_or_many),
+    Field(min_length=1),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            ]
+        }
+    ),
+]
+
+
+def plain(written: str) -> str:
+    """A tensor's name without the mark behind it: ``b?`` is ``b``, ``xs*`` is ``xs``."""
+    return written.rstrip("?*")
+
+
 Why = Annotated[str, AfterValidator(_sentence)]
+Versions = Annotated[str, AfterValidator(_version_range)]
 
 
 class Strict(BaseModel):
@@ -76,25 +97,36 @@ class NodePattern(Strict):
     ``inputs``: a tensor name per input. ``b?`` is an input that may be absent, ``xs*`` takes all
     that remain, ``_`` (also ``_?`` and ``_*``) matches anything and binds nothing. Writing one
     name at two nodes says that both read, or one reads what the other wrote.
-    ``output``: name of the first output.
+    ``output``: name of the first output, or a list of names, one per output: ``_`` binds nothing,
+    ``ys*`` takes all that remain (Split).
     ``optional``: where the node is absent its output is its first input.
     ``commutative``: the first two inputs match in either order.
     """
 
     op: Names
     inputs: list[InputName] = Field(min_length=1)
-    output: TensorName
+    output: OutputNames
     optional: bool = False
     commutative: bool = False
 
 
 class AttributeIs(Strict):
-    """The attribute ``name`` of ``node``, or ``default`` where absent, equals ``equals``."""
+    """The attribute ``name`` of ``node``, or ``default`` where absent, equals ``equals``, or is a
+    number (each number of a list) within the limits given.
+    """
 
     node: str
     name: str
-    equals: int | float | str | list[int]
+    equals: int | float | str | list[int] | None = None
+    at_least: float | None = None
+    at_most: float | None = None
     default: int | float | str | list[int] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> AttributeIs:
+        if {"equals", "at_least", "at_most"}.isdisjoint(self.model_fields_set):
+            raise ValueError("give equals, at_least or at_most")
+        return self
 
 
 class RankIs(Strict):
@@ -114,15 +146,33 @@ class DimIs(Strict):
     multiple_of: int | None = None
 
 
+class ConsumersAre(Strict):
+    """The number of edges on which the tensor is read, graph outputs included, is within limits."""
+
+    tensor: TensorName
+    at_least: int = 0
+    at_most: int | None = None
+
+
+class ValuesAre(Strict):
+    """The tensor is a constant of at most 64 elements, and each is within the given limits."""
+
+    tensor: TensorName
+    at_least: float | None = None
+    at_most: float | None = None
+
+
 class Predicate(Strict):
     """One condition; exactly one field is set. All conditions of a rule must hold.
 
     ``is_initializer`` / ``is_activation``: the tensor is a constant / is computed at run time.
     ``scalar``: the tensor has one element.
-    ``attribute``, ``rank``, ``dim``: see their models.
+    ``attribute``, ``rank``, ``dim``, ``consumers``, ``values``: see their models.
+    ``is_graph_input`` / ``is_graph_output``: the tensor enters / leaves the graph.
     ``same_shape``: the tensors' shapes are known and equal (variadic names count all theirs).
     ``depthwise``: the Conv's group count equals its input channels and is above 1.
     ``sole_consumer``: the tensor is read once and is no graph output.
+    ``any_of``: nested conditions of which at least one holds.
     ``never``: a nested condition that must not hold.
     """
 
@@ -135,6 +185,11 @@ class Predicate(Strict):
     same_shape: list[TensorName] | None = Field(default=None, min_length=1)
     depthwise: str | None = None
     sole_consumer: TensorName | None = None
+    consumers: ConsumersAre | None = None
+    values: ValuesAre | None = None
+    is_graph_input: TensorName | None = None
+    is_graph_output: TensorName | None = None
+    any_of: list[Predicate] | None = Field(default=None, min_length=1)
     never: Predicate | None = None
 
     @model_validator(mode="after")
@@ -144,17 +199,56 @@ class Predicate(Strict):
         return self
 
 
-class Fusion(Strict):
-    """The engine's layer that a layout yields: pattern nodes, its operator and types.
+class Condition(Strict):
+    """On which engines something holds; what is not given is not asked.
 
+    ``engine_versions``: version range, e.g. ``>=8.5,<11``.
+    ``compute_capability``: range of the GPU's compute capability, e.g. ``>=7.2``.
+    ``typing``: ``strong`` (types as the graph says) or ``weak`` (the engine chooses among FP32 and
+    FP16).
+    """
+
+    engine_versions: Versions | None = None
+    compute_capability: Versions | None = None
+    typing: Literal["strong", "weak"] | None = None
+
+
+class Fusion(Strict):
+    """A layer that the engine builds when the layout's edges into it are quantized.
+
+    ``nodes``: the pattern nodes that become one layer (absent optional ones left out).
     ``op``: the layer's operator in the engine's words, or a list where it depends on the node.
-    ``inputs`` is the type of the layer's activations, ``outputs`` of its first output.
+    ``inputs``: type of the quantized edges that it reads; all others are read in float.
+    ``reads``: those edges, by default the ones into its nodes that the layout quantizes.
+    ``outputs``: type of the first output: an integer type says that the layer exists only if every
+    reader of its output is quantized with one scale; ``float`` that it never writes integers;
+    ``readers`` that it writes integers if every reader is quantized with one scale, else float;
+    ``same`` that it writes what it reads, in the same scale.
+    ``absorbs``: quantized edges inside the layer; an edge inside a layer is float otherwise.
+    ``float_type``: the float type written where it is not the model's (``float`` is FP32).
+    ``float_like``: the edge whose float type the layer writes.
+    ``when``: engines on which it is so.
     """
 
     nodes: list[str] = Field(min_length=1)
     op: Names
     inputs: str
     outputs: str
+    reads: list[Reference] | None = None
+    absorbs: list[Reference] = []
+    float_type: Literal["float", "float16"] | None = None
+    float_like: Reference | None = None
+    when: Condition = Condition()
+
+
+class Motion(Strict):
+    """Q moves backward and DQ forward past the node when all edges involved have one scale.
+
+    ``before`` and ``after`` name the tensors on either side; all their edges must agree.
+    """
+
+    before: TensorName
+    after: TensorName
 
 
 class Layout(Strict):
@@ -165,16 +259,20 @@ class Layout(Strict):
     ``share_scale``: sets of tensors whose pairs share one scale.
     ``keep_float``: edges that stay float whatever other sites choose.
     ``requires``: edges that other sites must have quantized, else the layout does nothing.
+    ``all_or_none``: sets of edges; if one of a set ends up float, this layout quantizes none of it.
     ``default``: the choice of the pack's default placement.
     ``fuses``: the layers that the engine is known to build from it.
+    ``when``: engines on which the layout is offered.
     """
 
     quantize: list[Reference] = []
     share_scale: list[list[TensorName]] = []
     keep_float: list[Reference] = []
     requires: list[Reference] = []
+    all_or_none: list[list[Reference]] = []
     default: bool = False
     fuses: list[Fusion] = []
+    when: Condition = Condition()
 
 
 class RuleTest(Strict):
@@ -184,11 +282,14 @@ class RuleTest(Strict):
     ``matches``: per expected match, in node order, the graph node bound to each pattern node
     (absent optional nodes left out). ``quantized``: per layout, the edges it quantizes on the
     first match, written ``tensor->node[index]`` (``tensor->output`` for a graph output).
+    ``layers``: per layout, the plan predicted where every match has it, a layer per line:
+    ``conv1+relu1: int8, float -> int8`` or ``quantize x: float -> int8``.
     """
 
     model: str
     matches: list[dict[str, str]]
     quantized: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
 
 
 class Rule(Strict):
@@ -196,6 +297,7 @@ class Rule(Strict):
 
     ``source`` names where the claim of ``why`` comes from. Where matches overlap, the higher
     ``priority`` wins, then the larger match, then the one whose first node comes last.
+    ``motion``: the pattern's nodes let Q and DQ pass. ``when``: engines on which the rule holds.
     """
 
     id: RuleId
@@ -205,6 +307,8 @@ class Rule(Strict):
     pattern: dict[TensorName, NodePattern] = Field(min_length=1)
     where: list[Predicate] = []
     layouts: dict[RuleId, Layout] = Field(min_length=1)
+    motion: Motion | None = None
+    when: Condition = Condition()
     tests: list[RuleTest] = []
 
     @model_validator(mode="after")
@@ -213,19 +317,24 @@ class Rule(Strict):
             raise ValueError("the first node of a pattern cannot be optional")
         if sum(layout.default for layout in self.layouts.values()) != 1:
             raise ValueError("exactly one layout has 'default: true'")
+        if self.layouts[self.default_layout].when != Condition():
+            raise ValueError("the default layout must be offered on all engines; remove its 'when'")
         names = self.tensor_names
         for layout_name, layout in self.layouts.items():
             self._check_layout(layout_name, layout, names)
         for predicate in self.where:
             self._check_predicate(predicate, names)
+        for tensor in (self.motion.before, self.motion.after) if self.motion else ():
+            if tensor not in names:
+                raise ValueError(f"motion: unknown tensor '{tensor}'")
         return self
 
     @property
     def tensor_names(self) -> frozenset[str]:
         """Tensor names that the pattern binds."""
-        written = {node.output for node in self.pattern.values()}
-        read = {re.sub(r"[?*]$", "", i) for node in self.pattern.values() for i in node.inputs}
-        return frozenset(written | (read - {"_"}))
+        nodes = self.pattern.values()
+        names = {plain(n) for node in nodes for n in (*node.inputs, *node.output)}
+        return frozenset(names - {"_"})
 
     @property
     def default_layout(self) -> str:
@@ -233,14 +342,27 @@ class Rule(Strict):
         return next(name for name, layout in self.layouts.items() if layout.default)
 
     def _check_layout(self, name: str, layout: Layout, tensors: frozenset[str]) -> None:
-        for reference in (*layout.quantize, *layout.keep_float, *layout.requires):
+        grouped = [r for group in layout.all_or_none for r in group]
+        for reference in (*layout.quantize, *layout.keep_float, *layout.requires, *grouped):
             self._check_reference(f"layout '{name}'", reference, tensors)
+        for reference in grouped:
+            if reference not in layout.quantize:
+                raise ValueError(
+                    f"layout '{name}': all_or_none names '{reference}', which it does not quantize"
+                )
         for tensor in (t for shared in layout.share_scale for t in shared):
             if tensor not in tensors:
                 raise ValueError(f"layout '{name}': share_scale names unknown tensor '{tensor}'")
-        for node in (n for fusion in layout.fuses for n in fusion.nodes):
+        for fusion in layout.fuses:
+            self._check_fusion(name, fusion, tensors)
+
+    def _check_fusion(self, name: str, fusion: Fusion, tensors: frozenset[str]) -> None:
+        for node in fusion.nodes:
             if node not in self.pattern:
                 raise ValueError(f"layout '{name}': fuses names unknown node '{node}'")
+        like = [fusion.float_like] if fusion.float_like else []
+        for reference in (*fusion.absorbs, *(fusion.reads or ()), *like):
+            self._check_reference(f"layout '{name}': fuses", reference, tensors)
 
     def _check_reference(self, where: str, reference: str, tensors: frozenset[str]) -> None:
         owner, _, tensor = reference.partition(".")
@@ -250,16 +372,18 @@ class Rule(Strict):
             return
         if owner not in self.pattern:
             raise ValueError(f"{where}: '{reference}' names unknown node '{owner}'")
-        inputs = [re.sub(r"[?*]$", "", i) for i in self.pattern[owner].inputs]
+        inputs = [plain(i) for i in self.pattern[owner].inputs]
         if tensor not in inputs:
             raise ValueError(f"{where}: node '{owner}' has no input '{tensor}'")
 
     def _check_predicate(self, predicate: Predicate, tensors: frozenset[str]) -> None:
-        if predicate.never is not None:
-            return self._check_predicate(predicate.never, tensors)
+        for nested in (*(predicate.any_of or ()), *filter(None, [predicate.never])):
+            self._check_predicate(nested, tensors)
         used = [predicate.is_initializer, predicate.is_activation, predicate.scalar]
+        used += [predicate.is_graph_input, predicate.is_graph_output]
         used += [predicate.sole_consumer, *(predicate.same_shape or [])]
-        used += [sub.tensor for sub in (predicate.rank, predicate.dim) if sub is not None]
+        models = (predicate.rank, predicate.dim, predicate.consumers, predicate.values)
+        used += [sub.tensor for sub in models if sub is not None]
         for tensor in used:
             if tensor is not None and tensor not in tensors:
                 raise ValueError(f"where: unknown tensor '{tensor}'")
@@ -267,7 +391,6 @@ class Rule(Strict):
         for node in nodes:
             if node is not None and node not in self.pattern:
                 raise ValueError(f"where: unknown node '{node}'")
-        return None
 
 
 class Manifest(Strict):

@@ -10,6 +10,7 @@ from placer.graph import Edge, Graph, Node
 from placer.placement import Placement
 from placer.rules.matcher import Match, match_rules
 from placer.rules.schema import Layout, Rule
+from placer.rules.target import ANY_TARGET, Target
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class ResolvedLayout:
     shared: tuple[tuple[str, ...], ...]
     keep_float: frozenset[Edge]
     requires: frozenset[Edge]
+    all_or_none: tuple[frozenset[Edge], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +43,15 @@ class Site:
         return f"{self.match.rule.id}:{self.match.anchor.name}"
 
 
-def find_sites(graph: Graph, rules: Iterable[Rule]) -> tuple[Site, ...]:
-    """Return the sites of ``rules`` in ``graph`` in node order."""
-    return tuple(_site(match, graph) for match in match_rules(graph, rules))
+def find_sites(
+    graph: Graph, rules: Iterable[Rule], target: Target = ANY_TARGET
+) -> tuple[Site, ...]:
+    """Return the sites of ``rules`` in ``graph`` in node order.
+
+    Rules and layouts that do not hold for ``target`` are left out.
+    """
+    rules = [rule for rule in rules if target.meets(rule.when)]
+    return tuple(_site(match, graph, target) for match in match_rules(graph, rules))
 
 
 def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
@@ -51,7 +59,8 @@ def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
 
     Sites without a choice take their default. The quantized edges are the union over sites;
     an edge that any chosen layout keeps float is float. A layout with ``requires`` counts only
-    once other sites have quantized those edges (repeated until nothing changes).
+    once other sites have quantized those edges (repeated until nothing changes). A layout with
+    ``all_or_none`` quantizes a set only if no layout keeps an edge of it float.
     """
     chosen = [s.layouts[choices.get(s.name, s.default)] for s in sites]
     floats = frozenset(e for layout in chosen if not layout.requires for e in layout.keep_float)
@@ -64,12 +73,18 @@ def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
             return Placement.of(edges, shared)
         waiting = [layout for layout in waiting if not layout.requires <= edges]
         for layout in ready:
-            edges |= layout.quantize - floats
+            edges |= layout.quantize - floats - _incomplete(layout, floats)
             shared += layout.shared
 
 
-def _site(match: Match, graph: Graph) -> Site:
-    layouts = {name: _resolve(lay, match, graph) for name, lay in match.rule.layouts.items()}
+def _incomplete(layout: ResolvedLayout, floats: frozenset[Edge]) -> frozenset[Edge]:
+    """Edges of sets that cannot be quantized as a whole."""
+    return frozenset(e for edges in layout.all_or_none if edges & floats for e in edges)
+
+
+def _site(match: Match, graph: Graph, target: Target) -> Site:
+    offered = {n: lay for n, lay in match.rule.layouts.items() if target.meets(lay.when)}
+    layouts = {name: _resolve(layout, match, graph) for name, layout in offered.items()}
     return Site(match, layouts, match.rule.default_layout, _signature(match, graph))
 
 
@@ -84,6 +99,7 @@ def _resolve(layout: Layout, match: Match, graph: Graph) -> ResolvedLayout:
         ),
         keep_float=edges(layout.keep_float),
         requires=edges(layout.requires),
+        all_or_none=tuple(edges(references) for references in layout.all_or_none),
     )
 
 

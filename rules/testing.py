@@ -12,19 +12,26 @@ import onnx.shape_inference
 
 from placer.errors import InputError
 from placer.graph import Edge, Graph, index_graph, tensor_type
+from placer.plan import Layer
+from placer.rules.fusion import Predictor
+from placer.rules.loader import Pack
 from placer.rules.matcher import Match, match_rules
 from placer.rules.schema import Rule, RuleTest
-from placer.rules.sites import find_sites
+from placer.rules.sites import find_sites, place
+from placer.rules.target import Target
 
 
-def failures(rule: Rule) -> Iterator[str]:
-    """Yield one sentence per expectation of ``rule.tests`` that does not hold."""
+def failures(rule: Rule, pack: Pack) -> Iterator[str]:
+    """Yield one sentence per expectation of ``rule.tests`` that does not hold.
+
+    Layers are predicted with all rules of ``pack``, in which ``rule`` is.
+    """
     for number, test in enumerate(rule.tests, start=1):
-        for problem in _test_failures(rule, test):
+        for problem in _test_failures(rule, test, pack):
             yield f"{rule.id}: test {number}: {problem}"
 
 
-def _test_failures(rule: Rule, test: RuleTest) -> Iterator[str]:
+def _test_failures(rule: Rule, test: RuleTest, pack: Pack) -> Iterator[str]:
     try:
         graph = graph_of_text(test.model)
     except InputError as error:
@@ -42,6 +49,27 @@ def _test_failures(rule: Rule, test: RuleTest) -> Iterator[str]:
         if {_text(edge) for edge in edges} != set(expected):
             got = sorted(_text(edge) for edge in edges)
             yield f"layout '{layout}': expected {sorted(expected)}, found {got}"
+    for layout, lines in test.layers.items():
+        if layout not in rule.layouts:
+            yield f"'layers' names unknown layout '{layout}'"
+        elif (predicted := predicted_lines(graph, rule, layout, pack)) != lines:
+            yield f"layout '{layout}': expected layers {lines}, predicted {predicted}"
+
+
+def predicted_lines(graph: Graph, rule: Rule, layout: str, pack: Pack) -> list[str]:
+    """The plan where every match of ``rule`` has ``layout`` and nothing else is quantized.
+
+    Float tensors are FP16 inside the engine, types are strong.
+    """
+    sites = find_sites(graph, [rule])
+    placement = place(sites, {site.name: layout for site in sites})
+    integer = pack.manifest.scheme.activation
+    predictor = Predictor(graph, pack.rules, Target(typing="strong"), "float16", integer)
+    return [_line(layer) for layer in predictor.predict(placement).plan.layers]
+
+
+def _line(layer: Layer) -> str:
+    return f"{layer.name}: {', '.join(layer.input_types)} -> {', '.join(layer.output_types)}"
 
 
 def _bound(match: Match) -> dict[str, str]:

@@ -3,22 +3,22 @@
 import pytest
 
 from placer.rules.lint import lint
-from placer.rules.loader import builtin_pack_names, load_pack, parse_text
+from placer.rules.loader import Pack, builtin_pack_names, load_pack, parse_text
 from placer.rules.schema import Rule
 from placer.rules.testing import failures
 from tests.rules.test_loader import GOOD, pack
 
 RULES = [
-    pytest.param(rule, id=f"{name}-{rule.id}")
-    for name in builtin_pack_names()
-    for rule in load_pack(name).rules
+    pytest.param(rule, loaded, id=f"{loaded.manifest.name}-{rule.id}")
+    for loaded in map(load_pack, builtin_pack_names())
+    for rule in loaded.rules
 ]
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_inline_tests_hold(rule: Rule):
+@pytest.mark.parametrize(("rule", "loaded"), RULES)
+def test_inline_tests_hold(rule: Rule, loaded: Pack):
     assert rule.tests
-    assert list(failures(rule)) == []
+    assert list(failures(rule, loaded)) == []
 
 
 @pytest.mark.parametrize("name", builtin_pack_names())
@@ -50,8 +50,8 @@ tests:
 def test_a_wrong_expectation_fails(old: str, new: str, expected: str):
     right = parse_text(GOOD + TESTED, "relu.yaml", Rule)
     wrong = parse_text(GOOD + TESTED.replace(old, new), "relu.yaml", Rule)
-    assert list(failures(right)) == []
-    (sentence,) = failures(wrong)
+    assert list(failures(right, load_pack("onnxruntime"))) == []
+    (sentence,) = failures(wrong, load_pack("onnxruntime"))
     assert sentence.startswith("relu: test 1: ")
     assert expected in sentence
 

@@ -1,0 +1,42 @@
+"""The engine and GPU that rules are read for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from packaging.specifiers import SpecifierSet
+
+from placer.rules.schema import Condition
+
+Typing = Literal["strong", "weak"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a candidate is built for; None where it is not known.
+
+    ``engine_version``: e.g. ``10.8``. ``compute_capability``: e.g. ``8.6``.
+    ``typing``: ``strong``, or ``weak`` where the engine chooses among FP32 and FP16.
+    """
+
+    engine_version: str | None = None
+    compute_capability: str | None = None
+    typing: Typing | None = None
+
+    def meets(self, condition: Condition) -> bool:
+        """Whether ``condition`` holds; what is not known is taken to fit."""
+        return (
+            _contains(condition.engine_versions, self.engine_version)
+            and _contains(condition.compute_capability, self.compute_capability)
+            and (condition.typing is None or self.typing in (None, condition.typing))
+        )
+
+
+ANY_TARGET = Target()
+
+
+def _contains(versions: str | None, version: str | None) -> bool:
+    if versions is None or version is None:
+        return True
+    return SpecifierSet(versions).contains(version, prereleases=True)
