@@ -91,9 +91,11 @@ def classifier(net: Net, x: str, channels: int, classes: int = 100) -> onnx.Mode
     return net.model(net.add("Gemm", flat, weight, bias, transB=1))
 
 
-def resnet(size: int, blocks: tuple[int, ...], bottleneck: bool) -> onnx.ModelProto:
+def resnet(
+    size: int, blocks: tuple[int, ...], bottleneck: bool, batch: int = 1, classes: int = 100
+) -> onnx.ModelProto:
     """ResNet (He et al. 2015): basic blocks as in 18, bottlenecks as in 50."""
-    net = Net((1, 3, size, size))
+    net = Net((batch, 3, size, size))
     x = net.relu(net.conv(net.input, 3, 64, 7, 2))
     x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     channels = 64
@@ -113,7 +115,7 @@ def resnet(size: int, blocks: tuple[int, ...], bottleneck: bool) -> onnx.ModelPr
             shortcut = net.conv(x, channels, outputs, 1, stride) if changes else x
             x = net.relu(net.add("Add", main, shortcut))
             channels = outputs
-    return classifier(net, x, channels)
+    return classifier(net, x, channels, classes)
 
 
 def mobilenet_v2(size: int) -> onnx.ModelProto:

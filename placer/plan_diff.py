@@ -7,7 +7,7 @@ only nodes that both plans name count.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from placer.plan import Kind, Layer, Plan
 from placer.plan_readers import is_quantized
 
 Nodes = frozenset[str]
+_Keyed = Sequence[tuple[Layer, Nodes]]  # Layers with the known nodes that they cover.
 CONVERSIONS: tuple[Kind, ...] = ("quantize", "dequantize", "requantize", "reformat")
 _FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
 _UNKNOWN = frozenset({"", "unknown", "undefined"})
@@ -148,9 +149,9 @@ class _Side:
     def __init__(self, plan: Plan, known: Nodes) -> None:
         self.plan = plan
         self._known = known
-        layers = plan.of_kind("compute")
-        self.compute = [(layer, n) for layer in layers if (n := known.intersection(layer.nodes))]
-        self.aside = tuple(n.name for n in layers if not known.intersection(n.nodes))
+        keyed = [(layer, known.intersection(layer.nodes)) for layer in plan.of_kind("compute")]
+        self.compute = [(layer, nodes) for layer, nodes in keyed if nodes]
+        self.aside = tuple(layer.name for layer, nodes in keyed if not nodes)
         self._producers: dict[str, list[Layer]] = defaultdict(list)
         self._consumers: dict[str, list[Layer]] = defaultdict(list)
         for layer in plan.layers:
@@ -159,12 +160,16 @@ class _Side:
             for port in layer.inputs:
                 self._consumers[port.tensor].append(layer)
 
-    def place(self, conversion: Layer) -> tuple[Nodes, Nodes]:
-        """Known nodes of the compute layers that produce and that consume what is converted."""
-        return (
-            self._nearest(conversion, self._producers, lambda layer: _tensors(layer)[0]),
-            self._nearest(conversion, self._consumers, lambda layer: _tensors(layer)[1]),
-        )
+    def place(self, conversion: Layer) -> frozenset[str]:
+        """Where a conversion sits: behind which known nodes or, for a graph input, before which.
+
+        Empty if the plan does not name the tensors that would tell.
+        """
+        behind = self._nearest(conversion, self._producers, lambda layer: _tensors(layer)[0])
+        if behind:
+            return frozenset(f"behind {node}" for node in behind)
+        before = self._nearest(conversion, self._consumers, lambda layer: _tensors(layer)[1])
+        return frozenset(f"before {node}" for node in before)
 
     def _nearest(
         self,
@@ -192,8 +197,6 @@ def _tensors(layer: Layer) -> tuple[list[str], list[str]]:
 
 # --- compute layers -------------------------------------------------------------------------
 
-_Keyed = Sequence[tuple[Layer, Nodes]]
-
 
 def _pairs(predicted: _Keyed, actual: _Keyed) -> Iterator[Pair]:
     """Pair layers of equal nodes, those whose types agree best first."""
@@ -203,8 +206,10 @@ def _pairs(predicted: _Keyed, actual: _Keyed) -> Iterator[Pair]:
     paired: dict[int, Pair] = {}
     for agree in (_same_types, _same_class, _any_types):
         for index, (layer, nodes) in enumerate(predicted):
+            if index in paired:
+                continue
             found = next((a for a in waiting[nodes] if agree(layer, a)), None)
-            if index not in paired and found is not None:
+            if found is not None:
                 waiting[nodes].remove(found)
                 same = _same_types(layer, found), _same_class(layer, found)
                 paired[index] = Pair(layer, found, tuple(sorted(nodes)), *same)
@@ -252,30 +257,50 @@ def _regrouped(wholes: _Keyed, parts: _Keyed) -> Iterator[Regrouping]:
 
 def _conversions(kind: Kind, predicted: _Side, actual: _Side) -> ConversionDiff:
     """Pair conversions of one kind: same name, else same place, else place not told."""
-    missing, extra = list(predicted.plan.of_kind(kind)), list(actual.plan.of_kind(kind))
-    counts = len(missing), len(extra)
-    _cancel(missing, extra, lambda p, a: p.name == a.name)
-    places = {id(layer): predicted.place(layer) for layer in missing}
-    places |= {id(layer): actual.place(layer) for layer in extra}
-    _cancel(missing, extra, lambda p, a: _same_place(places[id(p)], places[id(a)]))
-    _cancel(missing, extra, lambda p, a: not (any(places[id(p)]) and any(places[id(a)])))
-    return ConversionDiff(kind, *counts, tuple(missing), tuple(extra))
+    ones, others = predicted.plan.of_kind(kind), actual.plan.of_kind(kind)
+    missing, extra = _unpaired(ones, others, _name, _name)
+    missing, extra = _unpaired(missing, extra, predicted.place, actual.place)
+    # What sits nowhere pairs with anything, first of all with its like.
+    missing = sorted(missing, key=lambda layer: bool(predicted.place(layer)))
+    extra = sorted(extra, key=lambda layer: bool(actual.place(layer)))
+    nowhere = max(
+        sum(not predicted.place(layer) for layer in missing),
+        sum(not actual.place(layer) for layer in extra),
+    )
+    count = min(nowhere, len(missing), len(extra))
+    return ConversionDiff(
+        kind, len(ones), len(others), tuple(missing[count:]), tuple(extra[count:])
+    )
 
 
-def _cancel(missing: list[Layer], extra: list[Layer], same: Callable[[Layer, Layer], bool]) -> None:
-    """Remove from both lists, in order, what is the same."""
-    for layer in list(missing):
-        partner = next((index for index, other in enumerate(extra) if same(layer, other)), None)
-        if partner is not None:
-            missing.remove(layer)
-            del extra[partner]
+def _name(layer: Layer) -> frozenset[str]:
+    return frozenset({layer.name})
 
 
-def _same_place(one: tuple[Nodes, Nodes], other: tuple[Nodes, Nodes]) -> bool:
-    """Behind the same node; for a graph input, before the same node."""
-    if one[0] or other[0]:
-        return bool(one[0] & other[0])
-    return bool(one[1] & other[1])
+def _unpaired(
+    ones: Sequence[Layer],
+    others: Sequence[Layer],
+    keys_of_one: Callable[[Layer], frozenset[str]],
+    keys_of_other: Callable[[Layer], frozenset[str]],
+) -> tuple[list[Layer], list[Layer]]:
+    """Pair layers that share a key, in order; return those of either plan that are left."""
+    waiting: dict[str, deque[int]] = defaultdict(deque)
+    for index, layer in enumerate(others):
+        for key in keys_of_other(layer):
+            waiting[key].append(index)
+    taken: set[int] = set()
+    left = []
+    for layer in ones:
+        queues = [waiting[key] for key in keys_of_one(layer) if key in waiting]
+        for queue in queues:
+            while queue and queue[0] in taken:
+                queue.popleft()
+        first = min((queue[0] for queue in queues if queue), default=None)
+        if first is None:
+            left.append(layer)
+        else:
+            taken.add(first)
+    return left, [layer for index, layer in enumerate(others) if index not in taken]
 
 
 # --- in words -------------------------------------------------------------------------------

@@ -1,0 +1,101 @@
+"""How well the tensorrt pack predicts real engines: layers, types, standalone conversions, latency.
+
+Rebuilds the float ResNet18, places Q/DQ as each published engine has them, predicts the plan and
+holds it against what TensorRT built and measured on an A100.
+
+    PLACER_REFERENCE_ENGINES=folder python benchmarks/plan_fidelity.py --json fidelity.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import reference_engines as engines
+from rich.console import Console
+from rich.table import Table
+
+from placer.files import write_text
+from placer.gpus import load_gpu
+from placer.graph import Graph
+from placer.plan import Kind, Plan
+from placer.plan_diff import diff_plans
+from placer.result import versions
+from placer.roofline import Roofline, load_layer_classes
+
+CONVERSIONS: tuple[Kind, ...] = ("quantize", "dequantize", "requantize", "reformat")
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """One engine: predicted against built."""
+
+    engine: str
+    f1: float
+    f1_by_class: float
+    predicted_conversions: int
+    actual_conversions: int
+    wrong_conversions: int
+    measured_ms: float
+    estimated_ms: float
+
+
+def compare(graph: Graph, variant: str, roofline: Roofline) -> Fidelity:
+    """Predict the engine ``variant`` and compare."""
+    prediction = engines.predictor(graph, variant).predict(engines.placement(graph, variant))
+    predicted, actual = roofline.estimate(prediction), engines.actual_plan(graph, variant)
+    diff = diff_plans(predicted, actual)
+    return Fidelity(
+        engine=variant,
+        f1=diff.exact.f1,
+        f1_by_class=diff.by_class.f1,
+        predicted_conversions=len(predicted.of_kind(*CONVERSIONS)),
+        actual_conversions=len(actual.of_kind(*CONVERSIONS)),
+        wrong_conversions=_wrong(predicted, actual),
+        measured_ms=engines.measured_ms(variant),
+        estimated_ms=sum(layer.time_us or 0 for layer in predicted.layers) / 1e3,
+    )
+
+
+def _wrong(predicted: Plan, actual: Plan) -> int:
+    """Conversions of each kind that one plan has more than the other."""
+    return sum(abs(len(predicted.of_kind(k)) - len(actual.of_kind(k))) for k in CONVERSIONS)
+
+
+def main() -> None:
+    """Print the table and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    graph = engines.float_graph()
+    roofline = Roofline(graph, load_gpu(engines.GPU), load_layer_classes())
+    found = [compare(graph, variant, roofline) for variant in engines.VARIANTS]
+    base = found[0]
+    table = Table(title="ResNet18, batch 32, A100: predicted against TensorRT 8")
+    columns = ("engine", "layer F1", "conversions predicted/built/wrong", "measured ms", "estimate ms")
+    for column in (*columns, "measured / fp16", "estimate / fp16", "off by"):
+        table.add_column(column)
+    for entry in found:
+        measured = entry.measured_ms / base.measured_ms
+        estimated = entry.estimated_ms / base.estimated_ms
+        counts = (entry.predicted_conversions, entry.actual_conversions, entry.wrong_conversions)
+        table.add_row(
+            entry.engine,
+            f"{entry.f1:.3f}",
+            "/".join(map(str, counts)),
+            f"{entry.measured_ms:.3f}",
+            f"{entry.estimated_ms:.3f}",
+            f"{measured:.3f}",
+            f"{estimated:.3f}",
+            f"{estimated / measured - 1:+.1%}",
+        )
+    Console(width=140).print(table)
+    if arguments.json:
+        document = {"versions": dict(versions()), "engines": [asdict(entry) for entry in found]}
+        write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
