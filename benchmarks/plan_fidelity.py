@@ -74,7 +74,14 @@ def main() -> None:
     found = [compare(graph, variant, roofline) for variant in engines.VARIANTS]
     base = found[0]
     table = Table(title="ResNet18, batch 32, A100: predicted against TensorRT 8")
-    columns = ("engine", "layer F1", "conversions predicted/built/wrong", "measured ms", "estimate ms")
+    # Conversions: predicted / built / wrong.
+    columns = (
+        "engine",
+        "layer F1",
+        "conversions predicted/built/wrong",
+        "measured ms",
+        "estimate ms",
+    )
     for column in (*columns, "measured / fp16", "estimate / fp16", "off by"):
         table.add_column(column)
     for entry in found:

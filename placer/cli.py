@@ -14,6 +14,7 @@ from rich.console import Console
 from placer import __version__
 from placer.calibration import default_cache_dir
 from placer.cli_check import check_command
+from placer.cli_plan import plan_app
 from placer.cli_rules import rules_app
 from placer.console import ConsoleObserver, QuietObserver, print_result
 from placer.errors import InputError, PlacerError
@@ -26,6 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(plan_app, name="plan")
 app.add_typer(rules_app, name="rules")
 app.command("check")(check_command)
 
@@ -69,7 +71,13 @@ def optimize_command(
             "module:function>=0.4 [default: top1_drop<=0.01 with labels, else sqnr>=15]."
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="auto or onnxruntime.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, onnxruntime or fusion-model.")] = "auto",
+    gpu: Annotated[
+        str | None, typer.Option(help="GPU of fusion-model, e.g. a100, or a YAML file.")
+    ] = None,
+    base: Annotated[
+        str, typer.Option(help="Type of what stays float in fusion-model: float16 or float.")
+    ] = "float16",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of the engine.")] = 1,
     pack: Annotated[
         str | None, typer.Option(help="Rule pack, a name or folder [default: the engine's].")
@@ -105,6 +113,8 @@ def optimize_command(
         evaluation_data=eval_data,
         engine=engine,
         threads=threads,
+        gpu=gpu,
+        base=base,
         pack=pack,
         calibration=calibration,
         gates=tuple(gate or ()),

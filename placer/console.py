@@ -30,7 +30,7 @@ class QuietObserver:
     def warn(self, text: str) -> None:
         """Ignore ``text``."""
 
-    def search(self, budget: int | None, done: int) -> None:
+    def search(self, budget: int | None, done: int, estimated: bool) -> None:
         """Ignore the search's size."""
 
     def trial(self, record: TrialRecord) -> None:
@@ -62,6 +62,7 @@ class ConsoleObserver:
         self._count = 0
         self._start = 0.0
         self._searching = False
+        self._unit = "ms"
 
     def stage(self, text: str) -> None:
         """Print what happens next."""
@@ -78,8 +79,9 @@ class ConsoleObserver:
             self._begin_bar("samples", total)
         self._update_bar(done)
 
-    def search(self, budget: int | None, done: int) -> None:
+    def search(self, budget: int | None, done: int, estimated: bool) -> None:
         """Begin the search's bar."""
+        self._unit = "ms (estimate)" if estimated else "ms"
         self.stage("searching" if not done else f"searching, resumed after {done} trials")
         self._budget, self._count, self._start = budget, done, time.monotonic()
         self._begin_bar("trials", budget)
@@ -92,8 +94,9 @@ class ConsoleObserver:
             self._best = min(record.ratio, self._best or record.ratio)
         best = f"best {_speedup(self._best)}" if self._best else "best -"
         count = f"{self._count}/{self._budget}" if self._budget else str(self._count)
+        outcome = _outcome(record, self._unit)
         self._console.print(
-            f"trial {count:>7}  {_outcome(record)}  {best}  [dim]{escape(record.kind)}[/]",
+            f"trial {count:>7}  {outcome}  {best}  [dim]{escape(record.kind)}[/]",
             highlight=False,
             soft_wrap=True,
         )
@@ -119,14 +122,15 @@ class ConsoleObserver:
             self._task = None
 
 
-def _outcome(record: TrialRecord) -> str:
+def _outcome(record: TrialRecord, unit: str) -> str:
     if record.ratio is None:
         return f"[red]failed[/] {escape(record.error or '')[:60]}"
     gates = " ".join(
         f"{gate['gate']}: {_number(gate['value'])} {_mark(gate['passed'])}"
         for gate in record.details["gates"]
     )
-    return f"{record.details['latency']['median_ms']:8.3f} ms  {_speedup(record.ratio)}  {gates}"
+    latency = record.details["latency"]["median_ms"]
+    return f"{latency:8.3f} {unit}  {_speedup(record.ratio)}  {gates}"
 
 
 def _speedup(ratio: float | None) -> str:
@@ -144,7 +148,9 @@ def _number(value: float | None) -> str:
 def print_result(console: Console, result: Result, folder: str) -> None:
     """Print the final table and where the outputs are."""
     table = Table(title=f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}")
-    for column in ("", "latency, ms (p10 to p90)", "speed-up (95% interval)", "gates"):
+    kind = "estimated " if result.engine.estimated else ""
+    columns = ("", f"{kind}latency, ms (p10 to p90)", f"{kind}speed-up (95% interval)", "gates")
+    for column in columns:
         table.add_column(column)
     if result.baseline is not None and result.best is not None:
         best = result.best

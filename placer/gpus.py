@@ -33,8 +33,9 @@ _ELEMENT_TYPES = frozenset(map(str.lower, onnx.TensorProto.DataType.keys()))
 class Peak(BaseModel):
     """Dense (no sparsity) peak rates in 10**12 operations per second, 2 per multiply-add.
 
-    ``float`` is FP32 on the CUDA cores, all others are tensor core rates. The floating-point ones
-    are with FP32 accumulation, which on GeForce GPUs is half the rate of FP16 accumulation.
+    ``float`` is FP32 on the CUDA cores, all others are tensor core rates. ``float16`` is
+    with FP16 accumulation, as TensorRT's FP16 convolutions run; the other floating-point ones are
+    with FP32 accumulation, which on GeForce GPUs has half the rate.
     An absent entry means that the tensor cores do not take the type.
     """
 

@@ -115,16 +115,26 @@ def index_graph(graph: GraphProto, types: Mapping[str, TensorType]) -> Graph:
     """Build the index of ``graph``; ``types`` overrides and completes what the graph declares."""
     initializers = {t.name: t for t in graph.initializer}
     nodes = tuple(_node(proto, i) for i, proto in enumerate(graph.node))
-    outputs = tuple(o.name for o in graph.output)
-    producer = {name: node for node in nodes for name in node.outputs if name}
-    declared = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in graph.initializer}
+    inputs = tuple(i.name for i in graph.input if i.name not in initializers)
+    return index_nodes(nodes, initializers, inputs, tuple(o.name for o in graph.output), types)
+
+
+def index_nodes(
+    nodes: Sequence[Node],
+    initializers: Mapping[str, TensorProto],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    types: Mapping[str, TensorType],
+) -> Graph:
+    """Build the index of ``nodes``, topologically sorted and named uniquely."""
+    declared = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in initializers.values()}
     return Graph(
-        nodes=nodes,
+        nodes=tuple(nodes),
         by_name={node.name: node for node in nodes},
-        producer=producer,
+        producer={name: node for node in nodes for name in node.outputs if name},
         consumers=_consumers(nodes, outputs),
         initializers=initializers,
-        inputs=tuple(i.name for i in graph.input if i.name not in initializers),
+        inputs=inputs,
         outputs=outputs,
         types={**declared, **types},
     )

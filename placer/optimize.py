@@ -61,7 +61,7 @@ def _run(task: Task, bench: Bench, study: Study, folder: Path, observer: Observe
     _refuse_if_all_failed(records)
     final = _final(task, records, bench, observer)
     if final is not None and not final.is_faster:
-        observer.warn(no_difference_sentence(final))
+        observer.warn(no_difference_sentence(final, task.engine.estimated))
     result = summarize(task, records, bench, final, stopped)
     _write(task, folder, result, final, bench)
     if result.verdict == "gate not met":
@@ -96,7 +96,7 @@ def _search(task: Task, study: Study, bench: Bench, observer: Observer) -> StopR
         log.info("trial %d %s %s", record.number, record.kind, record.ratio or record.error)
         observer.trial(record)
 
-    observer.search(task.budget, len(study.records()))
+    observer.search(task.budget, len(study.records()), task.engine.estimated)
     try:
         return study.run(
             runner, bench.noise, budget=task.budget, deadline=deadline, on_trial=on_trial

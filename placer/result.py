@@ -39,6 +39,7 @@ class EnginePart(Part):
     version: str
     device: str
     clock: str = Field(description="what latencies count")
+    estimated: bool = Field(description="latencies are estimates; nothing was measured")
 
 
 class PackPart(Part):

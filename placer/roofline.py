@@ -53,11 +53,11 @@ class LayerClass(BaseModel):
 
 
 class LayerClasses(BaseModel):
-    """``configs/layer_classes.yaml``: ``launch_us`` is what each layer costs beyond its own work."""
+    """``configs/layer_classes.yaml``; ``launch_cycles``: what each layer costs beyond its work."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    launch_us: float = Field(ge=0)
+    launch_cycles: float = Field(ge=0)
     launch_source: str
     classes: tuple[LayerClass, ...]
 
@@ -107,7 +107,7 @@ class Roofline:
         work = layer_work(predicted, self._graph)
         if work is None:
             return 0.0
-        return self._classes.launch_us + self.work_us(work)
+        return self._classes.launch_cycles / self._gpu.boost_clock_mhz + self.work_us(work)
 
     def work_us(self, work: Work) -> float:
         """Estimated time of ``work`` in microseconds, without the launch."""

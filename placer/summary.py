@@ -48,7 +48,7 @@ def summarize(
     verdict = _verdict(final)
     warnings = list(task.warnings)
     if final is not None and verdict == "no difference":
-        warnings.append(no_difference_sentence(final))
+        warnings.append(no_difference_sentence(final, task.engine.estimated))
     return Result(
         verdict=verdict,
         model=ModelPart(
@@ -62,6 +62,7 @@ def summarize(
             version=task.engine.version,
             device=task.engine.device,
             clock=task.engine.clock,
+            estimated=task.engine.estimated,
         ),
         pack=PackPart(
             name=manifest.name, version=manifest.version, fingerprint=task.pack.fingerprint
@@ -139,11 +140,12 @@ def chosen_placement(task: Task, final: Final[TrialRecord]) -> Placement:
     return task.space.placement(final.entry.choices) if final.is_faster else EMPTY
 
 
-def no_difference_sentence(final: Final[TrialRecord]) -> str:
+def no_difference_sentence(final: Final[TrialRecord], estimated: bool) -> str:
     """Why the float model is the result."""
     ratio = final.ratio
+    takes = "is estimated to take" if estimated else "takes"
     return (
-        f"the fastest candidate that meets the gates takes {ratio.median:.3f} of the float "
+        f"the fastest candidate that meets the gates {takes} {ratio.median:.3f} of the float "
         f"model's time (95% interval {ratio.low:.3f} to {ratio.high:.3f}), which is no clear "
         "gain; the float model is the result"
     )

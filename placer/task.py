@@ -18,7 +18,7 @@ from placer.errors import InputError
 from placer.gates import Gate, default_gates
 from placer.model import Model, load_model
 from placer.presets import Preset, load_preset
-from placer.rules.loader import Pack, load_pack
+from placer.rules.loader import Pack
 from placer.rules.sites import Site, find_sites
 from placer.search.space import Space, build_space
 from placer.search.study import TrialRecord
@@ -32,7 +32,8 @@ class Request:
     """What the user asks for; None stands for the documented default.
 
     ``data`` and ``evaluation_data``: see ``placer.data.load_dataset``. ``timeout`` in seconds.
-    ``static`` fixes the input shapes in the written model.
+    ``gpu`` and ``base`` are for the engine ``fusion-model``: the GPU to predict for and the type of
+    what is not quantized.
     """
 
     model: Path
@@ -42,6 +43,8 @@ class Request:
     evaluation_data: str | None = None
     engine: str = AUTO
     threads: int = 1
+    gpu: str | None = None
+    base: str = "float16"
     pack: str | None = None
     calibration: str = AUTO
     gates: tuple[str, ...] = ()
@@ -66,8 +69,11 @@ class Observer(Protocol):
     def warn(self, text: str) -> None:
         """Something the user should know."""
 
-    def search(self, budget: int | None, done: int) -> None:
-        """The search begins; ``done`` trials were found in the study."""
+    def search(self, budget: int | None, done: int, estimated: bool) -> None:
+        """The search begins; ``done`` trials were found in the study.
+
+        ``estimated``: latencies are estimates.
+        """
 
     def trial(self, record: TrialRecord) -> None:
         """A trial has ended."""
@@ -118,9 +124,15 @@ def prepare(request: Request, observer: Observer) -> Task:
         warnings.append(text)
         observer.warn(text)
 
-    engine, why = select_engine(request.engine, request.threads)
+    engine, pack, why = select_engine(
+        request.engine,
+        threads=request.threads,
+        pack=request.pack,
+        gpu=request.gpu,
+        base=request.base,
+        shapes=request.shapes,
+    )
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
-    pack = load_pack(request.pack or engine.name)
     _check_pack(pack, engine, warn)
     model = load_model(request.model, request.shapes)
     sites = find_sites(model.graph, pack.rules)
@@ -154,11 +166,13 @@ def prepare(request: Request, observer: Observer) -> Task:
 
 def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None:
     manifest = pack.manifest
-    if manifest.engine != engine.name:
+    if manifest.engine != engine.rules:
         raise InputError(
-            f"pack '{manifest.name}' is for engine {manifest.engine}, not {engine.name}; "
+            f"pack '{manifest.name}' is for engine {manifest.engine}, not {engine.rules}; "
             "choose another --pack or --engine"
         )
+    if engine.estimated:
+        return  # Its version is placer's own.
     if not SpecifierSet(manifest.engine_versions).contains(engine.version, prereleases=True):
         warn(
             f"pack '{manifest.name}' was made for {engine.name} {manifest.engine_versions}, "

@@ -25,9 +25,15 @@ class Compiled(Protocol):
 
 
 class Engine(Protocol):
-    """Compiles ONNX models and measures them against each other."""
+    """Compiles ONNX models and measures them against each other.
+
+    ``rules``: the engine that rule packs for this one are written for. ``estimated``: latencies are
+    estimates; nothing is measured.
+    """
 
     name: str
+    rules: str
+    estimated: bool
     version: str
     device: str
     clock: str  # what the seconds below count, e.g. "CPU time, 1 thread"

@@ -38,6 +38,8 @@ class OnnxRuntimeEngine:
     """
 
     name = "onnxruntime"
+    rules = "onnxruntime"
+    estimated = False
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads

@@ -10,12 +10,13 @@ import pytest
 from placer.calibration import calibrate
 from placer.data import synthetic_dataset
 from placer.engines import select_engine
+from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import InputError, RunError
 from placer.model import load_model
 from placer.plan import Layer, Plan
 from placer.qdq import Inserter
-from placer.rules.loader import load_pack
+from placer.rules.loader import Pack, load_pack
 from placer.rules.schema import Fusion, Rule
 from placer.rules.sites import find_sites, place
 
@@ -131,8 +132,18 @@ def test_a_refused_model_is_a_run_error(tmp_path: Path):
 
 
 def test_engines_are_chosen_by_name():
-    engine, why = select_engine("auto", 1)
-    assert engine.name == "onnxruntime"
-    assert why == "onnxruntime, the only engine this version runs"
+    def select(name: str, gpu: str | None = None) -> tuple[Engine, Pack, str]:
+        return select_engine(name, threads=1, pack=None, gpu=gpu, base="float16", shapes={})
+
+    engine, pack, why = select("auto")
+    assert engine.name == pack.manifest.name == "onnxruntime"
+    assert why == "the only engine that runs on this machine"
+    engine, pack, why = select("fusion-model", "A100")
+    assert (engine.name, pack.manifest.name) == ("fusion-model", "tensorrt")
+    assert why == "as asked for; every latency is an estimate"
     with pytest.raises(InputError, match="unknown engine 'tensort'; --engine takes one of: auto"):
-        select_engine("tensort", 1)
+        select("tensort")
+    with pytest.raises(InputError, match="--gpu goes with --engine fusion-model"):
+        select("onnxruntime", "a100")
+    with pytest.raises(InputError, match="needs a GPU to predict for"):
+        select("fusion-model")

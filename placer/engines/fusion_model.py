@@ -1,0 +1,122 @@
+"""An engine that builds nothing: the plan is predicted from rules, its latency estimated.
+
+Outputs are ONNX Runtime's, so accuracy gates mean what they say; latencies are estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from placer import __version__
+from placer.engines.base import Compiled, Tensors
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.errors import InputError
+from placer.gpus import Gpu
+from placer.graph import Graph
+from placer.harvest import Harvest, harvest
+from placer.plan import Plan
+from placer.roofline import Roofline, load_layer_classes
+from placer.rules.fusion import Prediction, Predictor
+from placer.rules.loader import Pack
+from placer.rules.target import Target
+
+BASES = ("float16", "float")
+
+
+class FusionModelEngine:
+    """Predicts what the engine of ``pack`` would build on ``gpu`` and estimates its latency.
+
+    ``base``: type of what is not quantized, ``float16`` or ``float``. Types are strong.
+    """
+
+    name = "fusion-model"
+    clock = "an estimate: predicted plan and roofline, nothing was run on a GPU"
+    estimated = True
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        pack: Pack,
+        base: str = "float16",
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        threads: int = 1,
+    ) -> None:
+        if base not in BASES:
+            raise InputError(f"unknown base type '{base}'; use one of: {', '.join(BASES)}")
+        self.version = __version__
+        self.device = f"{gpu.name} ({base}, pack {pack.name_and_version})"
+        self.rules: str = pack.manifest.engine
+        self._gpu = gpu
+        self._pack = pack
+        self._base = base
+        self._shapes = dict(shapes or {})
+        self._threads = threads
+        self._known: _ModelOnGpu | None = None
+
+    def compile(self, model: onnx.ModelProto, base_dir: Path) -> FusionModelCompiled:
+        """Predict the plan of ``model``; an ONNX Runtime session is made when it is first run."""
+        harvested = harvest(model)
+        if self._known is None or self._known.structure != harvested.structure:
+            # All candidates of a run share the float graph, and so the predictor.
+            self._known = self._index(harvested)
+        estimated = self._known.estimate(harvested)
+        return FusionModelCompiled(model, base_dir, self._threads, estimated)
+
+    def _index(self, harvested: Harvest) -> _ModelOnGpu:
+        graph = harvested.graph(self._shapes, Path("the candidate"))
+        scheme = self._pack.manifest.scheme
+        target = Target(compute_capability=self._gpu.compute_capability, typing="strong")
+        predictor = Predictor(graph, self._pack.rules, target, self._base, scheme.activation)
+        roofline = Roofline(graph, self._gpu, load_layer_classes())
+        return _ModelOnGpu(harvested.structure, graph, predictor, roofline)
+
+    def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
+        """Estimated seconds, the same in every round, shape (rounds, len(models))."""
+        del inputs
+        times = [sum(layer.time_us or 0.0 for layer in model.plan().layers) for model in models]
+        return np.tile(np.array(times) * 1e-6, (rounds, 1))
+
+
+class _ModelOnGpu:
+    """What all candidates of one float model share."""
+
+    def __init__(
+        self, structure: int, graph: Graph, predictor: Predictor, roofline: Roofline
+    ) -> None:
+        self.structure = structure
+        self._graph = graph
+        self._predictor = predictor
+        self._roofline = roofline
+
+    def estimate(self, harvested: Harvest) -> Plan:
+        prediction: Prediction = self._predictor.predict(harvested.placement)
+        return self._roofline.estimate(prediction)
+
+
+class FusionModelCompiled:
+    """A candidate with its predicted plan."""
+
+    def __init__(
+        self, model: onnx.ModelProto, base_dir: Path, threads: int, predicted: Plan
+    ) -> None:
+        self._model = model
+        self._base_dir = base_dir
+        self._threads = threads
+        self._plan = predicted
+
+    @cached_property
+    def _session(self) -> OnnxRuntimeModel:
+        return OnnxRuntimeModel(self._model, self._base_dir, self._threads)
+
+    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
+        """Outputs as ONNX Runtime computes them on the CPU."""
+        return self._session.run(inputs)
+
+    def plan(self) -> Plan:
+        """The predicted layers with estimated times."""
+        return self._plan
