@@ -14,6 +14,7 @@ from rich.console import Console
 from placer import __version__
 from placer.calibration import default_cache_dir
 from placer.cli_check import check_command
+from placer.cli_explain import explain_command
 from placer.cli_plan import plan_app
 from placer.cli_rules import rules_app
 from placer.console import ConsoleObserver, QuietObserver, print_result
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.add_typer(plan_app, name="plan")
 app.add_typer(rules_app, name="rules")
 app.command("check")(check_command)
+app.command("explain")(explain_command)
 
 
 def _version(show: bool) -> None:

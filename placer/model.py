@@ -92,6 +92,13 @@ def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     return Model(path, proto, graph, digest, base_dir, input_shapes, notes)
 
 
+def is_quantized_file(path: Path) -> bool:
+    """Whether the ONNX file at ``path`` has QuantizeLinear or DequantizeLinear nodes."""
+    return any(
+        node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in _read(path).graph.node
+    )
+
+
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Split ``name=1x3x320x320`` into name and shape; InputError for anything else."""
     name, _, dims = text.rpartition("=")

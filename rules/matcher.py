@@ -49,22 +49,48 @@ def _inside_subgraph(edge: Edge, graph: Graph) -> bool:
     return edge.input_index >= len(graph.by_name[edge.node].inputs)
 
 
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """A match that gave way to another one of the same node, and why."""
+
+    lost: Match
+    won: Match
+    because: str
+
+
 def match_rules(graph: Graph, rules: Iterable[Rule]) -> tuple[Match, ...]:
     """Return the matches that remain after overlaps, in order of their anchors.
 
     Each node belongs to at most one match: higher priority first, then more nodes, then the
     later anchor (an engine fuses a residual Add into the convolution that runs last).
     """
+    return match_rules_with_overlaps(graph, rules)[0]
+
+
+def match_rules_with_overlaps(
+    graph: Graph, rules: Iterable[Rule]
+) -> tuple[tuple[Match, ...], tuple[Overlap, ...]]:
+    """As ``match_rules``, and what was dropped."""
     found = [match for rule in rules for match in find_matches(graph, rule)]
     found.sort(key=lambda m: (-m.rule.priority, -len(m.nodes), -m.anchor.index, m.rule.id))
-    taken: set[str] = set()
-    kept = []
+    taken: dict[str, Match] = {}
+    kept, dropped = [], []
     for match in found:
-        names = {node.name for node in match.nodes.values()}
-        if not names & taken:
-            taken |= names
+        won = next((taken[n.name] for n in match.nodes.values() if n.name in taken), None)
+        if won is None:
+            taken.update({node.name: match for node in match.nodes.values()})
             kept.append(match)
-    return tuple(sorted(kept, key=lambda m: m.anchor.index))
+        else:
+            dropped.append(Overlap(match, won, _because(match, won)))
+    return tuple(sorted(kept, key=lambda m: m.anchor.index)), tuple(dropped)
+
+
+def _because(lost: Match, won: Match) -> str:
+    if won.rule.priority != lost.rule.priority:
+        return f"priority {won.rule.priority} against {lost.rule.priority}"
+    if len(won.nodes) != len(lost.nodes):
+        return f"{len(won.nodes)} nodes against {len(lost.nodes)}"
+    return "its first node comes later" if won.anchor.index > lost.anchor.index else "found first"
 
 
 def find_matches(graph: Graph, rule: Rule) -> Iterator[Match]:

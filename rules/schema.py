@@ -302,7 +302,7 @@ class Rule(Strict):
 
     id: RuleId
     why: Why
-    source: str = Field(min_length=3)
+    source: Why
     priority: int = 0
     pattern: dict[TensorName, NodePattern] = Field(min_length=1)
     where: list[Predicate] = []
