@@ -39,6 +39,10 @@ def _sentence(text: str) -> str:
     return text
 
 
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def _version_range(text: str) -> str:
     try:
         SpecifierSet(text)
@@ -81,6 +85,7 @@ def plain(written: str) -> str:
 
 
 Why = Annotated[str, AfterValidator(_sentence)]
+Source = Annotated[str, AfterValidator(_one_line), Field(min_length=3)]
 Versions = Annotated[str, AfterValidator(_version_range)]
 
 
@@ -302,7 +307,7 @@ class Rule(Strict):
 
     id: RuleId
     why: Why
-    source: Why
+    source: Source
     priority: int = 0
     pattern: dict[TensorName, NodePattern] = Field(min_length=1)
     where: list[Predicate] = []

@@ -1,12 +1,14 @@
 """The built-in packs: every rule's own tests, lint, and the mistakes both must find."""
 
+from pathlib import Path
+
 import pytest
 
 from placer.rules.lint import lint
 from placer.rules.loader import Pack, builtin_pack_names, load_pack, parse_text
 from placer.rules.schema import Rule
 from placer.rules.testing import failures
-from tests.rules.test_loader import GOOD, pack
+from tests.rules.test_loader import GOOD, MANIFEST, pack
 
 RULES = [
     pytest.param(rule, loaded, id=f"{loaded.manifest.name}-{rule.id}")
@@ -67,4 +69,80 @@ def test_lint_findings(tmp_path):
         "relu: layout 'odd' is in no test; list its edges under 'quantized'",
         "relu: layout 'odd' both quantizes and keeps float: act.x",
         "relu: layouts 'float' and 'again' say the same",
+    ]
+
+
+WIDE = """\
+id: wide
+why: Says what a wider rule would say.
+source: made up for this test
+priority: 5
+pattern:
+  act: {op: Relu, inputs: [x], output: y}
+layouts:
+  int8:
+    quantize: [act.x]
+    default: true
+    fuses: [{nodes: [act], op: PointWise, inputs: int8, outputs: readers}]
+  float: {}
+tests:
+  - model: |
+      <ir_version: 9, opset_import: ["": 17]>
+      g (float[4] x) => (float[4] out) {
+        [relu1] out = Relu(x)
+      }
+    matches: [{act: relu1}]
+    quantized: {int8: ["x->relu1[0]"]}
+    layers:
+      int8:
+        - "quantize x: float -> int8"
+        - "relu1: int8 -> float16"
+        - "reformat out: float16 -> float"
+"""
+TENSORRT = MANIFEST.replace("engine: onnxruntime", "engine: tensorrt").replace("uint8", "int8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        (
+            "quantize: [act.x]",
+            "quantize: [act.x, x.*]",
+            "layout 'int8' quantizes an edge twice: act.x and x.*",
+        ),
+        (
+            "default: true",
+            "default: true\n    share_scale: [[x, y], [x]]",
+            "layout 'int8' gives 'x' two scales; write one share_scale set for both",
+        ),
+        ("float: {}", "float: {keep_float: [act.x]}\n  none: {}", None),
+        (
+            "float: {}",
+            "float: {}\n  old: {requires: [act.x], when: {engine_versions: '<8'}}",
+            "layout 'old' is unreachable: its engine_versions exclude those of the rule",
+        ),
+        (
+            '      int8:\n        - "quantize x',
+            '      float:\n        - "quantize x',
+            "layout 'int8' states layers that no test predicts; list them under 'layers'",
+        ),
+        (
+            "float: {}",
+            "float: {}\n  same: {quantize: [act.x], requires: [act.x]}",
+            "layout 'same' is in no test; list its edges under 'quantized'",
+        ),
+    ],
+)
+def test_lint_finds(tmp_path: Path, old: str, new: str, finding: str | None):
+    text = WIDE.replace("priority: 5", "priority: 5\nwhen: {engine_versions: '>=8'}")
+    folder = pack(tmp_path / "mine", pack=TENSORRT, wide=text.replace(old, new))
+    found = [sentence for sentence in lint(load_pack(folder)) if sentence.startswith("wide")]
+    assert found == ([f"wide: {finding}"] if finding else [])
+
+
+def test_lint_finds_a_shadowed_rule(tmp_path: Path):
+    narrow = WIDE.replace("id: wide", "id: narrow").replace("priority: 5", "priority: 4")
+    folder = pack(tmp_path / "mine", pack=TENSORRT, wide=WIDE, narrow=narrow)
+    assert [sentence for sentence in lint(load_pack(folder)) if "shadowed" in sentence] == [
+        "narrow: is shadowed by wide in all its tests; raise its priority"
     ]
