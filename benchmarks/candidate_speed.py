@@ -1,4 +1,4 @@
-"""How long matching and candidates take, how both grow, and how much memory a large model needs.
+"""How long matching, predicting and candidates take, how they grow, what memory large models need.
 
 Models are generated: residual CNNs with random weights. Bars (see docs/architecture.md): a
 candidate in 25 ms at 320 nodes and 12 MB, in 250 ms at 5,000 nodes; matching 5,000 nodes in 1 s,
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,20 @@ from onnx import TensorProto, helper
 from rich.console import Console
 from rich.table import Table
 
+from placer.gpus import load_gpu
 from placer.model import load_model, save_model
 from placer.qdq import Inserter
 from placer.ranges import Range
 from placer.result import versions
+from placer.roofline import Roofline, load_layer_classes
+from placer.rules.fusion import Predictor
 from placer.rules.loader import load_pack
 from placer.rules.sites import find_sites
+from placer.rules.target import Target
 from placer.search.space import build_space
 
+TARGET = Target(compute_capability="8.0", typing="strong")
+SPANS = ("match_ms", "predictor_ms", "predict_ms", "candidate_ms")
 PEER_MS = {"one candidate, early in a run": 90, "one candidate, late in a run": 350}
 
 
@@ -104,11 +111,16 @@ def measure(nodes: int, channels: int, repeats: int) -> dict[str, Any]:
     inserter = Inserter(model, pack.manifest.scheme)
     ranges = {edge.tensor: Range(-1.0, 1.0) for edge in placement.edges}
     candidate = median_ms(lambda: inserter.insert(space.placement(space.defaults), ranges), repeats)
+    make = partial(Predictor, model.graph, pack.rules, TARGET, "float16", "int8")
+    predictor, roofline = make(), Roofline(model.graph, load_gpu("a100"), load_layer_classes())
+    predict = median_ms(lambda: roofline.estimate(predictor.predict(placement)), repeats)
     return {
         "nodes": len(model.graph.nodes),
         "size_mb": size_mb,
         "load_ms": load_ms,
         "match_ms": match,
+        "predictor_ms": median_ms(make, max(3, repeats // 4)),
+        "predict_ms": predict,
         "candidate_ms": candidate,
         "quantized_edges": len(placement.edges),
     }
@@ -157,10 +169,11 @@ def process_large(path: Path) -> None:
 def print_tables(console: Console, document: dict[str, Any]) -> None:
     """One table of times, one line on memory."""
     table = Table(title="tensorrt pack, default placement; median (min to max)")
-    for column in ("nodes", "MB", "load, ms", "match, ms", "candidate, ms", "quantized edges"):
+    names = ("match, ms", "predictor, ms", "predict, ms", "candidate, ms", "quantized edges")
+    for column in ("nodes", "MB", "load, ms", *names):
         table.add_column(column)
     for row in document["models"]:
-        spans = ["{:.1f} ({:.1f} to {:.1f})".format(*row[k]) for k in ("match_ms", "candidate_ms")]
+        spans = ["{:.1f} ({:.1f} to {:.1f})".format(*row[k]) for k in SPANS]
         cells = [str(row["nodes"]), f"{row['size_mb']:.1f}", f"{row['load_ms']:.0f}", *spans]
         table.add_row(*cells, str(row["quantized_edges"]))
     console.print(table)

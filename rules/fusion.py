@@ -2,15 +2,16 @@
 
 The ``fuses`` of a pack's layouts are read as claims on nodes. A claim is met if the edges that its
 layout quantizes carry a pair after motion, no pair stands inside the layer, and the readers of its
-output agree as ``outputs`` demands. Met claims take their nodes in order of priority, number of
-nodes, number of quantized edges, and the later nodes first (TensorRT fuses a residual Add into the
-Conv that runs last). Nodes that no claim takes are layers of their own and compute in float.
+output agree as ``outputs`` demands. Met claims take their nodes in order: those that read integers,
+then by priority, number of nodes, number of quantized edges, and the later nodes first (TensorRT
+fuses a residual Add into the Conv that runs last). Nodes that no claim takes are layers of their
+own and compute in float.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnx import TensorProto
 
@@ -25,6 +26,7 @@ from placer.rules.target import Target
 FLOAT = "float"  # ONNX's name of FP32
 NO_OP = "NoOp"
 _KEYWORDS = (FLOAT, "readers", "same")
+_Scales = tuple[Scale, ...]  # The scales a tensor was quantized with, in turn; none: float.
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +47,11 @@ class Claim:
     like: Edge | None
 
     @property
-    def rank(self) -> tuple[int, int, int, tuple[int, ...]]:
+    def rank(self) -> tuple[bool, int, int, int, tuple[int, ...]]:
         """Sorts claims: the first to be met takes its nodes."""
         later = tuple(-node.index for node in reversed(self.nodes))
-        return (-self.match.rule.priority, -len(self.nodes), -len(self.demanded), later)
+        priority = self.match.rule.priority
+        return (not self.demanded, -priority, -len(self.nodes), -len(self.demanded), later)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,10 +200,11 @@ class _Draft:
     base: str
     integer: str
     layers: list[PredictedLayer] = field(default_factory=list)
-    # What is available of a tensor: the port by scale (None: float), in order of appearance.
-    ready: dict[str, dict[Scale | None, Port]] = field(default_factory=dict)
-    converted: dict[tuple[str, str], Port] = field(default_factory=dict)
-    conversions: dict[tuple[str, str, Scale | None], int] = field(default_factory=dict)
+    # What is available of a tensor, in order of appearance, by the scales it went through.
+    ready: dict[str, dict[_Scales, Port]] = field(default_factory=dict)
+    # Conversions by tensor, type written and scales of what they read or write, as indices of
+    # ``layers``.
+    conversions: dict[tuple[str, str, _Scales], int] = field(default_factory=dict)
 
     def add(self, nodes: tuple[Node, ...], claim: Claim | None) -> None:
         """Add the layer of ``nodes`` and the conversions that it needs before it."""
@@ -218,7 +222,7 @@ class _Draft:
         for tensor in (t for node in nodes for t in node.outputs if t):
             if any(e.node not in names for e in self.graph.edges_of(tensor)):
                 port = Port(self._output_type(tensor, claim, reads, scale), tensor=tensor)
-                self.ready[tensor] = {scale: port}
+                self.ready[tensor] = {() if scale is None else (scale,): port}
                 outputs.append(port)
         op = _operator(nodes, claim)
         layer = Layer(
@@ -246,7 +250,7 @@ class _Draft:
     def _port(self, tensor: str) -> Port:
         """What was written of ``tensor``; a graph input is there in its declared type."""
         if tensor not in self.ready:
-            self.ready[tensor] = {None: Port(_type_name(self.graph, tensor), tensor=tensor)}
+            self.ready[tensor] = {(): Port(_type_name(self.graph, tensor), tensor=tensor)}
         return next(iter(self.ready[tensor].values()))
 
     def _read(self, edge: Edge, claim: Claim | None) -> Port:
@@ -266,61 +270,58 @@ class _Draft:
         """The tensor in the scale that ``edge`` has, through the conversions it takes."""
         self._port(edge.tensor)
         ready = self.ready[edge.tensor]
-        chain = [self.form.scales[edge], self.form.second.get(edge, self.form.scales[edge])]
-        for scale in dict.fromkeys(chain):
-            if scale in ready:
-                self._serve(edge, "quantize", scale)
+        chain = self._chain(edge)
+        for length in range(1, len(chain) + 1):
+            scales = chain[:length]
+            if scales in ready:
+                self._serve(edge, self.integer, scales)
                 continue
-            source = ready.get(chain[0]) or next(iter(ready.values()))
+            source = ready[scales[:-1]] if length > 1 else next(iter(ready.values()))
             kind: Kind = "quantize" if source.dtype != self.integer else "requantize"
-            ready[scale] = self._convert(edge, kind, source, self.integer, scale)
-        return ready[chain[-1]]
+            ready[scales] = self._convert(edge, kind, source, self.integer, scales)
+        return ready[chain]
+
+    def _chain(self, edge: Edge) -> _Scales:
+        found = (self.form.scales.get(edge), self.form.second.get(edge))
+        return tuple(scale for scale in found if scale is not None)
 
     def _is_dequantized(self, edge: Edge) -> bool:
-        return edge in self.form.scales or None not in self.ready[edge.tensor]
+        return edge in self.form.scales or () not in self.ready[edge.tensor]
 
     def _float(self, edge: Edge, is_like: bool = False) -> Port:
         """The tensor in float: as written, or through the DQ of the pair on ``edge``."""
         port = self._port(edge.tensor)
         if edge not in self.form.scales and port.dtype != self.integer:
             return port
-        source = self._integers(edge) if edge in self.form.scales else port
+        is_paired = edge in self.form.scales
+        source = self._integers(edge) if is_paired else port
+        scales = self._chain(edge) if is_paired else next(iter(self.ready[edge.tensor]))
         # Under weak typing DQ writes the type of its scale, FP32, where a residual is added;
         # elsewhere the type that its reader computes in.
         dtype = FLOAT if is_like and self.target.typing == "weak" else self.base
         if edge.is_graph_output:
             dtype = _type_name(self.graph, edge.tensor)
-        known = self.converted.get((source.tensor, f"{self.form.last(edge)}>{dtype}"))
-        if known is not None:
-            self._serve(edge, "dequantize", self.form.last(edge))
-            return known
-        port = self._convert(edge, "dequantize", source, dtype, self.form.last(edge))
-        self.converted[source.tensor, f"{self.form.last(edge)}>{dtype}"] = port
-        return port
+        known = self._serve(edge, dtype, scales)
+        return known or self._convert(edge, "dequantize", source, dtype, scales)
 
     def _reformat(self, edge: Edge, source: Port, dtype: str) -> Port:
-        key = (source.tensor, f"{source.dtype}>{dtype}")
-        if key not in self.converted:
-            self.converted[key] = self._convert(edge, "reformat", source, dtype, None)
-        return self.converted[key]
+        return self._serve(edge, dtype, ()) or self._convert(edge, "reformat", source, dtype, ())
 
-    def _convert(
-        self, edge: Edge, kind: Kind, source: Port, dtype: str, scale: Scale | None
-    ) -> Port:
+    def _convert(self, edge: Edge, kind: Kind, source: Port, dtype: str, scales: _Scales) -> Port:
         port = Port(dtype, tensor=edge.tensor)
         layer = Layer(f"{kind} {edge.tensor}", "Reformat", (), (source,), (port,), kind)
-        self.conversions[edge.tensor, kind, scale] = len(self.layers)
+        self.conversions[edge.tensor, dtype, scales] = len(self.layers)
         self.layers.append(PredictedLayer(layer, (), None, (edge,)))
         return port
 
-    def _serve(self, edge: Edge, kind: str, scale: Scale | None) -> None:
-        """Note that an earlier conversion serves ``edge`` too."""
-        for name in (kind, "requantize"):
-            index = self.conversions.get((edge.tensor, name, scale))
-            if index is not None:
-                known = self.layers[index]
-                edges = (*known.edges, edge)
-                self.layers[index] = PredictedLayer(known.layer, (), None, edges)
+    def _serve(self, edge: Edge, dtype: str, scales: _Scales) -> Port | None:
+        """What an earlier conversion wrote for other edges, noting that it serves ``edge`` too."""
+        index = self.conversions.get((edge.tensor, dtype, scales))
+        if index is None:
+            return None
+        known = self.layers[index]
+        self.layers[index] = replace(known, edges=(*known.edges, edge))
+        return known.layer.outputs[0]
 
     def _output_scale(self, nodes: Sequence[Node], claim: Claim | None) -> Scale | None:
         if claim is None or claim.fusion.outputs == FLOAT:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
@@ -35,7 +35,7 @@ class Match:
         """Resolve ``node.tensor`` or ``tensor.*`` to edges; absent nodes give none."""
         owner, _, name = reference.partition(".")
         if name == "*":
-            found = [e for tensor in self.tensors[owner] for e in graph.edges_of(tensor)]
+            found = [e for tensor in self.tensors.get(owner, ()) for e in graph.edges_of(tensor)]
             return tuple(e for e in found if not _inside_subgraph(e, graph))
         node = self.nodes.get(owner)
         if node is None:
@@ -132,9 +132,9 @@ def _extend(graph: Graph, match: Match, remaining: list[str]) -> Iterator[Match]
             yield from _extend(graph, bound, rest)
     if pattern.optional:
         source = match.tensors[plain(pattern.inputs[0])]
-        absent = _bind(match, plain(pattern.output[0]), source)
-        if absent is not None:
-            yield from _extend(graph, absent, rest)
+        tensors = dict(match.tensors)
+        if _bind(tensors, plain(pattern.output[0]), source):
+            yield from _extend(graph, Match(match.rule, match.nodes, tensors, match.ports), rest)
 
 
 def _neighbours(graph: Graph, match: Match, pattern: NodePattern) -> list[Node]:
@@ -160,49 +160,52 @@ def _unify(match: Match, name: str, node: Node) -> Iterator[Match]:
     if pattern.commutative and len(node.inputs) >= 2:
         orders.append((1, 0, *orders[0][2:]))
     for order in orders:
-        bound = _bind_inputs(match, name, node, order)
-        if bound is not None:
-            bound = _bind_outputs(bound, pattern, node)
-        if bound is not None:
-            yield replace(bound, nodes={**bound.nodes, name: node})
+        tensors, ports = dict(match.tensors), dict(match.ports)
+        if _bind_inputs(pattern, name, node, order, tensors, ports) and _bind_outputs(
+            pattern, node, tensors
+        ):
+            yield Match(match.rule, {**match.nodes, name: node}, tensors, ports)
             if len(set(node.inputs)) < len(node.inputs):
                 return  # Both orders bind the same tensors.
 
 
-def _bind_inputs(match: Match, name: str, node: Node, order: tuple[int, ...]) -> Match | None:
+def _bind_inputs(
+    pattern: NodePattern,
+    name: str,
+    node: Node,
+    order: tuple[int, ...],
+    tensors: dict[str, tuple[str, ...]],
+    ports: dict[tuple[str, str], tuple[int, ...]],
+) -> bool:
     position = 0
-    bound: Match | None = match
-    for written in match.rule.pattern[name].inputs:
+    for written in pattern.inputs:
         taken = order[position:] if written.endswith("*") else order[position : position + 1]
         position += len(taken)
         present = tuple(i for i in taken if node.inputs[i])
         if not present and not written.endswith(("?", "*")):
-            return None
+            return False
         tensor = plain(written)
         if tensor == "_":
             continue
-        bound = _bind(bound, tensor, tuple(node.inputs[i] for i in present))
-        if bound is None:
-            return None
-        bound = replace(bound, ports={**bound.ports, (name, tensor): present})
-    return bound if position == len(order) else None
+        if not _bind(tensors, tensor, tuple(node.inputs[i] for i in present)):
+            return False
+        ports[name, tensor] = present
+    return position == len(order)
 
 
-def _bind_outputs(match: Match | None, pattern: NodePattern, node: Node) -> Match | None:
+def _bind_outputs(pattern: NodePattern, node: Node, tensors: dict[str, tuple[str, ...]]) -> bool:
     """Bind the outputs; outputs beyond those that the pattern names are not looked at."""
     for position, written in enumerate(pattern.output):
         taken = node.outputs[position:] if written.endswith("*") else node.outputs[position:][:1]
         if not taken:
-            return None
-        if written != "_":
-            match = _bind(match, plain(written), tuple(t for t in taken if t))
-    return match
+            return False
+        if written != "_" and not _bind(tensors, plain(written), tuple(t for t in taken if t)):
+            return False
+    return True
 
 
-def _bind(match: Match | None, name: str, tensors: tuple[str, ...]) -> Match | None:
-    if match is None or match.tensors.get(name, tensors) != tensors:
-        return None
-    return replace(match, tensors={**match.tensors, name: tensors})
+def _bind(tensors: dict[str, tuple[str, ...]], name: str, bound: tuple[str, ...]) -> bool:
+    return tensors.setdefault(name, bound) == bound
 
 
 def _is_admissible(match: Match, graph: Graph) -> bool:

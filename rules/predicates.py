@@ -42,21 +42,21 @@ def holds(predicate: Predicate, match: Match, graph: Graph) -> bool:
 
 def _tensor_is(predicate: Predicate, match: Match, graph: Graph) -> bool:
     if predicate.is_initializer is not None:
-        tensors = match.tensors[predicate.is_initializer]
+        tensors = match.tensors.get(predicate.is_initializer, ())
         return bool(tensors) and all(t in graph.initializers for t in tensors)
     if predicate.is_activation is not None:
-        tensors = match.tensors[predicate.is_activation]
+        tensors = match.tensors.get(predicate.is_activation, ())
         return bool(tensors) and not any(t in graph.initializers for t in tensors)
     if predicate.is_graph_input is not None:
-        tensors = match.tensors[predicate.is_graph_input]
+        tensors = match.tensors.get(predicate.is_graph_input, ())
         return bool(tensors) and all(t in graph.inputs for t in tensors)
     if predicate.is_graph_output is not None:
-        tensors = match.tensors[predicate.is_graph_output]
+        tensors = match.tensors.get(predicate.is_graph_output, ())
         return bool(tensors) and all(t in graph.outputs for t in tensors)
     if predicate.scalar is not None:
-        shapes = [graph.type_of(t).shape for t in match.tensors[predicate.scalar]]
+        shapes = [graph.type_of(t).shape for t in match.tensors.get(predicate.scalar, ())]
         return bool(shapes) and all(s is not None and all(d == 1 for d in s) for s in shapes)
-    tensors = match.tensors[predicate.sole_consumer or ""]
+    tensors = match.tensors.get(predicate.sole_consumer or "", ())
     edges = [edge for t in tensors for edge in graph.edges_of(t)]
     return len(edges) == 1 and not edges[0].is_graph_output
 
@@ -78,12 +78,12 @@ def _attribute_is(condition: AttributeIs, match: Match) -> bool:
 
 
 def _consumers_are(condition: ConsumersAre, match: Match, graph: Graph) -> bool:
-    count = sum(len(graph.edges_of(t)) for t in match.tensors[condition.tensor])
+    count = sum(len(graph.edges_of(t)) for t in match.tensors.get(condition.tensor, ()))
     return _within(count, condition.at_least, condition.at_most)
 
 
 def _values_are(condition: ValuesAre, match: Match, graph: Graph) -> bool:
-    found = [graph.initializers.get(t) for t in match.tensors[condition.tensor]]
+    found = [graph.initializers.get(t) for t in match.tensors.get(condition.tensor, ())]
     constants = [t for t in found if t is not None and math.prod(t.dims) <= MAX_VALUES]
     # A constant this small is never in another file, which only the model could read.
     if not found or len(constants) < len(found) or any(map(is_external, constants)):
@@ -97,12 +97,12 @@ def _within(value: float, at_least: float | None, at_most: float | None) -> bool
 
 
 def _rank_is(condition: RankIs, match: Match, graph: Graph) -> bool:
-    shapes = [graph.type_of(t).shape for t in match.tensors[condition.tensor]]
+    shapes = [graph.type_of(t).shape for t in match.tensors.get(condition.tensor, ())]
     return bool(shapes) and all(s is not None and len(s) in condition.one_of for s in shapes)
 
 
 def _dim_is(condition: DimIs, match: Match, graph: Graph) -> bool:
-    shapes = [graph.type_of(t).shape for t in match.tensors[condition.tensor]]
+    shapes = [graph.type_of(t).shape for t in match.tensors.get(condition.tensor, ())]
     return bool(shapes) and all(_dim_within(condition, shape) for shape in shapes)
 
 
@@ -116,7 +116,7 @@ def _dim_within(condition: DimIs, shape: tuple[int, ...] | None) -> bool:
 
 
 def _same_shape(names: list[str], match: Match, graph: Graph) -> bool:
-    shapes = {graph.type_of(t).shape for name in names for t in match.tensors[name]}
+    shapes = {graph.type_of(t).shape for name in names for t in match.tensors.get(name, ())}
     return len(shapes) == 1 and None not in shapes
 
 

@@ -288,13 +288,15 @@ class RuleTest(Strict):
     (absent optional nodes left out). ``quantized``: per layout, the edges it quantizes on the
     first match, written ``tensor->node[index]`` (``tensor->output`` for a graph output).
     ``layers``: per layout, the plan predicted where every match has it, a layer per line:
-    ``conv1+relu1: int8, float -> int8`` or ``quantize x: float -> int8``.
+    ``conv1+relu1: int8, float -> int8`` or ``quantize x: float -> int8``. ``pairs``: edges that
+    carry a pair there besides, with one scale for each tensor.
     """
 
     model: str
     matches: list[dict[str, str]]
     quantized: dict[str, list[str]] = {}
     layers: dict[str, list[str]] = {}
+    pairs: list[str] = []
 
 
 class Rule(Strict):

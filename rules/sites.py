@@ -92,10 +92,14 @@ def _resolve(layout: Layout, match: Match, graph: Graph) -> ResolvedLayout:
     def edges(references: Sequence[str]) -> frozenset[Edge]:
         return frozenset(e for reference in references for e in match.edges(reference, graph))
 
+    def tensors(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(t for name in names for t in match.tensors.get(name, ()))
+
     return ResolvedLayout(
         quantize=edges(layout.quantize),
         shared=tuple(
-            tuple(t for name in names for t in match.tensors[name]) for names in layout.share_scale
+            tuple(t for name in names for t in match.tensors.get(name, ()))
+            for names in layout.share_scale
         ),
         keep_float=edges(layout.keep_float),
         requires=edges(layout.requires),

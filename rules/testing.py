@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import onnx
 import onnx.checker
@@ -12,6 +12,7 @@ import onnx.shape_inference
 
 from placer.errors import InputError
 from placer.graph import Edge, Graph, index_graph, tensor_type
+from placer.placement import Placement
 from placer.plan import Layer
 from placer.rules.fusion import Predictor
 from placer.rules.loader import Pack
@@ -52,17 +53,32 @@ def _test_failures(rule: Rule, test: RuleTest, pack: Pack) -> Iterator[str]:
     for layout, lines in test.layers.items():
         if layout not in rule.layouts:
             yield f"'layers' names unknown layout '{layout}'"
-        elif (predicted := predicted_lines(graph, rule, layout, pack)) != lines:
+            continue
+        unknown = sorted(set(test.pairs) - {_text(edge) for edge in _all_edges(graph)})
+        if unknown:
+            yield f"'pairs' names the unknown edge '{unknown[0]}'"
+            return
+        predicted = predicted_lines(graph, rule, layout, pack, test.pairs)
+        if predicted != lines:
             yield f"layout '{layout}': expected layers {lines}, predicted {predicted}"
 
 
-def predicted_lines(graph: Graph, rule: Rule, layout: str, pack: Pack) -> list[str]:
-    """The plan where every match of ``rule`` has ``layout`` and nothing else is quantized.
+def _all_edges(graph: Graph) -> Iterator[Edge]:
+    return (edge for edges in graph.consumers.values() for edge in edges)
+
+
+def predicted_lines(
+    graph: Graph, rule: Rule, layout: str, pack: Pack, pairs: Sequence[str] = ()
+) -> list[str]:
+    """The plan where every match of ``rule`` has ``layout``, with ``pairs`` quantized besides.
 
     Float tensors are FP16 inside the engine, types are strong.
     """
     sites = find_sites(graph, [rule])
-    placement = place(sites, {site.name: layout for site in sites})
+    placed = place(sites, {site.name: layout for site in sites})
+    tied = [tuple(edge.tensor for edge in group) for group in placed.groups]
+    more = [edge for edge in _all_edges(graph) if _text(edge) in pairs]
+    placement = Placement.of([*placed.edges, *more], tied)
     integer = pack.manifest.scheme.activation
     predictor = Predictor(graph, pack.rules, Target(typing="strong"), "float16", integer)
     return [_line(layer) for layer in predictor.predict(placement).plan.layers]
