@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import onnx
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -28,7 +27,7 @@ from placer.files import write_text
 from placer.gpus import Gpu, load_gpu
 from placer.graph import Edge, Graph
 from placer.harvest import harvest
-from placer.model import is_quantized_file, load_model, parse_shape
+from placer.model import is_quantized_file, load_model, load_quantized, parse_shape
 from placer.placement import Placement
 from placer.placement_file import load_placement, placement_text
 from placer.plan import Plan
@@ -115,7 +114,7 @@ def _subject(
             raise InputError(
                 f"{model} has Q/DQ pairs already; give the float model or no placement"
             )
-        found = harvest(onnx.load(model, load_external_data=False))
+        found = harvest(load_quantized(model))
         graph = found.graph(shapes, model)
         return _Subject(graph, found.placement, "the model's own Q/DQ pairs", "")
     loaded = load_model(model, shapes)

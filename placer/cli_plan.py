@@ -48,6 +48,11 @@ def diff_command(
     for plan, path in zip(plans, (predicted, actual), strict=True):
         _check(plan, path)
     diff = diff_plans(*plans)
+    if not diff.by_nodes.predicted:
+        raise InputError(
+            f"{predicted} and {actual} have no node name in common; predict the plan of the very "
+            "ONNX file that the engine was built from (placer explain MODEL --plan FILE)"
+        )
     if as_json:
         typer.echo(json.dumps(diff_json(diff), indent=2))
     else:

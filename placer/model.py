@@ -34,7 +34,7 @@ from placer.external import (
     tensor_bytes,
 )
 from placer.graph import Graph, index_graph, tensor_type
-from placer.normalize import infer_values, normalize, tidy
+from placer.normalize import infer_values, normalize, tidy, tidy_quantized
 
 _STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
@@ -90,6 +90,16 @@ def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     types = {name: tensor_type(value) for name, value in values.items()}
     graph = index_graph(proto.graph, types)
     return Model(path, proto, graph, digest, base_dir, input_shapes, notes)
+
+
+def load_quantized(path: Path) -> ModelProto:
+    """Read a model with Q/DQ pairs to look at its structure; external data is not read.
+
+    Raises InputError if the file is no ONNX model.
+    """
+    proto = _read(path)
+    tidy_quantized(proto)
+    return proto
 
 
 def is_quantized_file(path: Path) -> bool:

@@ -99,6 +99,17 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
     return proto, tuple(notes)
 
 
+def tidy_quantized(proto: ModelProto) -> None:
+    """Prepare a model with Q/DQ pairs for reading: constants as initializers, nodes named.
+
+    Nothing else changes, so that nodes and tensors are found again in an engine's plan.
+    """
+    tidy(proto)
+    _constants_to_initializers(proto.graph)
+    _remove_identities(proto.graph)
+    _name_nodes(proto.graph)
+
+
 def infer_values(
     proto: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], path: Path
 ) -> dict[str, ValueInfoProto]:

@@ -24,7 +24,7 @@ from placer.gpus import Gpu
 from placer.graph import Graph, Node
 from placer.ops import weight_input
 from placer.plan import Plan, Port
-from placer.rules.fusion import PredictedLayer, Prediction
+from placer.rules.fusion import UNKNOWN, PredictedLayer, Prediction
 from placer.rules.loader import parse_file
 
 _BYTES = {"float": 4, "int32": 4, "double": 8, "int64": 8, "int8": 1, "uint8": 1, "bool": 1}
@@ -112,11 +112,10 @@ class Roofline:
     def work_us(self, work: Work) -> float:
         """Estimated time of ``work`` in microseconds, without the launch."""
         found = self._classes.find(work.name, work.dtype)
-        rate = {
-            "tensor": self._gpu.peak_ops(work.dtype),
-            "dp4a": 4 * self._gpu.peak.float * 1e12,
-            "cuda": self._gpu.peak.float * 1e12,
-        }[found.rate]
+        if found.rate == "tensor":
+            rate = self._gpu.peak_ops(work.dtype)
+        else:
+            rate = self._gpu.peak.float * 1e12 * (4 if found.rate == "dp4a" else 1)
         bandwidth = self._gpu.memory_bandwidth_gb_s * 1e9
         seconds = work.ops / (rate * found.ops_efficiency)
         seconds += work.bytes / (bandwidth * found.bandwidth_efficiency)
@@ -139,7 +138,8 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     moved = sum(_port_bytes(port, graph) for port in _distinct((*layer.inputs, *layer.outputs)))
     main = next((node for node in nodes if node.op in _WEIGHTED), nodes[0])
     moved += _weight_bytes(nodes, graph, _size(dtype))
-    return Work(_class_name(predicted, main, dtype, graph), dtype, _ops(main, dtype, graph), moved)
+    ops = sum(_ops(node, dtype, graph) for node in nodes)
+    return Work(_class_name(predicted, main, dtype, graph), dtype, ops, moved)
 
 
 def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph) -> str:
@@ -165,6 +165,8 @@ def _concat_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     (TensorRT eliminates copies input by input: hehern bevfusion, yolo_deepstream).
     """
     layer = predicted.layer
+    if not layer.outputs:
+        return None
     dtype = layer.output_types[0]
     copied = [
         edge.tensor
@@ -180,8 +182,8 @@ def _concat_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
 
 
 def _computing_type(ports: Sequence[Port]) -> str:
-    """INT8 if any input is, else the type of the first float input."""
-    types = [port.dtype for port in ports]
+    """INT8 if any input is, else the type of the first float input, else of the first known."""
+    types = [port.dtype for port in ports if port.dtype != UNKNOWN]
     if "int8" in types:
         return "int8"
     return next((t for t in types if "float" in t), types[0] if types else "float")
@@ -197,7 +199,7 @@ def _ops(node: Node, dtype: str, graph: Graph) -> float:
         return 0.0
     multiple = {"int8": 16, "float16": 8, "bfloat16": 8}.get(dtype, 4)
     if node.op in ("Gemm", "MatMul"):
-        depth = (graph.type_of(node.inputs[0]).shape or (1,))[-1]
+        depth = (graph.type_of(node.inputs[0]).shape or (1,))[-1 - node.attributes.get("transA", 0)]
         return 2.0 * _elements(node.outputs[0], graph) * _up(depth, multiple)
     if weight is None:
         return 0.0
@@ -217,7 +219,9 @@ def _up(value: int, multiple: int) -> int:
 
 
 def _weight_bytes(nodes: Sequence[Node], graph: Graph, size: float) -> float:
-    tensors = {t for node in nodes for t in node.inputs if t in graph.initializers}
+    # A Gather reads no more of its table than it writes.
+    readers = (node for node in nodes if not node.op.startswith("Gather"))
+    tensors = {t for node in readers for t in node.inputs if t in graph.initializers}
     return sum(math.prod(graph.initializers[t].dims) for t in tensors) * size
 
 

@@ -24,6 +24,7 @@ from placer.rules.schema import Fusion, Layout, Rule
 from placer.rules.target import Target
 
 FLOAT = "float"  # ONNX's name of FP32
+UNKNOWN = "unknown"  # Type of a tensor that inference found none for.
 NO_OP = "NoOp"
 _KEYWORDS = (FLOAT, "readers", "same")
 _Scales = tuple[Scale, ...]  # The scales a tensor was quantized with, in turn; none: float.
@@ -123,7 +124,8 @@ def _claims(graph: Graph, rule: Rule, target: Target) -> Iterator[Claim]:
     layouts = [(n, lay) for n, lay in rule.layouts.items() if lay.fuses and target.meets(lay.when)]
     if not layouts:
         return
-    for match in find_matches(graph, rule):
+    # A pair before an optional node leaves that node out of the layer.
+    for match in find_matches(graph, rule, smaller=True):
         for name, layout in layouts:
             for fusion in layout.fuses:
                 if target.meets(fusion.when):
@@ -365,7 +367,7 @@ def _all_leave(edges: Iterable[Edge]) -> bool:
 
 def _type_name(graph: Graph, tensor: str) -> str:
     dtype = graph.type_of(tensor).dtype
-    return "unknown" if dtype is None else str(TensorProto.DataType.Name(dtype)).lower()
+    return UNKNOWN if dtype is None else str(TensorProto.DataType.Name(dtype)).lower()
 
 
 def _operator(nodes: Sequence[Node], claim: Claim | None) -> str:

@@ -93,9 +93,10 @@ def _because(lost: Match, won: Match) -> str:
     return "its first node comes later" if won.anchor.index > lost.anchor.index else "found first"
 
 
-def find_matches(graph: Graph, rule: Rule) -> Iterator[Match]:
+def find_matches(graph: Graph, rule: Rule, smaller: bool = False) -> Iterator[Match]:
     """Yield every match of ``rule`` in order of its anchor, overlaps included.
 
+    ``smaller``: also matches that leave out an optional node that is there.
     Time is linear in the number of nodes for patterns whose inner tensors have few consumers.
     """
     names = list(rule.pattern)
@@ -107,7 +108,7 @@ def find_matches(graph: Graph, rule: Rule) -> Iterator[Match]:
             for match in _extend(graph, first, names[1:])
             if _is_admissible(match, graph)
         ]
-        yield from _largest(complete)
+        yield from complete if smaller else _largest(complete)
 
 
 def _largest(matches: list[Match]) -> list[Match]:

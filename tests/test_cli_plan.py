@@ -181,3 +181,12 @@ def test_brackets_in_names_are_printed_as_they_are(tmp_path: Path):
         paths[-1].write_text(json.dumps({"Layers": layers}))
     told = diff(*paths).output.splitlines()[-2]
     assert told.endswith("knows none of their nodes: 1 actual compute layers ([red]b).")
+
+
+def test_plans_of_different_models_are_not_compared(predicted: Path, tmp_path: Path):
+    other = tmp_path / "other.json"
+    layer = engine_layer("fc.weight + QuantizeLinear_3 + fc", "Conv", "t1", "t2", "i>f")
+    other.write_text(json.dumps({"Layers": [layer], "Bindings": []}))
+    finished = diff(predicted, other)
+    assert isinstance(finished.exception, InputError)
+    assert "have no node name in common" in str(finished.exception)

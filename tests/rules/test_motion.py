@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from placer.graph import Edge, Graph
@@ -277,6 +277,12 @@ def moved(found: NormalForm) -> Placement:
     return Placement(frozenset(frozenset(edges) for edges in groups.values()))
 
 
+def is_distinct(placement: Placement) -> bool:
+    """Whether no two groups have the same tensors, for those would have one scale."""
+    tensors = [frozenset(edge.tensor for edge in group) for group in placement.groups]
+    return len(set(tensors)) == len(tensors)
+
+
 QUICK = settings(max_examples=150, deadline=None)
 
 
@@ -286,7 +292,9 @@ def test_pairs_that_have_moved_move_no_further(case: tuple[str, Placement]):
     text, placement = case
     passages = find_passages(graph_of_text(text), RULES)
     once = normal_form(placement, passages)
-    assert normal_form(moved(once), passages).canonical() == once.canonical()
+    again = moved(once)
+    assume(is_distinct(again))
+    assert normal_form(again, passages).canonical() == once.canonical()
 
 
 @QUICK
@@ -301,6 +309,7 @@ def test_pairs_that_the_form_has_already_change_nothing(
     kept = set(data.draw(st.lists(st.sampled_from(added)))) if added else set()
     groups = [group & (placement.edges | kept) for group in moved(whole).groups]
     more = Placement(frozenset(group for group in groups if group))
+    assume(is_distinct(more))
     assert normal_form(more, passages).canonical() == whole.canonical()
 
 
