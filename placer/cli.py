@@ -81,6 +81,10 @@ def optimize_command(
         str, typer.Option(help="Type of what stays float in fusion-model: float16 or float.")
     ] = "float16",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of the engine.")] = 1,
+    build_for: Annotated[
+        str | None,
+        typer.Option(help="Build each candidate with TensorRT-RTX too, e.g. sm89 (fusion-model)."),
+    ] = None,
     pack: Annotated[
         str | None, typer.Option(help="Rule pack, a name or folder [default: the engine's].")
     ] = None,
@@ -117,6 +121,7 @@ def optimize_command(
         threads=threads,
         gpu=gpu,
         base=base,
+        build_for=build_for,
         pack=pack,
         calibration=calibration,
         gates=tuple(gate or ()),

@@ -199,7 +199,8 @@ def _ops(node: Node, dtype: str, graph: Graph) -> float:
         return 0.0
     multiple = {"int8": 16, "float16": 8, "bfloat16": 8}.get(dtype, 4)
     if node.op in ("Gemm", "MatMul"):
-        depth = (graph.type_of(node.inputs[0]).shape or (1,))[-1 - node.attributes.get("transA", 0)]
+        axis = -2 if node.attributes.get("transA", 0) else -1
+        depth = (graph.type_of(node.inputs[0]).shape or (1, 1))[axis]
         return 2.0 * _elements(node.outputs[0], graph) * _up(depth, multiple)
     if weight is None:
         return 0.0

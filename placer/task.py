@@ -32,8 +32,8 @@ class Request:
     """What the user asks for; None stands for the documented default.
 
     ``data`` and ``evaluation_data``: see ``placer.data.load_dataset``. ``timeout`` in seconds.
-    ``gpu`` and ``base`` are for the engine ``fusion-model``: the GPU to predict for and the type of
-    what is not quantized.
+    ``gpu``, ``base`` and ``build_for`` are for the engine ``fusion-model``: the GPU to predict for,
+    the type of what is not quantized, and the GPU that TensorRT-RTX builds every candidate for.
     """
 
     model: Path
@@ -45,6 +45,7 @@ class Request:
     threads: int = 1
     gpu: str | None = None
     base: str = "float16"
+    build_for: str | None = None
     pack: str | None = None
     calibration: str = AUTO
     gates: tuple[str, ...] = ()
@@ -131,6 +132,7 @@ def prepare(request: Request, observer: Observer) -> Task:
         gpu=request.gpu,
         base=request.base,
         shapes=request.shapes,
+        build_for=request.build_for,
     )
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
     _check_pack(pack, engine, warn)

@@ -23,16 +23,19 @@ def select_engine(
     gpu: str | None,
     base: str,
     shapes: Mapping[str, tuple[int, ...]],
+    build_for: str | None = None,
 ) -> tuple[Engine, Pack, str]:
     """Return the engine called ``name`` (``auto`` chooses), its pack and why it was taken.
 
-    ``pack`` None takes the engine's own. ``gpu`` and ``base``: see FusionModelEngine. Raises
-    InputError for an unknown name, and for a GPU with an engine that has none or the reverse.
+    ``pack`` None takes the engine's own. ``gpu``, ``base`` and ``build_for``: see
+    FusionModelEngine. Raises InputError for an unknown name, and for a GPU with an engine that has
+    none or the reverse.
     """
     if name in ("auto", "onnxruntime"):
-        if gpu is not None:
+        if gpu is not None or build_for is not None:
             raise InputError(
-                "--gpu goes with --engine fusion-model; ONNX Runtime measures on this machine's CPU"
+                "--gpu and --build-for go with --engine fusion-model; ONNX Runtime measures on "
+                "this machine's CPU"
             )
         why = "as asked for" if name != "auto" else "the only engine that runs on this machine"
         return OnnxRuntimeEngine(threads), load_pack(pack or "onnxruntime"), why
@@ -42,7 +45,7 @@ def select_engine(
                 "--engine fusion-model needs a GPU to predict for; give e.g. --gpu a100"
             )
         rules = load_pack(pack or _FUSION_MODEL_PACK)
-        engine = FusionModelEngine(load_gpu(gpu), rules, base, shapes, threads)
+        engine = FusionModelEngine(load_gpu(gpu), rules, base, shapes, threads, build_for)
         return engine, rules, "as asked for; every latency is an estimate"
     known = ", ".join(("auto", *ENGINES))
     raise InputError(f"unknown engine '{name}'; --engine takes one of: {known}")

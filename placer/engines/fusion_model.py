@@ -5,6 +5,7 @@ Outputs are ONNX Runtime's, so accuracy gates mean what they say; latencies are 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +14,14 @@ import numpy as np
 import onnx
 
 from placer import __version__
+from placer.builder import check_file, import_builder
 from placer.engines.base import Compiled, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeModel
-from placer.errors import InputError
+from placer.errors import InputError, RunError
 from placer.gpus import Gpu
 from placer.graph import Graph
 from placer.harvest import Harvest, harvest
+from placer.model import save_model
 from placer.plan import Plan
 from placer.roofline import Roofline, load_layer_classes
 from placer.rules.fusion import Prediction, Predictor
@@ -32,6 +35,8 @@ class FusionModelEngine:
     """Predicts what the engine of ``pack`` would build on ``gpu`` and estimates its latency.
 
     ``base``: type of what is not quantized, ``float16`` or ``float``. Types are strong.
+    ``build_for``: compute capability, e.g. ``sm89``, for which TensorRT-RTX builds every candidate
+    too, so that what NVIDIA's parser or builder refuses is a failed trial.
     """
 
     name = "fusion-model"
@@ -45,6 +50,7 @@ class FusionModelEngine:
         base: str = "float16",
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         threads: int = 1,
+        build_for: str | None = None,
     ) -> None:
         if base not in BASES:
             raise InputError(f"unknown base type '{base}'; use one of: {', '.join(BASES)}")
@@ -57,15 +63,30 @@ class FusionModelEngine:
         self._shapes = dict(shapes or {})
         self._threads = threads
         self._known: _ModelOnGpu | None = None
+        self._build_for = build_for
+        self._builder = import_builder() if build_for else None
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> FusionModelCompiled:
-        """Predict the plan of ``model``; an ONNX Runtime session is made when it is first run."""
+        """Predict the plan of ``model``; an ONNX Runtime session is made when it is first run.
+
+        Raises RunError if candidates are built and the builder refuses this one.
+        """
+        if self._build_for:
+            self._build(model, base_dir, self._build_for)
         harvested = harvest(model)
         if self._known is None or self._known.structure != harvested.structure:
             # All candidates of a run share the float graph, and so the predictor.
             self._known = self._index(harvested)
         estimated = self._known.estimate(harvested)
         return FusionModelCompiled(model, base_dir, self._threads, estimated)
+
+    def _build(self, model: onnx.ModelProto, base_dir: Path, gpu: str) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "candidate.onnx"
+            save_model(model, base_dir, path)
+            report = check_file(self._builder, path, gpu, self._shapes)
+        if not report.accepted:
+            raise RunError(f"{report.builder} refuses the candidate: {report.refusals[0]}")
 
     def _index(self, harvested: Harvest) -> _ModelOnGpu:
         graph = harvested.graph(self._shapes, Path("the candidate"))

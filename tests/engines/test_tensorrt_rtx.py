@@ -119,3 +119,14 @@ def test_the_command(builder: object, placer: Callable[..., Finished]):
     assert refused.code == 1
     assert "refuses odd.onnx: node 'odd' (NotAnOperator)" in refused.err
     assert placer("check", "nowhere.onnx").code == 2
+
+
+def test_every_candidate_of_a_search_can_be_built(builder: object, placer: Callable[..., Finished]):
+    del builder
+    flags = ("--engine", "fusion-model", "--gpu", "l4", "--build-for", "sm89", "--budget", "3")
+    finished = placer("optimize", DIGITS / "digits.onnx", *flags, "--preset", "quick", "--json")
+    assert finished.code == 0, finished.err
+    assert [t["error"] for t in json.loads(finished.out)["trials"]] == [None, None, None]
+    wrong = placer("optimize", DIGITS / "digits.onnx", *flags[:5], "sm90")
+    assert wrong.code == 2
+    assert "unknown GPU 'sm90'" in wrong.err

@@ -1,0 +1,205 @@
+"""The engine that predicts: labelled estimates, the same to the last digit in every run."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.engines.fusion_model import FusionModelEngine
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.errors import InputError
+from placer.gpus import load_gpu
+from placer.graph import Edge
+from placer.model import load_model
+from placer.placement import EMPTY, Placement
+from placer.qdq import Inserter
+from placer.ranges import Range
+from placer.result import Result
+from placer.rules.loader import load_pack
+from tests.conftest import DIGITS, Finished
+
+Placer = Callable[..., Finished]
+Save = Callable[..., Path]
+
+PACK = load_pack("tensorrt")
+MODEL = DIGITS / "digits.onnx"
+DATA = ("--data", DIGITS / "calibration.npz", "--eval-data", DIGITS / "evaluation.npz")
+RUN = ("optimize", MODEL, *DATA, "--preset", "quick", "--no-cache", "--engine", "fusion-model")
+
+# So slow that the work of the small model counts, not the launches.
+SLOW_GPU = """\
+name: slow
+compute_capability: "8.6"
+sms: 1
+boost_clock_mhz: 100000
+memory_gb: 1
+memory_bandwidth_gb_s: 0.5
+l2_mb: 1
+peak: {float: 0.01, float16: 0.02, int8: 0.04}
+sources:
+  - fields: [sms, boost_clock_mhz, memory_gb, memory_bandwidth_gb_s, l2_mb, peak]
+    source: made up for a test
+"""
+
+CHAIN = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,8,8] out)
+<float[16,16,3,3] w1 = {0.1}, float[16,16,3,3] w2 = {0.1}> {
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+  [relu1] r = Relu(c)
+  [conv2] out = Conv<pads = [1, 1, 1, 1]>(r, w2)
+}
+"""
+WHOLE = Placement.of(
+    [Edge("x", "conv1", 0), Edge("w1", "conv1", 1), Edge("r", "conv2", 0), Edge("w2", "conv2", 1)]
+)
+RANGES = {"x": Range(-1, 1), "r": Range(0, 4)}
+
+
+def result(folder: str = "digits.placer") -> Result:
+    return Result.model_validate_json((Path(folder) / "result.json").read_text())
+
+
+def test_a_run_is_labelled_an_estimate_everywhere(placer: Placer):
+    finished = placer(*RUN, "--budget", 3, "--gpu", "t4")
+    assert finished.code == 0, finished.err
+    printed = " ".join(finished.out.split())
+    assert "every latency is an estimate" in printed
+    assert printed.count("ms (estimate)") == 3
+    assert "nothing was run on a GPU" in printed
+    found = result()
+    assert found.engine.estimated
+    assert found.engine.name == "fusion-model"
+    assert found.engine.device == f"t4 (float16, pack {PACK.name_and_version})"
+    assert found.pack.name == "tensorrt"
+    assert found.scheme.activation == "int8"
+
+
+def test_runs_agree_to_the_last_digit(placer: Placer):
+    documents = []
+    for folder in ("a", "b"):
+        assert placer(*RUN, "--budget", 4, "--gpu", "rtx-3090", "-o", folder).code == 0
+        document = json.loads((Path(folder) / "result.json").read_text())
+        for trial in document["trials"]:
+            del trial["seconds"]
+        documents.append({key: document[key] for key in ("trials", "best", "baseline", "verdict")})
+    assert documents[0] == documents[1]
+    for trial in documents[0]["trials"]:
+        latency = trial["latency"]
+        assert latency["median_ms"] == latency["p10_ms"] == latency["p90_ms"] > 0
+
+
+def test_a_gpu_of_the_users_own(placer: Placer):
+    Path("slow.yaml").write_text(SLOW_GPU)
+    finished = placer(*RUN, "--budget", 3, "--gpu", "slow.yaml", "--base", "float")
+    assert finished.code == 0, finished.err
+    found = result()
+    assert found.engine.device.startswith("slow (float, ")
+    assert found.verdict == "faster"
+    assert found.best.speedup_interval[0] > 1
+    onnx.checker.check_model(onnx.load("digits.placer/optimized.onnx"), full_check=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--engine", "fusion-model"), "needs a GPU to predict for; give e.g. --gpu a100"),
+        (("--engine", "fusion-model", "--gpu", "volta"), "GPU 'volta' is neither a YAML file nor"),
+        (("--engine", "fusion-model", "--gpu", "mine.yaml"), "mine.yaml:1: field"),
+        (("--engine", "fusion-model", "--gpu", "t4", "--base", "int4"), "unknown base type 'int4'"),
+        (
+            ("--engine", "onnxruntime", "--gpu", "t4"),
+            "with --engine fusion-model; ONNX Runtime measures",
+        ),
+    ],
+)
+def test_wrong_options_are_named_before_anything_is_written(
+    placer: Placer, options: tuple[str, ...], expected: str
+):
+    Path("mine.yaml").write_text("name: mine\n")
+    finished = placer("optimize", MODEL, "--preset", "quick", *options)
+    assert finished.code == 2
+    assert expected in finished.err
+    assert not Path("digits.placer").exists()
+
+
+def engine(gpu: str = "t4", base: str = "float16") -> FusionModelEngine:
+    return FusionModelEngine(load_gpu(gpu), PACK, base)
+
+
+def test_the_plan_of_a_candidate_is_predicted_from_its_pairs(save: Save):
+    model = load_model(save(CHAIN))
+    inserter = Inserter(model, PACK.manifest.scheme)
+    one = engine()
+    whole = one.compile(inserter.insert(WHOLE, RANGES), model.base_dir).plan()
+    assert whole.estimated
+    assert [(x.name, x.kind) for x in whole.layers] == [
+        ("quantize x", "quantize"),
+        ("conv1+relu1", "compute"),
+        ("conv2", "compute"),
+        ("reformat out", "reformat"),
+    ]
+    assert [x.output_types for x in whole.layers] == [
+        ("int8",),
+        ("int8",),
+        ("float16",),
+        ("float",),
+    ]
+    assert all(x.time_us > 0 for x in whole.layers)
+    floats = one.compile(inserter.insert(EMPTY, {}), model.base_dir).plan()
+    assert [x.output_types for x in floats.layers] == [("float16",)] * 3 + [("float",)]
+    # The same again after another candidate, and from an engine that has seen no other.
+    assert one.compile(inserter.insert(WHOLE, RANGES), model.base_dir).plan() == whole
+    assert engine().compile(inserter.insert(WHOLE, RANGES), model.base_dir).plan() == whole
+
+
+def test_an_engine_that_saw_one_model_predicts_another(save: Save):
+    """Same names, other attributes and shapes."""
+    small = load_model(save(CHAIN))
+    strided = CHAIN.replace("[1,16,8,8] out", "[1,16,4,4] out").replace(
+        "[1, 1, 1, 1]>(x", "[1, 1, 1, 1], strides = [2, 2]>(x"
+    )
+    large = load_model(save(strided, "strided.onnx"))
+    one = engine()
+    first = one.compile(small.proto, small.base_dir).plan()
+    second = one.compile(large.proto, large.base_dir).plan()
+    assert second == engine().compile(large.proto, large.base_dir).plan()
+    assert [x.time_us for x in second.layers] != [x.time_us for x in first.layers]
+
+
+def test_outputs_are_those_of_onnx_runtime(save: Save):
+    model = load_model(save(CHAIN))
+    candidate = Inserter(model, PACK.manifest.scheme).insert(WHOLE, RANGES)
+    inputs = {"x": np.random.default_rng(0).uniform(-1, 1, (1, 16, 8, 8)).astype(np.float32)}
+    found = engine().compile(candidate, model.base_dir).run(inputs)
+    expected = OnnxRuntimeModel(candidate, model.base_dir, 1).run(inputs)
+    assert list(found) == ["out"]
+    np.testing.assert_array_equal(found["out"], expected["out"])
+
+
+def test_measuring_repeats_the_sum_of_the_layers(save: Save):
+    model = load_model(save(CHAIN))
+    inserter = Inserter(model, PACK.manifest.scheme)
+    one = engine("a100", "float")
+    placements = ((EMPTY, {}), (WHOLE, RANGES))
+    compiled = [one.compile(inserter.insert(*case), model.base_dir) for case in placements]
+    seconds = one.measure(compiled, {}, rounds=3)
+    sums = [sum(x.time_us for x in c.plan().layers) * 1e-6 for c in compiled]
+    np.testing.assert_array_equal(seconds, [sums] * 3)
+
+
+def test_dynamic_inputs_are_estimated_at_the_given_shape(save: Save):
+    model = load_model(save(CHAIN.replace("float[1,16", "float[N,16")), {"x": (8, 16, 8, 8)})
+    one = FusionModelEngine(load_gpu("t4"), PACK, shapes={"x": (8, 16, 8, 8)})
+    two = FusionModelEngine(load_gpu("t4"), PACK, shapes={"x": (64, 16, 8, 8)})
+    first, second = (e.compile(model.proto, model.base_dir).plan() for e in (one, two))
+    assert [x.name for x in first.layers] == [x.name for x in second.layers]
+    assert all(a.time_us < b.time_us for a, b in zip(first.layers, second.layers, strict=True))
+
+
+def test_an_unknown_base_is_refused():
+    with pytest.raises(InputError, match="unknown base type 'int8'; use one of: float16, float"):
+        engine(base="int8")

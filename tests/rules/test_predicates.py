@@ -1,0 +1,262 @@
+"""Each condition of the rule language, true and false, and the outputs and targets of rules."""
+
+import pytest
+
+from placer.errors import InputError
+from placer.graph import Edge
+from placer.placement import Placement
+from placer.rules.loader import parse_text
+from placer.rules.matcher import find_matches, match_rules
+from placer.rules.schema import Rule
+from placer.rules.sites import find_sites, place
+from placer.rules.target import Target
+from placer.rules.testing import graph_of_text
+
+HEAD = '<ir_version: 9, opset_import: ["": 17]>'
+NET = f"""
+{HEAD}
+g (float[1,4,8,8] x) => (float[1,4,8,8] out, float[1,4,8,8] r)
+<float[4,4,3,3] w = {{1}}, float low = {{0}}, float high = {{6}}, float[2] two = {{-1, 6}}> {{
+  [conv1] c = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1], auto_pad = "NOTSET">(x, w)
+  [clip1] r = Clip(c, low, high)
+  [relu1] out = Relu(r)
+}}
+"""
+PATTERN = """
+  conv: {op: Conv, inputs: [x, w, "b?"], output: c}
+  clip: {op: Clip, inputs: [c, low, "high?"], output: r}
+  silu: {op: Sigmoid, inputs: [r], output: y, optional: true}
+"""
+
+
+def rule(pattern: str, condition: str = "", layouts: str = "float: {default: true}") -> Rule:
+    where = f"where:\n  - {condition}\n" if condition else ""
+    text = f"""
+id: tested
+why: a sentence for the test
+source: test
+pattern:{pattern}
+{where}layouts: {{{layouts}}}
+"""
+    return parse_text(text, "rule.yaml", Rule)
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("is_graph_input: x", True),
+        ("is_graph_input: c", False),
+        ("is_graph_input: w", False),
+        ("is_graph_input: b", False),  # absent
+        ("is_graph_output: r", True),
+        ("is_graph_output: y", True),  # the optional node is absent, so y is r
+        ("is_graph_output: c", False),
+        ("is_graph_output: b", False),
+        ("consumers: {tensor: r, at_least: 2}", True),  # a node and a graph output
+        ("consumers: {tensor: r, at_least: 3}", False),
+        ("consumers: {tensor: r, at_most: 1}", False),
+        ("consumers: {tensor: c, at_least: 1, at_most: 1}", True),
+        ("consumers: {tensor: b, at_most: 0}", True),
+        ("values: {tensor: low, at_least: 0, at_most: 0}", True),
+        ("values: {tensor: high, at_least: 6}", True),
+        ("values: {tensor: high, at_most: 5.5}", False),
+        ("values: {tensor: low, at_least: 0.5}", False),
+        ("values: {tensor: x, at_least: -1000}", False),  # no constant
+        ("values: {tensor: w, at_least: -1000}", False),  # more than 64 elements
+        ("values: {tensor: b, at_least: -1000}", False),
+        ("attribute: {node: conv, name: pads, at_least: 0}", True),
+        ("attribute: {node: conv, name: pads, at_least: 1, at_most: 1}", True),
+        ("attribute: {node: conv, name: pads, at_least: 2}", False),
+        ("attribute: {node: conv, name: pads, equals: [1, 1, 1, 1], at_most: 0}", False),
+        ("attribute: {node: conv, name: group, at_most: 1, default: 1}", True),
+        ("attribute: {node: conv, name: group, at_most: 1}", False),  # absent, no default
+        ("attribute: {node: conv, name: auto_pad, at_least: 0}", False),  # no number
+        ("attribute: {node: conv, name: auto_pad, equals: NOTSET}", True),
+        ("attribute: {node: silu, name: alpha, at_least: 0, default: 1}", False),  # absent node
+        ("any_of: [{is_graph_input: c}, {is_initializer: w}]", True),
+        ("any_of: [{is_graph_input: c}, {is_initializer: x}]", False),
+        ("any_of: [{any_of: [{is_activation: w}]}, {never: {is_graph_input: c}}]", True),
+        ("never: {any_of: [{is_graph_input: c}, {is_initializer: w}]}", False),
+    ],
+)
+def test_conditions(condition: str, holds: bool):
+    assert bool(match_rules(graph_of_text(NET), [rule(PATTERN, condition)])) is holds
+
+
+def test_all_values_of_a_constant_count():
+    graph = graph_of_text(
+        f"""
+        {HEAD}
+        g (float[4] x) => (float[4] out) <float[4] k = {{-1, 2, 3, 6}}> {{ [mul1] out = Mul(x, k) }}
+        """
+    )
+    pattern = "\n  mul: {op: Mul, inputs: [x, k], output: y}"
+
+    def matched(limits: str) -> bool:
+        condition = f"values: {{tensor: k, {limits}}}"
+        return bool(match_rules(graph, [rule(pattern, condition)]))
+
+    assert matched("at_least: -1, at_most: 6")
+    assert not matched("at_least: 0")
+    assert not matched("at_most: 5")
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("consumers: {tensor: q, at_least: 1}", "where: unknown tensor 'q'"),
+        ("values: {tensor: q, at_least: 1}", "where: unknown tensor 'q'"),
+        ("is_graph_output: q", "where: unknown tensor 'q'"),
+        ("any_of: [{never: {is_graph_input: q}}]", "where: unknown tensor 'q'"),
+        ("any_of: []", "any_of"),
+        ("attribute: {node: conv, name: group}", "give equals, at_least or at_most"),
+    ],
+)
+def test_mistakes_in_conditions_are_named(condition: str, expected: str):
+    with pytest.raises(InputError) as caught:
+        rule(PATTERN, condition)
+    assert expected in str(caught.value)
+
+
+SPLIT = graph_of_text(
+    f"""
+    {HEAD}
+    g (float[1,6,4,4] x) => (float[1,2,4,4] a, float[1,2,4,4] c, float[1,4,4,4] n) {{
+      [split1] l, m, r = Split<axis = 1, num_outputs = 3>(x)
+      [relu1] a = Relu(l)
+      [relu2] b = Relu(m)
+      [relu3] c = Relu(r)
+      [join] n = Concat<axis = 1>(b, l)
+    }}
+    """.replace('"": 17', '"": 18')
+)
+
+
+def test_a_variadic_output_takes_all_that_remain():
+    pattern = "\n  split: {op: Split, inputs: [x], output: [first, 'others*']}"
+    quantize = "int8: {quantize: ['others.*', 'first.*'], default: true}"
+    (match,) = match_rules(SPLIT, [rule(pattern, layouts=quantize)])
+    assert match.tensors == {"x": ("x",), "first": ("l",), "others": ("m", "r")}
+    assert match.edges("others.*", SPLIT) == (Edge("m", "relu2", 0), Edge("r", "relu3", 0))
+    assert match.edges("first.*", SPLIT) == (Edge("l", "relu1", 0), Edge("l", "join", 1))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "bound"),
+    [
+        ("[p, q, s]", {"p": ("l",), "q": ("m",), "s": ("r",)}),
+        ("[_, q]", {"q": ("m",)}),
+        ("p", {"p": ("l",)}),
+        ("[p, q, s, 'none*']", None),  # there is no fourth output
+    ],
+)
+def test_outputs_are_named_in_order(outputs: str, bound: dict[str, tuple[str, ...]] | None):
+    found = list(
+        find_matches(SPLIT, rule(f"\n  split: {{op: Split, inputs: [x], output: {outputs}}}"))
+    )
+    if bound is None:
+        assert found == []
+    else:
+        assert [match.tensors for match in found] == [{"x": ("x",), **bound}]
+
+
+def test_a_second_output_leads_to_the_next_node():
+    pattern = """
+  split: {op: Split, inputs: [x], output: [_, m, _]}
+  act: {op: Relu, inputs: [m], output: y}
+"""
+    (match,) = match_rules(SPLIT, [rule(pattern)])
+    assert match.nodes["act"].name == "relu2"
+
+
+CONV_ACT = """
+  conv: {op: Conv, inputs: [x, w], output: c}
+  act: {op: Clip, inputs: [c, "_*"], output: y, optional: true}
+"""
+
+
+def test_smaller_matches_are_found_only_if_asked_for():
+    graph = graph_of_text(NET)
+    found = [len(m.nodes) for m in find_matches(graph, rule(CONV_ACT))]
+    every = [len(m.nodes) for m in find_matches(graph, rule(CONV_ACT), smaller=True)]
+    assert (found, every) == ([2], [2, 1])
+
+
+LAYOUTS = """
+  int8: {quantize: [conv.x], default: true},
+  late: {quantize: [conv.w], when: {engine_versions: ">=10"}}
+"""
+
+
+def test_layouts_are_offered_where_their_condition_holds():
+    def offered(target: Target) -> list[str]:
+        (site,) = find_sites(graph_of_text(NET), [rule(CONV_ACT, layouts=LAYOUTS)], target)
+        return list(site.layouts)
+
+    assert offered(Target(engine_version="10.3")) == ["int8", "late"]
+    assert offered(Target()) == ["int8", "late"]
+    assert offered(Target(engine_version="8.6")) == ["int8"]
+
+
+def test_rules_hold_where_their_condition_does():
+    text = rule(CONV_ACT).model_dump()
+    hopper = Rule.model_validate({**text, "when": {"compute_capability": ">=9"}})
+    graph = graph_of_text(NET)
+    assert len(find_sites(graph, [hopper], Target(compute_capability="9.0"))) == 1
+    assert find_sites(graph, [hopper], Target(compute_capability="8.9")) == ()
+
+
+def test_a_default_layout_is_offered_everywhere():
+    with pytest.raises(InputError, match="the default layout must be offered on all engines"):
+        rule(CONV_ACT, layouts="int8: {default: true, when: {typing: weak}}")
+
+
+CONCAT = """
+id: tested
+why: a sentence for the test
+source: test
+pattern:
+  join: {op: Concat, inputs: ["xs*"], output: y}
+layouts:
+  all: {quantize: [join.xs, "y.*"], all_or_none: [[join.xs, "y.*"]], default: true}
+  each: {quantize: [join.xs, "y.*"]}
+  after: {quantize: ["y.*"], keep_float: [join.xs]}
+"""
+JOINS = graph_of_text(
+    f"""
+    {HEAD}
+    g (float[1,4] a, float[1,4] b) => (float[1,12] out) {{
+      [join1] y = Concat<axis = 1>(a, b)
+      [join2] z = Concat<axis = 1>(y, b)
+      [relu1] out = Relu(z)
+    }}
+    """
+)
+FIRST = {Edge("a", "join1", 0), Edge("b", "join1", 1), Edge("y", "join2", 0)}
+SECOND = {Edge("y", "join2", 0), Edge("b", "join2", 1), Edge("z", "relu1", 0)}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("all", "all", FIRST | SECOND),
+        # join2 keeps y in float: all of join1 stays float, or all but y.
+        ("all", "after", {Edge("z", "relu1", 0)}),
+        ("each", "after", FIRST - {Edge("y", "join2", 0)} | {Edge("z", "relu1", 0)}),
+    ],
+)
+def test_a_set_is_quantized_as_a_whole_or_not_at_all(first: str, second: str, expected: set[Edge]):
+    sites = find_sites(JOINS, [parse_text(CONCAT, "rule.yaml", Rule)])
+    choices = {"tested:join1": first, "tested:join2": second}
+    assert place(sites, choices) == Placement.of(expected)
+
+
+def test_all_or_none_names_only_what_the_layout_quantizes():
+    wrong = CONCAT.replace('all_or_none: [[join.xs, "y.*"]]', "all_or_none: [[join.xs]]")
+    assert parse_text(wrong, "rule.yaml", Rule).layouts["all"].all_or_none == [["join.xs"]]
+    with pytest.raises(InputError, match=r"all_or_none names 'y\.\*', which it does not quantize"):
+        parse_text(
+            CONCAT.replace('quantize: [join.xs, "y.*"], all', "quantize: [join.xs], all"),
+            "rule.yaml",
+            Rule,
+        )
