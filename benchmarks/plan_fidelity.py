@@ -4,12 +4,16 @@ Rebuilds the float ResNet18, places Q/DQ as each published engine has them, pred
 holds it against what TensorRT built and measured on an A100.
 
     PLACER_REFERENCE_ENGINES=folder python benchmarks/plan_fidelity.py --json fidelity.json
+
+``--search 50`` also lets ``placer optimize`` find a placement with the fusion model alone in that
+many trials and compares its estimate with that of qat-residual-qgap's placement.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,13 +21,19 @@ import reference_engines as engines
 from rich.console import Console
 from rich.table import Table
 
+from placer.console import QuietObserver
 from placer.files import write_text
 from placer.gpus import load_gpu
 from placer.graph import Graph
+from placer.model import load_model
+from placer.optimize import Request, optimize
 from placer.plan import Kind, Plan
 from placer.plan_diff import diff_plans
 from placer.result import versions
 from placer.roofline import Roofline, load_layer_classes
+from placer.rules.fusion import Predictor
+from placer.rules.loader import load_pack
+from placer.rules.target import Target
 
 CONVERSIONS: tuple[Kind, ...] = ("quantize", "dequantize", "requantize", "reformat")
 
@@ -64,10 +74,44 @@ def _wrong(predicted: Plan, actual: Plan) -> int:
     return sum(abs(len(predicted.of_kind(k)) - len(actual.of_kind(k))) for k in CONVERSIONS)
 
 
+def search(budget: int) -> dict[str, float]:
+    """Estimated ms of float, of the published best placement and of what optimize finds."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = engines.save_float_model(Path(folder))
+        request = Request(
+            model=path,
+            output=Path(folder) / "out",
+            engine="fusion-model",
+            gpu=engines.GPU,
+            preset="quick",
+            gates=("sqnr>=10",),
+            budget=budget,
+        )
+        result = optimize(request, QuietObserver())
+        graph = load_model(path).graph
+    assert result.best is not None and result.baseline is not None
+    predictor = Predictor(
+        graph,
+        load_pack("tensorrt").rules,
+        Target(compute_capability="8.0", typing="strong"),
+        "float16",
+        "int8",
+    )
+    roofline = Roofline(graph, load_gpu(engines.GPU), load_layer_classes())
+    plan = roofline.estimate(predictor.predict(engines.placement(graph, "qat-residual-qgap")))
+    return {
+        "float": result.baseline.latency.median_ms,
+        "qat-residual-qgap": sum(layer.time_us or 0 for layer in plan.layers) / 1e3,
+        "found": result.best.latency.median_ms,
+        "trials": len(result.trials),
+    }
+
+
 def main() -> None:
     """Print the table and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--search", type=int, metavar="TRIALS")
     arguments = parser.parse_args()
     graph = engines.float_graph()
     roofline = Roofline(graph, load_gpu(engines.GPU), load_layer_classes())
@@ -99,8 +143,11 @@ def main() -> None:
             f"{estimated / measured - 1:+.1%}",
         )
     Console(width=140).print(table)
+    document = {"versions": dict(versions()), "engines": [asdict(entry) for entry in found]}
+    if arguments.search:
+        document["search_estimates_ms"] = estimates = search(arguments.search)
+        print("optimize with the fusion model, strong typing, estimates in ms:", estimates)
     if arguments.json:
-        document = {"versions": dict(versions()), "engines": [asdict(entry) for entry in found]}
         write_text(arguments.json, json.dumps(document, indent=2) + "\n")
 
 

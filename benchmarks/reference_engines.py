@@ -44,12 +44,17 @@ def folder() -> Path:
     return path
 
 
-def float_graph(batch: int = 32) -> Graph:
-    """ResNet18 at 224 x 224 with random weights, normalised."""
+def save_float_model(where: Path) -> Path:
+    """Write ResNet18 at 224 x 224, batch 32, with random weights into the folder ``where``."""
+    path = where / "resnet18.onnx"
+    onnx.save(resnet(224, (2, 2, 2, 2), bottleneck=False, batch=32, classes=1000), path)
+    return path
+
+
+def float_graph() -> Graph:
+    """The same model, normalised."""
     with tempfile.TemporaryDirectory() as temporary:
-        path = Path(temporary) / "resnet18.onnx"
-        onnx.save(resnet(224, (2, 2, 2, 2), bottleneck=False, batch=batch, classes=1000), path)
-        return load_model(path).graph
+        return load_model(save_float_model(Path(temporary))).graph
 
 
 def placement(graph: Graph, variant: str) -> Placement:
