@@ -192,3 +192,28 @@ def test_wrong_flags_are_one_sentence(save: Callable[..., Path], placer: Callabl
     assert placer("explain", model, "--gpu", "gtx-9").code == 2
     assert placer("explain", "nowhere.onnx").code == 2
     assert placer("explain", model, "--placement", "nowhere.yaml").code == 2
+
+
+def test_scales_in_constant_nodes_are_compared_by_value(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """PyTorch's exporter gives each pair a Constant of its own, also for one and the same scale."""
+    path = save("""
+        <ir_version: 8, opset_import: ["": 13]>
+        g (float[1,32,16,16] x) => (float[1,32,16,16] a, float[1,32,16,16] b)
+        <float[32,32,1,1] w = {0.1}, int8 zero = {0}> {
+          s1 = Constant<value = float {0.5}> ()
+          q1 = QuantizeLinear(x, s1, zero)
+          d1 = DequantizeLinear(q1, s1, zero)
+          s2 = Constant<value = float {0.5}> ()
+          q2 = QuantizeLinear(x, s2, zero)
+          d2 = DequantizeLinear(q2, s2, zero)
+          wq = QuantizeLinear(w, s1, zero)
+          wd = DequantizeLinear(wq, s1, zero)
+          [conv1] a = Conv(d1, wd)
+          [conv2] b = Conv(d2, wd)
+        }
+    """)
+    document = json.loads(placer("explain", path, "--json").out)
+    layers = [layer["name"] for layer in document["plan"]["layers"]]
+    assert layers == ["quantize x", "conv1", "conv2", "reformat a", "reformat b"]
