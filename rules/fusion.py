@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from onnx import TensorProto
 
-from placer.graph import Edge, Graph, Node
+from placer.graph import Edge, Graph, Node, captured_tensors
 from placer.placement import Placement
 from placer.plan import Kind, Layer, Plan, Port
 from placer.rules.matcher import Match, find_matches
@@ -215,7 +215,7 @@ class _Draft:
         edges = tuple(
             Edge(t, node.name, i)
             for node in nodes
-            for i, t in enumerate(node.inputs)
+            for i, t in enumerate((*node.inputs, *captured_tensors(node.proto)))
             if t and t not in written and t not in self.graph.initializers
         )
         reads = {edge: self._read(edge, claim) for edge in edges}

@@ -500,6 +500,23 @@ def test_reshapes_are_no_layer_and_integer_tensors_keep_their_type():
     assert [x.layer.op for x in prediction.layers] == ["NoOp", "Add"]
 
 
+def test_a_subgraph_reads_what_it_captures_in_float():
+    branch = "g () => (float[1,4,2,2] o) {{ o = {op}(p) }}"
+    graph = graph_of(
+        "(float[1,4,4,4] x, bool b) => (float[1,4,2,2] out)",
+        "[pool1] p = MaxPool<kernel_shape = [3, 3]>(x) [if1] out = If<"
+        f"then_branch = {branch.format(op='Relu')}, else_branch = {branch.format(op='Neg')}>(b)",
+    )
+    assert graph.edges_of("p") == (Edge("p", "if1", 1),)
+    assert lines(predict(graph, [Edge("x", "pool1", 0)])) == [
+        "quantize x: float -> int8",
+        "pool1: int8 -> int8",
+        "dequantize p: int8 -> float16",
+        "if1: bool, float16 -> float16",
+        "reformat out: float16 -> float",
+    ]
+
+
 def test_what_rules_are_not_asked_for_on_a_target_is_left_out():
     dated = rule(CONV.replace("layouts:", "when: {engine_versions: '>=10'}\nlayouts:"))
 
