@@ -161,7 +161,7 @@ def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph)
 def _concat_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     """Copies of the inputs that their producers cannot write into the joined tensor themselves.
 
-    A producer writes into it if nothing else reads its output and no conversion stands between
+    A producer, or the conversion behind it, writes into it if nothing else reads its output
     (TensorRT eliminates copies input by input: hehern bevfusion, yolo_deepstream).
     """
     layer = predicted.layer

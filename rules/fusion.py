@@ -219,6 +219,8 @@ class _Draft:
             if t and t not in written and t not in self.graph.initializers
         )
         reads = {edge: self._read(edge, claim) for edge in edges}
+        if _takes_any(claim):
+            reads = self._alike(reads)
         scale = self._output_scale(nodes, claim)
         outputs = []
         for tensor in (t for node in nodes for t in node.outputs if t):
@@ -262,11 +264,23 @@ class _Draft:
             return self._integers(edge)
         is_like = claim is not None and claim.like == edge
         port = self._float(edge, is_like)
-        if claim is None or claim.fusion.outputs == "same" or port.dtype == self.base:
+        if port.dtype == self.base or _takes_any(claim):
             return port
         if is_like and self._is_dequantized(edge):
             return port
         return self._reformat(edge, port, self.base)
+
+    def _alike(self, reads: dict[Edge, Port]) -> dict[Edge, Port]:
+        """One float type for a layer that takes any."""
+        floats = {port.dtype for port in reads.values() if port.dtype in _FLOATS}
+        if len(floats) <= 1:
+            return reads
+        return {
+            edge: self._reformat(edge, port, self.base)
+            if port.dtype in floats - {self.base}
+            else port
+            for edge, port in reads.items()
+        }
 
     def _integers(self, edge: Edge) -> Port:
         """The tensor in the scale that ``edge`` has, through the conversions it takes."""
@@ -359,6 +373,11 @@ class _Draft:
 
 
 _FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
+
+
+def _takes_any(claim: Claim | None) -> bool:
+    """Whether the layer computes in the float type that it gets."""
+    return claim is None or claim.fusion.outputs == "same"
 
 
 def _all_leave(edges: Iterable[Edge]) -> bool:
