@@ -1,0 +1,1 @@
+"""CUDA through cuda-python: memory, streams, graphs, timing, and the state of the GPU."""
