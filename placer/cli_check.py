@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from placer.builder import BuildReport, check_file, import_builder
+from placer.builder import check_file, import_builder
 from placer.errors import InputError, RunError
 from placer.model import parse_shape
+from placer.trt.build import BuildReport
 
 
 def check_command(
@@ -33,11 +34,17 @@ def check_command(
     shapes = dict(parse_shape(text) for text in shape or [])
     report = check_file(import_builder(), model, gpu, shapes)
     if as_json:
-        typer.echo(json.dumps({**asdict(report), "accepted": report.accepted}, indent=2))
+        typer.echo(json.dumps(_document(report), indent=2))
     else:
         _print(report)
     if not report.accepted:
         raise RunError(f"{report.builder} refuses {model}: {report.refusals[0]}")
+
+
+def _document(report: BuildReport) -> dict[str, object]:
+    document = {**asdict(report), "accepted": report.accepted, "engine_bytes": len(report.engine)}
+    del document["engine"]
+    return document
 
 
 def _print(report: BuildReport) -> None:
@@ -50,6 +57,6 @@ def _print(report: BuildReport) -> None:
             cells = (layer.op, *map(" ".join, (layer.input_types, layer.output_types, layer.nodes)))
             table.add_row(*cells)
         console.print(table)
-        console.print(f"engine of {report.engine_bytes} bytes in {report.seconds:.1f} s")
+        console.print(f"engine of {len(report.engine)} bytes in {report.seconds:.1f} s")
     for refusal in report.refusals[1:]:
         console.print(str(refusal), highlight=False, soft_wrap=True)

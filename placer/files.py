@@ -14,9 +14,17 @@ def write_text(path: Path, text: str) -> None:
 
     Raises InputError if the folder cannot be written.
     """
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` under a temporary name beside ``path`` and rename it.
+
+    Raises InputError if the folder cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:
         with suppress(OSError):

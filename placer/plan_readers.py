@@ -19,11 +19,11 @@ import onnx.shape_inference
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from placer.builder import parse_layers
 from placer.edit import without_large_tensors
 from placer.errors import InputError
 from placer.plan import Kind, Layer, Plan, Port
 from placer.plan_file import parse_plan
+from placer.trt.log import parse_layers
 
 _KNOWN = "a TensorRT layer info JSON, a TensorRT-RTX build log, an ONNX file or a placer plan"
 

@@ -56,7 +56,9 @@ class PinnedArray(Resource):
         self._address = int(call("cudaHostAlloc", size, 0))
         block = (ctypes.c_byte * size).from_address(self._address)
         count = int(np.prod(shape, dtype=np.int64))
-        self.values: np.ndarray = np.frombuffer(memoryview(block), dtype=dtype, count=count).reshape(shape)
+        self.values: np.ndarray = np.frombuffer(
+            memoryview(block), dtype=dtype, count=count
+        ).reshape(shape)
 
     def close(self) -> None:
         """Free the memory; ``values`` must not be used any more."""

@@ -64,7 +64,8 @@ class FusionModelEngine:
         self._threads = threads
         self._known: _ModelOnGpu | None = None
         self._build_for = build_for
-        self._builder = import_builder() if build_for else None
+        if build_for:
+            import_builder()  # Says at once if it is not installed.
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> FusionModelCompiled:
         """Predict the plan of ``model``; an ONNX Runtime session is made when it is first run.
@@ -84,7 +85,7 @@ class FusionModelEngine:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "candidate.onnx"
             save_model(model, base_dir, path)
-            report = check_file(self._builder, path, gpu, self._shapes)
+            report = check_file(import_builder(), path, gpu, self._shapes)
         if not report.accepted:
             raise RunError(f"{report.builder} refuses the candidate: {report.refusals[0]}")
 

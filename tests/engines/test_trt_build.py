@@ -1,0 +1,159 @@
+"""Building with NVIDIA's real builder (TensorRT-RTX, no GPU): profiles, cache, plugins, errors."""
+
+import logging
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placer.errors import InputError, RunError
+from placer.trt.build import BuildSettings, ShapeRange, build
+from placer.trt.library import Library, load_library
+from placer.trt.timing_cache import TimingCache
+
+DYNAMIC = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[N,3,H,16] x) => (float[N,8,M,14] y)
+    <float[8,3,3,3] w = {0.1}> {
+      [conv] c = Conv(x, w)
+      [relu] y = Relu(c)
+    }
+"""
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    try:
+        return load_library("tensorrt-rtx")
+    except RunError as error:
+        pytest.skip(str(error))
+
+
+SHAPES = {"x": ShapeRange.fixed((1, 3, 16, 16))}
+SM89 = BuildSettings(gpu="sm89", shapes=SHAPES)
+
+
+def test_a_library_that_is_not_there_says_how_to_get_it():
+    with pytest.raises(RunError, match=r"TensorRT is not installed; .* 'placer\[tensorrt\]'"):
+        load_library("tensorrt")
+
+
+def test_what_the_library_can_do(library: Library):
+    assert library.title.startswith("TensorRT-RTX 1.")
+    assert library.builds_without_gpu
+    assert not library.has_weak_typing
+    assert not library.has_implicit_quantization
+    assert library.network_flags(strong=True) in (0, 1, 2)
+
+
+def test_dynamic_inputs_take_a_range(library: Library, save: Callable[..., Path]):
+    shapes = {"x": ShapeRange((1, 3, 16, 16), (2, 3, 32, 16), (4, 3, 64, 16))}
+    report = build(library, save(DYNAMIC), replace(SM89, shapes=shapes))
+    assert report.refusals == ()
+    assert len(report.engine) > 0
+    assert {node for layer in report.plan.layers for node in layer.nodes} == {"conv", "relu"}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ({"z": ShapeRange.fixed((1,))}, "--shape names unknown input 'z'; the model has: x"),
+        ({"x": ShapeRange.fixed((1, 3))}, "--shape x=1x3: the input has 4 dimensions"),
+        (
+            {"x": ShapeRange((4, 3, 16, 16), (2, 3, 16, 16), (1, 3, 16, 16))},
+            "the shapes given for x are no valid range",
+        ),
+    ],
+)
+def test_wrong_shapes_are_named(
+    library: Library,
+    save: Callable[..., Path],
+    shapes: dict[str, ShapeRange],
+    expected: str,
+):
+    with pytest.raises(InputError, match=expected):
+        build(library, save(DYNAMIC), replace(SM89, shapes=shapes))
+
+
+def test_bytes_and_files_build_alike(library: Library, save: Callable[..., Path]):
+    path = save(DYNAMIC)
+    from_file, from_bytes = (build(library, source, SM89) for source in (path, path.read_bytes()))
+    assert from_file.accepted and from_bytes.accepted
+    assert from_file.plan.layers == from_bytes.plan.layers
+
+
+def test_weak_typing_and_calibrators_are_gone(library: Library, save: Callable[..., Path]):
+    path = save(DYNAMIC)
+    with pytest.raises(InputError, match="has strong typing only; leave out --typing weak"):
+        build(library, path, replace(SM89, typing="weak"))
+    with pytest.raises(InputError, match="has no implicit quantization any more"):
+        build(library, path, replace(SM89, calibrator=object()))
+
+
+def test_a_missing_plugin_is_named(library: Library, save: Callable[..., Path], tmp_path: Path):
+    path = save(DYNAMIC)
+    with pytest.raises(InputError, match=r"plugin library .*nowhere\.so does not exist"):
+        build(library, path, replace(SM89, plugins=(tmp_path / "nowhere.so",)))
+    text = tmp_path / "text.so"
+    text.write_text("no library")
+    with pytest.raises(InputError, match=r"cannot load plugin library .*text\.so"):
+        build(library, path, replace(SM89, plugins=(text,)))
+
+
+def test_an_unsupported_operator_names_its_node(library: Library, save: Callable[..., Path]):
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[4] x) => (double[4] y) {
+          [wide] y = Cast<to = 11>(x)
+        }
+    """
+    report = build(library, save(model), BuildSettings(gpu="sm89"))
+    if report.accepted:
+        pytest.skip("this version takes double")
+    assert report.engine == b""
+    assert report.refusals[0].node in ("wide", "")
+    assert report.refusals[0].reason
+
+
+def test_the_timing_cache_is_kept_and_survives_damage(
+    library: Library,
+    save: Callable[..., Path],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+):
+    folder = tmp_path / "cache"
+    path = save(DYNAMIC)
+    settings = replace(SM89, timing_cache=folder)
+    assert build(library, path, settings).accepted
+    cache = TimingCache(folder, library, "sm89")
+    assert cache.path.exists()
+    cache.path.write_bytes(b"damaged" * 100)
+    with caplog.at_level(logging.WARNING):
+        assert build(library, path, settings).accepted
+    assert build(library, path, settings).accepted
+    leftovers = {p.suffix for p in folder.iterdir()} - {".timing", ".lock", ".damaged"}
+    assert leftovers == set()
+
+
+def _build_once(path: Path, folder: Path) -> bool:
+    settings = replace(SM89, timing_cache=folder)
+    return build(load_library("tensorrt-rtx"), path, settings).accepted
+
+
+def test_processes_share_one_cache(library: Library, save: Callable[..., Path], tmp_path: Path):
+    path, folder = save(DYNAMIC), tmp_path / "cache"
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert all(pool.starmap(_build_once, [(path, folder)] * 4))
+    assert TimingCache(folder, library, "sm89").path.exists()
+    assert [p for p in folder.iterdir() if p.suffix == ".tmp"] == []
+
+
+def test_an_unwritable_cache_is_one_sentence(
+    library: Library, save: Callable[..., Path], tmp_path: Path
+):
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    with pytest.raises(InputError, match="timing cache"):
+        build(library, save(DYNAMIC), replace(SM89, timing_cache=occupied))
