@@ -53,7 +53,8 @@ class TimingCache:
 
     def merge(self, config: Any) -> None:
         """Write what is in the file and what this build has timed."""
-        mine = config.get_timing_cache()
+        with _quiet():
+            mine = config.get_timing_cache()
         if mine is None:
             return
         with self._lock, _quiet():
