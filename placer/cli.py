@@ -13,13 +13,14 @@ from rich.console import Console
 
 from placer import __version__
 from placer.calibration import default_cache_dir
+from placer.cli_bench import bench_command, doctor_command
 from placer.cli_check import check_command
 from placer.cli_explain import explain_command
+from placer.cli_options import engine_options, shapes_of
 from placer.cli_plan import plan_app
 from placer.cli_rules import rules_app
 from placer.console import ConsoleObserver, QuietObserver, print_result
 from placer.errors import InputError, PlacerError
-from placer.model import parse_shape
 from placer.optimize import Request, optimize
 
 app = typer.Typer(
@@ -30,7 +31,9 @@ app = typer.Typer(
 )
 app.add_typer(plan_app, name="plan")
 app.add_typer(rules_app, name="rules")
+app.command("bench")(bench_command)
 app.command("check")(check_command)
+app.command("doctor")(doctor_command)
 app.command("explain")(explain_command)
 
 
@@ -73,7 +76,9 @@ def optimize_command(
             "module:function>=0.4 [default: top1_drop<=0.01 with labels, else sqnr>=15]."
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="auto, onnxruntime or fusion-model.")] = "auto",
+    engine: Annotated[
+        str, typer.Option(help="auto, onnxruntime, fusion-model or a plug-in's name.")
+    ] = "auto",
     gpu: Annotated[
         str | None, typer.Option(help="GPU of fusion-model, e.g. a100, or a YAML file.")
     ] = None,
@@ -84,6 +89,13 @@ def optimize_command(
     build_for: Annotated[
         str | None,
         typer.Option(help="Build each candidate with TensorRT-RTX too, e.g. sm89 (fusion-model)."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device that the engine runs on [default: its first].")
+    ] = None,
+    engine_option: Annotated[
+        list[str] | None,
+        typer.Option(help="KEY=VALUE for the engine, any number of times (plug-ins)."),
     ] = None,
     pack: Annotated[
         str | None, typer.Option(help="Rule pack, a name or folder [default: the engine's].")
@@ -114,7 +126,7 @@ def optimize_command(
     request = Request(
         model=model,
         output=output,
-        shapes=_shapes(shape or []),
+        shapes=shapes_of(shape or []),
         data=data,
         evaluation_data=eval_data,
         engine=engine,
@@ -122,6 +134,8 @@ def optimize_command(
         gpu=gpu,
         base=base,
         build_for=build_for,
+        device=device,
+        engine_options=engine_options(engine_option or []),
         pack=pack,
         calibration=calibration,
         gates=tuple(gate or ()),
@@ -143,16 +157,6 @@ def optimize_command(
     finally:
         observer.close()
     print_result(console, result, str(request.output_folder))
-
-
-def _shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        name, shape = parse_shape(text)
-        if name in shapes:
-            raise InputError(f"--shape names input '{name}' twice; give it once")
-        shapes[name] = shape
-    return shapes
 
 
 def parse_duration(text: str) -> float:

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from placer.builder import check_file, import_builder
+from placer.cli_options import shapes_of
 from placer.errors import InputError, RunError
-from placer.model import parse_shape
 from placer.trt.build import BuildReport
 
 
@@ -31,7 +31,7 @@ def check_command(
     """
     if not model.is_file():
         raise InputError(f"{model} does not exist; give the path of an ONNX file")
-    shapes = dict(parse_shape(text) for text in shape or [])
+    shapes = shapes_of(shape or [])
     report = check_file(import_builder(), model, gpu, shapes)
     if as_json:
         typer.echo(json.dumps(_document(report), indent=2))

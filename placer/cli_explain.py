@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from placer.cli_options import shapes_of
 from placer.engines.fusion_model import BASES
 from placer.errors import InputError
 from placer.explain import (
@@ -27,7 +28,7 @@ from placer.files import write_text
 from placer.gpus import Gpu, load_gpu
 from placer.graph import Edge, Graph
 from placer.harvest import harvest
-from placer.model import is_quantized_file, load_model, load_quantized, parse_shape
+from placer.model import is_quantized_file, load_model, load_quantized
 from placer.placement import Placement
 from placer.placement_file import load_placement, placement_text
 from placer.plan import Plan
@@ -85,7 +86,7 @@ def explain_command(
     target = Target(
         compute_capability=target_gpu.compute_capability, typing="weak" if weak else "strong"
     )
-    subject = _subject(model, placement, dict(parse_shape(s) for s in shape or []), rules)
+    subject = _subject(model, placement, shapes_of(shape or []), rules)
     explainer = _explainer(subject.graph, rules, target_gpu, target, base)
     explanation = explainer.explain(subject.placement)
     if plan_file is not None:

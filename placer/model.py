@@ -102,6 +102,20 @@ def load_quantized(path: Path) -> ModelProto:
     return proto
 
 
+def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
+    """Read any ONNX model to run it, unchanged; ``shapes`` fixes dynamic inputs.
+
+    Raises InputError if the file is no ONNX model or an input's shape is not known.
+    """
+    proto = _read(path)
+    check_tensors(list(all_tensors(proto.graph)), path.parent, path)
+    input_shapes = _input_shapes(proto, dict(shapes or {}), path)
+    types = {value.name: tensor_type(value) for value in proto.graph.input}
+    digest = fingerprint(path, list(all_tensors(proto.graph)), path.parent)
+    graph = index_graph(proto.graph, types)
+    return Model(path, proto, graph, digest, path.parent, input_shapes, ())
+
+
 def is_quantized_file(path: Path) -> bool:
     """Whether the ONNX file at ``path`` has QuantizeLinear or DequantizeLinear nodes."""
     return any(

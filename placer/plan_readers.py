@@ -142,6 +142,14 @@ def _json_plan(document: Any, path: Path) -> Plan:
     raise InputError(f"{path} has no field 'Layers'; give {_KNOWN}")
 
 
+def inspector_plan(document: Mapping[str, Any], source: str) -> Plan:
+    """The plan in the JSON of an engine inspector at hand; ``source`` names the engine.
+
+    Raises InputError if the engine was built without detailed profiling verbosity.
+    """
+    return Plan(tuple(_inspector_layers(document["Layers"], Path(source))), source)
+
+
 def _inspector(document: Mapping[str, Any]) -> str:
     version = {"Bindings": " 8 to 10", "I/O Tensors": " 11"}
     found = [text for field, text in version.items() if field in document]

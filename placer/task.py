@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion
 
 from placer.calibration import METHODS
 from placer.data import Dataset, calibration_and_evaluation, load_dataset, synthetic_dataset
@@ -34,6 +35,7 @@ class Request:
     ``data`` and ``evaluation_data``: see ``placer.data.load_dataset``. ``timeout`` in seconds.
     ``gpu``, ``base`` and ``build_for`` are for the engine ``fusion-model``: the GPU to predict for,
     the type of what is not quantized, and the GPU that TensorRT-RTX builds every candidate for.
+    ``device``: what the engine runs on. ``engine_options``: what a plug-in takes besides.
     """
 
     model: Path
@@ -46,6 +48,8 @@ class Request:
     gpu: str | None = None
     base: str = "float16"
     build_for: str | None = None
+    device: str | None = None
+    engine_options: Mapping[str, str] = field(default_factory=dict)
     pack: str | None = None
     calibration: str = AUTO
     gates: tuple[str, ...] = ()
@@ -133,6 +137,8 @@ def prepare(request: Request, observer: Observer) -> Task:
         base=request.base,
         shapes=request.shapes,
         build_for=request.build_for,
+        device=request.device,
+        extra=request.engine_options,
     )
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
     _check_pack(pack, engine, warn)
@@ -175,7 +181,11 @@ def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None
         )
     if engine.estimated:
         return  # Its version is placer's own.
-    if not SpecifierSet(manifest.engine_versions).contains(engine.version, prereleases=True):
+    try:
+        made_for = SpecifierSet(manifest.engine_versions).contains(engine.version, prereleases=True)
+    except InvalidVersion:  # Since packaging 26 such a version is merely outside of every range.
+        made_for = False
+    if not made_for:
         warn(
             f"pack '{manifest.name}' was made for {engine.name} {manifest.engine_versions}, "
             f"this is {engine.version}"

@@ -36,11 +36,12 @@ def load_function(text: str) -> Callable[..., Any]:
 
 
 class UserCode:
-    """Turns whatever the user's code raises into an InputError that names it."""
+    """Turns whatever code that is not placer's raises into an error of placer that names it."""
 
-    def __init__(self, what: str, fix: str) -> None:
+    def __init__(self, what: str, fix: str, raises: type[PlacerError] = InputError) -> None:
         self._what = what
         self._fix = fix
+        self._raises = raises
 
     def __enter__(self) -> None:
         return None
@@ -50,4 +51,4 @@ class UserCode:
     ) -> None:
         if isinstance(error, Exception) and not isinstance(error, PlacerError):
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"{self._what} failed with {reason}; {self._fix}") from error
+            raise self._raises(f"{self._what} failed with {reason}; {self._fix}") from error

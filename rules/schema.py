@@ -26,6 +26,7 @@ InputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*|_)[?*]?$")]
 OutputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*\*?|_)$")]
 Reference = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*\.([a-z][a-z0-9_]*|\*)$")]
 RuleId = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+EngineName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 
 
 def _one_or_many(value: object) -> object:
@@ -405,7 +406,7 @@ class Manifest(Strict):
 
     name: RuleId
     version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
-    engine: Literal["tensorrt", "onnxruntime"]
+    engine: EngineName
     engine_versions: Annotated[str, AfterValidator(_version_range)]
     scheme: Scheme
     licence: str

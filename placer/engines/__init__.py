@@ -3,16 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from placer.engines.base import Engine
 from placer.engines.fusion_model import FusionModelEngine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.registry import EngineFactory, EngineOptions, Registry
 from placer.errors import InputError
 from placer.gpus import load_gpu
 from placer.rules.loader import Pack, load_pack
 
-ENGINES = ("onnxruntime", "fusion-model")
-_FUSION_MODEL_PACK = "tensorrt"
+
+class OnnxRuntimeFactory:
+    """Makes the engine ``onnxruntime``."""
+
+    rules = "onnxruntime"
+
+    def unavailable(self) -> str | None:
+        """None: ONNX Runtime comes with placer."""
+        return None
+
+    def create(self, options: EngineOptions) -> Engine:
+        """Raises InputError for options of GPUs."""
+        if options.gpu is not None or options.build_for is not None:
+            raise InputError(
+                "--gpu and --build-for go with --engine fusion-model; ONNX Runtime measures on "
+                "this machine's CPU"
+            )
+        if options.device is not None:
+            raise InputError("--device chooses a GPU; ONNX Runtime measures on this machine's CPU")
+        options.check_extra("onnxruntime")
+        return OnnxRuntimeEngine(options.threads)
+
+
+class FusionModelFactory:
+    """Makes the engine ``fusion-model``."""
+
+    rules = "tensorrt"
+
+    def unavailable(self) -> str | None:
+        """None: it predicts, and needs no GPU for it."""
+        return None
+
+    def create(self, options: EngineOptions) -> Engine:
+        """Raises InputError without a GPU to predict for, and for an unknown one."""
+        if options.gpu is None:
+            raise InputError(
+                "--engine fusion-model needs a GPU to predict for; give e.g. --gpu a100"
+            )
+        if options.device is not None:
+            raise InputError(
+                "--device chooses the GPU to run on; fusion-model predicts for the one of --gpu"
+            )
+        options.check_extra("fusion-model")
+        return FusionModelEngine(
+            load_gpu(options.gpu),
+            options.pack,
+            options.base,
+            options.shapes,
+            options.threads,
+            options.build_for,
+        )
+
+
+BUILT_IN: Mapping[str, EngineFactory] = MappingProxyType(
+    {
+        "onnxruntime": OnnxRuntimeFactory(),
+        "fusion-model": FusionModelFactory(),
+    }
+)
 
 
 def select_engine(
@@ -24,28 +83,26 @@ def select_engine(
     base: str,
     shapes: Mapping[str, tuple[int, ...]],
     build_for: str | None = None,
+    device: str | None = None,
+    extra: Mapping[str, str] | None = None,
 ) -> tuple[Engine, Pack, str]:
     """Return the engine called ``name`` (``auto`` chooses), its pack and why it was taken.
 
-    ``pack`` None takes the engine's own. ``gpu``, ``base`` and ``build_for``: see
-    FusionModelEngine. Raises InputError for an unknown name, and for a GPU with an engine that has
-    none or the reverse.
+    ``pack`` None takes the engine's own. The others: see EngineOptions. Raises InputError for an
+    unknown name and for options that the engine does not take, RunError if it cannot run here.
     """
-    if name in ("auto", "onnxruntime"):
-        if gpu is not None or build_for is not None:
-            raise InputError(
-                "--gpu and --build-for go with --engine fusion-model; ONNX Runtime measures on "
-                "this machine's CPU"
-            )
-        why = "as asked for" if name != "auto" else "the only engine that runs on this machine"
-        return OnnxRuntimeEngine(threads), load_pack(pack or "onnxruntime"), why
-    if name == "fusion-model":
-        if gpu is None:
-            raise InputError(
-                "--engine fusion-model needs a GPU to predict for; give e.g. --gpu a100"
-            )
-        rules = load_pack(pack or _FUSION_MODEL_PACK)
-        engine = FusionModelEngine(load_gpu(gpu), rules, base, shapes, threads, build_for)
-        return engine, rules, "as asked for; every latency is an estimate"
-    known = ", ".join(("auto", *ENGINES))
-    raise InputError(f"unknown engine '{name}'; --engine takes one of: {known}")
+    registry = Registry.installed(BUILT_IN)
+    found, factory, why = registry.resolve(name)
+    rules = load_pack(pack or factory.rules)
+    options = EngineOptions(
+        pack=rules,
+        threads=threads,
+        shapes=shapes,
+        gpu=gpu,
+        base=base,
+        build_for=build_for,
+        device=device,
+        extra=extra or {},
+    )
+    engine = registry.create(found, factory, options)
+    return engine, rules, f"{why}; every latency is an estimate" if engine.estimated else why

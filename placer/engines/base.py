@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import onnx
@@ -24,6 +24,7 @@ class Compiled(Protocol):
         """Return the layers that the engine really runs."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Compiles ONNX models and measures them against each other.
 

@@ -137,7 +137,7 @@ def test_engines_are_chosen_by_name():
 
     engine, pack, why = select("auto")
     assert engine.name == pack.manifest.name == "onnxruntime"
-    assert why == "the only engine that runs on this machine"
+    assert why.startswith("the first that runs on this machine")
     engine, pack, why = select("fusion-model", "A100")
     assert (engine.name, pack.manifest.name) == ("fusion-model", "tensorrt")
     assert why == "as asked for; every latency is an estimate"

@@ -1,0 +1,175 @@
+"""Which engines there are: the built-in ones and those that other distributions add.
+
+A distribution adds an engine through an entry point of the group ``placer.engines``: the entry's
+name is the engine's name and its object an ``EngineFactory``. See ``docs/engines.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol, runtime_checkable
+
+from placer.engines.base import Engine
+from placer.errors import InputError, RunError
+from placer.rules.loader import Pack
+from placer.user_code import UserCode
+
+GROUP = "placer.engines"
+AUTO = "auto"
+# Those that measure on hardware, the fastest hardware first.
+AUTO_ORDER = ("tensorrt", "tensorrt-rtx", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What an engine is made from.
+
+    ``pack``: the rule pack of the run. ``threads``: CPU threads. ``shapes``: input shapes given
+    with --shape. ``gpu``, ``base``, ``build_for`` and ``device`` are the flags of these names.
+    ``extra``: what --engine-option gave.
+    """
+
+    pack: Pack
+    threads: int = 1
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    gpu: str | None = None
+    base: str = "float16"
+    build_for: str | None = None
+    device: str | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    def check_extra(self, engine: str, known: Collection[str] = ()) -> None:
+        """Raise InputError if ``extra`` has a key that is not one of ``known``."""
+        for key in self.extra:
+            if key not in known:
+                takes = f"it takes: {', '.join(known)}" if known else "it takes none"
+                raise InputError(f"engine {engine} has no --engine-option '{key}'; {takes}")
+
+
+@runtime_checkable
+class EngineFactory(Protocol):
+    """Makes an engine; importing one must not need the engine's libraries.
+
+    ``rules``: the rule pack that the engine takes by default, the name of a built-in one or the
+    absolute path of a folder.
+    """
+
+    rules: str
+
+    def unavailable(self) -> str | None:
+        """Why the engine cannot run here, in one sentence, or None if it can."""
+
+    def create(self, options: EngineOptions) -> Engine:
+        """Return the engine; raises InputError for options that it does not take."""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Engine factories by name; a built-in one hides a plug-in of the same name."""
+
+    built_in: Mapping[str, EngineFactory]
+    plugins: tuple[EntryPoint, ...] = ()
+
+    @classmethod
+    def installed(cls, built_in: Mapping[str, EngineFactory]) -> Registry:
+        """The built-in engines and those of all installed distributions; imports none of these."""
+        found = (entry for entry in entry_points(group=GROUP) if entry.name not in built_in)
+        return cls(built_in, tuple(found))
+
+    def names(self) -> tuple[str, ...]:
+        """All engines, the built-in ones first."""
+        return tuple(dict.fromkeys((*self.built_in, *sorted(e.name for e in self.plugins))))
+
+    def resolve(self, name: str) -> tuple[str, EngineFactory, str]:
+        """Return the engine that ``name`` stands for, its factory and why it was taken.
+
+        Raises InputError for an unknown name, RunError if the engine cannot run here or a plug-in
+        fails.
+        """
+        if name == AUTO:
+            return self._first_available()
+        factory = self.factory(name)
+        reason = self._unavailable(name, factory)
+        if reason is not None:
+            raise RunError(f"engine {name} cannot run here: {reason}")
+        return name, factory, "as asked for"
+
+    def _first_available(self) -> tuple[str, EngineFactory, str]:
+        passed_over: list[str] = []
+        for name in AUTO_ORDER:
+            if name not in self.names():
+                continue
+            factory = self.factory(name)
+            reason = self._unavailable(name, factory)
+            if reason is None:
+                others = f" ({'; '.join(passed_over)})" if passed_over else ""
+                return name, factory, f"the first that runs on this machine{others}"
+            passed_over.append(f"not {name}: {reason}")
+        raise RunError(f"no engine runs on this machine ({'; '.join(passed_over)})")
+
+    def factory(self, name: str) -> EngineFactory:
+        """Return the factory called ``name``, a plug-in's is imported.
+
+        Raises InputError for an unknown name and RunError if the plug-in fails.
+        """
+        if name in self.built_in:
+            return self.built_in[name]
+        entries = [entry for entry in self.plugins if entry.name == name]
+        if not entries:
+            known = ", ".join((AUTO, *self.built_in, *sorted(map(_described, self.plugins))))
+            raise InputError(f"unknown engine '{name}'; --engine takes one of: {known}")
+        if len(entries) > 1:
+            both = " and ".join(sorted(_distribution(entry) for entry in entries))
+            raise InputError(f"engine '{name}' comes with {both}; uninstall all but one")
+        (entry,) = entries
+        with _plugin_code(entry, f"importing {entry.value}"):
+            factory = entry.load()
+        if not isinstance(factory, EngineFactory):
+            raise RunError(
+                f"engine {_described(entry)} is broken: {entry.value} has no rules, unavailable() "
+                "or create(); correct its entry point"
+            )
+        return factory
+
+    def create(self, name: str, factory: EngineFactory, options: EngineOptions) -> Engine:
+        """Make the engine; RunError if the factory of a plug-in fails."""
+        entry = self._entry(name)
+        if entry is None:
+            return factory.create(options)
+        with _plugin_code(entry, "create()"):
+            engine = factory.create(options)
+        if not isinstance(engine, Engine):
+            raise RunError(
+                f"engine {_described(entry)} is broken: create() returned a "
+                f"{type(engine).__name__}, which lacks parts of placer.engines.base.Engine"
+            )
+        return engine
+
+    def _unavailable(self, name: str, factory: EngineFactory) -> str | None:
+        entry = self._entry(name)
+        if entry is None:
+            return factory.unavailable()
+        with _plugin_code(entry, "unavailable()"):
+            return factory.unavailable()
+
+    def _entry(self, name: str) -> EntryPoint | None:
+        if name in self.built_in:
+            return None
+        return next((entry for entry in self.plugins if entry.name == name), None)
+
+
+def _plugin_code(entry: EntryPoint, what: str) -> UserCode:
+    return UserCode(
+        f"engine {_described(entry)}: {what}", "reinstall or report it", raises=RunError
+    )
+
+
+def _described(entry: EntryPoint) -> str:
+    return f"{entry.name} (of {_distribution(entry)})"
+
+
+def _distribution(entry: EntryPoint) -> str:
+    # An entry point that is made by hand belongs to no distribution.
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
