@@ -89,7 +89,12 @@ def _search(task: Task, study: Study, bench: Bench, observer: Observer) -> StopR
     request = task.request
     deadline = None if request.timeout is None else time.monotonic() + request.timeout
     runner = TrialRunner(
-        bench.candidates, bench.evaluator, bench.baseline, task.inputs, task.preset.rounds
+        bench.candidates,
+        bench.evaluator,
+        bench.baseline,
+        task.inputs,
+        task.preset.rounds,
+        task.sites,
     )
 
     def on_trial(record: TrialRecord) -> None:

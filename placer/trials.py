@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 
+from placer.blame import blame
 from placer.engines.base import Compiled, Engine, Tensors
+from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import RunError
 from placer.gates import Evaluator
 from placer.model import Model
@@ -15,9 +18,13 @@ from placer.placement import Placement
 from placer.qdq import Inserter
 from placer.ranges import Ranges
 from placer.result import LatencyPart
+from placer.rules.sites import Site
 from placer.search.race import paired_ratio
 from placer.search.space import Space
 from placer.search.study import Outcome
+from placer.validity import invalid_output
+
+log = logging.getLogger(__name__)
 
 
 class Candidates:
@@ -37,6 +44,24 @@ class Candidates:
         """Build and compile; raises RunError if the engine refuses the candidate."""
         return self.engine.compile(self.build(placement), self.model.base_dir)
 
+    def verify(self, placement: Placement, compiled: Compiled, inputs: Tensors) -> None:
+        """Raise RunError if ``compiled`` gives garbage on ``inputs``, by ONNX Runtime's results.
+
+        Engines that run on ONNX Runtime are not compared with themselves, and a candidate that it
+        does not run cannot be compared.
+        """
+        if not self.engine.verified:
+            return
+        try:
+            own = OnnxRuntimeModel(self.build(placement), self.model.base_dir, threads=1)
+            reference = own.run(inputs)
+        except RunError as error:
+            log.info("not compared with ONNX Runtime: %s", error)
+            return
+        problem = invalid_output(compiled.run(inputs), reference)
+        if problem is not None:
+            raise RunError(f"invalid output: {problem}")
+
 
 class TrialRunner:
     """Turns a placement into an outcome; what an engine refuses is an outcome too."""
@@ -48,8 +73,10 @@ class TrialRunner:
         baseline: Compiled,
         inputs: Tensors,
         rounds: int,
+        sites: Sequence[Site] = (),
     ) -> None:
         self._candidates = candidates
+        self._sites = sites
         self._evaluator = evaluator
         self._baseline = baseline
         self._inputs = inputs
@@ -59,12 +86,13 @@ class TrialRunner:
         """Compile, evaluate the gates, then measure in turn with the float model."""
         try:
             compiled = self._candidates.compile(placement)
+            self._candidates.verify(placement, compiled, self._inputs)
             evaluation = self._evaluator.evaluate(compiled.run)
             seconds = self._candidates.engine.measure(
                 [self._baseline, compiled], self._inputs, self._rounds
             )
         except RunError as error:
-            return Outcome(ratio=None, error=str(error))
+            return Outcome(ratio=None, error=blame(str(error), placement, self._sites))
         ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
         return Outcome(
             ratio=ratio.median,

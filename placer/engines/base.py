@@ -29,12 +29,14 @@ class Engine(Protocol):
     """Compiles ONNX models and measures them against each other.
 
     ``rules``: the engine that rule packs for this one are written for. ``estimated``: latencies are
-    estimates; nothing is measured.
+    estimates; nothing is measured. ``verified``: outputs are compared with ONNX Runtime's before
+    they are judged, because the engine computes them itself.
     """
 
     name: str
     rules: str
     estimated: bool
+    verified: bool
     version: str
     device: str
     clock: str  # what the seconds below count, e.g. "CPU time, 1 thread"

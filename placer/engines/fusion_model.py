@@ -42,6 +42,7 @@ class FusionModelEngine:
     name = "fusion-model"
     clock = "an estimate: predicted plan and roofline, nothing was run on a GPU"
     estimated = True
+    verified = False
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ class OnnxRuntimeEngine:
     name = "onnxruntime"
     rules = "onnxruntime"
     estimated = False
+    verified = False
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads

@@ -50,6 +50,7 @@ class TensorRtEngine:
 
     rules: str = "tensorrt"
     estimated = False
+    verified = True
 
     def __init__(
         self, library: Library, device: int, settings: BuildSettings, effort: Effort

@@ -1,0 +1,51 @@
+"""Whether an engine's outputs can be what the candidate computes at all.
+
+Engines have built fused layers that gave garbage (TensorRT issue 4366), which no latency makes up
+for. A gate judges accuracy; this judges whether there is anything to judge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+# Kernels round differently from ONNX Runtime's, and rounding at a quantizer's edge adds up over a
+# deep network, but noise as large as the signal is no rounding.
+MIN_SQNR_DB = 3.0
+
+
+def invalid_output(
+    outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]
+) -> str | None:
+    """Why ``outputs`` cannot be right, in half a sentence, or None.
+
+    ``reference`` are ONNX Runtime's outputs of the same candidate on the same inputs.
+    """
+    for name, expected in reference.items():
+        found = outputs.get(name)
+        if found is None or found.shape != expected.shape:
+            shape = "missing" if found is None else f"of shape {found.shape}"
+            return f"output '{name}' is {shape} instead of shape {expected.shape}"
+        if not np.issubdtype(expected.dtype, np.floating):
+            continue
+        problem = _invalid(found.astype(np.float64), expected.astype(np.float64))
+        if problem is not None:
+            return f"output '{name}' {problem}"
+    return None
+
+
+def _invalid(found: np.ndarray, expected: np.ndarray) -> str | None:
+    if np.isfinite(expected).all() and not np.isfinite(found).all():
+        return "holds NaN or infinity"
+    power = float(np.mean(expected**2)) if expected.size else 0.0
+    if not math.isfinite(power) or power == 0.0:
+        return None
+    if not found.any():
+        return "is zero throughout"
+    noise = float(np.mean((found - expected) ** 2))
+    sqnr = math.inf if noise == 0 else 10 * math.log10(power / noise)
+    if sqnr < MIN_SQNR_DB:
+        return f"differs grossly from ONNX Runtime's result of the same model ({sqnr:.1f} dB)"
+    return None
