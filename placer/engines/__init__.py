@@ -9,6 +9,7 @@ from placer.engines.base import Engine
 from placer.engines.fusion_model import FusionModelEngine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.registry import EngineFactory, EngineOptions, Registry
+from placer.engines.tensorrt_factory import TensorRtFactory
 from placer.errors import InputError
 from placer.gpus import load_gpu
 from placer.rules.loader import Pack, load_pack
@@ -70,6 +71,8 @@ BUILT_IN: Mapping[str, EngineFactory] = MappingProxyType(
     {
         "onnxruntime": OnnxRuntimeFactory(),
         "fusion-model": FusionModelFactory(),
+        "tensorrt": TensorRtFactory("tensorrt"),
+        "tensorrt-rtx": TensorRtFactory("tensorrt-rtx"),
     }
 )
 
