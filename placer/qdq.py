@@ -24,6 +24,7 @@ from placer.quantize import (
     quantize_activation,
     quantize_bias,
     quantize_weight,
+    quantized_dtype,
     weight_scale,
     weight_scale_for_bias,
 )
@@ -37,7 +38,8 @@ _ADDED = re.compile(
 )
 _STANDARD = ("", "ai.onnx")
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
-_OPSET_OF_HALF = 19  # From here on QuantizeLinear takes float16 and bfloat16.
+_OPSET_OF_HALF = 19  # From here on QuantizeLinear takes float16 and bfloat16, and makes FP8.
+_IR_OF_FLOAT8 = 9
 
 
 class _Name(NamedTuple):
@@ -94,9 +96,9 @@ class _Draft:
 class Inserter:
     """Builds candidates of one model under one scheme.
 
-    Activations and other constants get one scale per tensor; weights are int8 initializers with
-    scales of their own. With ``scheme.bias`` int32, the bias of a node whose input and weight are
-    quantized is stored with scale input scale * weight scale; where it would overflow, that
+    Activations and other constants get one scale per tensor; weights are int8 or FP8 initializers
+    with scales of their own. With ``scheme.bias`` int32, the bias of a node whose input and weight
+    are quantized is stored with scale input scale * weight scale; where it would overflow, that
     channel of the weight takes a larger scale.
 
     What rarely depends on the placement (the graph without initializers, quantized weights and
@@ -112,6 +114,8 @@ class Inserter:
         self._shell = without_initializers(model.proto, names)
         del self._shell.graph.node[:]
         self._shell.producer_name = "placer"
+        if scheme.is_float8:
+            self._shell.ir_version = max(self._shell.ir_version, _IR_OF_FLOAT8)
         self._opset = max(e.version for e in model.proto.opset_import if e.domain in _STANDARD)
         found = {node.name: weight_input(self._graph, node) for node in self._graph.nodes}
         self._weight_inputs = {name: weight for name, weight in found.items() if weight}
@@ -195,6 +199,11 @@ class Inserter:
                 f"the placement quantizes {edge} of type {TensorProto.DataType.Name(dtype)}, which "
                 f"needs opset {_OPSET_OF_HALF}; export the model with that opset or later"
             )
+        if self._scheme.is_float8 and self._opset < _OPSET_OF_HALF:
+            raise InputError(
+                f"the placement quantizes {edge} to FP8, which needs opset {_OPSET_OF_HALF}; "
+                "export the model with that opset or later"
+            )
         if dtype != TensorProto.FLOAT and dtype not in _HALF:
             raise InputError(
                 f"the placement quantizes {edge}, which is not a float32, float16 or bfloat16 "
@@ -221,7 +230,8 @@ class Inserter:
             if not scale:  # The first tensor names what the whole group shares.
                 scale, zero_point = name.of("scale"), name.of("zero_point")
                 draft.add(scale, np.array(quantization.scale, dtype))
-                draft.add(zero_point, np.array(quantization.zero_point, self._scheme.activation))
+                integer = quantized_dtype(self._scheme.activation)
+                draft.add(zero_point, np.array(quantization.zero_point, integer))
             self._draft_pair(name, edges, (scale, zero_point), quantization, draft)
 
     def _group_dtype(self, tensors: list[str]) -> np.dtype[Any]:
@@ -305,10 +315,10 @@ class Inserter:
     def _weight(self, tensor: str, axis: int | None) -> _Constant:
         key = (tensor, axis)
         if key not in self._weights:
-            scale = weight_scale(self._array(tensor), axis)
+            scale = weight_scale(self._array(tensor), axis, self._scheme.weight)
             self._weights[key] = self._quantize(tensor, axis, scale, self._weight_names[key])
             if self._reads[tensor] == 1:
-                del self._arrays[tensor]  # Only the int8 values are needed from here on.
+                del self._arrays[tensor]  # Only the quantized values are needed from here on.
         return self._weights[key]
 
     def _with_bias(self, node: str, index: int, input_scale: float) -> tuple[_Constant, _Constant]:
@@ -336,9 +346,9 @@ class Inserter:
 
     def _quantize(self, tensor: str, axis: int | None, scale: np.ndarray, name: _Name) -> _Constant:
         parts = (
-            quantize_weight(self._array(tensor), scale, axis),
+            quantize_weight(self._array(tensor), scale, axis, self._scheme.weight),
             scale,
-            np.zeros(scale.shape, np.int8),
+            np.zeros(scale.shape, quantized_dtype(self._scheme.weight)),
         )
         return _constant(name, parts, axis)
 
@@ -402,7 +412,7 @@ def _node(op: str, name: _Name, inputs: list[str], output: str) -> NodeProto:
 def _constant(
     name: _Name, parts: tuple[np.ndarray, np.ndarray, np.ndarray], axis: int | None
 ) -> _Constant:
-    """Constant of integers, scale and zero point; channels lie along ``axis``."""
+    """Constant of quantized values, scale and zero point; channels lie along ``axis``."""
     names = [name.of(part) for part in ("quantized", "scale", "zero_point")]
     node = _node("DequantizeLinear", name, names, name.of("dequantized"))
     if axis is not None:

@@ -1,7 +1,8 @@
-"""Numerics of quantization: scales, zero points and integer values.
+"""Numerics of quantization: scales, zero points and quantized values.
 
 Formulas follow the ONNX operators QuantizeLinear and DequantizeLinear:
 q = saturate(round(x / scale) + zero_point), x' = (q - zero_point) * scale, rounding half to even.
+FP8 (float8e4m3fn) has zero point 0 and rounds to its nearest value, half to even, up to 448.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from placer.ranges import Range
-from placer.scheme import Scheme
+from placer.scheme import FLOAT8, Scheme
 
 # Half of the int32 range leaves room for the sums that a bias is added to.
 _BIAS_LIMIT = float(2**30)
 _FLOAT32: np.dtype[Any] = np.dtype(np.float32)
+_FLOAT8: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(TensorProto.FLOAT8E4M3FN)
+_LARGEST = {"int8": 127, "uint8": 127, FLOAT8: 448}  # Quantized amax of a symmetric scheme.
 
 
 class Quantization(NamedTuple):
@@ -25,18 +29,25 @@ class Quantization(NamedTuple):
     zero_point: int
 
 
+def quantized_dtype(name: str) -> np.dtype[Any]:
+    """NumPy type of the values of a scheme's ``activation`` or ``weight`` type."""
+    return _FLOAT8 if name == FLOAT8 else np.dtype(name)
+
+
 def activation_quantization(
     value_range: Range, scheme: Scheme, dtype: np.dtype[Any] = _FLOAT32
 ) -> Quantization:
     """Scale, exact in ``dtype``, and zero point for ``value_range`` widened to hold zero.
 
-    Symmetric: scale = amax / 127, zero point 0 (int8) or 128 (uint8). Otherwise
+    Symmetric: scale = amax / 127, zero point 0 (int8) or 128 (uint8), or, of FP8,
+    amax / 448 and 0. Otherwise
     scale = (high - low) / 255 and the zero point is where zero falls, rounded.
     """
     low, high = min(value_range.low, 0.0), max(value_range.high, 0.0)
     lowest = 0 if scheme.activation == "uint8" else -128
     if scheme.symmetric:
-        return Quantization(_positive(max(-low, high) / 127, dtype), lowest + 128)
+        largest = _LARGEST[scheme.activation]
+        return Quantization(_positive(max(-low, high) / largest, dtype), lowest + 128)
     scale = _positive((high - low) / 255, dtype)
     zero_point = lowest + round(-low / scale)
     return Quantization(scale, min(max(zero_point, lowest), lowest + 255))
@@ -53,37 +64,51 @@ def _smallest(dtype: np.dtype[Any]) -> float:
 
 
 def quantize_activation(values: np.ndarray, to: Quantization, scheme: Scheme) -> np.ndarray:
-    """Integer values of a constant with the activation type of ``scheme``."""
+    """Values of a constant in the activation type of ``scheme``."""
+    if scheme.is_float8:
+        return _to_float8(values.astype(np.float32) / np.float32(to.scale))
     limits = np.iinfo(scheme.activation)
     scaled = np.rint(values.astype(np.float64) / to.scale) + to.zero_point
     integers: np.ndarray = np.clip(scaled, limits.min, limits.max).astype(scheme.activation)
     return integers
 
 
-def weight_scale(values: np.ndarray, axis: int | None) -> np.ndarray:
-    """amax / 127 in the type of ``values``: shape () or, per channel, (channels,).
+def _to_float8(scaled: np.ndarray) -> np.ndarray:
+    """What QuantizeLinear with saturate = 1 does: the bare cast would make NaN of large values."""
+    values: np.ndarray = np.clip(scaled, -_LARGEST[FLOAT8], _LARGEST[FLOAT8]).astype(_FLOAT8)
+    return values
 
+
+def weight_scale(values: np.ndarray, axis: int | None, weight: str = "int8") -> np.ndarray:
+    """amax / 127 (FP8: 448) in the type of ``values``: shape () or, per channel, (channels,).
+
+    ``weight``: the scheme's type of weights.
     A channel of zeros takes the tensor's scale, so that its bias keeps a usable resolution.
     """
     magnitude = np.abs(values.astype(np.float32))
-    whole = _positive(float(magnitude.max(initial=0.0)) / 127, values.dtype)
+    largest = _LARGEST[weight]
+    whole = _positive(float(magnitude.max(initial=0.0)) / largest, values.dtype)
     if axis is None:
         return np.array(whole, values.dtype)
     others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
-    scale = magnitude.max(axis=others, initial=0.0).astype(np.float64) / 127
+    scale = magnitude.max(axis=others, initial=0.0).astype(np.float64) / largest
     positive = np.where(scale > 0, np.maximum(scale, _smallest(values.dtype)), whole)
     result: np.ndarray = positive.astype(values.dtype)
     return result
 
 
-def quantize_weight(values: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
-    """int8 values in [-127, 127] with zero point 0."""
+def quantize_weight(
+    values: np.ndarray, scale: np.ndarray, axis: int | None, weight: str = "int8"
+) -> np.ndarray:
+    """int8 values in [-127, 127], or FP8 values in [-448, 448], with zero point 0."""
     if axis is not None:
         shape = [1] * values.ndim
         shape[axis] = -1
         scale = scale.reshape(shape)
-    scaled = np.rint(values.astype(np.float32) / scale.astype(np.float32))
-    integers: np.ndarray = np.clip(scaled, -127, 127).astype(np.int8)
+    scaled = values.astype(np.float32) / scale.astype(np.float32)
+    if weight == FLOAT8:
+        return _to_float8(scaled)
+    integers: np.ndarray = np.clip(np.rint(scaled), -127, 127).astype(np.int8)
     return integers
 
 

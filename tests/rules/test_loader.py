@@ -78,6 +78,11 @@ def test_a_folder_is_a_pack(tmp_path: Path):
     assert loaded.manifest.scheme.activation == "uint8"
 
 
+def test_a_pack_may_be_for_the_engine_of_a_plug_in(tmp_path: Path):
+    manifest = MANIFEST.replace("engine: onnxruntime", "engine: npu-2")
+    assert load_pack(pack(tmp_path / "mine", pack=manifest)).manifest.engine == "npu-2"
+
+
 def test_the_fingerprint_follows_the_content(tmp_path: Path):
     first = load_pack(pack(tmp_path / "a")).fingerprint
     again = load_pack(pack(tmp_path / "b")).fingerprint
@@ -94,6 +99,8 @@ def test_broken_packs_are_refused(tmp_path: Path):
         load_pack(pack(tmp_path / "b", relu="#" * (MAX_FILE_BYTES + 1)))
     with pytest.raises(InputError, match=r"pack\.yaml:4: field 'engine_versions'"):
         load_pack(pack(tmp_path / "c", pack=MANIFEST.replace(">=1", "one")))
+    with pytest.raises(InputError, match=r"pack\.yaml:3: field 'engine'"):
+        load_pack(pack(tmp_path / "e", pack=MANIFEST.replace("onnxruntime", "My Engine")))
     (tmp_path / "d").mkdir()
     with pytest.raises(InputError, match=r"pack\.yaml does not exist"):
         load_pack(tmp_path / "d")
