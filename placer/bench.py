@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from placer.accuracy import finite
 from placer.calibration import METHODS, Calibration, calibrate
 from placer.engines.base import Compiled
+from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import RunError
-from placer.gates import Evaluator
+from placer.gates import Evaluator, Run
+from placer.placement import EMPTY
 from placer.qdq import Inserter
 from placer.ranges import Ranges
 from placer.result import CalibrationPart
 from placer.task import AUTO, Observer, Task
-from placer.trials import Candidates, NoiseMeter
+from placer.trials import Candidates, NoiseMeter, Remainder
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ class Bench:
 
 def set_up(task: Task, observer: Observer) -> Bench:
     """Calibrate, choose the calibration method and compile the float model."""
-    model, engine = task.model, task.engine
+    model = task.model
     observer.stage(f"calibrating on {len(task.calibration_data)} samples")
     calibration = calibrate(
         model,
@@ -44,17 +46,19 @@ def set_up(task: Task, observer: Observer) -> Bench:
         observer.progress,
     )
     inserter = Inserter(model, task.pack.manifest.scheme)
-    baseline = engine.compile(model.proto, model.base_dir)
+    makers = _Makers(task, calibration, inserter)
+    baseline = makers.candidates(METHODS[0]).compile(EMPTY)
+    reference = _reference(task, baseline)
     few = task.calibration_data.limit(task.preset.noise_samples)
-    on_few = Evaluator(model.graph, (), few, baseline.run)
-    by_method = _compare_methods(task, calibration, inserter, on_few, observer)
+    on_few = Evaluator(model.graph, (), few, reference)
+    by_method = _compare_methods(task, makers, on_few, observer)
     method = max(by_method, key=lambda name: by_method[name])
     ranges = calibration.ranges(method, task.pack.manifest.scheme)
-    candidates = Candidates(model, engine, inserter, ranges)
+    candidates = makers.candidates(method)
     return Bench(
         baseline=baseline,
         candidates=candidates,
-        evaluator=Evaluator(model.graph, task.gates, task.evaluation_data, baseline.run),
+        evaluator=Evaluator(model.graph, task.gates, task.evaluation_data, reference),
         noise=NoiseMeter(task.space, candidates, on_few),
         ranges=ranges,
         calibration=CalibrationPart(
@@ -67,6 +71,33 @@ def set_up(task: Task, observer: Observer) -> Bench:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Makers:
+    """Makes ``Candidates`` for each calibration method."""
+
+    task: Task
+    calibration: Calibration
+    inserter: Inserter
+
+    def candidates(self, method: str) -> Candidates:
+        """Candidates with the ranges of ``method``."""
+        task, scheme = self.task, self.task.pack.manifest.scheme
+        ranges = self.calibration.ranges(method, scheme)
+        remainder = None
+        if task.engine.remainder != "kept" and task.base != "float":
+            io = task.request.io_type
+            remainder = Remainder.of(task.model, task.base, io, scheme, ranges)
+        return Candidates(task.model, task.engine, self.inserter, ranges, remainder)
+
+
+def _reference(task: Task, baseline: Compiled) -> Run:
+    """What gates compare with: the float model as it was given, not converted to another type."""
+    if task.engine.remainder != "built":
+        return baseline.run
+    model = task.model
+    return OnnxRuntimeModel(model.proto, model.base_dir, task.request.threads).run
+
+
 def _activations(task: Task) -> list[str]:
     """Tensors that some layout quantizes and whose range only data can tell."""
     edges = {
@@ -76,11 +107,7 @@ def _activations(task: Task) -> list[str]:
 
 
 def _compare_methods(
-    task: Task,
-    calibration: Calibration,
-    inserter: Inserter,
-    evaluator: Evaluator,
-    observer: Observer,
+    task: Task, makers: _Makers, evaluator: Evaluator, observer: Observer
 ) -> dict[str, float]:
     """SQNR in dB of the default placement by calibration method, on calibration data only."""
     requested = task.request.calibration
@@ -90,10 +117,9 @@ def _compare_methods(
     placement = task.space.placement(task.space.defaults)
     found = {}
     for method in METHODS:
-        ranges = calibration.ranges(method, task.pack.manifest.scheme)
-        candidates = Candidates(task.model, task.engine, inserter, ranges)
         try:
-            evaluation = evaluator.evaluate(candidates.compile(placement).run)
+            compiled = makers.candidates(method).compile(placement)
+            evaluation = evaluator.evaluate(compiled.run)
         except RunError as error:
             log.warning("calibration %s: %s", method, error)
             continue

@@ -22,6 +22,7 @@ from placer.cli_rules import rules_app
 from placer.console import ConsoleObserver, QuietObserver, print_result
 from placer.errors import InputError, PlacerError
 from placer.optimize import Request, optimize
+from placer.precision import InputOutputTypes
 
 app = typer.Typer(
     help="Decide where Q/DQ pairs go in an ONNX model.",
@@ -83,8 +84,15 @@ def optimize_command(
         str | None, typer.Option(help="GPU of fusion-model, e.g. a100, or a YAML file.")
     ] = None,
     base: Annotated[
-        str, typer.Option(help="Type of what stays float in fusion-model: float16 or float.")
+        str,
+        typer.Option(
+            help="Type of what is not quantized, for GPU engines: float16, bfloat16 or float."
+        ),
     ] = "float16",
+    io_type: Annotated[
+        InputOutputTypes,
+        typer.Option(help="With --base: keep the types of inputs and outputs, or convert them."),
+    ] = "keep",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of the engine.")] = 1,
     build_for: Annotated[
         str | None,
@@ -133,6 +141,7 @@ def optimize_command(
         threads=threads,
         gpu=gpu,
         base=base,
+        io_type=io_type,
         build_for=build_for,
         device=device,
         engine_options=engine_options(engine_option or []),

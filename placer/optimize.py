@@ -82,6 +82,7 @@ def _settings(task: Task) -> dict[str, Any]:
         "evaluation data": f"{task.evaluation_data.fingerprint}, {len(task.evaluation_data)}",
         "gates": [gate.text() for gate in task.gates],
         "seed": request.seed,
+        "base": "kept" if task.engine.remainder == "kept" else f"{task.base}, {request.io_type}",
     }
 
 
@@ -126,16 +127,27 @@ def _final(
         return None
     preset = task.preset
     copies = preset.copies if task.model.weight_bytes < LARGE_MODEL_BYTES else 1
-    finalists = [
-        Finalist(record, _compile(task, bench, task.space.placement(record.choices), copies))
-        for record in best[: preset.finalists]
-    ]
+    finalists = list(_finalists(task, bench, best[: preset.finalists], copies))
+    if not finalists:
+        raise RunError("the engine failed on every finalist; their reasons are in placer.log")
     if len(finalists) > 1:
         observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
     observer.stage("confirming the winner against the float model")
     baseline = _compile(task, bench, EMPTY, copies)
     return confirm(task.engine, winner, baseline, task.inputs, preset.confirm_rounds)
+
+
+def _finalists(
+    task: Task, bench: Bench, records: Sequence[TrialRecord], copies: int
+) -> Iterator[Finalist[TrialRecord]]:
+    """The records compiled anew; one that fails now, an engine having crashed, is left out."""
+    for record in records:
+        placement = task.space.placement(record.choices)
+        try:
+            yield Finalist(record, _compile(task, bench, placement, copies))
+        except RunError as error:
+            log.warning("finalist %d left out: %s", record.number, error)
 
 
 def _compile(task: Task, bench: Bench, placement: Placement, copies: int) -> list[Compiled]:
@@ -148,7 +160,7 @@ def _write(
 ) -> None:
     if final is not None:
         placement = chosen_placement(task, final)
-        proto = bench.candidates.build(placement)
+        proto = bench.candidates.result(placement)
         _describe(proto, placement, result)
         save_model(proto, task.model.base_dir, folder / "optimized.onnx")
         text = placement_text(

@@ -18,6 +18,7 @@ from placer.engines.base import Engine, Tensors
 from placer.errors import InputError
 from placer.gates import Gate, default_gates
 from placer.model import Model, load_model
+from placer.precision import Base, InputOutputTypes
 from placer.presets import Preset, load_preset
 from placer.rules.loader import Pack
 from placer.rules.sites import Site, find_sites
@@ -26,6 +27,7 @@ from placer.search.study import TrialRecord
 
 SYNTHETIC_SAMPLES = 16
 AUTO = "auto"
+BASES: tuple[Base, ...] = ("float16", "bfloat16", "float")
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,10 @@ class Request:
     """What the user asks for; None stands for the documented default.
 
     ``data`` and ``evaluation_data``: see ``placer.data.load_dataset``. ``timeout`` in seconds.
-    ``gpu``, ``base`` and ``build_for`` are for the engine ``fusion-model``: the GPU to predict for,
-    the type of what is not quantized, and the GPU that TensorRT-RTX builds every candidate for.
-    ``device``: what the engine runs on. ``engine_options``: what a plug-in takes besides.
+    ``gpu`` and ``build_for`` are for the engine ``fusion-model``: the GPU to predict for and the
+    one that TensorRT-RTX builds every candidate for. ``base``: type of what is not quantized, on
+    engines that take one; ``io_type``: whether graph inputs and outputs are converted too.
+    ``device``: what the engine runs on. ``engine_options``: what an engine takes besides.
     """
 
     model: Path
@@ -47,6 +50,7 @@ class Request:
     threads: int = 1
     gpu: str | None = None
     base: str = "float16"
+    io_type: InputOutputTypes = "keep"
     build_for: str | None = None
     device: str | None = None
     engine_options: Mapping[str, str] = field(default_factory=dict)
@@ -110,10 +114,23 @@ class Task:
             return self.preset.budget
         return self.request.budget
 
+    @property
+    def base(self) -> Base:
+        """Type of what is not quantized, where the engine takes one."""
+        return parse_base(self.request.base)
+
     @cached_property
     def inputs(self) -> Tensors:
         """The sample that latency is measured on."""
         return next(iter(self.evaluation_data)).inputs
+
+
+def parse_base(text: str) -> Base:
+    """The type that --base names; InputError for any other."""
+    for base in BASES:
+        if text == base:
+            return base
+    raise InputError(f"unknown --base '{text}'; use one of: {', '.join(BASES)}")
 
 
 def prepare(request: Request, observer: Observer) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -15,10 +16,12 @@ from placer.errors import RunError
 from placer.gates import Evaluator
 from placer.model import Model
 from placer.placement import Placement
+from placer.precision import Base, InputOutputTypes, convert, translate, translate_ranges
 from placer.qdq import Inserter
 from placer.ranges import Ranges
 from placer.result import LatencyPart
 from placer.rules.sites import Site
+from placer.scheme import Scheme
 from placer.search.race import paired_ratio
 from placer.search.space import Space
 from placer.search.study import Outcome
@@ -27,18 +30,59 @@ from placer.validity import invalid_output
 log = logging.getLogger(__name__)
 
 
-class Candidates:
-    """Builds candidates of one model with fixed ranges and compiles them on one engine."""
+@dataclass(frozen=True, eq=False)
+class Remainder:
+    """The float model with what is not quantized in another type; see ``placer.precision``."""
 
-    def __init__(self, model: Model, engine: Engine, inserter: Inserter, ranges: Ranges) -> None:
+    model: Model
+    inserter: Inserter
+    ranges: Ranges
+
+    @staticmethod
+    def of(
+        model: Model, base: Base, io: InputOutputTypes, scheme: Scheme, ranges: Ranges
+    ) -> Remainder:
+        """Convert ``model`` to ``base``; raises InputError if it cannot be."""
+        converted = convert(model, base, io, ranges=ranges)
+        translated = translate_ranges(ranges, converted.graph)
+        return Remainder(converted, Inserter(converted, scheme), translated)
+
+    def insert(self, placement: Placement) -> onnx.ModelProto:
+        """The candidate of ``placement``, which is one of the float model."""
+        return self.inserter.insert(translate(placement, self.model.graph), self.ranges)
+
+
+class Candidates:
+    """Builds candidates of one model with fixed ranges and compiles them on one engine.
+
+    ``remainder`` is what the engine's attribute of that name says is built, or only written.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        engine: Engine,
+        inserter: Inserter,
+        ranges: Ranges,
+        remainder: Remainder | None = None,
+    ) -> None:
         self.model = model
         self.engine = engine
         self._inserter = inserter
         self._ranges = ranges
+        self._remainder = remainder
 
     def build(self, placement: Placement) -> onnx.ModelProto:
-        """Return the Q/DQ model of ``placement``; the float model if it is empty."""
+        """Return the Q/DQ model of ``placement`` for the engine; the float model if it is empty."""
+        if self._remainder is not None and self.engine.remainder == "built":
+            return self._remainder.insert(placement)
         return self._inserter.insert(placement, self._ranges)
+
+    def result(self, placement: Placement) -> onnx.ModelProto:
+        """Return the model of ``placement`` as it is written."""
+        if self._remainder is not None:
+            return self._remainder.insert(placement)
+        return self.build(placement)
 
     def compile(self, placement: Placement) -> Compiled:
         """Build and compile; raises RunError if the engine refuses the candidate."""
@@ -53,7 +97,9 @@ class Candidates:
         if not self.engine.verified:
             return
         try:
-            own = OnnxRuntimeModel(self.build(placement), self.model.base_dir, threads=1)
+            own = OnnxRuntimeModel(
+                self.build(placement), self.model.base_dir, threads=1, optimized=False
+            )
             reference = own.run(inputs)
         except RunError as error:
             log.info("not compared with ONNX Runtime: %s", error)

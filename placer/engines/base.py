@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import numpy as np
 import onnx
@@ -12,6 +12,7 @@ import onnx
 from placer.plan import Plan
 
 Tensors = Mapping[str, np.ndarray]
+Remainder = Literal["kept", "written", "built"]
 
 
 class Compiled(Protocol):
@@ -24,19 +25,21 @@ class Compiled(Protocol):
         """Return the layers that the engine really runs."""
 
 
-@runtime_checkable
 class Engine(Protocol):
     """Compiles ONNX models and measures them against each other.
 
     ``rules``: the engine that rule packs for this one are written for. ``estimated``: latencies are
     estimates; nothing is measured. ``verified``: outputs are compared with ONNX Runtime's before
-    they are judged, because the engine computes them itself.
+    they are judged, because the engine computes them itself. ``remainder``: what becomes of the
+    type that --base asks for what is not quantized: ``kept`` (the model's own type), ``written``
+    (only the result is converted), ``built`` (every candidate is).
     """
 
     name: str
     rules: str
     estimated: bool
     verified: bool
+    remainder: Remainder
     version: str
     device: str
     clock: str  # what the seconds below count, e.g. "CPU time, 1 thread"

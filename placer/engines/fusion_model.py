@@ -15,7 +15,7 @@ import onnx
 
 from placer import __version__
 from placer.builder import check_file, import_builder
-from placer.engines.base import Compiled, Tensors
+from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError, RunError
 from placer.gpus import Gpu
@@ -28,13 +28,13 @@ from placer.rules.fusion import Prediction, Predictor
 from placer.rules.loader import Pack
 from placer.rules.target import Target
 
-BASES = ("float16", "float")
+BASES = ("float16", "bfloat16", "float")
 
 
 class FusionModelEngine:
     """Predicts what the engine of ``pack`` would build on ``gpu`` and estimates its latency.
 
-    ``base``: type of what is not quantized, ``float16`` or ``float``. Types are strong.
+    ``base``: type of what is not quantized, one of ``BASES``. Types are strong.
     ``build_for``: compute capability, e.g. ``sm89``, for which TensorRT-RTX builds every candidate
     too, so that what NVIDIA's parser or builder refuses is a failed trial.
     """
@@ -43,6 +43,7 @@ class FusionModelEngine:
     clock = "an estimate: predicted plan and roofline, nothing was run on a GPU"
     estimated = True
     verified = False
+    remainder: Remainder = "written"
 
     def __init__(
         self,

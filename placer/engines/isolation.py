@@ -31,7 +31,7 @@ import numpy as np
 import onnx
 
 from placer.edit import all_tensors
-from placer.engines.base import Compiled, Tensors
+from placer.engines.base import Compiled, Remainder, Tensors
 from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.external import MAX_INLINE_BYTES, is_external, tensor_bytes
 from placer.model import save_model
@@ -95,6 +95,7 @@ class Hello:
     rules: str
     estimated: bool
     verified: bool
+    remainder: Remainder
     version: str
     device: str
     clock: str
@@ -204,6 +205,7 @@ class IsolatedEngine:
         self.rules = hello.rules
         self.estimated = hello.estimated
         self.verified = hello.verified
+        self.remainder = hello.remainder
         self.version = hello.version
         self.device = hello.device
         self.clock = hello.clock
@@ -385,7 +387,7 @@ class _Worker:
 
     def is_ready(self) -> bool:
         """Whether it can be asked; between calls there is nothing to read but the end."""
-        return self.is_alive() and not self._connection.poll()
+        return not self._killed and self.is_alive() and not self._connection.poll()
 
     def call(self, request: Request) -> Any:
         """Return the worker's answer.

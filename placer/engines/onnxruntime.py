@@ -18,7 +18,7 @@ import onnx.shape_inference
 import onnxruntime as ort
 from onnx import TensorProto
 
-from placer.engines.base import Compiled, Tensors
+from placer.engines.base import Compiled, Remainder, Tensors
 from placer.errors import RunError
 from placer.plan import Kind, Layer, Plan, Port
 from placer.session import ORT_ERRORS, create_session, one_line
@@ -41,6 +41,7 @@ class OnnxRuntimeEngine:
     rules = "onnxruntime"
     estimated = False
     verified = False
+    remainder: Remainder = "kept"
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
@@ -84,13 +85,22 @@ class OnnxRuntimeEngine:
 
 
 class OnnxRuntimeModel:
-    """A model in an ONNX Runtime session."""
+    """A model in an ONNX Runtime session.
 
-    def __init__(self, model: onnx.ModelProto, base_dir: Path, threads: int) -> None:
+    ``optimized`` False runs the graph as it is: ONNX Runtime 1.31's optimizer spoils FP16 and FP8
+    models with Q/DQ pairs.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, base_dir: Path, threads: int, optimized: bool = True
+    ) -> None:
         self._model = model
         self._base_dir = base_dir
         self._threads = threads
-        self._session = _session(model, base_dir, threads)
+        level = ort.GraphOptimizationLevel
+        self._session = _session(
+            model, base_dir, threads, level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
+        )
         self._outputs = [o.name for o in self._session.get_outputs()]
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:

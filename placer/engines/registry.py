@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
+from typing_extensions import get_protocol_members
+
 from placer.engines.base import Engine
 from placer.errors import InputError, RunError
 from placer.rules.loader import Pack
@@ -140,10 +142,12 @@ class Registry:
             return factory.create(options)
         with _plugin_code(entry, "create()"):
             engine = factory.create(options)
-        if not isinstance(engine, Engine):
+        missing = sorted(m for m in get_protocol_members(Engine) if not hasattr(engine, m))
+        if missing:
             raise RunError(
                 f"engine {_described(entry)} is broken: create() returned a "
-                f"{type(engine).__name__}, which lacks parts of placer.engines.base.Engine"
+                f"{type(engine).__name__}, which has no {', '.join(missing)}; install a release "
+                "for this version of placer"
             )
         return engine
 

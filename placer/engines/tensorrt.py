@@ -14,7 +14,7 @@ import onnx
 from placer.cuda import api
 from placer.cuda.nvml import GpuState, gpu_state
 from placer.cuda.timing import Effort, time_launches
-from placer.engines.base import Compiled, Tensors
+from placer.engines.base import Compiled, Remainder, Tensors
 from placer.errors import RunError
 from placer.model import save_model
 from placer.plan import Plan
@@ -51,6 +51,7 @@ class TensorRtEngine:
     rules: str = "tensorrt"
     estimated = False
     verified = True
+    remainder: Remainder = "built"
 
     def __init__(
         self, library: Library, device: int, settings: BuildSettings, effort: Effort

@@ -82,6 +82,7 @@ class _Server:
             rules=engine.rules,
             estimated=engine.estimated,
             verified=engine.verified,
+            remainder=engine.remainder,
             version=engine.version,
             device=engine.device,
             clock=engine.clock,

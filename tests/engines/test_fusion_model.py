@@ -201,5 +201,33 @@ def test_dynamic_inputs_are_estimated_at_the_given_shape(save: Save):
 
 
 def test_an_unknown_base_is_refused():
-    with pytest.raises(InputError, match="unknown base type 'int8'; use one of: float16, float"):
+    with pytest.raises(
+        InputError, match="unknown base type 'int8'; use one of: float16, bfloat16, float"
+    ):
         engine(base="int8")
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [("float16", onnx.TensorProto.FLOAT16), ("float", onnx.TensorProto.FLOAT)],
+)
+def test_the_result_has_its_remainder_in_the_base_type(
+    save: Callable[..., Path], placer: Callable[..., Finished], base: str, expected: int
+):
+    model = save("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[8,64,32,32] x) => (float[8,64,32,32] y)
+        <float[64,64,3,3] w1 = {0.1}, float[64,64,3,3] w2 = {0.1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [relu1] r = Relu(c)
+          [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
+        }
+    """)
+    flags = ("--engine", "fusion-model", "--gpu", "l4", "--preset", "quick", "--budget", "2")
+    finished = placer("optimize", model, *flags, "--base", base, "-o", "out", "--gate", "sqnr>=1")
+    assert finished.code == 0, finished.err
+    proto = onnx.load("out/optimized.onnx")
+    onnx.checker.check_model(proto, full_check=True)
+    scales = {n.input[1] for n in proto.graph.node if n.op_type == "QuantizeLinear"}
+    assert {t.data_type for t in proto.graph.initializer if t.name in scales} == {expected}
+    assert proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
