@@ -203,8 +203,6 @@ def test_dynamic_inputs_are_estimated_at_the_given_shape(save: Save):
 def test_an_unknown_base_is_refused():
     message = "unknown base type 'int8'; use one of: float16, bfloat16, float"
     with pytest.raises(InputError, match=message):
-        InputError, match="unknown base type 'int8'; use one of: float16, bfloat16, float"
-    ):
         engine(base="int8")
 
 
