@@ -82,6 +82,7 @@ def _settings(task: Task) -> dict[str, Any]:
         "evaluation data": f"{task.evaluation_data.fingerprint}, {len(task.evaluation_data)}",
         "gates": [gate.text() for gate in task.gates],
         "seed": request.seed,
+        "engine options": dict(request.engine_options),
         "base": "kept" if task.engine.remainder == "kept" else f"{task.base}, {request.io_type}",
     }
 

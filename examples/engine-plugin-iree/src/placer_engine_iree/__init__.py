@@ -1,0 +1,76 @@
+"""IREE as an engine of placer; ``factory`` is what the entry point names."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from placer.engines.base import Engine
+from placer.engines.registry import EngineOptions
+from placer.errors import InputError
+
+__all__ = ["IreeFactory", "factory"]
+
+# The instruction set that each target compiles for unless --engine-option arch says otherwise.
+# Code for sm_80 runs on all newer GPUs too.
+_ARCH: Mapping[str, str] = {"llvm-cpu": "host", "cuda": "sm_80"}
+
+
+class IreeFactory:
+    """Makes the engine ``iree``."""
+
+    rules = str(Path(__file__).parent / "pack")
+
+    def unavailable(self) -> str | None:
+        """Say so if IREE is missing; whether there is a GPU is known once a target is chosen."""
+        for module, package in (
+            ("iree.compiler", "iree-base-compiler"),
+            ("iree.runtime", "iree-base-runtime"),
+        ):
+            if not _is_installed(module):
+                return f"{module} is not installed; install it with: pip install {package}"
+        return None
+
+    def create(self, options: EngineOptions) -> Engine:
+        """Return the engine; ``extra`` may hold ``target`` (llvm-cpu, cuda) and ``arch``.
+
+        Raises InputError for other options and values, RunError if the target has no device here.
+        """
+        options.check_extra("iree", ("target", "arch"))
+        if options.gpu is not None or options.build_for is not None:
+            raise InputError("--gpu and --build-for go with --engine fusion-model, not with iree")
+        target = options.extra.get("target", "llvm-cpu")
+        if target not in _ARCH:
+            known = ", ".join(_ARCH)
+            raise InputError(f"iree has no target '{target}'; --engine-option target is: {known}")
+        arch = options.extra.get("arch", _ARCH[target])
+        if target == "cuda" and not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
+            raise InputError(f"cuda has no instruction set '{arch}'; give e.g. sm_80")
+        if options.device is not None and target != "cuda":
+            raise InputError("--device chooses a GPU; add --engine-option target=cuda or leave it")
+        _keep_root_logger_silent()
+        # IREE is imported only here, so that placer can list this engine where it is missing.
+        from placer_engine_iree.engine import IreeEngine  # noqa: PLC0415
+
+        return IreeEngine(target, arch, options.threads, options.device, options.shapes)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # The parent package is missing.
+        return False
+
+
+def _keep_root_logger_silent() -> None:
+    # IREE logs through the root logger, which gives that a handler on stderr if it has none, and
+    # from then on the messages of all loggers appear there.
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())
+
+
+factory = IreeFactory()
