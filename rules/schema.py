@@ -52,31 +52,17 @@ def _version_range(text: str) -> str:
     return text
 
 
-Names = Annotated[
-    list[str],
-    BeforeValidator(_one_or_many),
-    Field(min_length=1),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            ]
-        }
-    ),
-]
+_STRING_OR_STRINGS = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string"},
+            {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        ]
+    }
+)
+Names = Annotated[list[str], BeforeValidator(_one_or_many), Field(min_length=1), _STRING_OR_STRINGS]
 OutputNames = Annotated[
-    list[OutputName],
-    BeforeValidator(_one_or_many),
-    Field(min_length=1),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            ]
-        }
-    ),
+    list[OutputName], BeforeValidator(_one_or_many), Field(min_length=1), _STRING_OR_STRINGS
 ]
 
 

@@ -36,6 +36,19 @@ class Story:
     good: tuple[str, ...]
 
 
+RESIDUAL = """
+            <ir_version: 9, opset_import: ["": 17]>
+            g (float[8,32,32,32] x) => (float[8,32,32,32] out)
+            <float[32,32,3,3] w1 = {0.1}, float[32,32,3,3] w2 = {0.1},
+             float[32,32,3,3] w3 = {0.1}> {
+              [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+              [relu1] r = Relu(c)
+              [conv2] d = Conv<pads = [1, 1, 1, 1]>(r, w2)
+              [add] s = Add(d, r)
+              [relu2] t = Relu(s)
+              [conv3] out = Conv<pads = [1, 1, 1, 1]>(t, w3)
+            }"""
+
 STORIES = [
     Story(
         name="conv and maxpool no longer fuse (ResNet50 in explicit mode, 15% slower)",
@@ -125,18 +138,7 @@ STORIES = [
     ),
     Story(
         name="a residual Add stays in float and Conv and ReLU before it write float",
-        model="""
-            <ir_version: 9, opset_import: ["": 17]>
-            g (float[8,32,32,32] x) => (float[8,32,32,32] out)
-            <float[32,32,3,3] w1 = {0.1}, float[32,32,3,3] w2 = {0.1},
-             float[32,32,3,3] w3 = {0.1}> {
-              [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
-              [relu1] r = Relu(c)
-              [conv2] d = Conv<pads = [1, 1, 1, 1]>(r, w2)
-              [add] s = Add(d, r)
-              [relu2] t = Relu(s)
-              [conv3] out = Conv<pads = [1, 1, 1, 1]>(t, w3)
-            }""",
+        model=RESIDUAL,
         pairs=("conv1.0", "w1", "conv2.0", "w2", "conv3.0", "w3"),
         bad=(
             "conv1+relu1: int8 -> float16",
@@ -147,18 +149,7 @@ STORIES = [
     ),
     Story(
         name="PyTorch's eager mode puts pairs on both inputs of the skip connection's Add",
-        model="""
-            <ir_version: 9, opset_import: ["": 17]>
-            g (float[8,32,32,32] x) => (float[8,32,32,32] out)
-            <float[32,32,3,3] w1 = {0.1}, float[32,32,3,3] w2 = {0.1},
-             float[32,32,3,3] w3 = {0.1}> {
-              [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
-              [relu1] r = Relu(c)
-              [conv2] d = Conv<pads = [1, 1, 1, 1]>(r, w2)
-              [add] s = Add(d, r)
-              [relu2] t = Relu(s)
-              [conv3] out = Conv<pads = [1, 1, 1, 1]>(t, w3)
-            }""",
+        model=RESIDUAL,
         pairs=("x", "w1", "w2", "w3", "r", "d", "t"),
         bad=("conv2: int8 -> int8", "add+relu2: int8, int8 -> int8"),
         good=("conv2+add+relu2: int8, int8 -> int8",),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import math
 import platform
 import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +17,11 @@ import onnxruntime as ort
 from onnx import TensorProto
 
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.rounds import time_calls
 from placer.errors import RunError
 from placer.plan import Kind, Layer, Plan, Port
 from placer.session import ORT_ERRORS, create_session, one_line
 
-# Shorter intervals than this are dominated by the clock and the call into the session.
-_MIN_INTERVAL_S = 2e-3
-_MAX_RUNS_PER_INTERVAL = 200
-_WARM_UP_S = 0.05
 _KINDS: Mapping[str, Kind] = {"QuantizeLinear": "quantize", "DequantizeLinear": "dequantize"}
 
 
@@ -55,33 +50,7 @@ class OnnxRuntimeEngine:
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
-        calls = [self._interval(model, inputs) for model in models]
-        seconds = np.empty((rounds, len(models)))
-        with _no_garbage_collection():
-            for row in range(rounds):
-                # Rotating the order keeps a drift of the clock speed from favouring a column.
-                for position in range(len(models)):
-                    column = (position + row) % len(models)
-                    run, count = calls[column]
-                    start = self._now()
-                    for _ in range(count):
-                        run()
-                    seconds[row, column] = (self._now() - start) / count
-        return seconds
-
-    def _interval(self, model: Compiled, inputs: Tensors) -> tuple[Callable[[], object], int]:
-        """Warm ``model`` up; return its call and how many of them one interval needs."""
-
-        def run() -> object:
-            return model.run(inputs)
-
-        run()
-        start, count = time.perf_counter(), 0
-        while (elapsed := time.perf_counter() - start) < _WARM_UP_S or not count:
-            run()
-            count += 1
-        per_run = max(elapsed / count, 1e-9)
-        return run, min(max(1, math.ceil(_MIN_INTERVAL_S / per_run)), _MAX_RUNS_PER_INTERVAL)
+        return time_calls([partial(model.run, inputs) for model in models], rounds, self._now)
 
 
 class OnnxRuntimeModel:
@@ -153,17 +122,6 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _plan(model: onnx.ModelProto, fused: onnx.GraphProto, final: onnx.GraphProto) -> Plan:

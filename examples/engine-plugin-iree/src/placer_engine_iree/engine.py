@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,16 +16,13 @@ import onnx
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.rounds import time_calls
 from placer.errors import InputError, RunError
 from placer.plan import Plan
 from placer_engine_iree.compiler import Compiler
 from placer_engine_iree.dispatches import read_plan
 
 _ERRORS = (RuntimeError, ValueError)
-# Shorter intervals than this are dominated by the clock and the call from Python.
-_MIN_INTERVAL_S = 2e-3
-_MAX_RUNS_PER_INTERVAL = 200
-_WARM_UP_S = 0.05
 
 
 class IreeEngine:
@@ -75,32 +70,13 @@ class IreeEngine:
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
-        calls = [self._interval(model, inputs) for model in models]
-        seconds = np.empty((rounds, len(models)))
-        with _no_garbage_collection():
-            for row in range(rounds):
-                # Rotating the order keeps a drift of the clock speed from favouring a column.
-                for position in range(len(models)):
-                    column = (position + row) % len(models)
-                    run, count = calls[column]
-                    start = self._now()
-                    for _ in range(count):
-                        run()
-                    seconds[row, column] = (self._now() - start) / count
-        return seconds
+        return time_calls([_on_device(model, inputs) for model in models], rounds, self._now)
 
-    def _interval(self, model: Compiled, inputs: Tensors) -> tuple[Callable[[], object], int]:
-        """Warm ``model`` up; return its call and how many of them one interval needs."""
-        if not isinstance(model, IreeModel):
-            raise TypeError(f"iree cannot measure a {type(model).__name__}")
-        run = model.on_device(inputs)
-        run()
-        start, count = time.perf_counter(), 0
-        while (elapsed := time.perf_counter() - start) < _WARM_UP_S or not count:
-            run()
-            count += 1
-        per_run = max(elapsed / count, 1e-9)
-        return run, min(max(1, math.ceil(_MIN_INTERVAL_S / per_run)), _MAX_RUNS_PER_INTERVAL)
+
+def _on_device(model: Compiled, inputs: Tensors) -> Callable[[], object]:
+    if not isinstance(model, IreeModel):
+        raise TypeError(f"iree cannot measure a {type(model).__name__}")
+    return model.on_device(inputs)
 
 
 class IreeModel:
@@ -195,14 +171,3 @@ def _iree_errors(what: str) -> Iterator[None]:
     except _ERRORS as error:
         reason = " ".join(str(error).split())
         raise RunError(f"IREE failed to {what}: {reason}") from error
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -1,0 +1,60 @@
+"""Time calls in interleaved rounds on the host's clock, for engines that return when done."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+# Shorter intervals than this are dominated by the clock and the call into the engine.
+_MIN_INTERVAL_S = 2e-3
+_MAX_RUNS_PER_INTERVAL = 200
+_WARM_UP_S = 0.05
+
+
+def time_calls(
+    calls: Sequence[Callable[[], object]], rounds: int, now: Callable[[], float]
+) -> np.ndarray:
+    """Seconds per call by the clock ``now``, shape (rounds, len(calls)), after a warm-up.
+
+    In each round every call is repeated for a short interval, one right after the other, in an
+    order that rotates: a drift of the clock speed favours none.
+    """
+    counts = [_warm_up(call) for call in calls]
+    seconds = np.empty((rounds, len(calls)))
+    with _no_garbage_collection():
+        for row in range(rounds):
+            for position in range(len(calls)):
+                column = (position + row) % len(calls)
+                call, count = calls[column], counts[column]
+                start = now()
+                for _ in range(count):
+                    call()
+                seconds[row, column] = (now() - start) / count
+    return seconds
+
+
+def _warm_up(call: Callable[[], object]) -> int:
+    """Warm up; return how many calls one interval needs."""
+    call()
+    start, count = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - start) < _WARM_UP_S or not count:
+        call()
+        count += 1
+    per_call = max(elapsed / count, 1e-9)
+    return min(max(1, math.ceil(_MIN_INTERVAL_S / per_call)), _MAX_RUNS_PER_INTERVAL)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
