@@ -2,10 +2,13 @@
 
 import logging
 import multiprocessing
+import resource
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 
 from placer.errors import InputError, RunError
@@ -102,19 +105,16 @@ def test_a_missing_plugin_is_named(library: Library, save: Callable[..., Path], 
         build(library, path, replace(SM89, plugins=(text,)))
 
 
-def test_an_unsupported_operator_names_its_node(library: Library, save: Callable[..., Path]):
-    model = """
+def test_an_unsupported_operator_names_its_node(library: Library):
+    proto = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["": 17]>
-        g (float[4] x) => (double[4] y) {
-          [wide] y = Cast<to = 11>(x)
+        g (float[4] x) => (float[4] y) {
+          [odd] y = NotAnOperator(x)
         }
-    """
-    report = build(library, save(model), BuildSettings(gpu="sm89"))
-    if report.accepted:
-        pytest.skip("this version takes double")
+    """)
+    report = build(library, proto.SerializeToString(), BuildSettings(gpu="sm89"))
     assert report.engine == b""
-    assert report.refusals[0].node in ("wide", "")
-    assert report.refusals[0].reason
+    assert (report.refusals[0].node, report.refusals[0].op) == ("odd", "NotAnOperator")
 
 
 def test_the_timing_cache_is_kept_and_survives_damage(
@@ -157,3 +157,34 @@ def test_an_unwritable_cache_is_one_sentence(
     occupied.write_text("")
     with pytest.raises(InputError, match="timing cache"):
         build(library, save(DYNAMIC), replace(SM89, timing_cache=occupied))
+
+
+def test_a_dynamic_dimension_without_a_shape_is_one_and_says_why_that_fails(
+    library: Library, save: Callable[..., Path]
+):
+    report = build(library, save(DYNAMIC), BuildSettings(gpu="sm89"))
+    assert not report.accepted
+    assert report.refusals[0].reason
+
+
+def _write_on_a_full_disk(path: Path) -> str:
+    # No file may grow, which fails writes as a full disk does.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        build(load_library("tensorrt-rtx"), path, replace(SM89, timing_cache=path.parent))
+    except InputError as error:
+        return str(error)
+    return "written"
+
+
+def test_a_full_disk_loses_no_timing_cache(library: Library, save: Callable[..., Path]):
+    path = save(DYNAMIC)
+    cache = TimingCache(path.parent, library, "sm89")
+    assert build(library, path, replace(SM89, timing_cache=path.parent)).accepted
+    before = cache.path.read_bytes()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        (said,) = pool.map(_write_on_a_full_disk, [path])
+    assert said.startswith(f"cannot write {cache.path}: File too large")
+    assert cache.path.read_bytes() == before
+    assert [p for p in path.parent.iterdir() if p.suffix == ".tmp"] == []
