@@ -155,8 +155,8 @@ def _print(console: Console, explanation: Explanation, show_all: bool) -> None:
         console.print(f"{hidden} more layers; show them with --all", highlight=False)
     _print_conversions(console, explanation)
     console.print(
-        f"estimated: {explanation.total_us / 1e3:.3f} ms, float {explanation.float_us / 1e3:.3f} ms"
-        f" ({explanation.float_us / explanation.total_us:.2f} times faster than float)",
+        f"estimated: {explanation.total_us / 1e3:.3f} ms; float {explanation.float_us / 1e3:.3f} "
+        f"ms, so a speed-up of {explanation.float_us / explanation.total_us:.2f}",
         highlight=False,
     )
     if explanation.improved_us < explanation.total_us:
@@ -237,6 +237,8 @@ def _conversion_lines(conversion: StandaloneConversion) -> list[str]:
     lines = [f"- {conversion.name}: est. {conversion.us:.1f} us; {conversion.because}"]
     if conversion.remedy is not None:
         lines.append(f"    remove it: {_remedy(conversion.remedy)}")
+    elif conversion.goes_with_others:
+        lines.append("    it goes with the remedies of the others")
     return lines
 
 

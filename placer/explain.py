@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placer.graph import Edge, Graph
 from placer.placement import EMPTY, Placement
@@ -38,7 +38,8 @@ class Remedy:
 class StandaloneConversion:
     """A quantize, dequantize, requantize or reformat layer, what it costs and why it is there.
 
-    ``remedy`` is None if no change that was tried removes it and makes the engine faster.
+    ``remedy`` is None if no change that was tried removes it and makes the engine faster;
+    ``goes_with_others`` says that the remedies of others remove it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class StandaloneConversion:
     us: float
     because: str
     remedy: Remedy | None
+    goes_with_others: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,11 @@ class Explainer:
         plan = self._roofline.estimate(prediction)
         conversions = tuple(self._conversions(placement, prediction, plan))
         improved = self._improve(placement)
+        left = {layer.layer.name for layer in self._predictor.predict(improved).layers}
+        conversions = tuple(
+            replace(c, goes_with_others=c.remedy is None and c.name not in left)
+            for c in conversions
+        )
         return Explanation(
             decisions=tuple(Decision(s, chosen_layout(s, placement)) for s in self.sites),
             overlaps=self._overlaps,
@@ -225,18 +232,18 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
     tensor = predicted.layer.inputs[0].tensor
     served = _names(predicted.edges)
     if predicted.layer.kind == "dequantize":
-        return f"{served} computes in float"
+        return f"'{tensor}' is read in float by {served}"
     if predicted.layer.kind == "requantize":
-        return f"{served} wants another scale than '{tensor}' has"
+        return f"'{tensor}' is read in another scale by {served}"
     if predicted.layer.kind == "reformat":
         source, target = predicted.layer.input_types[0], predicted.layer.output_types[0]
-        return f"'{tensor}' is {source} where {served} needs {target}"
+        return f"'{tensor}' is {source} and read as {target} by {served}"
     if tensor not in graph.producer:
         return "the graph input is float: a standing cost of quantizing the first layer"
     readers = graph.edges_of(tensor)
     floats = [edge for edge in readers if edge not in prediction.form.scales]
     if floats:
-        return f"{_names(floats)} reads '{tensor}' in float, so its producer writes float"
+        return f"'{tensor}' is read in float by {_names(floats)}, so its producer writes float"
     if len({prediction.form.scales[edge] for edge in readers}) > 1:
         return f"the readers of '{tensor}' have unequal scales, so its producer writes float"
     return f"'{graph.producer[tensor].name}' ({graph.producer[tensor].op}) computes in float"
@@ -295,6 +302,7 @@ def _conversion(conversion: StandaloneConversion) -> dict[str, object]:
         "tensor": conversion.tensor,
         "us": conversion.us,
         "because": conversion.because,
+        "goes_with_others": conversion.goes_with_others,
         "remedy": remedy
         and {
             "quantize": [_edge(edge) for edge in remedy.add],
