@@ -108,6 +108,9 @@ def optimize_command(
     pack: Annotated[
         str | None, typer.Option(help="Rule pack, a name or folder [default: the engine's].")
     ] = None,
+    scheme: Annotated[
+        str | None, typer.Option(help="Number format beside the pack's own, e.g. fp8 (tensorrt).")
+    ] = None,
     calibration: Annotated[
         str, typer.Option(help="auto, minmax, percentile, entropy or mse.")
     ] = "auto",
@@ -146,6 +149,7 @@ def optimize_command(
         device=device,
         engine_options=engine_options(engine_option or []),
         pack=pack,
+        scheme=scheme,
         calibration=calibration,
         gates=tuple(gate or ()),
         preset=preset,

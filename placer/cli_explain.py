@@ -21,7 +21,9 @@ from placer.explain import (
     Explainer,
     Explanation,
     Remedy,
+    SiteOutcome,
     StandaloneConversion,
+    compare_sites,
     explanation_json,
 )
 from placer.files import write_text
@@ -31,8 +33,9 @@ from placer.harvest import harvest
 from placer.model import is_quantized_file, load_model, load_quantized
 from placer.placement import Placement
 from placer.placement_file import load_placement, placement_text
-from placer.plan import Plan
+from placer.plan import Layer, Plan
 from placer.plan_file import plan_json
+from placer.plan_readers import read_plan
 from placer.roofline import Roofline, load_layer_classes
 from placer.rules.fusion import Predictor
 from placer.rules.loader import Pack, load_pack
@@ -70,6 +73,13 @@ def explain_command(
     plan_file: Annotated[
         Path | None, typer.Option("--plan", help="Write the predicted plan for placer plan diff.")
     ] = None,
+    actual: Annotated[
+        Path | None,
+        typer.Option(help="The engine's own plan, as for placer plan diff: shown per site."),
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="trtexec --exportProfile JSON of that engine.")
+    ] = None,
     improved: Annotated[
         Path | None, typer.Option(help="Write the placement with all remedies applied.")
     ] = None,
@@ -93,9 +103,14 @@ def explain_command(
         write_text(plan_file, json.dumps(plan_json(explanation.plan), indent=2) + "\n")
     if improved is not None:
         write_text(improved, _placement_text(explanation.improved, subject, rules))
+    built = read_plan(actual, profile) if actual is not None else None
+    outcomes = compare_sites(explanation.decisions, explanation.plan, built) if built else ()
     if as_json:
         document = {"gpu": target_gpu.name, **explanation_json(explanation)}
-        typer.echo(json.dumps({**document, "plan": plan_json(explanation.plan)}, indent=2))
+        document = {**document, "plan": plan_json(explanation.plan)}
+        if built is not None:
+            document = {**document, "actual": [_outcome(outcome) for outcome in outcomes]}
+        typer.echo(json.dumps(document, indent=2))
         return
     console = Console()
     console.print(
@@ -105,6 +120,8 @@ def explain_command(
         soft_wrap=True,
     )
     _print(console, explanation, show_all)
+    if built is not None:
+        _print_actual(console, outcomes, built, show_all)
 
 
 def _subject(
@@ -165,6 +182,50 @@ def _print(console: Console, explanation: Explanation, show_all: bool) -> None:
             "write that placement with --improved FILE",
             highlight=False,
         )
+
+
+def _print_actual(
+    console: Console, outcomes: tuple[SiteOutcome, ...], built: Plan, show_all: bool
+) -> None:
+    """Sites that came out otherwise (all of them with --all), then what stray pairs really cost."""
+    right = sum(outcome.agrees for outcome in outcomes)
+    table = Table(title=f"{built.source}: {right} of {len(outcomes)} sites as predicted")
+    for column in ("site", "predicted", "est. us", "built", "measured us"):
+        table.add_column(column, overflow="fold")
+    for outcome in outcomes:
+        if show_all or not outcome.agrees:
+            cells = (_described(outcome.predicted), _total(outcome.predicted))
+            table.add_row(
+                escape(outcome.decision.site.name),
+                *cells,
+                _described(outcome.actual),
+                _total(outcome.actual),
+            )
+    console.print(table)
+    for layer in built.of_kind("quantize", "dequantize", "requantize", "reformat"):
+        time = "" if layer.time_us is None else f": {layer.time_us:.1f} us measured"
+        console.print(f"- {escape(layer.name)}{time}", highlight=False, soft_wrap=True)
+
+
+def _described(layers: tuple[Layer, ...]) -> str:
+    return "\n".join(
+        escape(f"{'+'.join(layer.nodes)} -> {' '.join(layer.output_types)}") for layer in layers
+    )
+
+
+def _total(layers: tuple[Layer, ...]) -> str:
+    times = [layer.time_us for layer in layers if layer.time_us is not None]
+    return f"{sum(times):.1f}" if times else ""
+
+
+def _outcome(outcome: SiteOutcome) -> dict[str, object]:
+    return {
+        "site": outcome.decision.site.name,
+        "agrees": outcome.agrees,
+        "predicted": [layer.name for layer in outcome.predicted],
+        "built": [layer.name for layer in outcome.actual],
+        "measured_us": [layer.time_us for layer in outcome.actual],
+    }
 
 
 def _decisions(decisions: tuple[Decision, ...]) -> Table:

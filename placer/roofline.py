@@ -27,7 +27,15 @@ from placer.plan import Plan, Port
 from placer.rules.fusion import UNKNOWN, PredictedLayer, Prediction
 from placer.rules.loader import parse_file
 
-_BYTES = {"float": 4, "int32": 4, "double": 8, "int64": 8, "int8": 1, "uint8": 1, "bool": 1}
+_QUANTIZED = ("int8", "uint8", "float8e4m3fn")
+_BYTES = {
+    "float": 4,
+    "int32": 4,
+    "double": 8,
+    "int64": 8,
+    "bool": 1,
+    **dict.fromkeys(_QUANTIZED, 1),
+}
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
 FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
@@ -151,7 +159,7 @@ def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph)
             return "few-channel conv"
         if main.op == "Conv" and main.attributes.get("group", 1) == channels:
             return "depthwise conv"
-        to_float = dtype == "int8" and "float" in predicted.layer.output_types
+        to_float = dtype in _QUANTIZED and "float" in predicted.layer.output_types
         return "conv to float" if to_float else "conv"
     if main.op in ("Gemm", "MatMul"):
         return "matmul"
@@ -184,20 +192,21 @@ def _concat_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
 def _computing_type(ports: Sequence[Port]) -> str:
     """INT8 if any input is, else the type of the first float input, else of the first known."""
     types = [port.dtype for port in ports if port.dtype != UNKNOWN]
-    if "int8" in types:
-        return "int8"
+    quantized = next((dtype for dtype in types if dtype in _QUANTIZED), None)
+    if quantized is not None:
+        return quantized
     return next((t for t in types if "float" in t), types[0] if types else "float")
 
 
 def _ops(node: Node, dtype: str, graph: Graph) -> float:
     """Operations, 2 per multiply-add; channels count in the multiples that tensor cores take.
 
-    Multiples of 16 for INT8 and 8 for 16-bit floats (NVIDIA, Deep Learning Performance guide).
+    Multiples of 16 for 8-bit types, 8 for 16-bit floats (NVIDIA, Deep Learning Performance guide).
     """
     weight = weight_input(graph, node)
     if node.op not in _WEIGHTED:
         return 0.0
-    multiple = {"int8": 16, "float16": 8, "bfloat16": 8}.get(dtype, 4)
+    multiple = 16 if dtype in _QUANTIZED else {"float16": 8, "bfloat16": 8}.get(dtype, 4)
     if node.op in ("Gemm", "MatMul"):
         axis = -2 if node.attributes.get("transA", 0) else -1
         depth = (graph.type_of(node.inputs[0]).shape or (1, 1))[axis]
@@ -236,6 +245,8 @@ def _port_bytes(port: Port, graph: Graph) -> float:
 
 
 def _size(dtype: str) -> int:
+    if dtype in _QUANTIZED:
+        return 1
     return 2 if dtype in ("float16", "bfloat16") else _BYTES.get(dtype, 4)
 
 

@@ -18,7 +18,7 @@ from placer.engines.base import Engine, Tensors
 from placer.errors import InputError
 from placer.gates import Gate, default_gates
 from placer.model import Model, load_model
-from placer.precision import Base, InputOutputTypes
+from placer.precision import Base, InputOutputTypes, with_opset
 from placer.presets import Preset, load_preset
 from placer.rules.loader import Pack
 from placer.rules.sites import Site, find_sites
@@ -27,6 +27,7 @@ from placer.search.study import TrialRecord
 
 SYNTHETIC_SAMPLES = 16
 AUTO = "auto"
+FLOAT8_OPSET = 19  # From here on QuantizeLinear takes FP8.
 BASES: tuple[Base, ...] = ("float16", "bfloat16", "float")
 
 
@@ -55,6 +56,7 @@ class Request:
     device: str | None = None
     engine_options: Mapping[str, str] = field(default_factory=dict)
     pack: str | None = None
+    scheme: str | None = None
     calibration: str = AUTO
     gates: tuple[str, ...] = ()
     preset: str = "default"
@@ -156,10 +158,13 @@ def prepare(request: Request, observer: Observer) -> Task:
         build_for=request.build_for,
         device=request.device,
         extra=request.engine_options,
+        scheme=request.scheme,
     )
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
     _check_pack(pack, engine, warn)
     model = load_model(request.model, request.shapes)
+    if pack.manifest.scheme.is_float8:
+        model = with_opset(model, FLOAT8_OPSET)
     sites = find_sites(model.graph, pack.rules)
     space = build_space(model.graph, sites)
     # Sites that only follow others have nothing to follow.

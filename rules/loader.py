@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from placer.errors import InputError
 from placer.rules.schema import Manifest, Rule
+from placer.rules.target import ANY_TARGET, Target
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -39,6 +40,27 @@ class Pack:
         """16 hex digits of the SHA-256 over the manifest and all rules."""
         texts = [part.model_dump_json() for part in (self.manifest, *self.rules)]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+    def with_scheme(self, name: str, target: Target = ANY_TARGET) -> Pack:
+        """The pack with the alternative scheme ``name``.
+
+        Raises InputError for an unknown name and for a target that does not have the formats.
+        """
+        alternatives = self.manifest.alternatives
+        if name not in alternatives:
+            known = ", ".join(sorted(alternatives)) or "none"
+            raise InputError(
+                f"pack '{self.manifest.name}' has no scheme '{name}'; "
+                f"beside its own it has: {known}"
+            )
+        chosen = alternatives[name]
+        if not target.meets(chosen.when):
+            needs = chosen.when.compute_capability or chosen.when.engine_versions
+            raise InputError(
+                f"scheme '{name}' needs {needs}; the target has compute capability "
+                f"{target.compute_capability}, engine version {target.engine_version}"
+            )
+        return replace(self, manifest=self.manifest.model_copy(update={"scheme": chosen.scheme}))
 
     def rule(self, rule_id: str) -> Rule:
         """Return the rule called ``rule_id``; InputError lists the known ones."""

@@ -387,13 +387,25 @@ class Rule(Strict):
                 raise ValueError(f"where: unknown node '{node}'")
 
 
+class AlternativeScheme(Strict):
+    """Another number format that the pack's layouts work in, and the engines that have it."""
+
+    scheme: Scheme
+    when: Condition = Condition()
+
+
 class Manifest(Strict):
-    """``pack.yaml``: what a rule pack is and for which engine."""
+    """``pack.yaml``: what a rule pack is and for which engine.
+
+    ``scheme``: the formats of quantized tensors. ``alternatives``: others, by the name that
+    ``--scheme`` takes.
+    """
 
     name: RuleId
     version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
     engine: EngineName
     engine_versions: Annotated[str, AfterValidator(_version_range)]
     scheme: Scheme
+    alternatives: dict[RuleId, AlternativeScheme] = {}
     licence: str
     maintainers: list[str] = Field(min_length=1)

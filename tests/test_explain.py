@@ -218,3 +218,34 @@ def test_scales_in_constant_nodes_are_compared_by_value(
     document = json.loads(placer("explain", path, "--json").out)
     layers = [layer["name"] for layer in document["plan"]["layers"]]
     assert layers == ["quantize x", "conv1", "conv2", "reformat a", "reformat b"]
+
+
+def test_predicted_against_built_per_site(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """An engine that runs the Add apart from its Conv, in the layout of TensorRT's inspector."""
+    formats = {"i": "Row major Int8 format", "f": "Row major linear FP16 format"}
+
+    def layer(name: str, types: str, kind: str = "Conv") -> dict[str, object]:
+        first, second = (formats[t] for t in types)
+        ports = [[{"Name": n, "Format/Datatype": f}] for n, f in (("a", first), ("b", second))]
+        return {"Name": name, "LayerType": kind, "Inputs": ports[0], "Outputs": ports[1]}
+
+    layers = [
+        layer("conv1 + relu1", "ii"),
+        layer("conv2", "ii"),
+        layer("PWN(add, relu2)", "ii", "PointWise"),
+        layer("conv3", "if"),
+    ]
+    Path("built.json").write_text(json.dumps({"Layers": layers, "Bindings": []}))
+    times = [{"count": 1}, {"name": "PWN(add, relu2)", "medianMs": 0.004}]
+    Path("times.json").write_text(json.dumps(times))
+    flags = ("--actual", "built.json", "--profile", "times.json")
+    document = json.loads(placer("explain", save(RESIDUAL), *flags, "--json").out)
+    outcomes = {entry["site"]: entry for entry in document["actual"]}
+    wrong = [site for site, entry in outcomes.items() if not entry["agrees"]]
+    assert wrong == ["conv-add-relu:add"]
+    assert outcomes["conv-add-relu:add"]["built"] == ["PWN(add, relu2)", "conv2"]
+    assert outcomes["conv-add-relu:add"]["measured_us"] == [4.0, None]
+    text = placer("explain", save(RESIDUAL), *flags).out
+    assert f"{len(outcomes) - 1} of {len(outcomes)} sites as predicted" in " ".join(text.split())

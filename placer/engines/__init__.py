@@ -13,6 +13,7 @@ from placer.engines.tensorrt_factory import TensorRtFactory
 from placer.errors import InputError
 from placer.gpus import load_gpu
 from placer.rules.loader import Pack, load_pack
+from placer.rules.target import Target
 
 
 class OnnxRuntimeFactory:
@@ -88,15 +89,20 @@ def select_engine(
     build_for: str | None = None,
     device: str | None = None,
     extra: Mapping[str, str] | None = None,
+    scheme: str | None = None,
 ) -> tuple[Engine, Pack, str]:
     """Return the engine called ``name`` (``auto`` chooses), its pack and why it was taken.
 
-    ``pack`` None takes the engine's own. The others: see EngineOptions. Raises InputError for an
+    ``pack`` None takes the engine's own, ``scheme`` None the pack's own. The others: see
+    EngineOptions. Raises InputError for an
     unknown name and for options that the engine does not take, RunError if it cannot run here.
     """
     registry = Registry.installed(BUILT_IN)
     found, factory, why = registry.resolve(name)
     rules = load_pack(pack or factory.rules)
+    if scheme is not None:
+        capability = load_gpu(gpu).compute_capability if gpu is not None else None
+        rules = rules.with_scheme(scheme, Target(compute_capability=capability))
     options = EngineOptions(
         pack=rules,
         threads=threads,

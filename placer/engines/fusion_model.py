@@ -81,7 +81,8 @@ class FusionModelEngine:
             # All candidates of a run share the float graph, and so the predictor.
             self._known = self._index(harvested)
         estimated = self._known.estimate(harvested)
-        return FusionModelCompiled(model, base_dir, self._threads, estimated)
+        optimized = not self._pack.manifest.scheme.is_float8
+        return FusionModelCompiled(model, base_dir, self._threads, estimated, optimized)
 
     def _build(self, model: onnx.ModelProto, base_dir: Path, gpu: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -126,16 +127,22 @@ class FusionModelCompiled:
     """A candidate with its predicted plan."""
 
     def __init__(
-        self, model: onnx.ModelProto, base_dir: Path, threads: int, predicted: Plan
+        self,
+        model: onnx.ModelProto,
+        base_dir: Path,
+        threads: int,
+        predicted: Plan,
+        optimized: bool,
     ) -> None:
         self._model = model
         self._base_dir = base_dir
         self._threads = threads
         self._plan = predicted
+        self._optimized = optimized
 
     @cached_property
     def _session(self) -> OnnxRuntimeModel:
-        return OnnxRuntimeModel(self._model, self._base_dir, self._threads)
+        return OnnxRuntimeModel(self._model, self._base_dir, self._threads, self._optimized)
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Outputs as ONNX Runtime computes them on the CPU."""

@@ -230,3 +230,28 @@ def test_the_result_has_its_remainder_in_the_base_type(
     scales = {n.input[1] for n in proto.graph.node if n.op_type == "QuantizeLinear"}
     assert {t.data_type for t in proto.graph.initializer if t.name in scales} == {expected}
     assert proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+
+
+def test_fp8_candidates_are_searched_and_gated(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    model = save("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[8,64,32,32] x) => (float[8,64,32,32] y)
+        <float[64,64,3,3] w1 = {0.1}, float[64,64,3,3] w2 = {0.1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [relu1] r = Relu(c)
+          [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
+        }
+    """)
+    flags = ("--engine", "fusion-model", "--gpu", "l4", "--preset", "quick", "--budget", "2")
+    finished = placer(
+        "optimize", model, *flags, "--scheme", "fp8", "-o", "out", "--gate", "sqnr>=10"
+    )
+    assert finished.code == 0, finished.err
+    proto = onnx.load("out/optimized.onnx")
+    onnx.checker.check_model(proto, full_check=True)
+    points = {n.input[2] for n in proto.graph.node if n.op_type == "DequantizeLinear"}
+    types = {t.data_type for t in proto.graph.initializer if t.name in points}
+    assert types == {onnx.TensorProto.FLOAT8E4M3FN}
+    assert Result.model_validate_json(Path("out/result.json").read_text()).scheme.is_float8

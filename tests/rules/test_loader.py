@@ -7,6 +7,7 @@ import pytest
 from placer.errors import InputError
 from placer.rules.loader import MAX_FILE_BYTES, builtin_pack_names, load_pack, parse_text
 from placer.rules.schema import Rule
+from placer.rules.target import Target
 
 GOOD = """\
 id: relu
@@ -117,3 +118,15 @@ def test_a_pack_cannot_read_outside_its_folder(tmp_path: Path):
 
 def test_the_built_in_packs():
     assert builtin_pack_names() == ("onnxruntime", "tensorrt")
+
+
+def test_an_alternative_scheme_is_for_targets_that_have_it():
+    loaded = load_pack("tensorrt")
+    float8 = loaded.with_scheme("fp8", Target(compute_capability="8.9"))
+    assert float8.manifest.scheme.is_float8
+    assert float8.rules == loaded.rules
+    assert float8.fingerprint != loaded.fingerprint
+    with pytest.raises(InputError, match=r"scheme 'fp8' needs >=8\.9; .* capability 8\.0"):
+        loaded.with_scheme("fp8", Target(compute_capability="8.0"))
+    with pytest.raises(InputError, match="has no scheme 'fp4'; beside its own it has: fp8"):
+        loaded.with_scheme("fp4")
