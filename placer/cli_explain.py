@@ -105,6 +105,10 @@ def explain_command(
         write_text(improved, _placement_text(explanation.improved, subject, rules))
     built = read_plan(actual, profile) if actual is not None else None
     outcomes = compare_sites(explanation.decisions, explanation.plan, built) if built else ()
+    if built is not None and not outcomes:
+        raise InputError(
+            f"{actual} names no node of {model}; give the plan of an engine built from this very file"
+        )
     if as_json:
         document = {"gpu": target_gpu.name, **explanation_json(explanation)}
         document = {**document, "plan": plan_json(explanation.plan)}

@@ -247,5 +247,10 @@ def test_predicted_against_built_per_site(
     assert wrong == ["conv-add-relu:add"]
     assert outcomes["conv-add-relu:add"]["built"] == ["PWN(add, relu2)", "conv2"]
     assert outcomes["conv-add-relu:add"]["measured_us"] == [4.0, None]
+    other = {"Layers": [layer("fc", "ii")], "Bindings": []}
+    Path("other.json").write_text(json.dumps(other))
+    refused = placer("explain", save(RESIDUAL), "--actual", "other.json")
+    assert refused.code == 2
+    assert "other.json names no node of" in refused.err
     text = placer("explain", save(RESIDUAL), *flags).out
     assert f"{len(outcomes) - 1} of {len(outcomes)} sites as predicted" in " ".join(text.split())
