@@ -107,7 +107,7 @@ def explain_command(
     outcomes = compare_sites(explanation.decisions, explanation.plan, built) if built else ()
     if built is not None and not outcomes:
         raise InputError(
-            f"{actual} names no node of {model}; give the plan of an engine built from this very file"
+            f"{actual} names no node of {model}; give the plan of an engine built from this file"
         )
     if as_json:
         document = {"gpu": target_gpu.name, **explanation_json(explanation)}
