@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from placer.graph import Edge, Graph
 from placer.placement import Placement
 from placer.rules.matcher import Match, find_matches
-from placer.rules.schema import Rule
+from placer.rules.schema import Motion, Rule
 
 Scale = int  # Which of a placement's scales; the number itself means nothing.
 
@@ -55,17 +55,15 @@ class NormalForm:
 def find_passages(graph: Graph, rules: Iterable[Rule]) -> tuple[Passage, ...]:
     """The nodes of ``graph`` that rules let Q and DQ pass, in node order."""
     found = [
-        (match.anchor.index, _passage(match, graph))
+        (match.anchor.index, _passage(match, motion, graph))
         for rule in rules
-        if rule.motion is not None
+        if (motion := rule.motion) is not None
         for match in find_matches(graph, rule)
     ]
     return tuple(passage for _, passage in sorted(found, key=lambda item: item[0]))
 
 
-def _passage(match: Match, graph: Graph) -> Passage:
-    motion = match.rule.motion
-    assert motion is not None
+def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
     inside = {node.name for node in match.nodes.values()}
     before = (e for t in match.tensors[motion.before] for e in graph.edges_of(t))
     after = (e for t in match.tensors[motion.after] for e in graph.edges_of(t))
