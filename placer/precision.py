@@ -1,8 +1,8 @@
 """Convert a float model to FP16 or BF16, the types that strongly typed engines run at full speed.
 
 ONNX Runtime's float16 converter knows no BF16, loses external data and cuts off weights that are
-too large, and ModelOpt's AutoCast renames tensors; hence this module. Like AutoCast it asks ONNX's
-operator schemas what may have the lower type, and converts a model tensor by tensor.
+too large; hence this module. It asks ONNX's operator schemas what may have the lower type, and
+converts a model tensor by tensor.
 
 Every tensor keeps its name in the type that its producer writes. What needs it in another type
 reads a Cast of it called ``T/float16``, ``T/bfloat16`` or ``T/float32``. Graph outputs keep their
