@@ -54,7 +54,7 @@ def set_up(task: Task, observer: Observer) -> Bench:
     by_method = _compare_methods(task, makers, on_few, observer)
     method = max(by_method, key=lambda name: by_method[name])
     ranges = calibration.ranges(method, task.pack.manifest.scheme)
-    candidates = makers.candidates(method)
+    candidates = makers.candidates(method, written=True)
     return Bench(
         baseline=baseline,
         candidates=candidates,
@@ -79,12 +79,13 @@ class _Makers:
     calibration: Calibration
     inserter: Inserter
 
-    def candidates(self, method: str) -> Candidates:
-        """Candidates with the ranges of ``method``."""
+    def candidates(self, method: str, *, written: bool = False) -> Candidates:
+        """Candidates with the ranges of ``method``; ``written`` says that the result is of them."""
         task, scheme = self.task, self.task.pack.manifest.scheme
         ranges = self.calibration.ranges(method, scheme)
         remainder = None
-        if task.engine.remainder != "kept" and task.base != "float":
+        converts = ("built", "written") if written else ("built",)
+        if task.engine.remainder in converts and task.base != "float":
             io = task.request.io_type
             remainder = Remainder.of(task.model, task.base, io, scheme, ranges)
         return Candidates(task.model, task.engine, self.inserter, ranges, remainder)

@@ -8,7 +8,7 @@ import onnx
 import pytest
 import yaml
 
-from placer.explain import OTHER, Explainer, Explanation, chosen_layout
+from placer.explain import OTHER, Explainer, Explanation, Remedy, chosen_layout
 from placer.gpus import load_gpu
 from placer.graph import Edge, Graph
 from placer.model import load_model
@@ -65,7 +65,7 @@ def test_a_float_residual_leaves_quantize_layers_and_the_remedy_names_its_edge(
         "'r' is read in float by 'add', so its producer writes float"
     )
     remedy = conversions["quantize r"].remedy
-    assert remedy is not None
+    assert isinstance(remedy, Remedy)
     assert (remedy.add, remedy.remove) == ((RESIDUAL_EDGE,), ())
     assert remedy.saves_us > 0
     assert explain(graph, remedy.placement).total_us == pytest.approx(

@@ -56,8 +56,8 @@ class OnnxRuntimeEngine:
 class OnnxRuntimeModel:
     """A model in an ONNX Runtime session.
 
-    ``optimized`` False runs the graph as it is: ONNX Runtime 1.31's optimizer spoils FP16 and FP8
-    models with Q/DQ pairs.
+    ``optimized`` False runs the graph as it is: ONNX Runtime 1.31's optimizer makes invalid graphs
+    of FP16 models with Q/DQ pairs.
     """
 
     def __init__(
