@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placer.accuracy import finite
+from placer.beat import Rivals, implicit_engine
 from placer.calibration import METHODS, Calibration, calibrate
-from placer.engines.base import Compiled
+from placer.data import Dataset
+from placer.engines.base import Compiled, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import RunError
 from placer.gates import Evaluator, Run
@@ -32,15 +35,18 @@ class Bench:
     noise: NoiseMeter
     ranges: Ranges
     calibration: CalibrationPart
+    rivals: Rivals
 
 
 def set_up(task: Task, observer: Observer) -> Bench:
     """Calibrate, choose the calibration method and compile the float model."""
     model = task.model
-    observer.stage(f"calibrating on {len(task.calibration_data)} samples")
+    activations = _activations(task)
+    if activations:
+        observer.stage(f"calibrating on {len(task.calibration_data)} samples")
     calibration = calibrate(
         model,
-        _activations(task),
+        activations,
         task.calibration_data,
         task.request.cache_dir,
         observer.progress,
@@ -53,7 +59,7 @@ def set_up(task: Task, observer: Observer) -> Bench:
     on_few = Evaluator(model.graph, (), few, reference)
     by_method = _compare_methods(task, makers, on_few, observer)
     method = max(by_method, key=lambda name: by_method[name])
-    ranges = calibration.ranges(method, task.pack.manifest.scheme)
+    ranges = makers.ranges(method)
     candidates = makers.candidates(method, written=True)
     return Bench(
         baseline=baseline,
@@ -61,6 +67,7 @@ def set_up(task: Task, observer: Observer) -> Bench:
         evaluator=Evaluator(model.graph, task.gates, task.evaluation_data, reference),
         noise=NoiseMeter(task.space, candidates, on_few),
         ranges=ranges,
+        rivals=_rivals(task, observer),
         calibration=CalibrationPart(
             data=task.request.data,
             samples=len(task.calibration_data),
@@ -72,6 +79,26 @@ def set_up(task: Task, observer: Observer) -> Bench:
 
 
 @dataclass(frozen=True, eq=False)
+class _Inputs:
+    """The inputs of a dataset, which can be iterated any number of times."""
+
+    data: Dataset
+
+    def __iter__(self) -> Iterator[Tensors]:
+        return (sample.inputs for sample in self.data)
+
+
+def _rivals(task: Task, observer: Observer) -> Rivals:
+    """Build what --beat names; the float model is built anyway."""
+    if "implicit" not in task.beats:
+        return Rivals(task.beats)
+    observer.stage("building the implicit INT8 engine that is to be beaten")
+    model, samples = task.model, _Inputs(task.calibration_data)
+    engine = implicit_engine(task.engine)
+    return Rivals(task.beats, engine.compile_implicit(model.proto, model.base_dir, samples))
+
+
+@dataclass(frozen=True, eq=False)
 class _Makers:
     """Makes ``Candidates`` for each calibration method."""
 
@@ -79,10 +106,16 @@ class _Makers:
     calibration: Calibration
     inserter: Inserter
 
+    def ranges(self, method: str) -> Ranges:
+        """Ranges that an imported model had; of other tensors those of ``method``."""
+        scheme, imported = self.task.pack.manifest.scheme, self.task.model.imported
+        calibrated = self.calibration.ranges(method, scheme)
+        return calibrated if imported is None else {**calibrated, **imported.ranges(scheme)}
+
     def candidates(self, method: str, *, written: bool = False) -> Candidates:
         """Candidates with the ranges of ``method``; ``written`` says that the result is of them."""
         task, scheme = self.task, self.task.pack.manifest.scheme
-        ranges = self.calibration.ranges(method, scheme)
+        ranges = self.ranges(method)
         remainder = None
         converts = ("built", "written") if written else ("built",)
         if task.engine.remainder in converts and task.base != "float":
@@ -100,11 +133,16 @@ def _reference(task: Task, baseline: Compiled) -> Run:
 
 
 def _activations(task: Task) -> list[str]:
-    """Tensors that some layout quantizes and whose range only data can tell."""
+    """Tensors that some layout quantizes and whose range only data can tell.
+
+    Of an imported model those that had no scale.
+    """
     edges = {
         edge for site in task.sites for layout in site.layouts.values() for edge in layout.quantize
     }
-    return sorted({edge.tensor for edge in edges} - task.model.graph.initializers.keys())
+    imported = task.model.imported
+    known = {*task.model.graph.initializers, *(imported.activations if imported else ())}
+    return sorted({edge.tensor for edge in edges} - known)
 
 
 def _compare_methods(
@@ -114,6 +152,8 @@ def _compare_methods(
     requested = task.request.calibration
     if requested != AUTO:
         return {requested: math.nan}
+    if not makers.calibration.statistics:  # Every range is imported.
+        return {METHODS[0]: math.nan}
     observer.stage("comparing calibration methods")
     placement = task.space.placement(task.space.defaults)
     found = {}

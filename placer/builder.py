@@ -10,7 +10,8 @@ from pathlib import Path
 
 import onnx
 
-from placer.trt.build import BuildReport, BuildSettings, ShapeRange, build
+from placer.shapes import ShapeRange
+from placer.trt.build import BuildReport, BuildSettings, build
 from placer.trt.library import Library, load_library
 
 
@@ -20,15 +21,14 @@ def import_builder() -> Library:
 
 
 def check_file(
-    library: Library, path: Path, gpu: str, shapes: Mapping[str, tuple[int, ...]] | None = None
+    library: Library, path: Path, gpu: str, shapes: Mapping[str, ShapeRange] | None = None
 ) -> BuildReport:
     """Parse and build the ONNX file at ``path`` for ``gpu``, e.g. ``sm89``.
 
     ``shapes`` gives dynamic inputs; unknown dimensions are 1. Raises InputError for an unknown GPU
     or input; what the builder refuses is in the report.
     """
-    ranges = {name: ShapeRange.fixed(shape) for name, shape in (shapes or {}).items()}
-    return build(library, path, BuildSettings(shapes=ranges, gpu=gpu))
+    return build(library, path, BuildSettings(shapes=shapes or {}, gpu=gpu))
 
 
 def check_model(library: Library, model: onnx.ModelProto, gpu: str) -> BuildReport:

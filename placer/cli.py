@@ -16,7 +16,8 @@ from placer.calibration import default_cache_dir
 from placer.cli_bench import bench_command, doctor_command
 from placer.cli_check import check_command
 from placer.cli_explain import explain_command
-from placer.cli_options import engine_options, shapes_of
+from placer.cli_import import import_command
+from placer.cli_options import SHAPE_HELP, engine_options, shape_ranges_of
 from placer.cli_plan import plan_app
 from placer.cli_rules import rules_app
 from placer.console import ConsoleObserver, QuietObserver, print_result
@@ -36,6 +37,7 @@ app.command("bench")(bench_command)
 app.command("check")(check_command)
 app.command("doctor")(doctor_command)
 app.command("explain")(explain_command)
+app.command("import")(import_command)
 
 
 def _version(show: bool) -> None:
@@ -55,13 +57,11 @@ def _options(
 
 @app.command("optimize")
 def optimize_command(
-    model: Annotated[Path, typer.Argument(help="The float ONNX model.")],
+    model: Annotated[Path, typer.Argument(help="The ONNX model: float, or quantized already.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder [default: MODEL.placer].")
     ] = None,
-    shape: Annotated[
-        list[str] | None, typer.Option(help="Input shape, e.g. image=1x3x320x320.")
-    ] = None,
+    shape: Annotated[list[str] | None, typer.Option(help=SHAPE_HELP)] = None,
     data: Annotated[
         str | None,
         typer.Option(help="Calibration data: .npz, .npy, a folder of them, or module:function."),
@@ -75,6 +75,13 @@ def optimize_command(
         typer.Option(
             help="Condition, e.g. sqnr>=15, cosine>=0.99@logits, top1_drop<=0.01 or "
             "module:function>=0.4 [default: top1_drop<=0.01 with labels, else sqnr>=15]."
+        ),
+    ] = None,
+    beat: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Gate on latency: not slower than the float model (float), or than the INT8 "
+            "engine that TensorRT 10 makes of it by itself (implicit)."
         ),
     ] = None,
     engine: Annotated[
@@ -114,12 +121,36 @@ def optimize_command(
     calibration: Annotated[
         str, typer.Option(help="auto, minmax, percentile, entropy or mse.")
     ] = "auto",
+    ranges: Annotated[
+        str,
+        typer.Option(
+            help="Of a model that is quantized already: imported keeps its scales and calibrates "
+            "other tensors only, calibrated keeps none."
+        ),
+    ] = "imported",
     preset: Annotated[str, typer.Option(help="Effort: quick, default or thorough.")] = "default",
     budget: Annotated[
         int | None, typer.Option(min=1, help="Number of trials [default: the preset's].")
     ] = None,
     timeout: Annotated[
         str | None, typer.Option(help="Time for the search, e.g. 90s, 10m or 1h.")
+    ] = None,
+    sampler: Annotated[
+        str, typer.Option(help="surrogate, tpe, random or exhaustive.")
+    ] = "surrogate",
+    warm_start: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Begin with a previous result (folder or result.json), a placement.yaml or a Q/DQ "
+            "model; any number of times."
+        ),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="URL of an Optuna storage that workers share, e.g. postgresql://..."),
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Name of the study in --storage [default: the model's].")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Fixes everything but measured times.")] = 0,
     cache: Annotated[bool, typer.Option(help="Keep calibration statistics on disk.")] = True,
@@ -137,7 +168,7 @@ def optimize_command(
     request = Request(
         model=model,
         output=output,
-        shapes=shapes_of(shape or []),
+        shape_ranges=shape_ranges_of(shape or []),
         data=data,
         evaluation_data=eval_data,
         engine=engine,
@@ -151,11 +182,17 @@ def optimize_command(
         pack=pack,
         scheme=scheme,
         calibration=calibration,
+        ranges=ranges,
         gates=tuple(gate or ()),
+        beats=tuple(beat or ()),
         preset=preset,
         budget=budget,
         timeout=None if timeout is None else parse_duration(timeout),
         seed=seed,
+        sampler=sampler,
+        warm_starts=tuple(warm_start or ()),
+        storage=storage,
+        study=study,
         cache_dir=default_cache_dir() if cache else None,
     )
     console = Console()

@@ -96,7 +96,7 @@ def explain_command(
     target = Target(
         compute_capability=target_gpu.compute_capability, typing="weak" if weak else "strong"
     )
-    subject = _subject(model, placement, shapes_of(shape or []), rules)
+    subject = _subject(model, placement, shapes_of(shape or []), rules, target)
     explainer = _explainer(subject.graph, rules, target_gpu, target, base)
     explanation = explainer.explain(subject.placement)
     if plan_file is not None:
@@ -129,7 +129,11 @@ def explain_command(
 
 
 def _subject(
-    model: Path, placement: Path | None, shapes: dict[str, tuple[int, ...]], pack: Pack
+    model: Path,
+    placement: Path | None,
+    shapes: dict[str, tuple[int, ...]],
+    pack: Pack,
+    target: Target,
 ) -> _Subject:
     if is_quantized_file(model):
         if placement is not None:
@@ -143,7 +147,7 @@ def _subject(
     if placement is not None:
         chosen, source = load_placement(placement, loaded.graph), f"placement {placement}"
     else:
-        sites = find_sites(loaded.graph, pack.rules)
+        sites = find_sites(loaded.graph, pack.rules, target)
         chosen, source = place(sites, {}), "the pack's default placement"
     return _Subject(loaded.graph, chosen, source, loaded.fingerprint)
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.errors import InputError
-from placer.model import parse_shape
+from placer.shapes import Shape, ShapeRange, optima, parse_shape_range
+
+SHAPE_HELP = "Input shape, e.g. image=1x3x320x320, or a range, NAME=MIN:OPT:MAX."
 
 
-def shapes_of(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Input shapes by name; InputError if one is given twice."""
-    shapes: dict[str, tuple[int, ...]] = {}
+def shape_ranges_of(texts: Sequence[str]) -> dict[str, ShapeRange]:
+    """Ranges of input shapes by name; InputError if one is given twice."""
+    ranges: dict[str, ShapeRange] = {}
     for text in texts:
-        name, shape = parse_shape(text)
-        if name in shapes:
+        name, found = parse_shape_range(text)
+        if name in ranges:
             raise InputError(f"--shape names input '{name}' twice; give it once")
-        shapes[name] = shape
-    return shapes
+        ranges[name] = found
+    return ranges
+
+
+def shapes_of(texts: Sequence[str]) -> dict[str, Shape]:
+    """Input shapes by name, the optimum of a range; InputError if one is given twice."""
+    return optima(shape_ranges_of(texts))
 
 
 def engine_options(texts: Sequence[str]) -> dict[str, str]:

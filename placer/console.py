@@ -17,8 +17,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from placer.result import GatePart, LatencyPart, Result
-from placer.search.study import TrialRecord
+from placer.result import BaselinePart, BestPart, GatePart, Result
+from placer.search.records import TrialRecord
 
 
 class QuietObserver:
@@ -123,14 +123,18 @@ class ConsoleObserver:
 
 
 def _outcome(record: TrialRecord, unit: str) -> str:
-    if record.ratio is None:
-        return f"[red]failed[/] {escape(record.error or '')[:60]}"
+    if record.error is not None:
+        return f"[red]failed[/] {escape(record.error)[:60]}"
     gates = " ".join(
         f"{gate['gate']}: {_number(gate['value'])} {_mark(gate['passed'])}"
         for gate in record.details["gates"]
     )
+    if record.ratio is None:
+        return f"[dim]not measured[/]  {gates}"
     latency = record.details["latency"]["median_ms"]
-    return f"{latency:8.3f} {unit}  {_speedup(record.ratio)}  {gates}"
+    conditions = record.details.get("conditions")
+    throttled = "  [yellow]throttled[/]" if conditions and conditions["throttled_by"] else ""
+    return f"{latency:8.3f} {unit}  {_speedup(record.ratio)}  {gates}{throttled}"
 
 
 def _speedup(ratio: float | None) -> str:
@@ -154,11 +158,11 @@ def print_result(console: Console, result: Result, folder: str) -> None:
         table.add_column(column)
     if result.baseline is not None and result.best is not None:
         best = result.best
-        table.add_row("float", _latency(result.baseline.latency), "1", "")
+        table.add_row("float", _measured(result.baseline), "1", "")
         low, high = best.speedup_interval
         table.add_row(
             f"best ({best.quantized_edges} quantized edges)",
-            _latency(best.latency),
+            _measured(best),
             f"{best.speedup:.3f} ({low:.3f} to {high:.3f})",
             "\n".join(_gate(gate) for gate in best.gates),
         )
@@ -179,8 +183,16 @@ def _print_metrics(
         console.print(f"{escape(name)}: {was}{_number(value)}", highlight=False)
 
 
-def _latency(part: LatencyPart) -> str:
-    return f"{part.median_ms:.3f} ({part.p10_ms:.3f} to {part.p90_ms:.3f})"
+def _measured(part: BaselinePart | BestPart) -> str:
+    """Latency, throughput and, where it is known, device memory."""
+    latency = part.latency
+    lines = [
+        f"{latency.median_ms:.3f} ({latency.p10_ms:.3f} to {latency.p90_ms:.3f})",
+        f"{part.throughput.samples_per_s:.1f} samples/s",
+    ]
+    if part.memory_bytes is not None:
+        lines.append(f"{part.memory_bytes / 1e6:.1f} MB on the device")
+    return "\n".join(lines)
 
 
 def _gate(part: GatePart) -> str:

@@ -7,7 +7,7 @@ Not onnx_graphsurgeon's ``fold_constants``: version 0.6.1 gives wrong values for
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +44,12 @@ _RANDOM_OPS = ("Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "Rando
 Values = Mapping[str, ValueInfoProto]
 
 
-def fold_constants(proto: ModelProto, values: Values) -> int:
+def fold_constants(proto: ModelProto, values: Values, keep: Collection[str] = ()) -> int:
     """Replace nodes that depend on constants alone by initializers; return how many.
 
     ``values``: inferred types; only dimensions that they fix count as known. External tensors
-    are not read, and nodes that make graph outputs, random values or large tensors stay.
+    are not read, and nodes that make graph outputs, random values or large tensors stay, as do
+    those of the operators ``keep``.
     """
     graph = proto.graph
     constants = {t.name: t for t in graph.initializer if not is_external(t)}
@@ -57,7 +58,7 @@ def fold_constants(proto: ModelProto, values: Values) -> int:
     pending: list[NodeProto] = []
     expected = {name: tensor_bytes(t) for name, t in constants.items()}
     for node in graph.node:
-        if node.domain or outputs.intersection(node.output):
+        if node.domain or node.op_type in keep or outputs.intersection(node.output):
             continue
         shape = _known_shape(node, values)
         if shape is not None:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from placer.engines.base import Compiled, Engine, Tensors
+from placer.engines.conditions import Conditions, conditions_of
 from placer.search.race import Ratio, fastest, paired_ratio, still_in
 
 T = TypeVar("T")
@@ -30,13 +31,15 @@ class Finalist(Generic[T]):
 class Final(Generic[T]):
     """The winner and fresh measurements of it and of the float model, in the same rounds.
 
-    ``seconds``: shape (rounds, 2), columns float model and winner.
+    ``seconds``: shape (rounds, 2 + n), columns float model, winner and the n others.
+    ``conditions``: how measuring went, where the engine tells.
     """
 
     entry: T
     compiled: Compiled
     seconds: np.ndarray
     ratio: Ratio
+    conditions: Conditions | None = None
 
     @property
     def is_faster(self) -> bool:
@@ -66,12 +69,21 @@ def race(
 
 
 def confirm(
-    engine: Engine, winner: Finalist[T], baseline: Sequence[Compiled], inputs: Tensors, rounds: int
+    engine: Engine,
+    winner: Finalist[T],
+    baseline: Sequence[Compiled],
+    inputs: Tensors,
+    rounds: int,
+    others: Sequence[Compiled] = (),
 ) -> Final[T]:
-    """Measure the winner afresh: its race selected it partly for lucky rounds."""
-    seconds = _measure(engine, [baseline, winner.copies], inputs, rounds)
+    """Measure the winner afresh, with the float model and ``others`` in the same rounds.
+
+    Its race selected it partly for lucky rounds.
+    """
+    models = [baseline, winner.copies, *([other] for other in others)]
+    seconds = _measure(engine, models, inputs, rounds)
     ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
-    return Final(winner.entry, winner.copies[0], seconds, ratio)
+    return Final(winner.entry, winner.copies[0], seconds, ratio, conditions_of(engine))
 
 
 def _measure(

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from onnx import TensorProto
@@ -23,6 +23,7 @@ from placer.accuracy import (
 )
 from placer.errors import InputError
 from placer.graph import Graph
+from placer.search.race import Ratio
 from placer.user_code import UserCode, load_function
 
 log = logging.getLogger(__name__)
@@ -175,6 +176,46 @@ class Evaluation:
     def passed(self) -> bool:
         """Whether all gates are met."""
         return all(value.passed for value in self.gates)
+
+
+@dataclass(frozen=True)
+class LatencyValue:
+    """A candidate's latency over that of what ``--beat`` names, from interleaved rounds.
+
+    The gate is met unless the candidate is slower outside the noise: unless the whole 95% interval
+    of the ratio lies above 1.
+    """
+
+    rival: str
+    ratio: Ratio
+
+    @property
+    def gate(self) -> Gate:
+        """The condition, e.g. ``implicit<=1``."""
+        return Gate(self.rival, "<=", 1.0)
+
+    @property
+    def violation(self) -> float:
+        """By how much even the lower end of the interval is above 1; at most 0 if it is not."""
+        return self.ratio.low - 1
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate is met."""
+        return self.violation <= 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Fields of result.json, as those of ``GateValue``."""
+        low, high = self.ratio.low, self.ratio.high
+        return {
+            "gate": self.gate.text(),
+            "value": self.ratio.median,
+            "where": f"latency over that of {self.rival}, 95% interval {low:.3f} to {high:.3f}",
+            "passed": self.passed,
+        }
+
+
+AnyGateValue: TypeAlias = GateValue | LatencyValue
 
 
 def default_gates(has_labels: bool) -> tuple[Gate, ...]:

@@ -34,6 +34,7 @@ from placer.external import (
     tensor_bytes,
 )
 from placer.graph import Graph, index_graph, tensor_type
+from placer.importing import Imported, import_model, is_quantized
 from placer.normalize import infer_values, normalize, tidy, tidy_quantized
 
 _STANDARD = ("", "ai.onnx")
@@ -49,6 +50,7 @@ class Model:
     ``graph``: index of ``proto`` with types inferred for ``input_shapes``.
     ``fingerprint``: SHA-256 of the file and its external data.
     ``notes``: what normalising changed, a sentence each.
+    ``imported``: what a model that was quantized already said besides; None if it was float.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class Model:
     base_dir: Path
     input_shapes: Mapping[str, tuple[int, ...]]
     notes: tuple[str, ...]
+    imported: Imported | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -72,15 +75,21 @@ class Model:
 def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
     """Load, check and normalise the model at ``path``; ``shapes`` fixes dynamic inputs.
 
-    Raises InputError, naming the file, node, tensor or input, for anything that is not a valid
-    float ONNX model with known input shapes.
+    A model that is quantized already is taken apart first (``placer.importing``). Raises
+    InputError, naming the file, node, tensor or input, for anything that is not a valid ONNX model
+    with known input shapes, or is quantized in a way that cannot be taken apart.
     """
     path = Path(path)
     base_dir = path.parent
     proto = _read(path)
     tensors = list(all_tensors(proto.graph))
+    imported = None
     try:
-        _check(proto, tensors, path)
+        check_tensors(tensors, base_dir, path)
+        if is_quantized(proto):
+            imported = import_model(proto, base_dir, path)
+            proto = imported.proto
+        _check(proto, list(all_tensors(proto.graph)), path)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: a name is not UTF-8; export it again") from error
     digest = fingerprint(path, tensors, base_dir)
@@ -89,7 +98,8 @@ def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     values = infer_values(proto, input_shapes, path)
     types = {name: tensor_type(value) for name, value in values.items()}
     graph = index_graph(proto.graph, types)
-    return Model(path, proto, graph, digest, base_dir, input_shapes, notes)
+    imported = None if imported is None else imported.restricted(graph)
+    return Model(path, proto, graph, digest, base_dir, input_shapes, notes, imported)
 
 
 def load_quantized(path: Path) -> ModelProto:
@@ -237,7 +247,7 @@ def _check_node(node: NodeProto, opset: int, path: Path) -> None:
     op = str(node.op_type)  # Damaged files have bytes here.
     if _QUANTIZED.fullmatch(op):
         raise InputError(
-            f"{path}: node '{name}' ({op}) shows that the model is quantized already; "
+            f"{path}: node '{name}' ({op}) is quantized in a way that placer cannot take apart; "
             "give the float model"
         )
     if node.domain in _STANDARD:

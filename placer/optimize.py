@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ import onnx
 import onnx.helper
 
 from placer.bench import Bench, set_up
+from placer.conditions import throttling_warnings
 from placer.engines.base import Compiled
 from placer.errors import GateError, PlacerError, RunError
 from placer.files import make_output_folder, remove_if_empty, write_text
@@ -20,9 +22,22 @@ from placer.finals import Final, Finalist, confirm, race
 from placer.model import save_model
 from placer.placement import EMPTY, Placement
 from placer.placement_file import placement_text
+from placer.plan_file import plan_json
 from placer.result import Result, StopReason
-from placer.search.study import Study, TrialRecord, by_latency, refuse_other_study
-from placer.summary import chosen_placement, no_difference_sentence, summarize
+from placer.search.records import TrialRecord, by_latency
+from placer.search.study import Study
+from placer.searching import (
+    ProfiledLayers,
+    keep_layers,
+    layer_costs,
+    make_landscape,
+    make_proposer,
+    open_study,
+    parse_sampler,
+    refuse_other_study,
+    remembered_layers,
+)
+from placer.summary import chosen_placement, latency_gates, no_difference_sentence, summarize
 from placer.task import Observer, Request, Task, prepare
 from placer.trials import TrialRunner
 
@@ -32,6 +47,8 @@ log = logging.getLogger(__name__)
 
 # Above this size of its weights a model is compiled once per finalist, to spare memory.
 LARGE_MODEL_BYTES = 200_000_000
+# Raised when trials of earlier versions cannot be gone on with.
+STUDY_FORMAT = 2
 
 
 def optimize(request: Request, observer: Observer) -> Result:
@@ -46,9 +63,9 @@ def optimize(request: Request, observer: Observer) -> Result:
     with _log_to(folder / "placer.log"):
         try:
             settings = _settings(task)
-            refuse_other_study(folder / "study.db", settings)
+            refuse_other_study(task, settings)
             bench = set_up(task, observer)
-            study = Study(folder / "study.db", task.space, settings, request.seed)
+            study = open_study(task, settings)
         except PlacerError:
             remove_if_empty(folder)
             raise
@@ -63,6 +80,8 @@ def _run(task: Task, bench: Bench, study: Study, folder: Path, observer: Observe
     if final is not None and not final.is_faster:
         observer.warn(no_difference_sentence(final, task.engine.estimated))
     result = summarize(task, records, bench, final, stopped)
+    for sentence in throttling_warnings(result.trials, result.confirmation):
+        observer.warn(sentence)
     _write(task, folder, result, final, bench)
     if result.verdict == "gate not met":
         raise GateError(_gate_sentence(task, records))
@@ -74,15 +93,21 @@ def _settings(task: Task) -> dict[str, Any]:
     model, request = task.model, task.request
     return {
         "model": model.fingerprint,
-        "input shapes": {name: list(shape) for name, shape in model.input_shapes.items()},
+        "input shapes": {
+            **{name: list(shape) for name, shape in model.input_shapes.items()},
+            **{name: found.text for name, found in task.shape_ranges.items()},
+        },
         "pack": f"{task.pack.name_and_version} {task.pack.fingerprint}",
         "engine": f"{task.engine.name} {task.engine.version}, {task.engine.device}",
         "calibration": request.calibration,
         "calibration data": f"{task.calibration_data.fingerprint}, {len(task.calibration_data)}",
         "evaluation data": f"{task.evaluation_data.fingerprint}, {len(task.evaluation_data)}",
-        "gates": [gate.text() for gate in task.gates],
+        "gates": list(task.gate_texts),
         "seed": request.seed,
+        "sampler": parse_sampler(request.sampler),
+        "study format": STUDY_FORMAT,
         "engine options": dict(request.engine_options),
+        **({"ranges": "imported"} if task.model.imported else {}),
         "base": "kept" if task.engine.remainder == "kept" else f"{task.base}, {request.io_type}",
     }
 
@@ -90,6 +115,9 @@ def _settings(task: Task) -> dict[str, Any]:
 def _search(task: Task, study: Study, bench: Bench, observer: Observer) -> StopReason:
     request = task.request
     deadline = None if request.timeout is None else time.monotonic() + request.timeout
+    landscape, costs, earlier = make_landscape(task), layer_costs(task), study.records()
+    remembered = remembered_layers(task, bench, study, costs)
+    proposer = make_proposer(task, bench, study, landscape, remembered)
     runner = TrialRunner(
         bench.candidates,
         bench.evaluator,
@@ -97,20 +125,23 @@ def _search(task: Task, study: Study, bench: Bench, observer: Observer) -> StopR
         task.inputs,
         task.preset.rounds,
         task.sites,
+        bench.rivals,
+        layers=ProfiledLayers(landscape, task.inputs, earlier),
+        earlier=earlier,
     )
 
     def on_trial(record: TrialRecord) -> None:
         log.info("trial %d %s %s", record.number, record.kind, record.ratio or record.error)
         observer.trial(record)
 
-    observer.search(task.budget, len(study.records()), task.engine.estimated)
+    observer.search(task.budget, len(earlier), task.engine.estimated)
     try:
-        return study.run(
-            runner, bench.noise, budget=task.budget, deadline=deadline, on_trial=on_trial
-        )
+        return study.run(proposer, runner, budget=task.budget, deadline=deadline, on_trial=on_trial)
     except KeyboardInterrupt:
         observer.warn("interrupted: going on with the best so far (again to quit)")
         return "interrupted"
+    finally:
+        keep_layers(costs, landscape, study.records()[len(earlier) :])
 
 
 def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:
@@ -136,7 +167,12 @@ def _final(
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
     observer.stage("confirming the winner against the float model")
     baseline = _compile(task, bench, EMPTY, copies)
-    return confirm(task.engine, winner, baseline, task.inputs, preset.confirm_rounds)
+    rounds, others = preset.confirm_rounds, bench.rivals.measured
+    final = confirm(task.engine, winner, baseline, task.inputs, rounds, others)
+    missed = [gate for gate in latency_gates(bench.rivals, final) if not gate.passed]
+    for gate in missed:
+        log.warning("confirming the winner: gate %s is missed: %s", gate.gate.text(), gate.ratio)
+    return None if missed else final
 
 
 def _finalists(
@@ -174,6 +210,23 @@ def _write(
         )
         write_text(folder / "placement.yaml", text)
     result.write(folder / "result.json")
+    _write_plans(task, folder, final, bench)
+
+
+def _write_plans(task: Task, folder: Path, final: Final[TrialRecord] | None, bench: Bench) -> None:
+    """Write what the engine really runs, layer by layer, for ``placer explain --actual``."""
+    if task.engine.estimated:
+        return
+    models = {"plan_float.json": bench.baseline}
+    if final is not None:
+        models["plan.json"] = final.compiled if final.is_faster else bench.baseline
+    for name, compiled in models.items():
+        try:
+            plan = compiled.plan(task.inputs)
+        except RunError as error:
+            log.warning("%s is not written: %s", name, error)
+            continue
+        write_text(folder / name, json.dumps(plan_json(plan), indent=2) + "\n")
 
 
 def _describe(proto: onnx.ModelProto, placement: Placement, result: Result) -> None:
@@ -185,12 +238,14 @@ def _describe(proto: onnx.ModelProto, placement: Placement, result: Result) -> N
 
 
 def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:
-    gates = ", ".join(gate.text() for gate in task.gates)
+    gates = ", ".join(task.gate_texts)
     quantized = [r for r in records if r.placement_id != EMPTY.id and r.ratio is not None]
     if not quantized:
         return f"no quantized candidate was measured, so none meets {gates}; raise --budget"
     closest = min(quantized, key=lambda record: record.violation)
     values = ", ".join(f"{gate['gate']} has {gate['value']}" for gate in closest.details["gates"])
+    if closest.feasible:
+        return f"the fastest candidate misses {gates} when it is confirmed; in its trial: {values}"
     return (
         f"none of {len(quantized)} quantized candidates meets {gates}; the closest: {values}; "
         "relax the gate or raise --budget"

@@ -97,9 +97,10 @@ class Inserter:
     """Builds candidates of one model under one scheme.
 
     Activations and other constants get one scale per tensor; weights are int8 or FP8 initializers
-    with scales of their own. With ``scheme.bias`` int32, the bias of a node whose input and weight
-    are quantized is stored with scale input scale * weight scale; where it would overflow, that
-    channel of the weight takes a larger scale.
+    with scales of their own, an imported model's where the scheme can have them. With
+    ``scheme.bias`` int32, the bias of a node whose input and weight are quantized is stored with
+    scale input scale * weight scale; where it would overflow, that channel of the weight takes a
+    larger scale.
 
     What rarely depends on the placement (the graph without initializers, quantized weights and
     biases) is made once and copied; initializers that stay float are copied as bytes or remain
@@ -315,11 +316,22 @@ class Inserter:
     def _weight(self, tensor: str, axis: int | None) -> _Constant:
         key = (tensor, axis)
         if key not in self._weights:
-            scale = weight_scale(self._array(tensor), axis, self._scheme.weight)
+            scale = self._weight_scale(tensor, axis)
             self._weights[key] = self._quantize(tensor, axis, scale, self._weight_names[key])
             if self._reads[tensor] == 1:
                 del self._arrays[tensor]  # Only the quantized values are needed from here on.
         return self._weights[key]
+
+    def _weight_scale(self, tensor: str, axis: int | None) -> np.ndarray:
+        """The scale that an imported model had, where the scheme can have it, else amax / 127."""
+        values = self._array(tensor)
+        imported = self._model.imported
+        found = None
+        if imported is not None and not self._scheme.is_float8:
+            found = imported.weight_scale(tensor, axis, values.shape)
+        if found is None:
+            return weight_scale(values, axis, self._scheme.weight)
+        return found.astype(values.dtype)
 
     def _with_bias(self, node: str, index: int, input_scale: float) -> tuple[_Constant, _Constant]:
         """Weight and bias of ``node``, kept for the last input scale: few ranges ever change."""
@@ -346,11 +358,18 @@ class Inserter:
 
     def _quantize(self, tensor: str, axis: int | None, scale: np.ndarray, name: _Name) -> _Constant:
         parts = (
-            quantize_weight(self._array(tensor), scale, axis, self._scheme.weight),
+            quantize_weight(
+                self._array(tensor), scale, axis, self._scheme.weight, self._lowest(tensor)
+            ),
             scale,
             np.zeros(scale.shape, quantized_dtype(self._scheme.weight)),
         )
         return _constant(name, parts, axis)
+
+    def _lowest(self, tensor: str) -> int:
+        """Imported weights may use -128, which symmetric scales of placer's own never reach."""
+        imported = self._model.imported
+        return -128 if imported is not None and tensor in imported.weights else -127
 
     def _int32_bias(self, node: Node) -> int | None:
         """Input index of the bias to quantize.

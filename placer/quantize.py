@@ -98,9 +98,13 @@ def weight_scale(values: np.ndarray, axis: int | None, weight: str = "int8") -> 
 
 
 def quantize_weight(
-    values: np.ndarray, scale: np.ndarray, axis: int | None, weight: str = "int8"
+    values: np.ndarray,
+    scale: np.ndarray,
+    axis: int | None,
+    weight: str = "int8",
+    lowest: int = -127,
 ) -> np.ndarray:
-    """int8 values in [-127, 127], or FP8 values in [-448, 448], with zero point 0."""
+    """int8 values in [``lowest``, 127], or FP8 values in [-448, 448], with zero point 0."""
     if axis is not None:
         shape = [1] * values.ndim
         shape[axis] = -1
@@ -108,7 +112,7 @@ def quantize_weight(
     scaled = values.astype(np.float32) / scale.astype(np.float32)
     if weight == FLOAT8:
         return _to_float8(scaled)
-    integers: np.ndarray = np.clip(np.rint(scaled), -127, 127).astype(np.int8)
+    integers: np.ndarray = np.clip(np.rint(scaled), lowest, 127).astype(np.int8)
     return integers
 
 

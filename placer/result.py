@@ -13,8 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from placer.files import write_text
 from placer.scheme import Scheme
 
-StopReason = Literal["budget", "timeout", "exhausted", "interrupted"]
+StopReason = Literal["budget", "timeout", "converged", "interrupted"]
 Verdict = Literal["faster", "no difference", "gate not met"]
+
+_MEMORY = (
+    "bytes of device memory: weights, activations, inputs and outputs; null if the engine does not "
+    "tell"
+)
 
 
 class Part(BaseModel):
@@ -29,6 +34,9 @@ class ModelPart(Part):
     path: str
     fingerprint: str
     input_shapes: dict[str, list[int]]
+    shape_ranges: dict[str, list[list[int]]] = Field(
+        default={}, description="minimum, optimum and maximum, where the engine is built for more"
+    )
     notes: list[str] = Field(description="what normalising changed")
 
 
@@ -96,26 +104,58 @@ class LatencyPart(Part):
     rounds: int
 
 
+class GpuPart(Part):
+    """The GPU at one moment; null where the driver does not tell."""
+
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
+
+
+class ConditionsPart(Part):
+    """How a measurement on a GPU went: the GPU before and after it."""
+
+    before: GpuPart | None
+    after: GpuPart | None
+    cuda_graphs: bool = Field(description="all models ran as CUDA graphs")
+    repeats: int = Field(description="how often it was taken again because the GPU throttled")
+    throttled_by: list[str] = Field(description="NVML's names of what slowed the GPU; empty: none")
+
+
+class ThroughputPart(Part):
+    """Runs per second at the median latency, and samples: runs times the batch size."""
+
+    samples_per_s: float
+    batches_per_s: float
+
+
 class TrialPart(Part):
     """One trial: a placement that was built, gated and measured."""
 
     number: int
     kind: str = Field(description="where the placement came from: a seed's name or a sampler")
     placement: str
-    state: Literal["complete", "gate missed", "failed"]
+    state: Literal["complete", "gate missed", "ruled out", "failed"]
     latency_ms: float | None = Field(description="the median")
     latency: LatencyPart | None
     ratio_to_float: float | None = Field(description="median of paired ratios")
     ratio_interval: list[float] | None = Field(description="95% bootstrap interval")
     gates: list[GatePart]
     error: str | None
+    ruled_out: str | None = Field(
+        description="why it was not measured, or not judged by the gates; null if it was both"
+    )
     seconds: float
+    conditions: ConditionsPart | None = Field(description="null on engines that do not tell")
 
 
 class BaselinePart(Part):
     """The float model on the same engine, measured in the same rounds as the best candidate."""
 
     latency: LatencyPart
+    throughput: ThroughputPart
+    memory_bytes: int | None = Field(description=_MEMORY)
     metrics: dict[str, float | None]
 
 
@@ -126,10 +166,26 @@ class BestPart(Part):
     trial: int | None = Field(description="null if the float model is the result")
     quantized_edges: int
     latency: LatencyPart
+    throughput: ThroughputPart
+    memory_bytes: int | None = Field(description=_MEMORY)
     speedup: float
     speedup_interval: list[float] = Field(description="95% bootstrap interval")
     gates: list[GatePart]
     metrics: dict[str, float | None]
+
+
+class DecisionPart(Part):
+    """One group of sites of equal structure and what was decided there."""
+
+    group: str = Field(description="rule and first node")
+    rule: str
+    signature: str = Field(description="equal for groups of equal structure, in any model")
+    sites: int
+    layout: str | None = Field(description="of the best placement; null if the group was split")
+    default: str
+    importance: float | None = Field(
+        description="for latency, by Optuna's PED-ANOVA over the trials; null if they do not tell"
+    )
 
 
 class Result(Part):
@@ -147,11 +203,16 @@ class Result(Part):
     gates: list[str]
     seed: int
     budget: BudgetPart
+    sampler: str
     sites: int
-    decisions: int = Field(description="groups of sites that were decided together")
+    decisions: list[DecisionPart] = Field(description="groups of sites decided together")
+    importance_by_rule: dict[str, float] = Field(description="sums of the decisions' importances")
     trials: list[TrialPart]
     baseline: BaselinePart | None
     best: BestPart | None
+    confirmation: ConditionsPart | None = Field(
+        description="of the measurement of baseline and best; null on engines that do not tell"
+    )
     warnings: list[str]
     versions: dict[str, str]
 

@@ -28,11 +28,13 @@ def create_session(
     threads: int,
     level: ort.GraphOptimizationLevel,
     optimized_path: Path | None = None,
+    profile_prefix: Path | None = None,
 ) -> ort.InferenceSession:
     """Return a session of a serialized model whose external data is relative to ``base_dir``.
 
-    ``optimized_path``: where to write the optimized model. Raises RunError with ONNX Runtime's
-    reason if it refuses the model.
+    ``optimized_path``: where to write the optimized model. ``profile_prefix``: how the name of the
+    file begins that ONNX Runtime writes its profile to. Raises RunError with ONNX Runtime's reason
+    if it refuses the model.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -42,6 +44,9 @@ def create_session(
     options.add_session_config_entry(_EXTERNAL_FOLDER, str(base_dir))
     if optimized_path is not None:
         options.optimized_model_filepath = str(optimized_path)
+    if profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile_prefix)
     try:
         return ort.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
     except ORT_ERRORS as error:

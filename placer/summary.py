@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from placer.accuracy import finite
+from placer.beat import CANDIDATE, FLOAT, Rivals
 from placer.bench import Bench
+from placer.conditions import conditions_part, throttling_warnings, throughput_part
+from placer.engines.conditions import memory_of
 from placer.finals import Final
+from placer.gates import AnyGateValue, LatencyValue
 from placer.placement import EMPTY, Placement
 from placer.result import (
     BaselinePart,
     BestPart,
     BudgetPart,
+    DecisionPart,
     EnginePart,
     EvaluationPart,
     GatePart,
@@ -24,8 +30,10 @@ from placer.result import (
     Verdict,
     versions,
 )
+from placer.search.insight import by_rule, importances
 from placer.search.race import Ratio
-from placer.search.study import TrialRecord
+from placer.search.records import TrialRecord
+from placer.search.space import PER_SITE, Choices, Space
 from placer.task import Task
 from placer.trials import latency
 
@@ -47,14 +55,22 @@ def summarize(
     request, model, manifest = task.request, task.model, task.pack.manifest
     verdict = _verdict(final)
     warnings = list(task.warnings)
+    trials = [_trial_part(record) for record in records]
+    important = importances(task.space, records)
+    confirmation = None if final is None else conditions_part(final.conditions)
     if final is not None and verdict == "no difference":
         warnings.append(no_difference_sentence(final, task.engine.estimated))
+    warnings += throttling_warnings(trials, confirmation)
     return Result(
         verdict=verdict,
         model=ModelPart(
             path=str(model.path),
             fingerprint=model.fingerprint,
             input_shapes={name: list(shape) for name, shape in model.input_shapes.items()},
+            shape_ranges={
+                name: [list(found.minimum), list(found.optimum), list(found.maximum)]
+                for name, found in task.shape_ranges.items()
+            },
             notes=list(model.notes),
         ),
         engine=EnginePart(
@@ -75,17 +91,49 @@ def summarize(
             samples=len(task.evaluation_data),
             labels=task.evaluation_data.has_labels,
         ),
-        gates=[gate.text() for gate in task.gates],
+        gates=list(task.gate_texts),
         seed=request.seed,
         budget=BudgetPart(trials=task.budget, timeout_s=request.timeout, stopped=stopped),
         sites=len(task.sites),
-        decisions=len(task.space.groups),
-        trials=[_trial_part(record) for record in records],
-        baseline=_baseline_part(bench, final),
+        sampler=task.request.sampler,
+        decisions=_decisions(task.space, final, important),
+        importance_by_rule=by_rule(task.space, important),
+        trials=trials,
+        baseline=_baseline_part(task, bench, final),
         best=_best_part(task, bench, final),
+        confirmation=confirmation,
         warnings=warnings,
         versions=dict(versions()),
     )
+
+
+def _decisions(
+    space: Space, final: Final[TrialRecord] | None, important: Mapping[str, float]
+) -> list[DecisionPart]:
+    """What the final decides, or the float model if that is the result."""
+    choices: Choices = {}
+    if final is not None:
+        choices = final.entry.choices if final.is_faster else space.floats
+    return [
+        DecisionPart(
+            group=group.name,
+            rule=group.sites[0].match.rule.id,
+            signature=group.sites[0].signature,
+            sites=len(group.sites),
+            layout=None if choices.get(group.name) == PER_SITE else choices.get(group.name),
+            default=group.default,
+            importance=important.get(group.name),
+        )
+        for group in space.groups
+    ]
+
+
+def _state(record: TrialRecord) -> Literal["complete", "gate missed", "ruled out", "failed"]:
+    if record.error is not None:
+        return "failed"
+    if record.violation > 0:
+        return "gate missed"
+    return "complete" if record.feasible else "ruled out"
 
 
 def _trial_part(record: TrialRecord) -> TrialPart:
@@ -95,23 +143,30 @@ def _trial_part(record: TrialRecord) -> TrialPart:
         number=record.number,
         kind=record.kind,
         placement=record.placement_id,
-        state="failed" if not measured else "complete" if record.feasible else "gate missed",
+        state=_state(record),
         latency_ms=latency_part.median_ms if latency_part else None,
         latency=latency_part,
         ratio_to_float=record.ratio,
         ratio_interval=record.details["interval"] if measured else None,
         gates=[GatePart(**gate) for gate in record.details.get("gates", [])],
         error=record.error,
+        ruled_out=record.ruled_out,
         seconds=record.seconds,
+        conditions=record.details.get("conditions"),
     )
 
 
-def _baseline_part(bench: Bench, final: Final[TrialRecord] | None) -> BaselinePart | None:
+def _baseline_part(
+    task: Task, bench: Bench, final: Final[TrialRecord] | None
+) -> BaselinePart | None:
     if final is None:
         return None
     metrics = bench.evaluator.reference_metrics()
+    measured = latency(final.seconds[:, 0])
     return BaselinePart(
-        latency=latency(final.seconds[:, 0]),
+        latency=measured,
+        throughput=throughput_part(measured, task.inputs),
+        memory_bytes=memory_of(bench.baseline, task.inputs),
         metrics={name: finite(value) for name, value in metrics.items()},
     )
 
@@ -121,18 +176,31 @@ def _best_part(task: Task, bench: Bench, final: Final[TrialRecord] | None) -> Be
         return None
     placement = chosen_placement(task, final)
     is_float = not final.is_faster
-    evaluation = bench.evaluator.evaluate((bench.baseline if is_float else final.compiled).run)
+    compiled = bench.baseline if is_float else final.compiled
+    evaluation = bench.evaluator.evaluate(compiled.run)
+    gates: tuple[AnyGateValue, ...] = (
+        *evaluation.gates,
+        *latency_gates(bench.rivals, final),
+    )
     ratio = Ratio(1.0, 1.0, 1.0, final.ratio.rounds) if is_float else final.ratio
+    measured = latency(final.seconds[:, 0 if is_float else 1])
     return BestPart(
         placement=placement.id,
         trial=None if is_float else final.entry.number,
         quantized_edges=len(placement.edges),
-        latency=latency(final.seconds[:, 0 if is_float else 1]),
+        latency=measured,
+        throughput=throughput_part(measured, task.inputs),
+        memory_bytes=memory_of(compiled, task.inputs),
         speedup=1 / ratio.median,
         speedup_interval=[1 / ratio.high, 1 / ratio.low],
-        gates=[GatePart(**value.to_json()) for value in evaluation.gates],
+        gates=[GatePart(**value.to_json()) for value in gates],
         metrics={name: finite(value) for name, value in evaluation.metrics.items()},
     )
+
+
+def latency_gates(rivals: Rivals, final: Final[TrialRecord]) -> tuple[LatencyValue, ...]:
+    """The gates of --beat for the result, which is the float model if the final is not faster."""
+    return rivals.gates(final.seconds, CANDIDATE if final.is_faster else FLOAT)
 
 
 def chosen_placement(task: Task, final: Final[TrialRecord]) -> Placement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -11,9 +11,11 @@ from typing import Protocol
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 
+from placer.beat import Beat, implicit_engine, parse_beats
 from placer.calibration import METHODS
 from placer.data import Dataset, calibration_and_evaluation, load_dataset, synthetic_dataset
 from placer.engines import select_engine
+from placer.engines.abilities import abilities_of, range_note, target_of
 from placer.engines.base import Engine, Tensors
 from placer.errors import InputError
 from placer.gates import Gate, default_gates
@@ -21,12 +23,15 @@ from placer.model import Model, load_model
 from placer.precision import Base, InputOutputTypes, with_opset
 from placer.presets import Preset, load_preset
 from placer.rules.loader import Pack
+from placer.rules.pack_lock import check_lock
 from placer.rules.sites import Site, find_sites
+from placer.search.records import TrialRecord
 from placer.search.space import Space, build_space
-from placer.search.study import TrialRecord
+from placer.shapes import ShapeRange, check_ranges, optima
 
 SYNTHETIC_SAMPLES = 16
 AUTO = "auto"
+RANGES = ("imported", "calibrated")
 FLOAT8_OPSET = 19  # From here on QuantizeLinear takes FP8.
 BASES: tuple[Base, ...] = ("float16", "bfloat16", "float")
 
@@ -40,11 +45,18 @@ class Request:
     one that TensorRT-RTX builds every candidate for. ``base``: type of what is not quantized, on
     engines that take one; ``io_type``: whether graph inputs and outputs are converted too.
     ``device``: what the engine runs on. ``engine_options``: what an engine takes besides.
+    ``shapes`` of inputs, and ``shape_ranges`` of others, of which the optimum stands for the rest
+    where one shape is needed. ``beats``: what the result must not be slower than; see
+    ``placer.beat``. ``ranges``: of a model that is quantized already, ``imported`` keeps its scales
+    and calibrates other tensors only, ``calibrated`` keeps none.
+    ``sampler``: see ``placer.searching.Sampler``. ``warm_starts``: see ``placer.warm_start``.
+    ``storage``: URL of an Optuna storage that workers share, and ``study`` a name in it.
     """
 
     model: Path
     output: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shape_ranges: Mapping[str, ShapeRange] = field(default_factory=dict)
     data: str | None = None
     evaluation_data: str | None = None
     engine: str = AUTO
@@ -58,11 +70,17 @@ class Request:
     pack: str | None = None
     scheme: str | None = None
     calibration: str = AUTO
+    ranges: str = "imported"
     gates: tuple[str, ...] = ()
+    beats: tuple[str, ...] = ()
     preset: str = "default"
     budget: int | None = None
     timeout: float | None = None
     seed: int = 0
+    sampler: str = "surrogate"
+    warm_starts: tuple[Path, ...] = ()
+    storage: str | None = None
+    study: str | None = None
     cache_dir: Path | None = None
 
     @property
@@ -108,6 +126,20 @@ class Task:
     calibration_data: Dataset
     evaluation_data: Dataset
     warnings: tuple[str, ...]
+    beats: tuple[Beat, ...] = ()
+
+    @property
+    def gate_texts(self) -> tuple[str, ...]:
+        """All gates as the user writes them, those of --beat last."""
+        return (*(gate.text() for gate in self.gates), *(f"{beat}<=1" for beat in self.beats))
+
+    @property
+    def shape_ranges(self) -> Mapping[str, ShapeRange]:
+        """Ranges of more than one shape that the engine builds for."""
+        if "shape-ranges" not in abilities_of(self.engine):
+            return {}
+        ranges = self.request.shape_ranges
+        return {name: found for name, found in ranges.items() if not found.is_fixed}
 
     @property
     def budget(self) -> int | None:
@@ -141,6 +173,8 @@ def prepare(request: Request, observer: Observer) -> Task:
     Raises InputError for the first thing that is wrong.
     """
     preset = load_preset(request.preset)
+    beats = parse_beats(request.beats)
+    shapes = {**request.shapes, **optima(request.shape_ranges)}
     observer.stage(f"loading {request.model}")
     warnings: list[str] = []
 
@@ -154,18 +188,26 @@ def prepare(request: Request, observer: Observer) -> Task:
         pack=request.pack,
         gpu=request.gpu,
         base=request.base,
-        shapes=request.shapes,
+        shapes=shapes,
+        shape_ranges=request.shape_ranges,
         build_for=request.build_for,
         device=request.device,
         extra=request.engine_options,
         scheme=request.scheme,
     )
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
+    check_lock(pack, Path())
     _check_pack(pack, engine, warn)
-    model = load_model(request.model, request.shapes)
+    if "implicit" in beats:
+        implicit_engine(engine)
+    model = _load(request, shapes, pack, warn)
+    check_ranges(model.proto, request.shape_ranges)
+    note = range_note(engine, request.shape_ranges)
+    if note is not None:
+        warn(note)
     if pack.manifest.scheme.is_float8:
         model = with_opset(model, FLOAT8_OPSET)
-    sites = find_sites(model.graph, pack.rules)
+    sites = find_sites(model.graph, pack.rules, target_of(engine))
     space = build_space(model.graph, sites)
     # Sites that only follow others have nothing to follow.
     if not space.groups and not space.placement({}).edges:
@@ -191,7 +233,26 @@ def prepare(request: Request, observer: Observer) -> Task:
         calibration_data=calibration_data,
         evaluation_data=evaluation_data,
         warnings=tuple(warnings),
+        beats=beats,
     )
+
+
+def _load(
+    request: Request,
+    shapes: Mapping[str, tuple[int, ...]],
+    pack: Pack,
+    warn: Callable[[str], None],
+) -> Model:
+    """The float model, with or without what a quantized one said besides, as asked for."""
+    if request.ranges not in RANGES:
+        known = ", ".join(RANGES)
+        raise InputError(f"unknown --ranges '{request.ranges}'; use one of: {known}")
+    model = load_model(request.model, shapes)
+    if model.imported is None:
+        return model
+    keep = request.ranges == "imported"
+    warn(model.imported.summary(request.model, pack.manifest.scheme, keep))
+    return model if keep else replace(model, imported=None)
 
 
 def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None:

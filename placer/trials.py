@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import onnx
 
+from placer.accuracy import finite
+from placer.beat import Rivals
 from placer.blame import blame
+from placer.conditions import conditions_part
 from placer.engines.base import Compiled, Engine, Tensors
+from placer.engines.conditions import conditions_of
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import RunError
 from placer.gates import Evaluator
 from placer.model import Model
-from placer.placement import Placement
+from placer.placement import EMPTY, Placement
 from placer.precision import Base, InputOutputTypes, convert, translate, translate_ranges
 from placer.qdq import Inserter
 from placer.ranges import Ranges
@@ -23,8 +30,8 @@ from placer.result import LatencyPart
 from placer.rules.sites import Site
 from placer.scheme import Scheme
 from placer.search.race import paired_ratio
-from placer.search.space import Space
-from placer.search.study import Outcome
+from placer.search.records import Outcome, TrialRecord, by_latency
+from placer.search.space import Choices, Space
 from placer.validity import invalid_output
 
 log = logging.getLogger(__name__)
@@ -109,6 +116,16 @@ class Candidates:
             raise RunError(f"invalid output: {problem}")
 
 
+class LayerTimes(Protocol):
+    """Tells how long the layers of candidates take."""
+
+    def known(self, placement: Placement) -> bool:
+        """Whether earlier trials tell the times of all layers of ``placement``."""
+
+    def measure(self, placement: Placement, compiled: Compiled) -> Mapping[str, float]:
+        """Mean microseconds by signature id; empty if the engine does not tell."""
+
+
 class TrialRunner:
     """Turns a placement into an outcome; what an engine refuses is an outcome too."""
 
@@ -120,35 +137,118 @@ class TrialRunner:
         inputs: Tensors,
         rounds: int,
         sites: Sequence[Site] = (),
+        rivals: Rivals | None = None,
+        *,
+        layers: LayerTimes | None = None,
+        earlier: Sequence[TrialRecord] = (),
     ) -> None:
+        """``layers``: None if times of layers are of no use. ``earlier``: the trials of the study
+        that a resumed run goes on with.
+        """
         self._candidates = candidates
         self._sites = sites
         self._evaluator = evaluator
         self._baseline = baseline
         self._inputs = inputs
         self._rounds = rounds
+        self._rivals = rivals or Rivals()
+        self._layers = layers
+        quantized = (r for r in by_latency(earlier) if r.placement_id != EMPTY.id)
+        self._best = min((r.details["interval"][1] for r in quantized), default=None)
+        self._costs = _Costs()
+        for record in earlier:
+            self._costs.judging = record.details.get("judging_s", self._costs.judging)
+            self._costs.measuring = record.details.get("measuring_s", self._costs.measuring)
 
     def __call__(self, placement: Placement) -> Outcome:
-        """Compile, evaluate the gates, then measure in turn with the float model."""
+        """Compile, judge by the gates and measure in turn with the float model.
+
+        Once a quantized placement that meets the gates is known, what is cheaper here of the two is
+        done first, and the other left out where that has ruled the candidate out. What misses a
+        gate is measured nevertheless if it has layers whose times are not known.
+        """
         try:
             compiled = self._candidates.compile(placement)
             self._candidates.verify(placement, compiled, self._inputs)
-            evaluation = self._evaluator.evaluate(compiled.run)
-            seconds = self._candidates.engine.measure(
-                [self._baseline, compiled], self._inputs, self._rounds
-            )
+            return self._in_order(placement, compiled)
         except RunError as error:
             return Outcome(ratio=None, error=blame(str(error), placement, self._sites))
-        ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
+
+    def _in_order(self, placement: Placement, compiled: Compiled) -> Outcome:
+        best = self._best
+        if best is None or self._costs.measuring >= self._costs.judging:
+            judged = self._judge(compiled)
+            if best is not None and judged.violation > 0 and self._is_known(placement):
+                return replace(judged, ruled_out="a gate is missed, so it was not measured")
+            return self._done(placement, judged, self._measure(placement, compiled))
+        measured = self._measure(placement, compiled)
+        if measured.details["interval"][0] > best:
+            return replace(
+                measured,
+                ruled_out=f"slower than the best known ({best:.3f} of float), so it was not judged",
+            )
+        return self._done(placement, self._judge(compiled), measured)
+
+    def _done(self, placement: Placement, judged: Outcome, measured: Outcome) -> Outcome:
+        gates = [*judged.details["gates"], *measured.details["gates"]]
+        outcome = Outcome(
+            ratio=measured.ratio,
+            constraints={**judged.constraints, **measured.constraints},
+            details={**measured.details, **judged.details, "gates": gates},
+        )
+        if outcome.violation <= 0 and placement != EMPTY:
+            high = measured.details["interval"][1]
+            self._best = high if self._best is None else min(self._best, high)
+        return outcome
+
+    def _is_known(self, placement: Placement) -> bool:
+        return self._layers is None or self._layers.known(placement)
+
+    def _judge(self, compiled: Compiled) -> Outcome:
+        start = time.monotonic()
+        evaluation = self._evaluator.evaluate(compiled.run)
+        self._costs.judging = time.monotonic() - start
         return Outcome(
-            ratio=ratio.median,
+            ratio=None,
             constraints={value.gate.text(): value.violation for value in evaluation.gates},
             details={
                 "gates": [value.to_json() for value in evaluation.gates],
-                "interval": [ratio.low, ratio.high],
-                "latency": latency(seconds[:, 1]).model_dump(),
+                "noise": finite(evaluation.noise),
+                "judging_s": self._costs.judging,
             },
         )
+
+    def _measure(self, placement: Placement, compiled: Compiled) -> Outcome:
+        engine, start = self._candidates.engine, time.monotonic()
+        models = [self._baseline, compiled, *self._rivals.measured]
+        seconds = engine.measure(models, self._inputs, self._rounds)
+        self._costs.measuring = time.monotonic() - start
+        layers: Mapping[str, float] = {}
+        if self._layers is not None and not self._is_known(placement):
+            layers = self._layers.measure(placement, compiled)
+        conditions = conditions_part(conditions_of(engine))
+        ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
+        gates = self._rivals.gates(seconds)
+        return Outcome(
+            ratio=ratio.median,
+            constraints={value.gate.text(): value.violation for value in gates},
+            details={
+                "gates": [value.to_json() for value in gates],
+                "interval": [ratio.low, ratio.high],
+                "latency": latency(seconds[:, 1]).model_dump(),
+                "layers": dict(layers),
+                "measuring_s": self._costs.measuring,
+                "conditions": conditions and conditions.model_dump(),
+            },
+        )
+
+
+@dataclass
+class _Costs:
+    """Seconds that the last trial took for each."""
+
+    judging: float = 0.0
+    measuring: float = 0.0
 
 
 def latency(seconds: np.ndarray) -> LatencyPart:
@@ -158,25 +258,18 @@ def latency(seconds: np.ndarray) -> LatencyPart:
 
 
 class NoiseMeter:
-    """Noise power that quantizing one group alone adds, relative to the outputs' power.
-
-    Noise of groups adds up nearly linearly in power while it is small, so the order of single
-    groups tells which ones to leave float when a gate is missed.
-    """
+    """Noise power of a placement on a few samples, relative to the outputs' power."""
 
     def __init__(self, space: Space, candidates: Candidates, evaluator: Evaluator) -> None:
         self._space = space
         self._candidates = candidates
         self._evaluator = evaluator
 
-    def __call__(self) -> Mapping[str, float]:
-        """Return noise by group name; groups that the engine refuses alone count as 1."""
-        return {group.name: self._noise(group.name, group.default) for group in self._space.groups}
-
-    def _noise(self, group: str, layout: str) -> float:
-        placement = self._space.placement({**self._space.floats, group: layout})
+    def __call__(self, choices: Choices) -> float:
+        """Return the noise of ``choices``; 1, as much as signal, where the engine refuses them."""
         try:
-            compiled = self._candidates.compile(placement)
-            return self._evaluator.evaluate(compiled.run).noise
+            compiled = self._candidates.compile(self._space.placement(choices))
+            noise = self._evaluator.evaluate(compiled.run).noise
         except RunError:
             return 1.0
+        return noise if math.isfinite(noise) else 1.0

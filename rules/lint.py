@@ -27,8 +27,8 @@ _PREDICTED_ENGINES = ("tensorrt",)
 
 
 def lint(pack: Pack) -> Iterator[str]:
-    """Yield one sentence per finding in ``pack``."""
-    for rule in pack.rules:
+    """Yield one sentence per finding in the rules that ``pack`` does not take over from another."""
+    for rule in pack.own_rules:
         for finding in (*_lint_rule(rule), *_lint_layers(rule, pack), *_lint_examples(rule, pack)):
             yield f"{rule.id}: {finding}"
 

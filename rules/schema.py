@@ -6,6 +6,10 @@ A rule is pure data. ``placer rules schema`` prints the JSON Schema of these mod
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -74,6 +78,56 @@ def plain(written: str) -> str:
 Why = Annotated[str, AfterValidator(_sentence)]
 Source = Annotated[str, AfterValidator(_one_line), Field(min_length=3)]
 Versions = Annotated[str, AfterValidator(_version_range)]
+
+
+@dataclass(frozen=True)
+class PackRequirement:
+    """A pack by its name and the versions that will do."""
+
+    name: str
+    versions: SpecifierSet
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.versions}" if str(self.versions) else self.name
+
+
+def parse_requirement(text: str) -> PackRequirement:
+    """Read ``NAME``, ``NAME@1.2.0`` (that version) or ``NAME@>=1.2,<2``.
+
+    Raises ValueError for anything else.
+    """
+    name, at, versions = text.partition("@")
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        raise ValueError(f"'{text}' names no pack; write e.g. 'team-pack@>=0.2'")
+    if at and re.fullmatch(r"[0-9.]+", versions):
+        versions = f"=={versions}"
+    if at and not versions.strip():
+        raise ValueError(f"'{text}' has no version behind '@'; write e.g. '{name}@>=0.2'")
+    return PackRequirement(name, SpecifierSet(_version_range(versions)))
+
+
+def _requirement(text: str) -> str:
+    return str(parse_requirement(text))
+
+
+def _without_control_characters(data: object) -> object:
+    """Texts of a pack are printed; an escape sequence in one could rewrite the terminal."""
+    for text in _strings(data):
+        if any(unicodedata.category(c) == "Cc" and c not in "\n\t" for c in text):
+            raise ValueError(f"control characters are not allowed; remove them from {text[:40]!r}")
+    return data
+
+
+def _strings(data: object) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            yield from _strings(key)
+            yield from _strings(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _strings(value)
 
 
 class Strict(BaseModel):
@@ -305,6 +359,11 @@ class Rule(Strict):
     when: Condition = Condition()
     tests: list[RuleTest] = []
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_printable(cls, data: object) -> object:
+        return _without_control_characters(data)
+
     @model_validator(mode="after")
     def _consistent(self) -> Rule:
         if any(node.optional for node in list(self.pattern.values())[:1]):
@@ -394,18 +453,48 @@ class AlternativeScheme(Strict):
     when: Condition = Condition()
 
 
-class Manifest(Strict):
+class ManifestFile(Strict):
     """``pack.yaml``: what a rule pack is and for which engine.
 
-    ``scheme``: the formats of quantized tensors. ``alternatives``: others, by the name that
-    ``--scheme`` takes.
+    ``version``: semantic version, MAJOR.MINOR.PATCH. ``engine_versions``: the engine's versions
+    that the rules are for; ``placer_versions``: those of placer that can read them.
+    ``extends``: another pack whose rules are taken over, e.g. ``tensorrt@>=0.2``, built in or
+    installed. A rule with the id of one of these replaces it; ``disable`` lists ids that are left
+    out. ``scheme``: the formats of quantized tensors; left out, that of the extended pack.
+    ``alternatives``: other schemes, by the name that ``--scheme`` takes, beside those of the
+    extended pack where its scheme is taken.
     """
 
-    name: RuleId
-    version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
+    name: Annotated[RuleId, Field(max_length=64)]
+    version: Annotated[
+        str,
+        Field(pattern=r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$", max_length=32),
+    ]
     engine: EngineName
-    engine_versions: Annotated[str, AfterValidator(_version_range)]
-    scheme: Scheme
+    engine_versions: Versions
+    placer_versions: Versions | None = None
+    extends: Annotated[str, AfterValidator(_requirement)] | None = None
+    disable: list[RuleId] = []
+    scheme: Scheme | None = None
     alternatives: dict[RuleId, AlternativeScheme] = {}
     licence: str
     maintainers: list[str] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_printable(cls, data: object) -> object:
+        return _without_control_characters(data)
+
+    @model_validator(mode="after")
+    def _says_enough(self) -> ManifestFile:
+        if self.extends is None and self.scheme is None:
+            raise ValueError("give the 'scheme', or a pack that this one 'extends'")
+        if self.extends is None and self.disable:
+            raise ValueError("'disable' is for rules of a pack that this one 'extends'")
+        return self
+
+
+class Manifest(ManifestFile):
+    """A manifest whose scheme is settled."""
+
+    scheme: Scheme

@@ -1,4 +1,7 @@
-"""From sites to the decisions a study takes: one per group of sites of equal structure."""
+"""From sites to the decisions a study takes: one per group of sites of equal structure.
+
+A group may be split: its layout is then ``PER_SITE`` and each of its sites has a layout of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ from placer.ops import weight_input
 from placer.placement import Placement
 from placer.rules.sites import Site, place
 
-Choices = Mapping[str, str]  # layout by group name
+Choices = Mapping[str, str]  # Layout by group name, and by ``site_key`` for split groups.
+PER_SITE = "per site"
+
+
+def site_key(site: Site) -> str:
+    """Name of the decision at one site of a split group; no group has such a name."""
+    return f"site {site.name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +49,41 @@ class Space:
 
     def placement(self, choices: Choices) -> Placement:
         """The placement of ``choices``; groups left out take their default layout."""
-        by_site = {
-            site.name: choices[group.name]
-            for group in self.groups
-            if group.name in choices
-            for site in group.sites
-        }
-        return place(self.sites, by_site)
+        return place(self.sites, self.layouts(choices))
+
+    def layouts(self, choices: Choices) -> dict[str, str]:
+        """The layout of each site that is decided, by its name."""
+        found = {}
+        for group in self.groups:
+            layout = choices.get(group.name, group.default)
+            for site in group.sites:
+                own = choices.get(site_key(site), group.default)
+                found[site.name] = own if layout == PER_SITE else layout
+        return found
+
+    def choices(self, layouts: Mapping[str, str]) -> dict[str, str]:
+        """The choices that give each site its layout; groups are split only where they must be."""
+        found = {}
+        for group in self.groups:
+            own = [layouts[site.name] for site in group.sites]
+            if len(set(own)) == 1:
+                found[group.name] = own[0]
+                continue
+            found[group.name] = PER_SITE
+            found.update({site_key(s): lay for s, lay in zip(group.sites, own, strict=True)})
+        return found
+
+    def nearest(self, placement: Placement) -> dict[str, str]:
+        """The choices that come closest to ``placement``, site by site.
+
+        Of each site's layouts, the one that differs from it in the fewest edges that any of them
+        quantizes; the default wins ties.
+        """
+        layouts = {}
+        for group in self.groups:
+            for site in group.sites:
+                layouts[site.name] = _nearest_layout(site, placement)
+        return self.choices(layouts)
 
     @cached_property
     def defaults(self) -> dict[str, str]:
@@ -58,31 +95,30 @@ class Space:
         """The fewest quantized edges everywhere."""
         return {group.name: group.layout_with(most_edges=False) for group in self.groups}
 
-    def seeds(self) -> dict[str, dict[str, str]]:
-        """Choices worth trying before any search, by name, in order.
+    @cached_property
+    def everything(self) -> dict[str, str]:
+        """The most quantized edges everywhere."""
+        return {group.name: group.layout_with(most_edges=True) for group in self.groups}
 
-        Engines differ on whether the first and the last weighted layers gain from INT8, and
-        accuracy often hangs on them, so the default without either is among the seeds.
-        """
+    @cached_property
+    def weighted_only(self) -> dict[str, str]:
+        """The default at groups with weights, float elsewhere."""
         weighted = [group for group in self.groups if self._is_weighted(group)]
-        seeds = {
-            "none": self.floats,
-            "default": self.defaults,
-            "everything": {g.name: g.layout_with(most_edges=True) for g in self.groups},
-            "weighted only": {**self.floats, **{g.name: g.default for g in weighted}},
-        }
-        if weighted:
-            seeds["default without the first layer"] = self.without(weighted[:1])
-            seeds["default without the last layer"] = self.without(weighted[-1:])
-        return seeds
-
-    def without(self, groups: Sequence[Group]) -> dict[str, str]:
-        """The default placement with ``groups`` left in float."""
-        return {**self.defaults, **{group.name: self.floats[group.name] for group in groups}}
+        return {**self.floats, **{g.name: g.default for g in weighted}}
 
     def _is_weighted(self, group: Group) -> bool:
         nodes = group.sites[0].match.nodes.values()
         return any(weight_input(self.graph, node) is not None for node in nodes)
+
+
+def _nearest_layout(site: Site, placement: Placement) -> str:
+    own = {edge for layout in site.layouts.values() for edge in layout.quantize}
+    wanted = own & placement.edges
+
+    def distance(name: str) -> tuple[int, bool]:
+        return len(site.layouts[name].quantize ^ wanted), name != site.default
+
+    return min(site.layouts, key=distance)
 
 
 def build_space(graph: Graph, sites: Sequence[Site]) -> Space:

@@ -1,47 +1,41 @@
-"""The study: an Optuna study in SQLite whose trials are placements."""
+"""The study: an Optuna study in any storage whose trials are placements.
+
+A trial is claimed before it is evaluated, with its placement, in one transaction, so that several
+workers never evaluate the same placement: of two that claim it, the one with the lower number keeps
+it. A trial's outcome is one attribute, so it is stored whole or not at all.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
 from typing import Any, Literal, Protocol
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.exceptions import StorageInternalError
-from optuna.samplers import TPESampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
+from optuna.samplers import RandomSampler
+from optuna.storages import BaseStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from placer.errors import InputError
 from placer.placement import Placement
-from placer.search.proposals import bisect, neighbour, noisiest_first
+from placer.search.records import Outcome, TrialRecord
+from placer.search.samplers import Proposal, Proposer, distributions
 from placer.search.space import Choices, Space
 
-StopReason = Literal["budget", "timeout", "exhausted"]
+StopReason = Literal["budget", "timeout", "converged"]
 
 STUDY_NAME = "placer"
-# Sampling that keeps returning known placements has nothing left to find.
-MAX_DUPLICATES_IN_A_ROW = 30
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What evaluating one placement gave.
-
-    ``ratio``: latency relative to the float model, None if the engine refused the candidate.
-    ``constraints``: by gate, at most 0 where it is met (Optuna's convention).
-    ``details``: JSON values kept with the trial.
-    ``error``: why the trial failed, in one sentence.
-    """
-
-    ratio: float | None
-    constraints: Mapping[str, float] = field(default_factory=dict)
-    details: Mapping[str, Any] = field(default_factory=dict)
-    error: str | None = None
+# Seconds between signs of life of a worker, and without one until its trial is given to another.
+HEARTBEAT_S, GRACE_S = 5, 20
+MAX_RETRIES = 3
+POLL_S = 0.5
+_CLAIM, _KIND, _OUTCOME, _WITHDRAWN = "placement", "kind", "outcome", "withdrawn"
 
 
 class Evaluate(Protocol):
@@ -51,65 +45,61 @@ class Evaluate(Protocol):
         """Return the outcome of ``placement``."""
 
 
-class MeasureNoise(Protocol):
-    """Returns, per group, the noise power that quantizing it alone adds to the outputs."""
-
-    def __call__(self) -> Mapping[str, float]:
-        """Return noise relative to the signal (10 ** (-SQNR / 10)) by group name."""
-
-
-@dataclass(frozen=True)
-class TrialRecord:
-    """A finished trial of a study."""
-
-    number: int
-    kind: str
-    choices: Choices
-    placement_id: str
-    ratio: float | None
-    constraints: Mapping[str, float]
-    details: Mapping[str, Any]
-    error: str | None
-    seconds: float
-
-    @property
-    def feasible(self) -> bool:
-        """Whether it was measured and meets all gates."""
-        return self.ratio is not None and self.violation <= 0
-
-    @property
-    def violation(self) -> float:
-        """By how much gates are missed in all, 0 if they are met."""
-        return sum(max(0.0, value) for value in self.constraints.values())
-
-
 class Study:
-    """Trials over a space, kept in a SQLite file so that a killed run resumes."""
+    """Trials over a space, kept in a storage so that a killed run resumes and workers share."""
 
-    def __init__(self, path: Path, space: Space, settings: Mapping[str, Any], seed: int) -> None:
-        """Open or create the study at ``path``.
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        space: Space,
+        settings: Mapping[str, Any],
+        *,
+        shared: bool = False,
+        place: str = "",
+    ) -> None:
+        """Open or create the study ``name``.
 
-        Raises InputError if the file holds a study made with other ``settings``.
+        ``shared``: other processes may be working on it, so that its running trials are theirs.
+        ``place``: what messages call it.
+        Raises InputError if it was made with other ``settings``.
         """
         self.space = space
-        self._seed = seed
-        self._study = _open(path)
-        _check_settings(self._study, path, settings)
+        self._storage = storage
+        self._shared = shared
+        self._lock = Lock()  # One thread at a time looks for the next trial.
+        self._study = _open(storage, name)
+        self._id = storage.get_study_id_from_name(name)
+        _check_settings(self._study, place or name, settings)
         self._study.set_user_attr("settings", _plain(settings))
-        self._end_interrupted()
-        self._distributions: dict[str, BaseDistribution] = {
-            group.name: CategoricalDistribution(group.layouts) for group in space.groups
-        }
+        self._distributions = distributions(space)
+        if not shared:
+            self._end_interrupted()
 
     def records(self) -> list[TrialRecord]:
-        """Finished trials in order, duplicates and interrupted ones left out."""
-        trials = self._study.get_trials(deepcopy=False)
-        return [_record(trial) for trial in trials if "placement" in trial.user_attrs]
+        """Finished trials in order; interrupted ones are left out."""
+        return [record for record in self._known() if not record.running]
+
+    def keep(self, key: str, compute: Callable[[], float]) -> float:
+        """The value kept under ``key``, or else what ``compute`` returns, which is then kept."""
+        kept = self._study.user_attrs.get(key)
+        if kept is None:
+            kept = compute()
+            self._study.set_user_attr(key, kept)
+        return float(kept)
+
+    def attribute(self, key: str) -> Any:
+        """A JSON value kept with the study, None if there is none."""
+        return self._study.user_attrs.get(key)
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        """Keep a JSON value with the study."""
+        self._study.set_user_attr(key, value)
 
     def run(
         self,
+        proposer: Proposer,
         evaluate: Evaluate,
-        measure_noise: MeasureNoise,
         *,
         budget: int | None,
         deadline: float | None,
@@ -117,166 +107,219 @@ class Study:
     ) -> StopReason:
         """Evaluate placements until ``budget`` trials are in the study or ``deadline`` passes.
 
-        ``deadline`` is a ``time.monotonic`` time. Returns why it stopped: ``budget``,
-        ``timeout`` or ``exhausted``. Placements already in the study are not evaluated again.
+        ``deadline`` is a ``time.monotonic`` time. Returns why it stopped: ``budget``, ``timeout``
+        or ``converged`` (the proposer has nothing more to try). May run in several threads and
+        processes at once; each returns when nothing is left to do and no trial is running, since
+        the trial of a worker that died is tried again.
         """
-        duplicates = 0
         while True:
-            records = self.records()
-            if budget is not None and len(records) >= budget:
-                return "budget"
             if deadline is not None and time.monotonic() >= deadline:
                 return "timeout"
-            if duplicates > MAX_DUPLICATES_IN_A_ROW:
-                return "exhausted"
-            known = {record.placement_id: record for record in records}
-            kind, choices = self._propose(records, measure_noise)
-            trial, choices = self._ask(choices)
-            placement = self.space.placement(choices)
-            twin = known.get(placement.id)
-            if twin is not None:
-                duplicates += 1
-                self._tell_duplicate(trial, twin)
-                continue
-            duplicates = 0
-            on_trial(self._evaluate(trial, kind, placement, evaluate))
+            with self._lock:
+                found = self._next(proposer, budget)
+            if isinstance(found, int):
+                on_trial(self._evaluate(found, evaluate))
+            elif found == "wait":
+                time.sleep(POLL_S)
+            elif found != "again":
+                return found
 
-    def _evaluate(
-        self,
-        trial: optuna.Trial,
-        kind: str,
-        placement: Placement,
-        evaluate: Evaluate,
-    ) -> TrialRecord:
+    def _next(
+        self, proposer: Proposer, budget: int | None
+    ) -> int | StopReason | Literal["wait", "again"]:
+        """Claim the next trial and return its number; else why there is none."""
+        self._retry_of_dead_workers()
+        waiting = self._take_waiting()
+        if waiting is not None:
+            return waiting
+        known = self._known()
+        is_running = any(record.running for record in known)
+        if budget is not None and len(known) >= budget:
+            return "wait" if is_running else "budget"
+        proposal = proposer.propose(known)
+        if proposal is None:
+            return "wait" if is_running else "converged"
+        number = self._claim(proposal)
+        return "again" if self._withdraw_if_late(number, budget) else number
+
+    def _claim(self, proposal: Proposal) -> int:
+        """Create a running trial; all that identifies it is stored in one transaction."""
+        template = create_trial(
+            state=TrialState.RUNNING,
+            params=dict(proposal.choices),
+            distributions=self._distributions_of(proposal.choices),
+            user_attrs={
+                _KIND: proposal.kind,
+                _CLAIM: self.space.placement(proposal.choices).id,
+            },
+        )
+        trial_id = self._storage.create_new_trial(self._id, template)
+        return self._storage.get_trial_number_from_id(trial_id)
+
+    def _distributions_of(self, choices: Choices) -> dict[str, Any]:
+        return {name: self._distributions[name] for name in choices}
+
+    def _withdraw_if_late(self, number: int, budget: int | None) -> bool:
+        """End the claim if an earlier one has its placement or the budget's last place."""
+        if not self._shared:
+            return False
+        known = self._known()
+        own = next(record for record in known if record.number == number)
+        earlier = [record for record in known if record.number < number]
+        if own.placement_id not in {record.placement_id for record in earlier} and (
+            budget is None or len(earlier) < budget
+        ):
+            return False
+        trial = optuna.Trial(self._study, self._trial_id(number))
+        trial.set_user_attr(_WITHDRAWN, True)
+        self._study.tell(number, state=TrialState.FAIL)
+        return True
+
+    def _evaluate(self, number: int, evaluate: Evaluate) -> TrialRecord:
+        trial = optuna.Trial(self._study, self._trial_id(number))
         start = time.monotonic()
-        try:
-            outcome = evaluate(placement)
-        except BaseException:
-            self._study.tell(trial, state=TrialState.FAIL)  # Interrupted: not a result.
-            raise
-        seconds = time.monotonic() - start
-        details = {**outcome.details, "kind": kind, "error": outcome.error, "seconds": seconds}
-        details["ratio"] = outcome.ratio
-        for key, value in details.items():
-            trial.set_user_attr(key, value)
-        for key, value in outcome.constraints.items():
-            trial.set_constraint(key, value)
-        # Written last: a trial without it was interrupted and does not count.
-        trial.set_user_attr("placement", placement.id)
-        if outcome.ratio is None:
-            frozen = self._study.tell(trial, state=TrialState.FAIL)
+        with self._signs_of_life(self._trial_id(number)):
+            try:
+                outcome = evaluate(self.space.placement(trial.params))
+            except BaseException:
+                self._study.tell(number, state=TrialState.FAIL)  # Interrupted: not a result.
+                raise
+        kept = {
+            "ratio": outcome.ratio,
+            "constraints": dict(outcome.constraints),
+            "details": dict(outcome.details),
+            "error": outcome.error,
+            "ruled_out": outcome.ruled_out,
+            "seconds": time.monotonic() - start,
+        }
+        trial.set_user_attr(_OUTCOME, _plain(kept))
+        self._tell(number)
+        found = self._storage.get_trial(self._trial_id(number))
+        return _record(found)
+
+    def _tell(self, number: int) -> None:
+        """End a trial by its outcome."""
+        trial = optuna.Trial(self._study, self._trial_id(number))
+        outcome = trial.user_attrs[_OUTCOME]
+        for name, value in outcome["constraints"].items():
+            trial.set_constraint(name, value)
+        if outcome["ruled_out"] is not None:
+            self._study.tell(number, state=TrialState.PRUNED)
+        elif outcome["ratio"] is None:
+            self._study.tell(number, state=TrialState.FAIL)
         else:
-            frozen = self._study.tell(trial, outcome.ratio)
-        return _record(frozen)
+            self._study.tell(number, outcome["ratio"])
 
-    def _propose(
-        self, records: list[TrialRecord], measure_noise: MeasureNoise
-    ) -> tuple[str, Choices | None]:
-        """Name the kind of the next trial and its choices; None leaves them to the sampler."""
-        done = {record.kind for record in records}
-        tried = {record.placement_id for record in records}
-        for name, choices in self.space.seeds().items():
-            if name not in done and self.space.placement(choices).id not in tried:
-                return name, choices
-        found = self._less_noise(records, measure_noise)
-        if found is not None:
-            return found
-        best = _best(records)
-        count = len(self._study.get_trials(deepcopy=False))
-        if best is not None and count % 4 != 0:
-            return "neighbour", neighbour(self.space, best.choices, (self._seed, count))
-        return "tpe", None
+    def _known(self) -> list[TrialRecord]:
+        """All trials that have an outcome or are running, in order."""
+        trials = self._storage.get_all_trials(self._id, deepcopy=False)
+        return [
+            _record(trial)
+            for trial in trials
+            if _CLAIM in trial.user_attrs
+            and _WITHDRAWN not in trial.user_attrs
+            and (_OUTCOME in trial.user_attrs or trial.state == TrialState.RUNNING)
+        ]
 
-    def _less_noise(
-        self, records: list[TrialRecord], measure_noise: MeasureNoise
-    ) -> tuple[str, Choices] | None:
-        """If the default misses a gate, leave its noisiest groups float: how many is bisected."""
-        by_kind = {record.kind: record for record in records}
-        default = by_kind.get("default")
-        if default is None or default.ratio is None or default.feasible:
-            return None
-        order = noisiest_first(self.space, self._noise(measure_noise))
-        tried = {record.placement_id: record.feasible for record in records}
-        outcomes: dict[int, bool] = {}
-        while (count := bisect(outcomes, len(order))) is not None:
-            choices = self.space.without(order[:count])
-            placement = self.space.placement(choices)
-            if placement.id not in tried:
-                return f"default without the {count} noisiest", choices
-            outcomes[count] = tried[placement.id]
+    def _trial_id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+
+    def _take_waiting(self) -> int | None:
+        """Take a trial whose worker died over, if there is one."""
+        waiting = self._storage.get_all_trials(
+            self._id, deepcopy=False, states=(TrialState.WAITING,)
+        )
+        for trial in waiting:
+            trial_id = self._trial_id(trial.number)
+            if _CLAIM in trial.user_attrs and self._storage.set_trial_state_values(
+                trial_id, TrialState.RUNNING
+            ):
+                return trial.number
         return None
 
-    def _noise(self, measure_noise: MeasureNoise) -> Mapping[str, float]:
-        kept = self._study.user_attrs.get("noise")
-        if kept is None:
-            kept = dict(measure_noise())
-            self._study.set_user_attr("noise", kept)
-        noise: Mapping[str, float] = kept
-        return noise
+    def _retry_of_dead_workers(self) -> None:
+        if self._shared:
+            optuna.storages.fail_stale_trials(self._study)
 
-    def _ask(self, choices: Choices | None) -> tuple[optuna.Trial, dict[str, str]]:
-        count = len(self._study.get_trials(deepcopy=False))
-        if choices is not None:
-            self._study.enqueue_trial(dict(choices))
-        # A sampler made anew for each trial makes a resumed study go on as it would have.
-        self._study.sampler = TPESampler(
-            seed=self._seed * 1_000_003 + count, n_startup_trials=0, multivariate=True
-        )
-        trial = self._study.ask(self._distributions)
-        return trial, dict(trial.params)
+    @contextmanager
+    def _signs_of_life(self, trial_id: int) -> Iterator[None]:
+        storage = self._storage
+        if not self._shared or not isinstance(storage, RDBStorage):
+            yield
+            return
+        storage.record_heartbeat(trial_id)
+        done = Event()
 
-    def _tell_duplicate(self, trial: optuna.Trial, twin: TrialRecord) -> None:
-        trial.set_user_attr("duplicate_of", twin.number)
-        for key, value in twin.constraints.items():
-            trial.set_constraint(key, value)
-        if twin.ratio is None:
-            self._study.tell(trial, state=TrialState.FAIL)
-        else:
-            self._study.tell(trial, twin.ratio)
+        def beat() -> None:
+            while not done.wait(HEARTBEAT_S):
+                storage.record_heartbeat(trial_id)
+
+        thread = Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def _end_interrupted(self) -> None:
         """End the trials that a killed process left; one that was measured keeps its result."""
         for trial in self._study.get_trials(deepcopy=False):
-            if trial.state.is_finished():
+            if trial.state != TrialState.RUNNING:
                 continue
-            if trial.state == TrialState.WAITING:
-                self._study.ask()  # A waiting trial must run before it can be ended.
-            ratio = trial.user_attrs.get("ratio")
-            if "placement" in trial.user_attrs and ratio is not None:
-                self._study.tell(trial.number, ratio)
+            if _OUTCOME in trial.user_attrs:
+                self._tell(trial.number)
             else:
                 self._study.tell(trial.number, state=TrialState.FAIL)
 
 
-def refuse_other_study(path: Path, settings: Mapping[str, Any]) -> None:
-    """Raise InputError if ``path`` exists and is not a study made with ``settings``."""
-    if path.exists():
-        _check_settings(_open(path), path, settings)
+def open_storage(url: str, *, shared: bool) -> BaseStorage:
+    """The Optuna storage at ``url``; a ``shared`` one tells workers that died.
 
-
-def _open(path: Path) -> optuna.Study:
+    Raises InputError if it cannot be opened.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=ExperimentalWarning)  # Heartbeats.
     try:
-        return optuna.create_study(
-            storage=f"sqlite:///{path}", study_name=STUDY_NAME, load_if_exists=True
+        if not shared:
+            return RDBStorage(url)
+        return RDBStorage(
+            url,
+            heartbeat_interval=HEARTBEAT_S,
+            grace_period=GRACE_S,
+            heartbeat_stale_trial_callback=_retry,
         )
-    except (SQLAlchemyError, StorageInternalError, RuntimeError) as error:
+    except (SQLAlchemyError, StorageInternalError, RuntimeError, ImportError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{path} cannot be opened as a study database ({reason}); "
-            "remove it or choose another --output"
+            f"{url} cannot be opened as a study database ({reason}); "
+            "remove it or choose another --output or --storage"
         ) from error
 
 
-def _check_settings(study: optuna.Study, path: Path, settings: Mapping[str, Any]) -> None:
+def _retry(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Give the trial of a dead worker to another, unless it had been measured."""
+    if _OUTCOME not in trial.user_attrs and _WITHDRAWN not in trial.user_attrs:
+        RetryHeartbeatStaleTrialCallback(max_retry=MAX_RETRIES)(study, trial)
+
+
+def _open(storage: BaseStorage, name: str) -> optuna.Study:
+    # Placements are chosen by proposers; Optuna's sampler is never asked.
+    sampler = RandomSampler(seed=0)
+    return optuna.create_study(
+        storage=storage, study_name=name, sampler=sampler, load_if_exists=True
+    )
+
+
+def _check_settings(study: optuna.Study, place: str, settings: Mapping[str, Any]) -> None:
     wanted = _plain(settings)
     kept = study.user_attrs.get("settings", wanted)
     for key in sorted(wanted.keys() | kept.keys()):
         if kept.get(key) != wanted.get(key):
             raise InputError(
-                f"{path.parent} holds a study with another {key} "
+                f"{place} holds a study with another {key} "
                 f"({kept.get(key)}, now {wanted.get(key)}); "
-                "choose another --output or remove it"
+                "choose another --output or --study, or remove it"
             )
 
 
@@ -286,30 +329,19 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _best(records: list[TrialRecord]) -> TrialRecord | None:
-    """The fastest feasible trial, else the measured one that misses the gates by least."""
-    measured = [record for record in records if record.ratio is not None]
-    if not measured:
-        return None
-    return min(measured, key=lambda r: (r.violation, r.ratio))
-
-
 def _record(trial: FrozenTrial) -> TrialRecord:
-    details = dict(trial.user_attrs)
-    ratio = details.pop("ratio")
+    attributes = trial.user_attrs
+    outcome = attributes.get(_OUTCOME)
     return TrialRecord(
         number=trial.number,
-        kind=details.pop("kind"),
+        kind=attributes[_KIND],
         choices=dict(trial.params),
-        placement_id=details.pop("placement"),
-        error=details.pop("error"),
-        seconds=details.pop("seconds"),
-        ratio=ratio,
-        constraints=dict(trial.constraints or {}),
-        details=details,
+        placement_id=attributes[_CLAIM],
+        ratio=outcome["ratio"] if outcome else None,
+        constraints=outcome["constraints"] if outcome else {},
+        details=outcome["details"] if outcome else {},
+        error=outcome["error"] if outcome else None,
+        seconds=outcome["seconds"] if outcome else 0.0,
+        ruled_out=outcome["ruled_out"] if outcome else None,
+        running=outcome is None,
     )
-
-
-def by_latency(records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Records that were measured and meet the gates, fastest first."""
-    return sorted((r for r in records if r.feasible), key=lambda r: r.ratio or 0.0)

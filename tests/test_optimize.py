@@ -44,7 +44,8 @@ def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
     assert len(found.trials) == 8
     assert "top1 logits" in finished.out
     files = {path.name for path in Path("digits.placer").iterdir()}
-    assert files == {"optimized.onnx", "placement.yaml", "result.json", "study.db", "placer.log"}
+    models = {"optimized.onnx", "placement.yaml", "plan.json", "plan_float.json"}
+    assert files == models | {"result.json", "study.db", "placer.log"}
     placement = yaml.safe_load(Path("digits.placer/placement.yaml").read_text())
     assert placement["id"] == found.best.placement
     assert placement["model"] == found.model.fingerprint
@@ -155,8 +156,9 @@ def test_a_timeout_ends_the_search(placer: Placer):
 
 def test_what_does_not_hang_on_measured_times_is_the_same_again(placer: Placer):
     found = []
+    estimated = ("--engine", "fusion-model", "--gpu", "a100", "--budget", 8, "--seed", 7)
     for name in ("a", "b"):
-        assert placer("optimize", MODEL, *QUICK, "--budget", 5, "-o", name, "--seed", 7).code == 0
+        assert placer("optimize", MODEL, *QUICK, *estimated, "-o", name).code == 0
         found.append([(t.kind, t.placement, t.gates) for t in result(Path(name)).trials])
     assert found[0] == found[1]
 

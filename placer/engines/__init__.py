@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from placer.engines.abilities import target_of
 from placer.engines.base import Engine
 from placer.engines.fusion_model import FusionModelEngine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
@@ -14,6 +15,7 @@ from placer.errors import InputError
 from placer.gpus import load_gpu
 from placer.rules.loader import Pack, load_pack
 from placer.rules.target import Target
+from placer.shapes import ShapeRange
 
 
 class OnnxRuntimeFactory:
@@ -65,6 +67,7 @@ class FusionModelFactory:
             options.shapes,
             options.threads,
             options.build_for,
+            options.shape_ranges,
         )
 
 
@@ -90,6 +93,7 @@ def select_engine(
     device: str | None = None,
     extra: Mapping[str, str] | None = None,
     scheme: str | None = None,
+    shape_ranges: Mapping[str, ShapeRange] | None = None,
 ) -> tuple[Engine, Pack, str]:
     """Return the engine called ``name`` (``auto`` chooses), its pack and why it was taken.
 
@@ -107,6 +111,7 @@ def select_engine(
         pack=rules,
         threads=threads,
         shapes=shapes,
+        shape_ranges=shape_ranges or {},
         gpu=gpu,
         base=base,
         build_for=build_for,
@@ -114,4 +119,6 @@ def select_engine(
         extra=extra or {},
     )
     engine = registry.create(found, factory, options)
+    if scheme is not None:  # Some engines know their GPU only now.
+        load_pack(pack or factory.rules).with_scheme(scheme, target_of(engine))
     return engine, rules, f"{why}; every latency is an estimate" if engine.estimated else why

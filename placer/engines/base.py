@@ -21,8 +21,14 @@ class Compiled(Protocol):
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Return all graph outputs by name for one set of inputs."""
 
-    def plan(self) -> Plan:
-        """Return the layers that the engine really runs."""
+    def plan(self, inputs: Tensors | None = None) -> Plan:
+        """Return the layers that the engine really runs.
+
+        With ``inputs`` the engine profiles some runs on them: each layer has the median of its
+        times, None where the engine cannot tell. Profiling slows layers down, so hold these times
+        against each other and take the latency of the whole from ``Engine.measure``.
+        Raises RunError if the engine fails.
+        """
 
 
 class Engine(Protocol):

@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -31,13 +31,17 @@ import numpy as np
 import onnx
 
 from placer.edit import all_tensors
+from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.conditions import Conditions
 from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.external import MAX_INLINE_BYTES, is_external, tensor_bytes
 from placer.model import save_model
 from placer.plan import Plan
+from placer.rules.target import Target
+from placer.shapes import InputType
 
-__all__ = ["EngineSpec", "IsolatedCompiled", "IsolatedEngine", "Limits"]
+__all__ = ["EngineSpec", "IsolatedCompiled", "IsolatedEngine", "IsolatedSaved", "Limits"]
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +93,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Hello:
-    """The attributes of the worker's engine; see ``Engine``."""
+    """The attributes of the worker's engine; see ``Engine`` and ``placer.engines.abilities``."""
 
     name: str
     rules: str
@@ -99,6 +103,8 @@ class Hello:
     version: str
     device: str
     clock: str
+    target: Target
+    abilities: frozenset[Ability]
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,24 @@ class Compile:
 
 
 @dataclass(frozen=True)
+class CompileImplicit:
+    """The same without Q/DQ pairs, calibrated on the ``samples`` of a ``SampleFile``."""
+
+    handle: int
+    path: str
+    base_dir: str
+    samples: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """Load the saved engine at ``path`` as ``handle``; answered with its inputs."""
+
+    handle: int
+    path: str
+
+
+@dataclass(frozen=True)
 class Run:
     """Run ``handle``; answered with its outputs by name."""
 
@@ -120,21 +144,39 @@ class Run:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """Answered with the Plan of ``handle``."""
+    """Answered with the Plan of ``handle``, profiled if there are ``inputs``."""
 
     handle: int
+    inputs: dict[str, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Answered with seconds, shape (rounds, len(handles))."""
+    """Answered with ``Measured``."""
 
     handles: tuple[int, ...]
     inputs: dict[str, np.ndarray]
     rounds: int
 
 
-Command: TypeAlias = Start | Compile | Run | ReadPlan | Measure
+@dataclass(frozen=True)
+class Measured:
+    """Seconds, shape (rounds, len(handles)), and how the measurement went."""
+
+    seconds: np.ndarray
+    conditions: Conditions | None
+
+
+@dataclass(frozen=True)
+class ReadMemory:
+    """Answered with the device memory of ``handle`` in bytes, None if the engine cannot tell."""
+
+    handle: int
+    inputs: dict[str, np.ndarray]
+
+
+Build: TypeAlias = Compile | CompileImplicit | Load
+Command: TypeAlias = Start | Build | Run | ReadPlan | Measure | ReadMemory
 
 
 @dataclass(frozen=True)
@@ -171,10 +213,29 @@ class Failed:
 
 @dataclass(frozen=True)
 class _Stored:
-    """A candidate on disk, from which any worker can make its handle."""
+    """How any worker can make a handle, and the ``files`` on disk that go with it."""
+
+    build: Build
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """Inputs by name, one pickle after the other; can be iterated any number of times."""
 
     path: Path
-    base_dir: Path
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the samples, of which only one is in memory."""
+        with self.path.open("rb") as file:
+            while file.peek(1):
+                yield pickle.load(file)
+
+    def write(self, samples: Iterable[Tensors]) -> None:
+        """Make the file."""
+        with self.path.open("wb") as file:
+            for sample in samples:
+                pickle.dump(dict(sample), file, PICKLE_PROTOCOL)
 
 
 class IsolatedEngine:
@@ -209,19 +270,39 @@ class IsolatedEngine:
         self.version = hello.version
         self.device = hello.device
         self.clock = hello.clock
+        self.target = hello.target
+        self.abilities = hello.abilities
+        self.conditions: Conditions | None = None
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> IsolatedCompiled:
         """Compile in the worker; raises RunError if the engine refuses the model or fails."""
         return IsolatedCompiled(self, self._host, self._host.compile(model, base_dir))
 
+    def compile_implicit(
+        self, model: onnx.ModelProto, base_dir: Path, samples: Iterable[Tensors]
+    ) -> IsolatedCompiled:
+        """Build an implicit INT8 engine in the worker; see ``HasImplicit``."""
+        handle = self._host.compile(model, base_dir, samples)
+        return IsolatedCompiled(self, self._host, handle)
+
+    def load(self, path: Path) -> IsolatedSaved:
+        """Load a saved engine in the worker; see ``LoadsEngines``."""
+        handle, inputs = self._host.load(path)
+        return IsolatedSaved(self, self._host, handle, inputs)
+
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
-        """Seconds, shape (rounds, len(models)), as the worker's engine measures them."""
+        """Seconds, shape (rounds, len(models)), as the worker's engine measures them.
+
+        ``conditions`` are then those that the worker's engine tells, if it does.
+        """
         handles = []
         for model in models:
             if not isinstance(model, IsolatedCompiled) or model.host is not self._host:
                 raise TypeError("a model of another engine cannot be measured here")
             handles.append(model.handle)
-        return self._host.measure(tuple(handles), inputs, rounds)
+        measured = self._host.measure(tuple(handles), inputs, rounds)
+        self.conditions = measured.conditions
+        return measured.seconds
 
     def close(self) -> None:
         """Kill the worker and remove the candidates on disk; later calls raise RunError."""
@@ -251,9 +332,23 @@ class IsolatedCompiled:
         """Return all graph outputs by name; raises RunError if the engine fails."""
         return self.host.run(self.handle, inputs)
 
-    def plan(self) -> Plan:
+    def plan(self, inputs: Tensors | None = None) -> Plan:
         """Return the layers that the engine really runs; raises RunError if it fails."""
-        return self.host.plan(self.handle)
+        return self.host.plan(self.handle, inputs)
+
+    def memory_bytes(self, inputs: Tensors) -> int | None:
+        """Device memory as the worker's engine tells; see ``HasMemory``."""
+        return self.host.memory_bytes(self.handle, inputs)
+
+
+class IsolatedSaved(IsolatedCompiled):
+    """A saved engine that the worker has loaded."""
+
+    def __init__(
+        self, engine: IsolatedEngine, host: _Host, handle: int, inputs: Mapping[str, InputType]
+    ) -> None:
+        super().__init__(engine, host, handle)
+        self.inputs = inputs
 
 
 class _Host:
@@ -293,17 +388,38 @@ class _Host:
     def hello(self) -> Hello:
         return self._running().hello
 
-    def compile(self, model: onnx.ModelProto, base_dir: Path) -> int:
+    def compile(
+        self, model: onnx.ModelProto, base_dir: Path, samples: Iterable[Tensors] | None = None
+    ) -> int:
         worker = self._running()
-        dropped = self._drop()
         handle = next(self._numbers)
-        self._stored[handle] = _store(model, base_dir.resolve(), self._folder / f"{handle}.onnx")
+        path = self._folder / f"{handle}.onnx"
+        base_dir = _store(model, base_dir.resolve(), path)
+        build: Build = Compile(handle, str(path), str(base_dir))
+        files: tuple[Path, ...] = (path, _data_file(path))
+        if samples is not None:
+            data = self._folder / f"{handle}.samples"
+            _store_samples(samples, data)
+            build = CompileImplicit(handle, str(path), str(base_dir), str(data))
+            files = (*files, data)
+        self._make(worker, handle, _Stored(build, files), "building the candidate")
+        return handle
+
+    def load(self, path: Path) -> tuple[int, Mapping[str, InputType]]:
+        worker = self._running()
+        handle = next(self._numbers)
+        stored = _Stored(Load(handle, str(path.resolve())), ())
+        inputs: Mapping[str, InputType] = self._make(worker, handle, stored, f"loading {path}")
+        return handle, inputs
+
+    def _make(self, worker: _Worker, handle: int, stored: _Stored, stage: str) -> Any:
+        dropped = self._drop()
+        self._stored[handle] = stored
         try:
-            self._compile(worker, handle, "building the candidate", dropped)
+            return self._compile(worker, handle, stage, dropped)
         except PlacerError:
             self.forget(handle)
             raise
-        return handle
 
     def run(self, handle: int, inputs: Tensors) -> dict[str, np.ndarray]:
         command = Run(handle, dict(inputs))
@@ -312,19 +428,26 @@ class _Host:
         )
         return outputs
 
-    def plan(self, handle: int) -> Plan:
-        command = ReadPlan(handle)
+    def plan(self, handle: int, inputs: Tensors | None) -> Plan:
+        command = ReadPlan(handle, None if inputs is None else dict(inputs))
         plan: Plan = self._call(
             (handle,), command, "reading the candidate's plan", self._limits.compile_s
         )
         return plan
 
-    def measure(self, handles: tuple[int, ...], inputs: Tensors, rounds: int) -> np.ndarray:
+    def measure(self, handles: tuple[int, ...], inputs: Tensors, rounds: int) -> Measured:
         command = Measure(handles, dict(inputs), rounds)
-        seconds: np.ndarray = self._call(
+        measured: Measured = self._call(
             handles, command, "measuring the candidate", self._limits.measure_s
         )
-        return seconds
+        return measured
+
+    def memory_bytes(self, handle: int, inputs: Tensors) -> int | None:
+        command = ReadMemory(handle, dict(inputs))
+        size: int | None = self._call(
+            (handle,), command, "reading the candidate's memory", self._limits.run_s
+        )
+        return size
 
     def _call(self, handles: Sequence[int], command: Command, stage: str, seconds: float) -> Any:
         worker = self._running()
@@ -335,11 +458,11 @@ class _Host:
                 dropped = ()
         return worker.call(Request(command, stage, seconds, dropped))
 
-    def _compile(self, worker: _Worker, handle: int, stage: str, dropped: tuple[int, ...]) -> None:
-        stored = self._stored[handle]
-        command = Compile(handle, str(stored.path), str(stored.base_dir))
-        worker.call(Request(command, stage, self._limits.compile_s, dropped))
+    def _compile(self, worker: _Worker, handle: int, stage: str, dropped: tuple[int, ...]) -> Any:
+        build = self._stored[handle].build
+        answer = worker.call(Request(build, stage, self._limits.compile_s, dropped))
         worker.handles.add(handle)
+        return answer
 
     def _drop(self) -> tuple[int, ...]:
         """Remove the files of forgotten handles; return these handles."""
@@ -347,7 +470,7 @@ class _Host:
         while self._forgotten:
             handle = self._forgotten.popleft()
             stored = self._stored.pop(handle)
-            for file in (stored.path, _data_file(stored.path)):
+            for file in stored.files:
                 file.unlink(missing_ok=True)
             dropped.append(handle)
         return tuple(dropped)
@@ -393,7 +516,7 @@ class _Worker:
         """Return the worker's answer.
 
         Raises the worker's error, or RunError that says what became of the worker. The worker is
-        dead afterwards unless it was a model that the engine refused to compile.
+        dead afterwards unless it was a model that the engine refused to compile or to describe.
         """
         healthy = False
         start = time.monotonic()
@@ -403,8 +526,7 @@ class _Worker:
             reply: Done | Failed = pickle.loads(self._connection.recv_bytes())
             # An error on the device breaks all that the process does on it later.
             refused = isinstance(reply, Failed) and reply.error is not None
-            is_build = isinstance(request.command, Compile | ReadPlan)
-            healthy = isinstance(reply, Done) or (refused and is_build)
+            healthy = isinstance(reply, Done) or (refused and _only_builds(request.command))
         except (EOFError, OSError) as error:
             late = time.monotonic() - start >= request.seconds  # Then it stopped itself.
             raise RunError(self._what_happened(request, late)) from error
@@ -470,6 +592,12 @@ class _Worker:
         )
 
 
+def _only_builds(command: Command) -> bool:
+    """Whether the engine runs nothing on the device for ``command``."""
+    is_plan = isinstance(command, ReadPlan) and command.inputs is None
+    return isinstance(command, Compile | Load) or is_plan
+
+
 def _start(
     spec: EngineSpec, log_file: Path, folder: Path, connection: int
 ) -> subprocess.Popen[bytes]:
@@ -533,17 +661,29 @@ def _new_log(folder: Path) -> Path:
     return path
 
 
-def _store(model: onnx.ModelProto, base_dir: Path, path: Path) -> _Stored:
-    """Write ``model`` to ``path``; external data stays where it is if the rest fits a message."""
+def _store(model: onnx.ModelProto, base_dir: Path, path: Path) -> Path:
+    """Write ``model`` to ``path``; return the folder of its external data.
+
+    External data stays where it is if the rest fits a message.
+    """
     inline = sum(tensor_bytes(t) for t in all_tensors(model.graph) if not is_external(t))
     try:
         if inline > MAX_INLINE_BYTES:
             save_model(model, base_dir, path)
-            return _Stored(path, path.parent)
+            return path.parent
         path.write_bytes(model.SerializeToString())
     except (OSError, InputError) as error:
         raise RunError(f"cannot write the candidate to {path}: {error}; free some space") from error
-    return _Stored(path, base_dir)
+    return base_dir
+
+
+def _store_samples(samples: Iterable[Tensors], path: Path) -> None:
+    try:
+        SampleFile(path).write(samples)
+    except OSError as error:
+        raise RunError(
+            f"cannot write the calibration data to {path}: {error}; free some space"
+        ) from error
 
 
 def _data_file(path: Path) -> Path:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +25,13 @@ from placer.errors import RunError
 from placer.plan import Kind, Layer, Plan, Port
 from placer.session import ORT_ERRORS, create_session, one_line
 
+# Layers that a change of the memory layout adds.
+_REFORMATS = ("ReorderInput", "ReorderOutput", "Transpose")
+# A profile takes this many runs, fewer of a slow model: as many as fit into the time.
+_PROFILE_WARM_UP = 2
+_PROFILE_RUNS = (3, 15)
+_PROFILE_S = 1.0
+_KERNEL_TIME = "_kernel_time"  # How the profile ends the names of nodes.
 _KINDS: Mapping[str, Kind] = {"QuantizeLinear": "quantize", "DequantizeLinear": "dequantize"}
 
 
@@ -74,22 +84,26 @@ class OnnxRuntimeModel:
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Return all graph outputs by name; raises RunError if ONNX Runtime fails."""
-        try:
-            values = self._session.run(self._outputs, dict(inputs))
-        except ORT_ERRORS as error:
-            raise RunError(f"ONNX Runtime failed to run the model: {one_line(error)}") from error
-        return dict(zip(self._outputs, values, strict=True))
+        return dict(zip(self._outputs, _run(self._session, inputs), strict=True))
 
-    def plan(self) -> Plan:
-        """Return the nodes of the optimized graph, each with the candidate's nodes it covers."""
+    def plan(self, inputs: Tensors | None = None) -> Plan:
+        """Return the nodes of the optimized graph, each with the candidate's nodes it covers.
+
+        With ``inputs``, times are medians by ONNX Runtime's profiler, which counts whole
+        microseconds.
+        """
         level = ort.GraphOptimizationLevel
+        model, base_dir, threads = self._model, self._base_dir, self._threads
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimized.onnx"
-            graphs = []
-            for depth in (level.ORT_ENABLE_EXTENDED, level.ORT_ENABLE_ALL):
-                _session(self._model, self._base_dir, self._threads, depth, path)
-                graphs.append(onnx.load(path, load_external_data=False).graph)
-        return _plan(self._model, fused=graphs[0], final=graphs[1])
+            _session(model, base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
+            fused = onnx.load(path, load_external_data=False).graph
+            # Names of added layers differ from session to session: one tells both graph and times.
+            prefix = None if inputs is None else Path(folder) / "profile"
+            session = _session(model, base_dir, threads, level.ORT_ENABLE_ALL, path, prefix)
+            final = onnx.load(path, load_external_data=False).graph
+            times = {} if inputs is None else _kernel_times(session, inputs)
+        return _plan(model, fused, final, times)
 
 
 def _session(
@@ -98,6 +112,7 @@ def _session(
     threads: int,
     level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     optimized_path: Path | None = None,
+    profile_prefix: Path | None = None,
 ) -> ort.InferenceSession:
     return create_session(
         model.SerializeToString(),
@@ -105,7 +120,45 @@ def _session(
         threads=threads,
         level=level,
         optimized_path=optimized_path,
+        profile_prefix=profile_prefix,
     )
+
+
+def _run(session: ort.InferenceSession, inputs: Tensors) -> list[np.ndarray]:
+    try:
+        values: list[np.ndarray] = session.run(None, dict(inputs))
+    except ORT_ERRORS as error:
+        raise RunError(f"ONNX Runtime failed to run the model: {one_line(error)}") from error
+    return values
+
+
+def _kernel_times(session: ort.InferenceSession, inputs: Tensors) -> dict[str, float]:
+    """Median microseconds by name of the node over some runs of a session that profiles."""
+    try:
+        runs = _profiled_runs(session, inputs)
+    finally:
+        file = Path(session.end_profiling())
+    try:
+        events = json.loads(file.read_bytes())
+    except ValueError:  # ONNX Runtime 1.23 writes quotes in names as they are.
+        return {}
+    durations = defaultdict(list)
+    for event in events:
+        if event["name"].endswith(_KERNEL_TIME):
+            durations[event["name"].removesuffix(_KERNEL_TIME)].append(event["dur"])
+    return {name: float(np.median(found[-runs:])) for name, found in durations.items()}
+
+
+def _profiled_runs(session: ort.InferenceSession, inputs: Tensors) -> int:
+    """Run a few times after a warm-up; return how many runs came after it."""
+    for _ in range(_PROFILE_WARM_UP):
+        _run(session, inputs)
+    least, most = _PROFILE_RUNS
+    start, runs = time.perf_counter(), 0
+    while runs < least or (runs < most and time.perf_counter() - start < _PROFILE_S):
+        _run(session, inputs)
+        runs += 1
+    return runs
 
 
 def _clock(threads: int) -> tuple[Callable[[], float], str]:
@@ -124,11 +177,17 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _plan(model: onnx.ModelProto, fused: onnx.GraphProto, final: onnx.GraphProto) -> Plan:
+def _plan(
+    model: onnx.ModelProto,
+    fused: onnx.GraphProto,
+    final: onnx.GraphProto,
+    times: Mapping[str, float],
+) -> Plan:
     """Describe ``final``, the graph that runs, by ``fused``, the same before layout changes.
 
     Layout optimization renames nodes and tensors: a fused layer X becomes X_token_N, or is called
-    after its output tensor with the suffix _nchwc. Layers that it adds cover no nodes.
+    after its output tensor with the suffix _nchwc. Layers that it adds cover no nodes. ``times``:
+    microseconds by the name of the node in ``final``.
     """
     types = _tensor_types(model)
     known: dict[str, Layer] = {}
@@ -137,7 +196,8 @@ def _plan(model: onnx.ModelProto, fused: onnx.GraphProto, final: onnx.GraphProto
     layers = []
     for node in final.node:
         found = known.get(node.name) or known.get(re.sub(r"_token_\d+$", "", node.name))
-        layers.append(found or Layer(node.name, node.op_type, ()))
+        layer = found or _added_layer(node, types)
+        layers.append(replace(layer, time_us=times.get(node.name)))
     return Plan(tuple(layers), f"ONNX Runtime {ort.__version__}")
 
 
@@ -156,6 +216,26 @@ def _fused_layers(
             kind=_KINDS.get(node.op_type, "compute"),
         )
         yield layer, node.output[0]
+
+
+def _added_layer(node: onnx.NodeProto, types: Mapping[str, str]) -> Layer:
+    """A layer that layout optimization added, called after the candidate's tensor that it moves.
+
+    Its own name and its other tensor's are numbered at random.
+    """
+    source, target = node.input[0], node.output[0]
+    name = f"{node.op_type} of {source}" if source in types else node.name
+    if target in types:
+        name = f"{node.op_type} to {target}"
+    dtype = types.get(target, types.get(source, "unknown"))
+    return Layer(
+        name=name,
+        op=node.op_type,
+        nodes=(),
+        inputs=(Port(dtype, tensor=source if source in types else ""),),
+        outputs=(Port(dtype, tensor=target if target in types else ""),),
+        kind="reformat" if node.op_type in _REFORMATS else "compute",
+    )
 
 
 def _port(tensor: str, types: Mapping[str, str]) -> Port:

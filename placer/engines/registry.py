@@ -16,6 +16,7 @@ from typing_extensions import get_protocol_members
 from placer.engines.base import Engine
 from placer.errors import InputError, RunError
 from placer.rules.loader import Pack
+from placer.shapes import ShapeRange
 from placer.user_code import UserCode
 
 GROUP = "placer.engines"
@@ -29,13 +30,14 @@ class EngineOptions:
     """What an engine is made from.
 
     ``pack``: the rule pack of the run. ``threads``: CPU threads. ``shapes``: input shapes given
-    with --shape. ``gpu``, ``base``, ``build_for`` and ``device`` are the flags of these names.
-    ``extra``: what --engine-option gave.
+    with --shape, of ``shape_ranges`` the optima. ``gpu``, ``base``, ``build_for`` and ``device``
+    are the flags of these names. ``extra``: what --engine-option gave.
     """
 
     pack: Pack
     threads: int = 1
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shape_ranges: Mapping[str, ShapeRange] = field(default_factory=dict)
     gpu: str | None = None
     base: str = "float16"
     build_for: str | None = None

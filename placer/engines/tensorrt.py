@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,34 +11,24 @@ import numpy as np
 import onnx
 
 from placer.cuda import api
-from placer.cuda.nvml import GpuState, gpu_state
+from placer.cuda.nvml import gpu_state
 from placer.cuda.timing import Effort, time_launches
+from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
-from placer.errors import RunError
+from placer.engines.conditions import Conditions
+from placer.errors import InputError, RunError
 from placer.model import save_model
 from placer.plan import Plan
-from placer.trt.build import BuildSettings, ShapeRange, build
+from placer.rules.target import Target
+from placer.shapes import InputType, ShapeRange
+from placer.trt.build import BuildReport, BuildSettings, build
 from placer.trt.execution import Execution
+from placer.trt.implicit import build_implicit, refuse_without_implicit
 from placer.trt.library import Kind, Library, load_library
+from placer.trt.runtime_cache import RuntimeCache
 
 # A measurement under throttling is repeated this often before it is reported as it is.
 MAX_THROTTLED_REPEATS = 2
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """How a measurement went: the GPU before and after it, and whether CUDA graphs were used."""
-
-    before: GpuState | None
-    after: GpuState | None
-    captured: tuple[bool, ...]
-    repeats: int
-
-    @property
-    def throttled_by(self) -> tuple[str, ...]:
-        """What slowed the GPU at either end of the measurement."""
-        states = [state for state in (self.before, self.after) if state is not None]
-        return tuple(dict.fromkeys(name for state in states for name in state.throttled_by))
 
 
 class TensorRtEngine:
@@ -68,6 +57,12 @@ class TensorRtEngine:
         self.version = library.version
         self.device = f"{state.name if state else 'GPU'} (compute capability {capability})"
         self.clock = "GPU time, CUDA events" + (", cold L2 cache" if effort.flush_l2 else "")
+        self.target = target(library, capability, settings.typing)
+        self.abilities = abilities(library)
+        self._runtime_cache: RuntimeCache | None = None
+        if library.has_runtime_cache and settings.timing_cache is not None:
+            gpu = f"{state.name if state else 'GPU'}-sm{capability.replace('.', '')}"
+            self._runtime_cache = RuntimeCache(settings.timing_cache, library, gpu)
         self.conditions: Conditions | None = None
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> TensorRtModel:
@@ -76,9 +71,38 @@ class TensorRtEngine:
             path = Path(folder) / "candidate.onnx"
             save_model(model, base_dir, path)
             report = build(self._library, path, self._settings)
+        return self._loaded(report)
+
+    def compile_implicit(
+        self, model: onnx.ModelProto, base_dir: Path, samples: Iterable[Tensors]
+    ) -> TensorRtModel:
+        """Build the float ``model`` as an implicit INT8 engine; see ``HasImplicit``."""
+        refuse_without_implicit(self._library)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "float.onnx"
+            save_model(model, base_dir, path)
+            report = build_implicit(self._library, path, self._settings, samples)
+        return self._loaded(report)
+
+    def load(self, path: Path) -> TensorRtModel:
+        """Load a saved engine; RunError if it is damaged or for another version or GPU."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise InputError(
+                f"cannot read {path}: {error.strerror}; give a saved engine"
+            ) from error
+        return self._model(data, str(path))
+
+    def _loaded(self, report: BuildReport) -> TensorRtModel:
         if not report.accepted:
             raise RunError(f"{report.builder} refuses the candidate: {report.refusals[0]}")
-        return TensorRtModel(Execution(self._library, report.engine))
+        return self._model(report.engine, "the engine")
+
+    def _model(self, data: bytes, what: str) -> TensorRtModel:
+        execution = Execution(self._library, data, self._runtime_cache, what)
+        execution.keep_compiled()
+        return TensorRtModel(execution)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``.
@@ -104,13 +128,22 @@ class TensorRtModel:
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
 
+    @property
+    def inputs(self) -> Mapping[str, InputType]:
+        """What the engine takes."""
+        return self.execution.inputs
+
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Outputs as the engine computes them."""
         return self.execution.run(inputs)
 
-    def plan(self) -> Plan:
-        """The layers that the engine runs."""
-        return self.execution.plan()
+    def plan(self, inputs: Tensors | None = None) -> Plan:
+        """The layers that the engine runs; with ``inputs``, each with its time."""
+        return self.execution.plan(inputs)
+
+    def memory_bytes(self, inputs: Tensors) -> int:
+        """Device memory in bytes; see ``HasMemory``."""
+        return self.execution.memory_bytes(inputs)
 
     def __del__(self) -> None:
         """Give the device memory back for the next candidate."""
@@ -121,6 +154,18 @@ def _execution(model: Compiled) -> Execution:
     if not isinstance(model, TensorRtModel):
         raise RunError("TensorRT can measure only what it has built")
     return model.execution
+
+
+def target(library: Library, capability: str, typing: Literal["strong", "weak"]) -> Target:
+    """What rules are read for; TensorRT-RTX has version numbers of its own."""
+    version = library.version if library.kind == "tensorrt" else None
+    return Target(engine_version=version, compute_capability=capability, typing=typing)
+
+
+def abilities(library: Library) -> frozenset[Ability]:
+    """What ``library`` can do beyond compiling candidates."""
+    every: frozenset[Ability] = frozenset({"shape-ranges", "saved-engines"})
+    return every | {"implicit"} if library.has_implicit_quantization else every
 
 
 def refuse_gpu(library: Library, device: int) -> None:

@@ -14,7 +14,7 @@ from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.registry import EngineOptions
 from placer.engines.tensorrt import refuse_gpu
 from placer.errors import InputError, RunError
-from placer.trt.build import ShapeRange
+from placer.shapes import ShapeRange
 from placer.trt.library import Kind, load_library
 
 OPTIONS = (
@@ -51,11 +51,11 @@ class TensorRtFactory:
             raise InputError("--gpu and --build-for go with --engine fusion-model; use --device")
         options.check_extra(self._kind, OPTIONS)
         extra = options.extra
-        shapes = {name: ShapeRange.fixed(shape) for name, shape in options.shapes.items()}
+        fixed = {name: ShapeRange.fixed(shape) for name, shape in options.shapes.items()}
         arguments: dict[str, Any] = {
             "kind": self._kind,
             "device": _device(options.device),
-            "shapes": shapes,
+            "shapes": {**fixed, **options.shape_ranges},
             "typing": _typing(extra),
             "workspace_bytes": _scaled(extra, "workspace-mb", 1 << 20),
             "optimization_level": _scaled(extra, "optimization-level", 1),

@@ -25,20 +25,27 @@ from typing import Any
 
 import onnx
 
+from placer.engines.abilities import HasImplicit, LoadsEngines, abilities_of, target_of
 from placer.engines.base import Compiled, Engine
+from placer.engines.conditions import HasMemory, conditions_of
 from placer.engines.isolation import (
     ERRORS,
     PICKLE_PROTOCOL,
     Command,
     Compile,
+    CompileImplicit,
     Done,
     EngineSpec,
     Failed,
     Hello,
+    Load,
     Measure,
+    Measured,
+    ReadMemory,
     ReadPlan,
     Request,
     Run,
+    SampleFile,
     Start,
 )
 from placer.errors import PlacerError
@@ -67,13 +74,36 @@ class _Server:
                 model = onnx.load(command.path, load_external_data=False)
                 compiled[command.handle] = self.engine.compile(model, Path(command.base_dir))
                 return None
+            case CompileImplicit():
+                compiled[command.handle] = self._implicit(command)
+                return None
+            case Load():
+                return self._load(command)
             case Run():
                 return compiled[command.handle].run(command.inputs)
             case ReadPlan():
-                return compiled[command.handle].plan()
+                return compiled[command.handle].plan(command.inputs)
             case Measure():
                 models = [compiled[handle] for handle in command.handles]
-                return self.engine.measure(models, command.inputs, command.rounds)
+                seconds = self.engine.measure(models, command.inputs, command.rounds)
+                return Measured(seconds, conditions_of(self.engine))
+            case ReadMemory():
+                found = compiled[command.handle]
+                return found.memory_bytes(command.inputs) if isinstance(found, HasMemory) else None
+
+    def _implicit(self, command: CompileImplicit) -> Compiled:
+        if not isinstance(self.engine, HasImplicit):
+            raise RuntimeError("the engine has no compile_implicit")
+        model = onnx.load(command.path, load_external_data=False)
+        samples = SampleFile(Path(command.samples))
+        return self.engine.compile_implicit(model, Path(command.base_dir), samples)
+
+    def _load(self, command: Load) -> object:
+        if not isinstance(self.engine, LoadsEngines):
+            raise RuntimeError("the engine has no load")
+        saved = self.engine.load(Path(command.path))
+        self._compiled[command.handle] = saved
+        return saved.inputs
 
     def hello(self) -> Hello:
         engine = self.engine
@@ -86,6 +116,8 @@ class _Server:
             version=engine.version,
             device=engine.device,
             clock=engine.clock,
+            target=target_of(engine),
+            abilities=abilities_of(engine),
         )
 
 

@@ -12,25 +12,12 @@ from typing import Any, Literal
 from placer.cuda.api import compute_capability
 from placer.errors import InputError, RunError
 from placer.plan import Plan
-from placer.trt.library import Library
+from placer.shapes import ShapeRange
+from placer.trt.library import NO_IMPLICIT, Library
 from placer.trt.log import BuildLog, parse_layers
 from placer.trt.timing_cache import TimingCache
 
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ShapeRange:
-    """What shapes of an input the engine must take, and the one it is made fastest for."""
-
-    minimum: Shape
-    optimum: Shape
-    maximum: Shape
-
-    @staticmethod
-    def fixed(shape: Shape) -> ShapeRange:
-        """One shape only."""
-        return ShapeRange(shape, shape, shape)
+__all__ = ["BuildReport", "BuildSettings", "Refusal", "ShapeRange", "build"]
 
 
 @dataclass(frozen=True)
@@ -154,9 +141,7 @@ def _check_typing(library: Library, settings: BuildSettings) -> None:
     if settings.typing == "weak" and not library.has_weak_typing:
         raise InputError(f"{library.title} has strong typing only; leave out --typing weak")
     if settings.calibrator is not None and not library.has_implicit_quantization:
-        raise InputError(
-            f"{library.title} has no implicit quantization any more: its calibrators are gone"
-        )
+        raise InputError(f"{library.title} {NO_IMPLICIT}")
 
 
 def _config(library: Library, builder: Any, network: Any, settings: BuildSettings) -> Any:
@@ -175,7 +160,7 @@ def _config(library: Library, builder: Any, network: Any, settings: BuildSetting
         config.set_flag(module.BuilderFlag.INT8)
     if settings.calibrator is not None:
         config.int8_calibrator = settings.calibrator
-    _add_profile(builder, network, config, settings.shapes)
+    _add_profile(builder, network, config, settings.shapes, settings.calibrator is not None)
     return config
 
 
@@ -192,12 +177,20 @@ def _capability(library: Library, gpu: str) -> Any:
     return members[gpu.upper()]
 
 
-def _add_profile(builder: Any, network: Any, config: Any, shapes: Mapping[str, ShapeRange]) -> None:
+def _add_profile(
+    builder: Any,
+    network: Any,
+    config: Any,
+    shapes: Mapping[str, ShapeRange],
+    calibrates: bool,
+) -> None:
     inputs = [network.get_input(i) for i in range(network.num_inputs)]
-    for name in shapes:
-        if name not in {tensor.name for tensor in inputs}:
-            known = ", ".join(tensor.name for tensor in inputs)
-            raise InputError(f"--shape names unknown input '{name}'; the model has: {known}")
+    known = {tensor.name: tensor for tensor in inputs}
+    for name, given in shapes.items():
+        if name not in known:
+            names = ", ".join(known)
+            raise InputError(f"--shape names unknown input '{name}'; the model has: {names}")
+        given.check(name, [None if d < 0 else int(d) for d in known[name].shape])
     dynamic = [tensor for tensor in inputs if -1 in tuple(tensor.shape)]
     if not dynamic:
         return
@@ -205,20 +198,12 @@ def _add_profile(builder: Any, network: Any, config: Any, shapes: Mapping[str, S
     for tensor in dynamic:
         ones = tuple(max(int(d), 1) for d in tensor.shape)
         found = shapes.get(tensor.name, ShapeRange.fixed(ones))
-        _check_rank(tensor, found)
         profile.set_shape(tensor.name, found.minimum, found.optimum, found.maximum)
     if config.add_optimization_profile(profile) < 0:
-        given = ", ".join(tensor.name for tensor in dynamic)
-        raise InputError(f"the shapes given for {given} are no valid range; order min, opt, max")
-
-
-def _check_rank(tensor: Any, found: ShapeRange) -> None:
-    for shape in (found.minimum, found.optimum, found.maximum):
-        if len(shape) != len(tensor.shape):
-            shown = "x".join(map(str, shape))
-            raise InputError(
-                f"--shape {tensor.name}={shown}: the input has {len(tensor.shape)} dimensions"
-            )
+        names = ", ".join(tensor.name for tensor in dynamic)
+        raise InputError(f"the shapes given for {names} are no valid range; order min, opt, max")
+    if calibrates:
+        config.set_calibration_profile(profile)  # Which takes the optimum for all three.
 
 
 def _refusals(parser: Any) -> Iterator[Refusal]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import ml_dtypes
@@ -15,8 +16,11 @@ from placer.cuda.memory import DeviceBuffer, PinnedArray, Stream
 from placer.errors import InputError, RunError
 from placer.plan import Layer, Plan
 from placer.plan_readers import inspector_plan
+from placer.shapes import InputType
 from placer.trt.library import Library
 from placer.trt.log import BuildLog
+from placer.trt.runtime_cache import RuntimeCache
+from placer.trt.saved import deserialize
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -25,22 +29,29 @@ class Execution:
     """An engine on the current GPU, ready for inputs of one set of shapes at a time.
 
     Inputs and outputs are NumPy arrays in the types of the engine; bfloat16 and float8 are those of
-    ``ml_dtypes``. Raises RunError if the engine cannot be loaded, for another GPU or version, say.
+    ``ml_dtypes``. ``runtime_cache``: where TensorRT-RTX finds kernels that it has compiled.
+    ``what``: the engine in words. Raises RunError if it cannot be loaded, for another GPU or
+    version, say.
     """
 
-    def __init__(self, library: Library, engine: bytes) -> None:
+    def __init__(
+        self,
+        library: Library,
+        engine: bytes,
+        runtime_cache: RuntimeCache | None = None,
+        what: str = "the engine",
+    ) -> None:
         self._library = library
+        self._serialized_bytes = len(engine)
         self._log = BuildLog()
         self._stack = ExitStack()
         self._runtime = library.module.Runtime(self._log.attach(library.module))
-        self._engine: Any = None
-        if self._runtime is not None:
-            self._engine = self._runtime.deserialize_cuda_engine(engine)
-        if self._engine is None:
-            raise RunError(f"{library.title} cannot load the engine: {self._log.reason()}")
-        self._context: Any = self._engine.create_execution_context()
+        self._engine: Any = deserialize(library, self._runtime, self._log, engine, what)
+        self._runtime_cache = runtime_cache
+        self._compiled: Any = None
+        self._context: Any = self._make_context()
         if self._context is None:
-            raise RunError(f"{library.title} cannot run the engine: {self._log.reason()}")
+            raise RunError(f"{library.title} cannot run {what}: {self._log.reason()}")
         mode = library.module.TensorIOMode.INPUT
         names = [self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)]
         self._inputs = [n for n in names if self._engine.get_tensor_mode(n) == mode]
@@ -50,11 +61,38 @@ class Execution:
         self._host: dict[str, PinnedArray] = {}
         self._stream = self._stack.enter_context(Stream())
 
+    def _make_context(self) -> Any:
+        if self._runtime_cache is None:
+            return self._engine.create_execution_context()
+        config, self._compiled = self._runtime_cache.config(self._engine)
+        return self._engine.create_execution_context(config)
+
+    def keep_compiled(self) -> None:
+        """Write the kernels that TensorRT-RTX has compiled so far to the runtime cache."""
+        if self._runtime_cache is not None:
+            self._runtime_cache.save(self._compiled)
+
     @property
-    def device_bytes(self) -> int:
-        """Device memory of the engine's activations and of its inputs and outputs."""
-        own = getattr(self._engine, "device_memory_size_v2", 0)
-        return int(own) + sum(buffer.size for buffer in self._device.values())
+    def inputs(self) -> dict[str, InputType]:
+        """Shape (the optimum of the first profile where it is dynamic) and type of each input."""
+        return {name: self._input_type(name) for name in self._inputs}
+
+    def _input_type(self, name: str) -> InputType:
+        shape = tuple(self._engine.get_tensor_shape(name))
+        if any(d < 0 for d in shape):
+            _, optimum, _ = self._engine.get_tensor_profile_shape(name, 0)
+            shape = tuple(optimum)
+        dtype = np.dtype(_numpy_type(self._library, self._engine.get_tensor_dtype(name)))
+        return InputType(shape, dtype.name)
+
+    def memory_bytes(self, inputs: Tensors) -> int:
+        """Device memory in bytes: activations, ``inputs`` and their outputs, weights and kernels.
+
+        Weights and kernels are taken to be what the serialized engine holds.
+        """
+        self.prepare(inputs)
+        buffers = sum(buffer.size for buffer in self._device.values())
+        return self._serialized_bytes + int(self._engine.device_memory_size_v2) + buffers
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """All outputs by name, copied to the host."""
@@ -120,17 +158,20 @@ class Execution:
         return replace(plan, layers=tuple(layers))
 
     def _layer_times(self, inputs: Tensors, repeats: int) -> dict[str, float]:
-        """Mean microseconds by layer name; the profiler slows the whole, so use shares."""
+        """Median microseconds by layer name; the profiler slows the whole, so use shares."""
         profiler = _profiler(self._library.module)
         self.prepare(inputs)
         self.launch(self._stream)
         self._stream.synchronize()
         self._context.profiler = profiler
+        runs = []
         for _ in range(repeats):
+            profiler.milliseconds = {}
             self.launch(self._stream)
             self._stream.synchronize()
+            runs.append(profiler.milliseconds)
         self._context.profiler = None
-        return {name: 1e3 * total / repeats for name, total in profiler.milliseconds.items()}
+        return {name: 1e3 * median(run.get(name, 0.0) for run in runs) for name in runs[0]}
 
     def _free(self) -> None:
         for resource in (*self._device.values(), *self._host.values()):
@@ -141,7 +182,7 @@ class Execution:
         """Free everything on the GPU."""
         self._free()
         self._stack.close()
-        self._context = self._engine = self._runtime = None
+        self._context = self._compiled = self._engine = self._runtime = None
 
 
 def _timed(layer: Layer, times: Mapping[str, float]) -> Layer:

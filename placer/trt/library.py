@@ -13,6 +13,10 @@ _MODULES: dict[Kind, tuple[str, ...]] = {
     "tensorrt": ("tensorrt",),
     "tensorrt-rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
 }
+NO_IMPLICIT = (
+    "has no implicit quantization, which TensorRT deprecated in 10.1 and which no longer exists in "
+    "11; use --beat float"
+)
 _INSTALL: dict[Kind, str] = {
     "tensorrt": "pip install 'placer[tensorrt]'",
     "tensorrt-rtx": "pip install 'placer[rtx]'",
@@ -46,6 +50,11 @@ class Library:
     def has_implicit_quantization(self) -> bool:
         """Whether there are calibrators: up to version 10."""
         return hasattr(self.module, "IInt8EntropyCalibrator2")
+
+    @property
+    def has_runtime_cache(self) -> bool:
+        """Whether kernels that are compiled when an engine first runs can be kept."""
+        return hasattr(self.module, "IRuntimeCache")
 
     @property
     def builds_without_gpu(self) -> bool:

@@ -135,8 +135,9 @@ class HostileModel(OnnxRuntimeModel):
         act(self.name, "run")
         return super().run(inputs)
 
-    def plan(self) -> Plan:
+    def plan(self, inputs: Tensors | None = None) -> Plan:
         """Says which process this is and which models live in it."""
+        del inputs
         act(self.name, "plan")
         names = tuple(sorted(model.name for model in self._alive))
         return Plan((Layer("models", "", names),), source=str(os.getpid()))

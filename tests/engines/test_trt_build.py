@@ -87,11 +87,17 @@ def test_bytes_and_files_build_alike(library: Library, save: Callable[..., Path]
     assert from_file.plan.layers == from_bytes.plan.layers
 
 
+def test_a_dimension_that_the_model_fixes_cannot_range(library: Library, save: Callable[..., Path]):
+    shapes = {"x": ShapeRange((1, 1, 16, 16), (1, 3, 16, 16), (1, 3, 16, 16))}
+    with pytest.raises(InputError, match="dimension 1 is fixed at 3 in the model; give 3 for it"):
+        build(library, save(DYNAMIC), replace(SM89, shapes=shapes))
+
+
 def test_weak_typing_and_calibrators_are_gone(library: Library, save: Callable[..., Path]):
     path = save(DYNAMIC)
     with pytest.raises(InputError, match="has strong typing only; leave out --typing weak"):
         build(library, path, replace(SM89, typing="weak"))
-    with pytest.raises(InputError, match="has no implicit quantization any more"):
+    with pytest.raises(InputError, match="has no implicit quantization, which TensorRT deprecated"):
         build(library, path, replace(SM89, calibrator=object()))
 
 

@@ -92,10 +92,16 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path):
 
 
 def test_broken_packs_are_refused(tmp_path: Path):
-    with pytest.raises(InputError, match="neither a folder nor built in; built in: onnxruntime"):
+    with pytest.raises(
+        InputError, match=r"neither a folder nor built in nor installed nor a .* built in: onnx"
+    ):
         load_pack("nowhere")
-    with pytest.raises(InputError, match=r"rename the file to relu\.yaml"):
+    with pytest.raises(
+        InputError, match=r"other\.yaml: field 'id' is 'relu', which relu\.yaml has"
+    ):
         load_pack(pack(tmp_path / "a", other=GOOD))
+    with pytest.raises(InputError, match=r"field 'id' is 'tanh'; rename the file to tanh\.yaml"):
+        load_pack(pack(tmp_path / "f", other=GOOD.replace("id: relu", "id: tanh")))
     with pytest.raises(InputError, match="larger than 256 KiB"):
         load_pack(pack(tmp_path / "b", relu="#" * (MAX_FILE_BYTES + 1)))
     with pytest.raises(InputError, match=r"pack\.yaml:4: field 'engine_versions'"):

@@ -1,11 +1,11 @@
-"""Groups of equal sites, and the seeds of a search."""
+"""Groups of equal sites, split groups and fixed choices."""
 
 from placer.graph import Edge
 from placer.placement import EMPTY
 from placer.rules.loader import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.testing import graph_of_text
-from placer.search.space import Space, build_space
+from placer.search.space import PER_SITE, Space, build_space
 
 NET = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -43,21 +43,34 @@ def test_a_group_decides_for_all_its_sites():
     assert Edge("w2", "conv2", 1) not in placement.edges
 
 
-def test_seeds():
+def test_a_split_group_decides_site_by_site():
     found = space()
-    seeds = {name: found.placement(choices) for name, choices in found.seeds().items()}
-    assert list(seeds) == [
-        "none",
-        "default",
-        "everything",
-        "weighted only",
-        "default without the first layer",
-        "default without the last layer",
-    ]
-    assert seeds["none"] == EMPTY
+    split = {
+        **found.floats,
+        "conv-act:conv0": PER_SITE,
+        "site conv-act:conv0": "integer",
+        "site conv-act:conv1": "float",
+    }
+    placement = found.placement(split)
+    assert Edge("w0", "conv0", 1) in placement.edges
+    assert Edge("w1", "conv1", 1) not in placement.edges
+    assert found.choices(found.layouts(split)) == split
+    assert found.choices(found.layouts(found.defaults)) == found.defaults
+
+
+def test_the_choices_nearest_to_a_placement_give_it_back():
+    found = space()
+    for choices in (found.floats, found.defaults, found.everything):
+        placement = found.placement(choices)
+        assert found.placement(found.nearest(placement)).edges == placement.edges
+
+
+def test_fixed_choices():
+    found = space()
+    assert found.placement(found.floats) == EMPTY
     softmax = {Edge("s", "softmax1", 0), Edge("out", "", 0)}
+    default = found.placement(found.defaults).edges
     # The Add in front quantizes all that read it, so only the output edge is left to add.
-    assert seeds["everything"].edges - seeds["default"].edges == softmax - seeds["default"].edges
-    assert not any(e.node == "softmax1" for e in seeds["weighted only"].edges)
-    assert Edge("w0", "conv0", 1) not in seeds["default without the first layer"].edges
-    assert Edge("w2", "conv2", 1) not in seeds["default without the last layer"].edges
+    assert found.placement(found.everything).edges - default == softmax - default
+    weighted = found.placement(found.weighted_only)
+    assert not any(edge.node == "softmax1" for edge in weighted.edges)

@@ -122,8 +122,12 @@ class IreeModel:
 
         return run
 
-    def plan(self) -> Plan:
-        """Return the dispatches that IREE forms, each with the candidate's nodes it covers."""
+    def plan(self, inputs: Tensors | None = None) -> Plan:
+        """Return the dispatches that IREE forms, each with the candidate's nodes it covers.
+
+        They have no times, whatever the inputs: IREE's Python runtime does not profile dispatches.
+        """
+        del inputs
         flow = self._compiler.flow(self._model, self._base_dir)
         return read_plan(flow, self._model, self._source)
 

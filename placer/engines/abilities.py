@@ -1,0 +1,80 @@
+"""What some engines know or can do beyond ``Engine``; an engine without these attributes cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+import onnx
+
+from placer.engines.base import Compiled, Engine, Tensors
+from placer.rules.target import ANY_TARGET, Target
+from placer.shapes import InputType, ShapeRange
+
+# shape-ranges: builds for all shapes of a --shape range. implicit: HasImplicit. saved-engines:
+# LoadsEngines.
+Ability = Literal["shape-ranges", "implicit", "saved-engines"]
+
+
+@runtime_checkable
+class HasTarget(Protocol):
+    """``target``: what candidates are built for; rules that do not hold there are left out."""
+
+    target: Target
+
+
+@runtime_checkable
+class HasAbilities(Protocol):
+    """``abilities``: those the engine has here; a method alone does not tell."""
+
+    abilities: frozenset[Ability]
+
+
+@runtime_checkable
+class HasImplicit(Protocol):
+    """An engine that quantizes float models by itself, from calibration data and without Q/DQ."""
+
+    def compile_implicit(
+        self, model: onnx.ModelProto, base_dir: Path, samples: Iterable[Tensors]
+    ) -> Compiled:
+        """Build the float ``model`` as an INT8 engine, calibrated on ``samples``.
+
+        ``samples`` may be iterated several times and have the shapes that were given.
+        Raises InputError if there is no implicit quantization and RunError if the engine fails.
+        """
+
+
+class SavedEngine(Compiled, Protocol):
+    """An engine that was read from a file."""
+
+    inputs: Mapping[str, InputType]
+
+
+@runtime_checkable
+class LoadsEngines(Protocol):
+    """An engine that runs what it has built and saved before."""
+
+    def load(self, path: Path) -> SavedEngine:
+        """Load the file at ``path``; RunError if it is damaged or for another version or GPU."""
+
+
+def target_of(engine: Engine) -> Target:
+    """What ``engine`` builds for; nothing is left out for one that does not say."""
+    return engine.target if isinstance(engine, HasTarget) else ANY_TARGET
+
+
+def range_note(engine: Engine, ranges: Mapping[str, ShapeRange]) -> str | None:
+    """What becomes of ``ranges`` if ``engine`` does not build for them, else None."""
+    real = {name: found for name, found in ranges.items() if not found.is_fixed}
+    if not real or "shape-ranges" in abilities_of(engine):
+        return None
+    taken = ", ".join(
+        f"{name}={ShapeRange.fixed(found.optimum).text}" for name, found in real.items()
+    )
+    return f"engine {engine.name} builds for one shape; of --shape it takes {taken}"
+
+
+def abilities_of(engine: Engine) -> frozenset[Ability]:
+    """What ``engine`` can do beyond ``Engine``."""
+    return engine.abilities if isinstance(engine, HasAbilities) else frozenset()

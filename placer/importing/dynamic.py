@@ -1,0 +1,39 @@
+"""Integer products whose scales are multiplied in behind them: MatMulInteger and ConvInteger.
+
+ONNX Runtime's dynamic quantization writes DynamicQuantizeLinear -> MatMulInteger -> Cast ->
+Mul(scale of the input * scale of the weight). The operators themselves know no scales, so the
+float product can only be written where they are multiplied in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+FLOAT_OPS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A product of scales: names of those computed at run time, and the value of the others."""
+
+    symbols: tuple[str, ...]
+    value: np.ndarray
+
+    def times(self, other: Factor) -> Factor:
+        """Product of both."""
+        return Factor(tuple(sorted(self.symbols + other.symbols)), self.value * other.value)
+
+    def over(self, other: Factor) -> Factor | None:
+        """What is left of this without ``other``; None if ``other`` is no part of it."""
+        mine, theirs = Counter(self.symbols), Counter(other.symbols)
+        if theirs - mine:
+            return None
+        return Factor(tuple(sorted((mine - theirs).elements())), self.value / other.value)
+
+
+def known(value: np.ndarray) -> Factor:
+    """A factor without names."""
+    return Factor((), np.asarray(value, np.float64))

@@ -1,0 +1,181 @@
+"""What a run searches with: its study, its proposer and what its trials learn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from placer.bench import Bench
+from placer.engines.abilities import target_of
+from placer.engines.base import Compiled, Tensors
+from placer.errors import InputError
+from placer.gates import Gate
+from placer.layer_costs import FILE_NAME, LayerCosts
+from placer.placement import Placement
+from placer.rules.fusion import Predictor
+from placer.search.landscape import Landscape
+from placer.search.layers import LayerModel, attribute
+from placer.search.records import TrialRecord
+from placer.search.samplers import ExhaustiveProposer, Proposer, RandomProposer, TpeProposer
+from placer.search.space import Choices
+from placer.search.study import STUDY_NAME, Study, open_storage
+from placer.search.surrogate import SurrogateProposer, observe
+from placer.task import Task
+from placer.warm_start import warm_starts
+
+Sampler = Literal["surrogate", "tpe", "random", "exhaustive"]
+SAMPLERS: tuple[Sampler, ...] = ("surrogate", "tpe", "random", "exhaustive")
+# A layer that so many trials have profiled is known well enough.
+ENOUGH_PROFILES = 2
+# Rounds in which the float model is measured to compare with what other runs measured.
+FLOAT_ROUNDS = 5
+
+
+def parse_sampler(text: str) -> Sampler:
+    """The sampler that --sampler names; InputError for any other."""
+    for sampler in SAMPLERS:
+        if text == sampler:
+            return sampler
+    raise InputError(f"unknown --sampler '{text}'; use one of: {', '.join(SAMPLERS)}")
+
+
+def refuse_other_study(task: Task, settings: Mapping[str, Any]) -> None:
+    """Raise InputError if the run's study exists and was made with other ``settings``."""
+    if task.request.storage is not None or (task.request.output_folder / "study.db").exists():
+        open_study(task, settings)
+
+
+def open_study(task: Task, settings: Mapping[str, Any]) -> Study:
+    """Open or create the run's study: in its output folder, or in --storage."""
+    request = task.request
+    if request.storage is None:
+        path = request.output_folder / "study.db"
+        storage = open_storage(f"sqlite:///{path}", shared=False)
+        return Study(storage, STUDY_NAME, task.space, settings, place=str(request.output_folder))
+    storage = open_storage(request.storage, shared=True)
+    name = request.study or f"{request.model.stem} {task.model.fingerprint[:12]}"
+    return Study(storage, name, task.space, settings, shared=True, place=f"study '{name}'")
+
+
+def make_landscape(task: Task) -> Landscape:
+    """What the search predicts layers with: the pack's rules, for what the engine builds."""
+    scheme = task.pack.manifest.scheme
+    base = "float" if task.engine.remainder == "kept" else task.base
+    graph = task.model.graph
+    predictor = Predictor(graph, task.pack.rules, target_of(task.engine), base, scheme.activation)
+    return Landscape(task.space, LayerModel(graph, predictor))
+
+
+def make_proposer(
+    task: Task, bench: Bench, study: Study, landscape: Landscape, remembered: Mapping[str, float]
+) -> Proposer:
+    """The proposer that --sampler names."""
+    space, seed = task.space, task.request.seed
+    sampler = parse_sampler(task.request.sampler)
+    if sampler == "random":
+        return RandomProposer(space, seed)
+    if sampler == "tpe":
+        return TpeProposer(space, seed)
+    if sampler == "exhaustive":
+        return ExhaustiveProposer(space)
+
+    def probe(choices: Choices) -> float:
+        return study.keep(f"noise of {space.placement(choices).id}", lambda: bench.noise(choices))
+
+    return SurrogateProposer(
+        landscape,
+        seed,
+        probe,
+        warm_starts=warm_starts(task.request.warm_starts, task.model, space),
+        remembered=remembered,
+        noise_limit=_noise_limit(task.gates),
+    )
+
+
+class ProfiledLayers:
+    """Times of layers by the engine's profiler, until they are known well enough."""
+
+    def __init__(
+        self, landscape: Landscape, inputs: Tensors, earlier: Sequence[TrialRecord]
+    ) -> None:
+        """``earlier``: the trials of the study so far."""
+        self._model = landscape.layers
+        self._inputs = inputs
+        self._seen: Counter[str] = Counter()
+        for record in earlier:
+            self._seen.update((record.details.get("layers") or {}).keys())
+
+    def known(self, placement: Placement) -> bool:
+        """See ``placer.trials.LayerTimes``."""
+        numbers = self._model.predict(placement).counts()
+        return all(
+            self._seen[self._model.signatures[number].id] >= ENOUGH_PROFILES for number in numbers
+        )
+
+    def measure(self, placement: Placement, compiled: Compiled) -> Mapping[str, float]:
+        """See ``placer.trials.LayerTimes``."""
+        predicted = self._model.predict(placement)
+        times = attribute(predicted, compiled.plan(self._inputs), self._model)
+        found = {self._model.signatures[number].id: time for number, time in times.items()}
+        self._seen.update(found.keys())
+        return found
+
+
+def remembered_layers(
+    task: Task, bench: Bench, study: Study, costs: LayerCosts | None
+) -> Mapping[str, float]:
+    """Costs of layers that other runs measured, in parts of the float model's latency.
+
+    As the study began with them, so that a resumed one goes on in the same way.
+    """
+    kept = study.attribute("remembered")
+    if kept is None:
+        times = costs.load() if costs is not None else {}
+        kept = {}
+        if times:
+            seconds = task.engine.measure([bench.baseline], task.inputs, FLOAT_ROUNDS)
+            latency_us = 1e6 * float(np.median(seconds))
+            kept = {signature: time / latency_us for signature, time in times.items()}
+        study.set_attribute("remembered", kept)
+    shares: Mapping[str, float] = kept
+    return shares
+
+
+def keep_layers(
+    costs: LayerCosts | None, landscape: Landscape, records: Sequence[TrialRecord]
+) -> None:
+    """Keep the times of layers that trials measured for other runs."""
+    if costs is None:
+        return
+    found: list[tuple[str, float]] = []
+    for record in records:
+        if record.ratio is not None and record.details.get("layers"):
+            seen = observe(landscape, record)
+            float_us = 1e3 * record.details["latency"]["median_ms"] / record.ratio
+            signatures = landscape.layers.signatures
+            found += [(signatures[n].id, share * float_us) for n, share in seen.layers.items()]
+    costs.add(found)
+
+
+def layer_costs(task: Task) -> LayerCosts | None:
+    """Where times of layers are kept between runs; None if nothing is, or nothing is measured."""
+    folder = task.request.cache_dir
+    if folder is None or task.engine.estimated:
+        return None
+    engine = task.engine
+    kind = f"{engine.name} {engine.version}, {engine.device}, {engine.clock}, {task.base}"
+    return LayerCosts(folder / FILE_NAME, kind)
+
+
+def _noise_limit(gates: tuple[Gate, ...]) -> float | None:
+    """The noise power that a gate on the SQNR of all outputs allows, None without such a gate."""
+    limits = [
+        10 ** (-gate.threshold / 10)
+        for gate in gates
+        if gate.metric == "sqnr" and gate.output is None and gate.comparison == ">="
+    ]
+    only = len(limits) == len(gates)
+    return min(limits) if limits and only else None

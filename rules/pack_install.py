@@ -1,0 +1,65 @@
+"""Make a .zip archive of a rule pack's folder, and install one; nothing of a pack is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from placer.errors import InputError, RunError
+from placer.files import make_output_folder, write_bytes
+from placer.rules.lint import lint
+from placer.rules.loader import Pack, is_builtin, load_files
+from placer.rules.pack_files import PackFiles, read_pack_files
+from placer.rules.store import Store
+from placer.rules.testing import failures
+
+
+def build_archive(folder: Path, output: Path, store: Store) -> tuple[Path, Pack, PackFiles]:
+    """Write ``output/NAME-VERSION.zip`` of the pack in ``folder``; the same bytes every time.
+
+    Returns its path, the pack and its files. Raises InputError for lint findings and RunError for
+    inline tests that fail, those of the pack's own rules in both cases.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder; give the folder of a rule pack")
+    files = read_pack_files(folder).with_hash()
+    pack = load_files(files, store)
+    findings = list(lint(pack))
+    if findings:
+        raise InputError(f"{folder}: {findings[0]}{_and_more(findings)}; see `placer rules lint`")
+    failed = list(failures_of(pack))
+    if failed:
+        raise RunError(f"{folder}: {failed[0]}{_and_more(failed)}; see `placer rules test`")
+    make_output_folder(output)
+    path = output / f"{pack.manifest.name}-{pack.manifest.version}.zip"
+    write_bytes(path, files.archive())
+    return path, pack, files
+
+
+def failures_of(pack: Pack) -> Iterator[str]:
+    """One sentence per expectation of an inline test of the pack's own rules that does not hold."""
+    for rule in pack.own_rules:
+        yield from failures(rule, pack)
+
+
+def install(path: Path, store: Store, expected_hash: str | None = None) -> tuple[Pack, bool]:
+    """Install the pack in the folder or archive ``path``; False if it is installed already.
+
+    ``expected_hash``: the content hash that the pack must have, ``sha256:`` and 64 hex digits.
+    Raises InputError if the pack is not valid, does not fit this version of placer or extends one
+    that is not there, and if other files are installed under its name and version.
+    """
+    files = read_pack_files(path)
+    if not path.is_dir() and not files.states_hash:
+        raise InputError(f"{path} has no hash.yaml; make archives with `placer rules pack`")
+    if expected_hash is not None and expected_hash != files.content_hash:
+        raise InputError(f"{path} has the hash {files.content_hash}, not {expected_hash}")
+    pack = load_files(files, store)
+    name, version = pack.manifest.name, pack.manifest.version
+    if is_builtin(name):
+        raise InputError(f"{path}: '{name}' is the name of a built-in pack; rename the pack")
+    return pack, store.add(name, version, files)
+
+
+def _and_more(sentences: list[str]) -> str:
+    return f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""

@@ -1,0 +1,149 @@
+"""Schemes of search: each says what to try next, given all trials so far."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.trial import TrialState, create_trial
+
+from placer.search.records import TrialRecord
+from placer.search.space import PER_SITE, Choices, Space, site_key
+
+# Sampling that keeps returning known placements has nothing left to find.
+MAX_REPEATS = 200
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A placement to try, as choices, and where it comes from."""
+
+    kind: str
+    choices: Choices
+
+
+class Proposer(Protocol):
+    """A scheme of search: a pure function of the trials, so that a killed study resumes."""
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """Return what to try next, None if nothing is worth trying.
+
+        ``trials``: all so far, in order, those that other workers are running included.
+        """
+
+
+class RandomProposer:
+    """Every group's layout at random, without repeating a placement."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
+        self._seed = seed
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """See ``Proposer``."""
+        rng = np.random.default_rng([self._seed, len(trials)])
+
+        def draw() -> Choices:
+            return {g.name: g.layouts[rng.integers(len(g.layouts))] for g in self._space.groups}
+
+        return untried("random", draw, self._space, trials)
+
+
+class ExhaustiveProposer:
+    """Every combination of the groups' layouts in turn."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """See ``Proposer``; a linear search for the first that was not tried."""
+        tried = {trial.placement_id for trial in trials}
+        groups = self._space.groups
+        for layouts in itertools.product(*(group.layouts for group in groups)):
+            choices = {g.name: lay for g, lay in zip(groups, layouts, strict=True)}
+            if self._space.placement(choices).id not in tried:
+                return Proposal("exhaustive", choices)
+        return None
+
+
+class TpeProposer:
+    """Optuna's TPE sampler with its own defaults, told of gates as constraints."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
+        self._seed = seed
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """See ``Proposer``."""
+        sampler = TPESampler(seed=self._seed * 1_000_003 + len(trials))
+        study = mirror(self._space, trials, sampler)
+        return untried("tpe", lambda: _sample(study, sampler, self._space), self._space, trials)
+
+
+def untried(
+    kind: str, draw: Callable[[], Choices], space: Space, trials: Sequence[TrialRecord]
+) -> Proposal | None:
+    """Draw until a placement comes that was not tried; None if ``MAX_REPEATS`` draws give none."""
+    tried = {trial.placement_id for trial in trials}
+    for _ in range(MAX_REPEATS):
+        choices = draw()
+        if space.placement(choices).id not in tried:
+            return Proposal(kind, choices)
+    return None
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """What Optuna knows of a study's decisions: categorical parameters.
+
+    One per group, and one for each site of groups that may be split (conditional on ``PER_SITE``).
+    """
+    found: dict[str, BaseDistribution] = {}
+    for group in space.groups:
+        if len(group.sites) == 1:
+            found[group.name] = CategoricalDistribution(group.layouts)
+            continue
+        found[group.name] = CategoricalDistribution((*group.layouts, PER_SITE))
+        own = CategoricalDistribution(group.layouts)
+        found.update(dict.fromkeys((site_key(site) for site in group.sites), own))
+    return found
+
+
+def mirror(space: Space, trials: Sequence[TrialRecord], sampler: BaseSampler) -> optuna.Study:
+    """An Optuna study in memory with the trials whose groups are whole."""
+    plain = {g.name: CategoricalDistribution(g.layouts) for g in space.groups}
+    study = optuna.create_study(sampler=sampler)
+    for trial in trials:
+        if trial.ratio is None or PER_SITE in trial.choices.values():
+            continue
+        study.add_trial(
+            create_trial(
+                value=trial.ratio,
+                params={name: trial.choices[name] for name in plain},
+                distributions=dict(plain),
+                constraints=dict(trial.constraints),
+            )
+        )
+    return study
+
+
+def _sample(study: optuna.Study, sampler: BaseSampler, space: Space) -> Choices:
+    """Sample as ``Study.ask`` would, without recording a trial."""
+    trial = create_trial(state=TrialState.RUNNING)
+    relative = sampler.sample_relative(
+        study, trial, sampler.infer_relative_search_space(study, trial)
+    )
+    choices = {}
+    for group in space.groups:
+        own = CategoricalDistribution(group.layouts)
+        choices[group.name] = str(
+            relative[group.name]
+            if group.name in relative
+            else sampler.sample_independent(study, trial, group.name, own)
+        )
+    return choices

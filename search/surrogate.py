@@ -1,0 +1,333 @@
+"""The search that learns from every build: predicted latency under predicted gates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from placer.search.landscape import Landscape, Move, Objective, State, apply
+from placer.search.latency import LatencyModel, Observation
+from placer.search.noise import NoiseModel, NoiseObservation, learn_limit
+from placer.search.records import TrialRecord
+from placer.search.samplers import Proposal, TpeProposer
+from placer.search.space import Choices, Space
+
+# Random restarts of the search for the best prediction, and how many changes each begins with.
+RESTARTS, KICK = 4, 4
+# Prices of noise to search with: parts of the float model's latency for all noise that gates allow.
+PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+# Blocks of sites of less noise than this part of what gates allow are not looked into.
+WORTH_PROBING = 0.1
+# What counts as a gain, in parts of the float model's latency, and after how many trials without
+# one the search may end.
+RESOLUTION, PATIENCE = 1e-3, 10
+# New layers appear while predictions are searched; they are given costs this often.
+REFITS = 4
+# Of the placements found, so many are predicted anew one by one until one was not tried.
+FINALISTS = 64
+# What a layout costs that only failed trials had, shared by the suspects of a trial.
+FAILED = 0.5
+
+Probe = Callable[[Choices], float]
+Pool = dict[State, float]
+
+
+def seed_proposals(space: Space) -> Iterator[Proposal]:
+    """Where every search begins: nothing quantized, the pack's default, everything."""
+    yield Proposal("none", space.floats)
+    yield Proposal("default", space.defaults)
+    yield Proposal("everything", space.everything)
+
+
+class SurrogateProposer:
+    """Proposes the placement with the least predicted latency among those predicted to hold.
+
+    Predictions come from the layers that the rules predict, whose costs every trial teaches
+    (``LatencyModel``), and from the noise of sites, which is measured once gates are missed
+    (``NoiseModel``). Every other proposal draws the costs from what is still possible instead of
+    expecting the mean (Thompson 1933), which tries what is uncertain and promising. Whole groups
+    are changed first, single sites once groups have no more to give.
+    """
+
+    def __init__(
+        self,
+        landscape: Landscape,
+        seed: int,
+        probe: Probe,
+        *,
+        warm_starts: Sequence[Proposal] = (),
+        remembered: Mapping[str, float] | None = None,
+        per_site: bool = True,
+        noise_limit: float | None = None,
+    ) -> None:
+        """``probe``: measures the noise power of a placement, or remembers it.
+        ``remembered``: costs by signature id, as parts of the float model's latency.
+        ``per_site``: whether groups may be split. ``noise_limit``: what the gates allow, where
+        they say it in terms of noise; else it is learned.
+        """
+        self.landscape = landscape
+        self.seed = seed
+        self.probe = probe
+        self.remembered = remembered or {}
+        self.per_site = per_site
+        self.noise_limit = noise_limit
+        self._seeds = (*warm_starts, *seed_proposals(landscape.space))
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """See ``placer.search.samplers.Proposer``."""
+        space = self.landscape.space
+        tried = {trial.placement_id for trial in trials}
+        for seed in self._seeds:
+            if space.placement(seed.choices).id not in tried:
+                return seed
+        if not any(trial.ratio is not None for trial in trials):
+            return TpeProposer(space, self.seed).propose(trials)
+        return _Round(self, trials).propose()
+
+
+class _Round:
+    """One proposal of ``SurrogateProposer``, made from its trials."""
+
+    def __init__(self, owner: SurrogateProposer, trials: Sequence[TrialRecord]) -> None:
+        self._owner = owner
+        self._land = owner.landscape
+        self._trials = trials
+        self._rng = np.random.default_rng([owner.seed, len(trials)])
+        self._states = [self._land.state(trial.choices) for trial in trials]
+        self._forms = {self._land.predict(state).form for state in self._states}
+        self._limit = self._learn_limit()
+        self._noise = self._learn_noise()
+        self._observations = [
+            observe(self._land, trial) for trial in trials if trial.ratio is not None
+        ]
+        feasible = [trial.ratio for trial in trials if trial.feasible and trial.ratio is not None]
+        self._best = min(feasible, default=math.inf)
+
+    def propose(self) -> Proposal | None:
+        explore = len(self._trials) % 2 == 1
+        found = self._look(explore=explore, per_site=False)
+        if self._owner.per_site and not self._is_gain(found):
+            found = self._look(explore=explore, per_site=True)
+        if found is None or (self._has_stalled() and not self._is_gain(found)):
+            return None
+        kind = "explore" if explore else "surrogate"
+        return Proposal(kind, self._land.choices(found[0]))
+
+    def _look(self, *, explore: bool, per_site: bool) -> tuple[State, float] | None:
+        """The best untried state and its optimistic latency; None if all found were tried."""
+        moves = self._land.group_moves + (self._land.site_moves if per_site else ())
+        for _ in range(REFITS):
+            known = len(self._land.layers.signatures)
+            model = LatencyModel(self._land, self._observations, self._owner.remembered)
+            objective = self._with_failures(model.objective(self._rng if explore else None))
+            pool = self._search(objective, moves)
+            if len(self._land.layers.signatures) == known:
+                break
+        for state in _first(pool, FINALISTS):
+            if self._land.predict(state).form not in self._forms:
+                mean, deviation = model.predict(state)
+                return state, mean - 2 * deviation
+        return None
+
+    def _search(self, objective: Objective, moves: Sequence[Move]) -> Pool:
+        """States that may hold the gates, with their objective: local optima and around them."""
+        pool: Pool = {}
+        bound = self._noise is not None and math.isfinite(self._limit)
+        for price in PRICES if bound else (0.0,):
+            priced = self._priced(objective, price) if bound else objective
+            starts = self._starts()
+            for start in starts if price in (0.0, PRICES[3]) else starts[:2]:
+                self._add(pool, self._land.descend(start, priced, moves), objective)
+        for state in _first(pool, 2):
+            better = self._exchange if bound else self._with_pairs
+            self._add(pool, better(state, objective, moves), objective)
+        for state in _first(pool, 2):
+            value = pool[state]
+            for gain, move in self._land.gains(state, objective, moves):
+                near = apply(state, [move])
+                if self._holds(near):
+                    pool.setdefault(near, value + gain)
+        return pool
+
+    def _add(self, pool: Pool, state: State, objective: Objective) -> None:
+        if self._holds(state):
+            pool[state] = self._land.value(state, objective)
+
+    def _starts(self) -> list[State]:
+        space = self._land.space
+        ranked = sorted(
+            (trial.violation, trial.ratio, state)
+            for state, trial in zip(self._states, self._trials, strict=True)
+            if trial.ratio is not None
+        )
+        best = [state for _, _, state in ranked[:2]]
+        fixed = (space.defaults, space.floats, space.everything, space.weighted_only)
+        starts = [*best, *(self._land.state(choices) for choices in fixed)]
+        for _ in range(RESTARTS):
+            picks = self._rng.integers(len(self._land.group_moves), size=KICK)
+            starts.append(apply(best[0], [self._land.group_moves[int(i)] for i in picks]))
+        return list(dict.fromkeys(starts))
+
+    def _with_pairs(self, state: State, objective: Objective, moves: Sequence[Move]) -> State:
+        return self._land.descend(state, objective, moves, pairs=True)
+
+    def _exchange(self, state: State, objective: Objective, moves: Sequence[Move]) -> State:
+        """Improve within the noise limit by one change, or by two that trade noise for latency."""
+        assert self._noise is not None
+        extras = self._noise.extras()
+        for _ in range(len(self._land.sites)):
+            room = self._limit - self._noise.predict(state)
+            found = [
+                (gain, _noise_of(move, state, extras), move)
+                for gain, move in self._land.gains(state, objective, moves)
+            ]
+            chosen = _best_exchange(found, room)
+            after = apply(state, chosen)
+            if not chosen or self._land.value(after, objective) >= self._land.value(
+                state, objective
+            ):
+                return state
+            state = after
+        return state
+
+    def _priced(self, objective: Objective, price: float) -> Objective:
+        assert self._noise is not None
+        extras = [
+            own + price / self._limit * noise
+            for own, noise in zip(objective.extras, self._noise.extras(), strict=True)
+        ]
+        return Objective(objective.costs, extras)
+
+    def _holds(self, state: State) -> bool:
+        return self._noise is None or self._noise.predict(state) <= self._limit
+
+    def _is_gain(self, found: tuple[State, float] | None) -> bool:
+        return found is not None and found[1] < self._best - RESOLUTION
+
+    def _has_stalled(self) -> bool:
+        """Whether the last trials brought nothing."""
+        feasible = [trial.ratio if trial.feasible else None for trial in self._trials]
+        before = [ratio for ratio in feasible[:-PATIENCE] if ratio is not None]
+        return len(feasible) > PATIENCE and min(before, default=math.inf) <= self._best + RESOLUTION
+
+    def _learn_limit(self) -> float:
+        """The noise power that gates allow, infinite while none was missed."""
+        outcomes = [
+            (trial.details["noise"], trial.violation <= 0)
+            for trial in self._trials
+            if trial.details.get("noise") is not None
+        ]
+        if self._owner.noise_limit is None:
+            return learn_limit(outcomes)
+        missed = any(noise > self._owner.noise_limit for noise, _ in outcomes)
+        return self._owner.noise_limit if missed else math.inf
+
+    def _learn_noise(self) -> NoiseModel | None:
+        """The noise of sites, None while no gate was missed."""
+        if math.isinf(self._limit):
+            return None
+        probes = _Probes(self._owner, self._limit)
+        observations = [
+            NoiseObservation(state, trial.details["noise"])
+            for state, trial in zip(self._states, self._trials, strict=True)
+            if trial.details.get("noise") is not None
+        ]
+        return NoiseModel(self._land, [*observations, *probes.observations()])
+
+    def _with_failures(self, objective: Objective) -> Objective:
+        """Add a cost to layouts that only failed trials have."""
+        worked: set[tuple[int, int]] = set()
+        for state, trial in zip(self._states, self._trials, strict=True):
+            if trial.error is None:
+                worked.update(enumerate(state))
+        extras = [own.copy() for own in objective.extras]
+        for state, trial in zip(self._states, self._trials, strict=True):
+            suspects = set(enumerate(state)) - worked if trial.error is not None else set()
+            for site, layout in suspects:
+                extras[site][layout] += FAILED / len(suspects)
+        return Objective(objective.costs, extras)
+
+
+class _Probes:
+    """Measures the noise of blocks of sites, halving those that matter."""
+
+    def __init__(self, owner: SurrogateProposer, limit: float) -> None:
+        self._owner = owner
+        self._land = owner.landscape
+        self._limit = limit
+        self._floats = self._land.state(self._land.space.floats)
+        self._defaults = self._land.state(self._land.space.defaults)
+
+    def observations(self) -> list[NoiseObservation]:
+        """Measure all blocks down to those not worth looking into."""
+        sites = tuple(
+            i for i, (a, b) in enumerate(zip(self._floats, self._defaults, strict=True)) if a != b
+        )
+        waiting = [(math.inf, self._blocks(sites))]
+        found: list[NoiseObservation] = []
+        while waiting:
+            noise, parts = waiting.pop()
+            if noise < WORTH_PROBING * self._limit:
+                continue
+            for part in parts:
+                state = apply(self._floats, [tuple((s, self._defaults[s]) for s in part)])
+                own = self._owner.probe(self._land.choices(state))
+                found.append(NoiseObservation(state, own))
+                waiting.append((own, self._blocks(part)))
+            waiting.sort()
+        return found
+
+    def _blocks(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Halves of a block, between groups if it has several."""
+        group = {site: i for i, members in enumerate(self._land.members) for site in members}
+        groups = sorted({group[site] for site in sites})
+        if len(groups) > 1:
+            first = set(groups[: len(groups) // 2])
+            parts = (
+                [site for site in sites if group[site] in first],
+                [site for site in sites if group[site] not in first],
+            )
+        elif len(sites) > 1 and self._owner.per_site:
+            parts = (list(sites[: len(sites) // 2]), list(sites[len(sites) // 2 :]))
+        else:
+            return []
+        return [tuple(part) for part in parts]
+
+
+def observe(landscape: Landscape, trial: TrialRecord) -> Observation:
+    """What a measured trial tells of latency."""
+    state, ratio = landscape.state(trial.choices), trial.ratio or 0.0
+    low, high = trial.details.get("interval", (ratio, ratio))
+    counts = landscape.predict(state).counts()
+    times = trial.details.get("layers") or {}
+    signatures = landscape.layers.signatures
+    own = {n: times[signatures[n].id] for n in counts if signatures[n].id in times}
+    total = sum(time * counts[n] for n, time in own.items())
+    # Profiling slows layers down, so only what part a layer takes is believed.
+    shares = {n: time / total * ratio for n, time in own.items()} if total else {}
+    return Observation(state, ratio, (high - low) / 4, shares)
+
+
+def _first(pool: Pool, count: int) -> list[State]:
+    """The states of the least objective."""
+    return sorted(pool, key=lambda state: (pool[state], state))[:count]
+
+
+def _noise_of(move: Move, state: State, extras: Sequence[np.ndarray]) -> float:
+    return sum(float(extras[site][layout] - extras[site][state[site]]) for site, layout in move)
+
+
+def _best_exchange(found: Sequence[tuple[float, float, Move]], room: float) -> list[Move]:
+    """The change, or the two of unlike sites, that gain most within ``room`` for more noise."""
+    best: tuple[float, list[Move]] = (-1e-9, [])
+    for i, (gain, noise, move) in enumerate(found):
+        if gain < best[0] and noise <= room:
+            best = (gain, [move])
+        for other_gain, other_noise, other in found[i + 1 :]:
+            if gain + other_gain >= best[0]:
+                break  # Sorted by gain: no later one does better.
+            if noise + other_noise <= room and not {s for s, _ in move} & {s for s, _ in other}:
+                best = (gain + other_gain, [move, other])
+    return best[1]
