@@ -263,6 +263,7 @@ def _measure(
         details=details,
         error=None,
         seconds=0.0,
+        skipped=proposal.skipped,
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from placer.accuracy import finite
 from placer.beat import Rivals, implicit_engine
@@ -17,12 +18,43 @@ from placer.errors import RunError
 from placer.gates import Evaluator, Run
 from placer.placement import EMPTY
 from placer.qdq import Inserter
-from placer.ranges import Ranges
+from placer.ranges import Range, Ranges
 from placer.result import CalibrationPart
 from placer.task import AUTO, Observer, Task
 from placer.trials import Candidates, NoiseMeter, Remainder
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What calibration found: kept with a study, so that all its workers build the same models.
+
+    ``ranges``: by the chosen method. ``plain``: by the first method, which the float model's own
+    conversion to another type rests on; empty on engines that convert nothing.
+    """
+
+    ranges: Ranges
+    plain: Ranges
+    part: CalibrationPart
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that ``from_json`` reads; floats keep all their digits."""
+        return {
+            "ranges": {
+                name: [float(low), float(high)] for name, (low, high) in self.ranges.items()
+            },
+            "plain": {name: [float(low), float(high)] for name, (low, high) in self.plain.items()},
+            "part": self.part.model_dump(),
+        }
+
+    @staticmethod
+    def from_json(kept: Mapping[str, Any]) -> Calibrated:
+        """What ``to_json`` returned."""
+        ranges, plain = (
+            {name: Range(*pair) for name, pair in kept[key].items()} for key in ("ranges", "plain")
+        )
+        return Calibrated(ranges, plain, CalibrationPart.model_validate(kept["part"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,42 +65,79 @@ class Bench:
     candidates: Candidates
     evaluator: Evaluator
     noise: NoiseMeter
-    ranges: Ranges
-    calibration: CalibrationPart
+    calibrated: Calibrated
     rivals: Rivals
 
+    @property
+    def ranges(self) -> Ranges:
+        """What candidates are quantized with."""
+        return self.calibrated.ranges
 
-def set_up(task: Task, observer: Observer) -> Bench:
-    """Calibrate, choose the calibration method and compile the float model."""
+    @property
+    def calibration(self) -> CalibrationPart:
+        """Where the ranges come from."""
+        return self.calibrated.part
+
+
+def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None) -> Bench:
+    """Compile the float model and make what trials need.
+
+    ``calibrated``: what an earlier run or another worker found; None calibrates here and chooses
+    the method.
+    """
     model = task.model
-    activations = _activations(task)
-    if activations:
-        observer.stage(f"calibrating on {len(task.calibration_data)} samples")
-    calibration = calibrate(
-        model,
-        activations,
-        task.calibration_data,
-        task.request.cache_dir,
-        observer.progress,
-    )
-    inserter = Inserter(model, task.pack.manifest.scheme)
-    makers = _Makers(task, calibration, inserter)
-    baseline = makers.candidates(METHODS[0]).compile(EMPTY)
-    reference = _reference(task, baseline)
+    makers = _Makers(task, Inserter(model, task.pack.manifest.scheme))
     few = task.calibration_data.limit(task.preset.noise_samples)
-    on_few = Evaluator(model.graph, (), few, reference)
-    by_method = _compare_methods(task, makers, on_few, observer)
-    method = max(by_method, key=lambda name: by_method[name])
-    ranges = makers.ranges(method)
-    candidates = makers.candidates(method, written=True)
+    if calibrated is None:
+        calibration = _calibrate(task, observer)
+        plain = _ranges(task, calibration, METHODS[0])
+        baseline = makers.candidates(plain).compile(EMPTY)
+        reference = _reference(task, baseline)
+        on_few = Evaluator(model.graph, (), few, reference)
+        calibrated = _choose_method(task, makers, calibration, on_few, observer)
+    else:
+        baseline = makers.candidates(calibrated.plain).compile(EMPTY)
+        reference = _reference(task, baseline)
+        on_few = Evaluator(model.graph, (), few, reference)
+    candidates = makers.candidates(calibrated.ranges, written=True)
     return Bench(
         baseline=baseline,
         candidates=candidates,
         evaluator=Evaluator(model.graph, task.gates, task.evaluation_data, reference),
         noise=NoiseMeter(task.space, candidates, on_few),
-        ranges=ranges,
+        calibrated=calibrated,
         rivals=_rivals(task, observer),
-        calibration=CalibrationPart(
+    )
+
+
+def _calibrate(task: Task, observer: Observer) -> Calibration:
+    activations = _activations(task)
+    if activations:
+        observer.stage(f"calibrating on {len(task.calibration_data)} samples")
+    return calibrate(
+        task.model,
+        activations,
+        task.calibration_data,
+        task.request.cache_dir,
+        observer.progress,
+    )
+
+
+def _choose_method(
+    task: Task,
+    makers: _Makers,
+    calibration: Calibration,
+    evaluator: Evaluator,
+    observer: Observer,
+) -> Calibrated:
+    """The ranges of the method that --calibration names, or of the best one."""
+    by_method = _compare_methods(task, makers, calibration, evaluator, observer)
+    method = max(by_method, key=lambda name: by_method[name])
+    converts = task.engine.remainder == "built"
+    return Calibrated(
+        ranges=_ranges(task, calibration, method),
+        plain=_ranges(task, calibration, METHODS[0]) if converts else {},
+        part=CalibrationPart(
             data=task.request.data,
             samples=len(task.calibration_data),
             method=method,
@@ -76,6 +145,13 @@ def set_up(task: Task, observer: Observer) -> Bench:
             sqnr_by_method={name: finite(value) for name, value in by_method.items()},
         ),
     )
+
+
+def _ranges(task: Task, calibration: Calibration, method: str) -> Ranges:
+    """Ranges that an imported model had; of other tensors those of ``method``."""
+    scheme, imported = task.pack.manifest.scheme, task.model.imported
+    calibrated = calibration.ranges(method, scheme)
+    return calibrated if imported is None else {**calibrated, **imported.ranges(scheme)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,22 +176,14 @@ def _rivals(task: Task, observer: Observer) -> Rivals:
 
 @dataclass(frozen=True, eq=False)
 class _Makers:
-    """Makes ``Candidates`` for each calibration method."""
+    """Makes ``Candidates`` with any ranges."""
 
     task: Task
-    calibration: Calibration
     inserter: Inserter
 
-    def ranges(self, method: str) -> Ranges:
-        """Ranges that an imported model had; of other tensors those of ``method``."""
-        scheme, imported = self.task.pack.manifest.scheme, self.task.model.imported
-        calibrated = self.calibration.ranges(method, scheme)
-        return calibrated if imported is None else {**calibrated, **imported.ranges(scheme)}
-
-    def candidates(self, method: str, *, written: bool = False) -> Candidates:
-        """Candidates with the ranges of ``method``; ``written`` says that the result is of them."""
+    def candidates(self, ranges: Ranges, *, written: bool = False) -> Candidates:
+        """Candidates with ``ranges``; ``written`` says that the result is of them."""
         task, scheme = self.task, self.task.pack.manifest.scheme
-        ranges = self.ranges(method)
         remainder = None
         converts = ("built", "written") if written else ("built",)
         if task.engine.remainder in converts and task.base != "float":
@@ -146,13 +214,17 @@ def _activations(task: Task) -> list[str]:
 
 
 def _compare_methods(
-    task: Task, makers: _Makers, evaluator: Evaluator, observer: Observer
+    task: Task,
+    makers: _Makers,
+    calibration: Calibration,
+    evaluator: Evaluator,
+    observer: Observer,
 ) -> dict[str, float]:
     """SQNR in dB of the default placement by calibration method, on calibration data only."""
     requested = task.request.calibration
     if requested != AUTO:
         return {requested: math.nan}
-    if not makers.calibration.statistics:  # Every range is imported.
+    if not calibration.statistics:  # Every range is imported.
         return {METHODS[0]: math.nan}
     observer.stage("comparing calibration methods")
     placement = task.space.placement(task.space.defaults)
@@ -161,7 +233,8 @@ def _compare_methods(
     methods = ("minmax", "percentile") if task.pack.manifest.scheme.is_float8 else METHODS
     for method in methods:
         try:
-            compiled = makers.candidates(method).compile(placement)
+            ranges = _ranges(task, calibration, method)
+            compiled = makers.candidates(ranges).compile(placement)
             evaluation = evaluator.evaluate(compiled.run)
         except RunError as error:
             log.warning("calibration %s: %s", method, error)

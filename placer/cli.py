@@ -13,6 +13,7 @@ from rich.console import Console
 
 from placer import __version__
 from placer.calibration import default_cache_dir
+from placer.cli_apply import apply_command
 from placer.cli_bench import bench_command, doctor_command
 from placer.cli_check import check_command
 from placer.cli_explain import explain_command
@@ -20,6 +21,7 @@ from placer.cli_import import import_command
 from placer.cli_options import SHAPE_HELP, engine_options, shape_ranges_of
 from placer.cli_plan import plan_app
 from placer.cli_rules import rules_app
+from placer.cli_worker import worker_command
 from placer.console import ConsoleObserver, QuietObserver, print_result
 from placer.errors import InputError, PlacerError
 from placer.optimize import Request, optimize
@@ -33,11 +35,13 @@ app = typer.Typer(
 )
 app.add_typer(plan_app, name="plan")
 app.add_typer(rules_app, name="rules")
+app.command("apply")(apply_command)
 app.command("bench")(bench_command)
 app.command("check")(check_command)
 app.command("doctor")(doctor_command)
 app.command("explain")(explain_command)
 app.command("import")(import_command)
+app.command("worker")(worker_command)
 
 
 def _version(show: bool) -> None:
@@ -107,6 +111,9 @@ def optimize_command(
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="Device that the engine runs on [default: its first].")
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option(help="Devices of this machine to search on at once, e.g. 0,1,2,3.")
     ] = None,
     engine_option: Annotated[
         list[str] | None,
@@ -178,6 +185,7 @@ def optimize_command(
         io_type=io_type,
         build_for=build_for,
         device=device,
+        devices=tuple(part.strip() for part in devices.split(",")) if devices else (),
         engine_options=engine_options(engine_option or []),
         pack=pack,
         scheme=scheme,

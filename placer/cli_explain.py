@@ -167,6 +167,7 @@ def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:
         model=subject.fingerprint,
         pack=pack.name_and_version,
         calibrated=False,
+        graph=subject.graph,
     )
 
 

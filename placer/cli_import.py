@@ -64,8 +64,8 @@ def import_command(
     placement_file = target.with_name(f"{target.stem}.placement.yaml")
     make_output_folder(target.parent)
     save_model(loaded.proto, loaded.base_dir, target)
-    fingerprint = load_model(target, shapes).fingerprint
-    write_text(placement_file, _placement_text(loaded.imported, rules, fingerprint))
+    written = load_model(target, shapes)
+    write_text(placement_file, _placement_text(loaded.imported, rules, written))
     comparison = _compare(loaded, loaded.imported, rules)
     losses = loaded.imported.losses(rules.manifest.scheme)
     if as_json:
@@ -75,14 +75,15 @@ def import_command(
         typer.echo(f"wrote {target} and {placement_file}")
 
 
-def _placement_text(imported: Imported, pack: Pack, fingerprint: str) -> str:
+def _placement_text(imported: Imported, pack: Pack, written: Model) -> str:
     return placement_text(
         imported.placement,
         imported.ranges(pack.manifest.scheme),
         pack.manifest.scheme,
-        model=fingerprint,
+        model=written.fingerprint,
         pack=pack.name_and_version,
         calibrated=True,
+        graph=written.graph,
     )
 
 

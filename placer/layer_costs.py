@@ -34,11 +34,12 @@ class LayerCosts:
 
     def load(self) -> Mapping[str, float]:
         """Microseconds by signature id."""
-        with self._open() as connection:
-            if connection is None:
-                return {}
-            query = "SELECT signature, microseconds FROM costs WHERE engine = ?"
-            return dict(connection.execute(query, (self.engine,)).fetchall())
+        found: dict[str, float] = {}
+        with self._open() as connection:  # Ends the block where the file fails.
+            if connection is not None:
+                query = "SELECT signature, microseconds FROM costs WHERE engine = ?"
+                found.update(connection.execute(query, (self.engine,)).fetchall())
+        return found
 
     def add(self, times: Sequence[tuple[str, float]]) -> None:
         """Keep measured times: signature id and microseconds."""
@@ -61,6 +62,6 @@ class LayerCosts:
             with connection:
                 yield connection
         except sqlite3.Error as error:
-            log.warning("layer costs in %s are not kept: %s", self.path, error)
+            log.warning("layer costs in %s cannot be read or kept: %s", self.path, error)
         finally:
             connection.close()

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import onnx
 import onnx.helper
 
-from placer.bench import Bench, set_up
+from placer.bench import Bench
 from placer.conditions import throttling_warnings
 from placer.engines.base import Compiled
 from placer.errors import GateError, PlacerError, RunError
@@ -23,23 +21,13 @@ from placer.model import save_model
 from placer.placement import EMPTY, Placement
 from placer.placement_file import placement_text
 from placer.plan_file import plan_json
-from placer.result import Result, StopReason
+from placer.result import Result
 from placer.search.records import TrialRecord, by_latency
 from placer.search.study import Study
-from placer.searching import (
-    ProfiledLayers,
-    keep_layers,
-    layer_costs,
-    make_landscape,
-    make_proposer,
-    open_study,
-    parse_sampler,
-    refuse_other_study,
-    remembered_layers,
-)
+from placer.searching import earlier_study, open_study
 from placer.summary import chosen_placement, latency_gates, no_difference_sentence, summarize
 from placer.task import Observer, Request, Task, prepare
-from placer.trials import TrialRunner
+from placer.worker import Station, bench_of, keep_for_workers, search, stations_of
 
 __all__ = ["Observer", "Request", "optimize"]
 
@@ -47,8 +35,7 @@ log = logging.getLogger(__name__)
 
 # Above this size of its weights a model is compiled once per finalist, to spare memory.
 LARGE_MODEL_BYTES = 200_000_000
-# Raised when trials of earlier versions cannot be gone on with.
-STUDY_FORMAT = 2
+INTERRUPTED = "interrupted: going on with the best so far (again to quit)"
 
 
 def optimize(request: Request, observer: Observer) -> Result:
@@ -62,18 +49,22 @@ def optimize(request: Request, observer: Observer) -> Result:
     make_output_folder(folder)
     with _log_to(folder / "placer.log"):
         try:
-            settings = _settings(task)
-            refuse_other_study(task, settings)
-            bench = set_up(task, observer)
-            study = open_study(task, settings)
+            earlier = earlier_study(task)
+            bench = bench_of(task, earlier, observer)
+            stations = stations_of(task, bench, observer)
+            study = earlier or open_study(task)
+            keep_for_workers(study, task, bench)
         except PlacerError:
             remove_if_empty(folder)
             raise
-        return _run(task, bench, study, folder, observer)
+        return _run(stations, study, folder, observer)
 
 
-def _run(task: Task, bench: Bench, study: Study, folder: Path, observer: Observer) -> Result:
-    stopped = _search(task, study, bench, observer)
+def _run(stations: Sequence[Station], study: Study, folder: Path, observer: Observer) -> Result:
+    task, bench = stations[0].task, stations[0].bench
+    if study.shared:
+        observer.stage(f"others join with: placer worker --study '{study.name}' --storage ...")
+    stopped = search(stations, study, observer, INTERRUPTED)
     records = study.records()
     _refuse_if_all_failed(records)
     final = _final(task, records, bench, observer)
@@ -86,62 +77,6 @@ def _run(task: Task, bench: Bench, study: Study, folder: Path, observer: Observe
     if result.verdict == "gate not met":
         raise GateError(_gate_sentence(task, records))
     return result
-
-
-def _settings(task: Task) -> dict[str, Any]:
-    """What must not change within a study, by the name that the user knows it by."""
-    model, request = task.model, task.request
-    return {
-        "model": model.fingerprint,
-        "input shapes": {
-            **{name: list(shape) for name, shape in model.input_shapes.items()},
-            **{name: found.text for name, found in task.shape_ranges.items()},
-        },
-        "pack": f"{task.pack.name_and_version} {task.pack.fingerprint}",
-        "engine": f"{task.engine.name} {task.engine.version}, {task.engine.device}",
-        "calibration": request.calibration,
-        "calibration data": f"{task.calibration_data.fingerprint}, {len(task.calibration_data)}",
-        "evaluation data": f"{task.evaluation_data.fingerprint}, {len(task.evaluation_data)}",
-        "gates": list(task.gate_texts),
-        "seed": request.seed,
-        "sampler": parse_sampler(request.sampler),
-        "study format": STUDY_FORMAT,
-        "engine options": dict(request.engine_options),
-        **({"ranges": "imported"} if task.model.imported else {}),
-        "base": "kept" if task.engine.remainder == "kept" else f"{task.base}, {request.io_type}",
-    }
-
-
-def _search(task: Task, study: Study, bench: Bench, observer: Observer) -> StopReason:
-    request = task.request
-    deadline = None if request.timeout is None else time.monotonic() + request.timeout
-    landscape, costs, earlier = make_landscape(task), layer_costs(task), study.records()
-    remembered = remembered_layers(task, bench, study, costs)
-    proposer = make_proposer(task, bench, study, landscape, remembered)
-    runner = TrialRunner(
-        bench.candidates,
-        bench.evaluator,
-        bench.baseline,
-        task.inputs,
-        task.preset.rounds,
-        task.sites,
-        bench.rivals,
-        layers=ProfiledLayers(landscape, task.inputs, earlier),
-        earlier=earlier,
-    )
-
-    def on_trial(record: TrialRecord) -> None:
-        log.info("trial %d %s %s", record.number, record.kind, record.ratio or record.error)
-        observer.trial(record)
-
-    observer.search(task.budget, len(earlier), task.engine.estimated)
-    try:
-        return study.run(proposer, runner, budget=task.budget, deadline=deadline, on_trial=on_trial)
-    except KeyboardInterrupt:
-        observer.warn("interrupted: going on with the best so far (again to quit)")
-        return "interrupted"
-    finally:
-        keep_layers(costs, landscape, study.records()[len(earlier) :])
 
 
 def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:
@@ -207,6 +142,7 @@ def _write(
             model=task.model.fingerprint,
             pack=task.pack.name_and_version,
             calibrated=result.calibrated,
+            graph=task.model.graph,
         )
         write_text(folder / "placement.yaml", text)
     result.write(folder / "result.json")

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from placer import __version__
 from placer.bench import Bench
 from placer.engines.abilities import target_of
 from placer.engines.base import Compiled, Tensors
 from placer.errors import InputError
 from placer.gates import Gate
 from placer.layer_costs import FILE_NAME, LayerCosts
-from placer.placement import Placement
+from placer.placement import EMPTY, Placement
 from placer.rules.fusion import Predictor
 from placer.search.landscape import Landscape
 from placer.search.layers import LayerModel, attribute
 from placer.search.records import TrialRecord
-from placer.search.samplers import ExhaustiveProposer, Proposer, RandomProposer, TpeProposer
+from placer.search.samplers import (
+    ExhaustiveProposer,
+    Proposal,
+    Proposer,
+    RandomProposer,
+    TpeProposer,
+)
 from placer.search.space import Choices
 from placer.search.study import STUDY_NAME, Study, open_storage
 from placer.search.surrogate import SurrogateProposer, observe
@@ -32,6 +39,8 @@ SAMPLERS: tuple[Sampler, ...] = ("surrogate", "tpe", "random", "exhaustive")
 ENOUGH_PROFILES = 2
 # Rounds in which the float model is measured to compare with what other runs measured.
 FLOAT_ROUNDS = 5
+# Raised when trials of earlier versions cannot be gone on with.
+STUDY_FORMAT = 2
 
 
 def parse_sampler(text: str) -> Sampler:
@@ -42,15 +51,46 @@ def parse_sampler(text: str) -> Sampler:
     raise InputError(f"unknown --sampler '{text}'; use one of: {', '.join(SAMPLERS)}")
 
 
-def refuse_other_study(task: Task, settings: Mapping[str, Any]) -> None:
-    """Raise InputError if the run's study exists and was made with other ``settings``."""
-    if task.request.storage is not None or (task.request.output_folder / "study.db").exists():
-        open_study(task, settings)
+def settings_of(task: Task) -> dict[str, Any]:
+    """What must not change within a study, by the name that the user knows it by."""
+    model, request = task.model, task.request
+    return {
+        "model": model.fingerprint,
+        "input shapes": {
+            **{name: list(shape) for name, shape in model.input_shapes.items()},
+            **{name: found.text for name, found in task.shape_ranges.items()},
+        },
+        "pack": f"{task.pack.name_and_version} {task.pack.fingerprint}",
+        "engine": f"{task.engine.name} {task.engine.version}, {task.engine.device}",
+        "calibration": request.calibration,
+        "calibration data": f"{task.calibration_data.fingerprint}, {len(task.calibration_data)}",
+        "evaluation data": f"{task.evaluation_data.fingerprint}, {len(task.evaluation_data)}",
+        "gates": list(task.gate_texts),
+        "seed": request.seed,
+        "sampler": parse_sampler(request.sampler),
+        "study format": STUDY_FORMAT,
+        "engine options": dict(request.engine_options),
+        **({"ranges": "imported"} if task.model.imported else {}),
+        # Other versions may build other candidates; a run of one machine is gone on with.
+        **({} if request.storage is None else {"version of placer": __version__}),
+        "base": "kept" if task.engine.remainder == "kept" else f"{task.base}, {request.io_type}",
+    }
 
 
-def open_study(task: Task, settings: Mapping[str, Any]) -> Study:
-    """Open or create the run's study: in its output folder, or in --storage."""
+def earlier_study(task: Task) -> Study | None:
+    """The run's study if it exists, or if there is a storage to keep it in; None otherwise.
+
+    Raises InputError if it was made with other settings.
+    """
     request = task.request
+    if request.storage is None and not (request.output_folder / "study.db").exists():
+        return None
+    return open_study(task)
+
+
+def open_study(task: Task) -> Study:
+    """Open or create the run's study: in its output folder, or in --storage."""
+    request, settings = task.request, settings_of(task)
     if request.storage is None:
         path = request.output_folder / "study.db"
         storage = open_storage(f"sqlite:///{path}", shared=False)
@@ -89,10 +129,28 @@ def make_proposer(
         landscape,
         seed,
         probe,
-        warm_starts=warm_starts(task.request.warm_starts, task.model, space),
+        warm_starts=(*_as_imported(task), *_warm_starts(task, study)),
         remembered=remembered,
         noise_limit=_noise_limit(task.gates),
     )
+
+
+def _warm_starts(task: Task, study: Study) -> tuple[Proposal, ...]:
+    """What --warm-start names, or what the study began with: its files may be elsewhere."""
+    if task.request.warm_starts:
+        found = warm_starts(task.request.warm_starts, task.model, task.space)
+        study.set_attribute("warm starts", [[own.kind, dict(own.choices)] for own in found])
+        return found
+    return tuple(Proposal(*pair) for pair in study.attribute("warm starts") or ())
+
+
+def _as_imported(task: Task) -> Iterator[Proposal]:
+    """Where a model that is quantized already had its pairs."""
+    if task.model.imported is None:
+        return
+    choices = task.space.nearest(task.model.imported.placement)
+    if task.space.placement(choices) != EMPTY:
+        yield Proposal("as imported", choices)
 
 
 class ProfiledLayers:

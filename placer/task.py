@@ -51,6 +51,7 @@ class Request:
     and calibrates other tensors only, ``calibrated`` keeps none.
     ``sampler``: see ``placer.searching.Sampler``. ``warm_starts``: see ``placer.warm_start``.
     ``storage``: URL of an Optuna storage that workers share, and ``study`` a name in it.
+    ``devices``: several devices of this machine that work on the study at once.
     """
 
     model: Path
@@ -66,6 +67,7 @@ class Request:
     io_type: InputOutputTypes = "keep"
     build_for: str | None = None
     device: str | None = None
+    devices: tuple[str, ...] = ()
     engine_options: Mapping[str, str] = field(default_factory=dict)
     pack: str | None = None
     scheme: str | None = None
@@ -167,6 +169,37 @@ def parse_base(text: str) -> Base:
     raise InputError(f"unknown --base '{text}'; use one of: {', '.join(BASES)}")
 
 
+def engine_for(request: Request, device: str | None) -> tuple[Engine, Pack, str]:
+    """The engine that ``request`` asks for on ``device``, its pack and why it was taken.
+
+    Raises InputError or RunError, see ``placer.engines.select_engine``.
+    """
+    return select_engine(
+        request.engine,
+        threads=request.threads,
+        pack=request.pack,
+        gpu=request.gpu,
+        base=request.base,
+        shapes={**request.shapes, **optima(request.shape_ranges)},
+        shape_ranges=request.shape_ranges,
+        build_for=request.build_for,
+        device=device,
+        extra=request.engine_options,
+        scheme=request.scheme,
+    )
+
+
+def _first_device(request: Request) -> str | None:
+    """The device that a run begins on; InputError if --devices makes no sense."""
+    if not request.devices:
+        return request.device
+    if request.device is not None:
+        raise InputError("--device and --devices exclude each other; give one of them")
+    if len(set(request.devices)) < len(request.devices):
+        raise InputError("--devices names a device twice; give each of them once")
+    return request.devices[0]
+
+
 def prepare(request: Request, observer: Observer) -> Task:
     """Load and check everything that ``request`` names; writes nothing.
 
@@ -182,19 +215,7 @@ def prepare(request: Request, observer: Observer) -> Task:
         warnings.append(text)
         observer.warn(text)
 
-    engine, pack, why = select_engine(
-        request.engine,
-        threads=request.threads,
-        pack=request.pack,
-        gpu=request.gpu,
-        base=request.base,
-        shapes=shapes,
-        shape_ranges=request.shape_ranges,
-        build_for=request.build_for,
-        device=request.device,
-        extra=request.engine_options,
-        scheme=request.scheme,
-    )
+    engine, pack, why = engine_for(request, _first_device(request))
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
     check_lock(pack, Path())
     _check_pack(pack, engine, warn)

@@ -74,7 +74,8 @@ def _common(placement: Placement, model: Model, path: Path) -> Placement:
     graph = model.graph
     known = {edge for tensor in graph.consumers for edge in graph.edges_of(tensor)}
     edges = placement.edges & known
-    if not edges:
+    # Outputs of any two networks may be called the same.
+    if all(edge.is_graph_output for edge in edges):
         raise InputError(
             f"--warm-start {path}: none of its Q/DQ pairs is on an edge that {model.path} has; "
             "give a quantized model of the same network with the same names"

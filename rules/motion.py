@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from placer.graph import Edge, Graph
 from placer.placement import Placement
+from placer.rules.connected import connected
 from placer.rules.matcher import Match, find_matches
 from placer.rules.schema import Motion, Rule
 
-Scale = int  # Which of a placement's scales; the number itself means nothing.
+# Which of a placement's scales: the tensors whose common range it covers.
+Scale = frozenset[str]
+Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; none: float.
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,33 @@ class NormalForm:
         """The scale in which the node at ``edge`` gets its integers; None for a float edge."""
         return self.second.get(edge, self.scales.get(edge))
 
+    def chain(self, edge: Edge) -> Scales:
+        """The scales that the tensor goes through at ``edge``."""
+        first = self.scales.get(edge)
+        if first is None:
+            return ()
+        second = self.second.get(edge)
+        return (first,) if second is None else (first, second)
+
     def canonical(self) -> frozenset[frozenset[tuple[Edge, bool]]]:
-        """Which pairs share a scale, without numbers: equal for equal forms."""
+        """Which pairs share a scale, whatever its range: equal for equal forms."""
         groups: dict[Scale, set[tuple[Edge, bool]]] = {}
         for edges, is_second in ((self.scales, False), (self.second, True)):
             for edge, scale in edges.items():
                 groups.setdefault(scale, set()).add((edge, is_second))
         return frozenset(frozenset(group) for group in groups.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """Passages that share edges: pairs move within a link and never to another one."""
+
+    passages: tuple[Passage, ...]
+
+    @cached_property
+    def edges(self) -> frozenset[Edge]:
+        """All edges that pairs may move to or from."""
+        return frozenset(e for passage in self.passages for e in (*passage.before, *passage.after))
 
 
 def find_passages(graph: Graph, rules: Iterable[Rule]) -> tuple[Passage, ...]:
@@ -73,12 +97,32 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
     )
 
 
+def find_links(passages: Sequence[Passage]) -> tuple[Link, ...]:
+    """Split ``passages`` into links; the order within a link is kept."""
+    parts = connected([(*passage.before, *passage.after) for passage in passages])
+    return tuple(Link(tuple(passages[i] for i in part)) for part in parts)
+
+
 def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:
     """Move the pairs of ``placement`` until nothing changes.
 
+    Groups of the same tensors have the same range, so the same scale.
+    """
+    given = {edge: scale_of(group) for group in placement.groups for edge in group}
+    return move_pairs(given, passages)
+
+
+def scale_of(group: Iterable[Edge]) -> Scale:
+    """The scale of a placement's group."""
+    return frozenset(edge.tensor for edge in group)
+
+
+def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> NormalForm:
+    """Move pairs of ``given`` scales until nothing changes.
+
     Linear in the number of passages for each sweep; a sweep carries a pair over a whole chain.
     """
-    scales = _scales(placement)
+    scales = dict(given)
     second: dict[Edge, Scale] = {}
     changed = True
     while changed:
@@ -86,16 +130,6 @@ def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm
         moves += [_forward(passage, scales) for passage in passages]
         changed = any(moves)
     return NormalForm(scales, second)
-
-
-def _scales(placement: Placement) -> dict[Edge, Scale]:
-    """Number the groups; groups of the same tensors have the same range, so the same scale."""
-    numbers: dict[frozenset[str], Scale] = {}
-    found = {}
-    for group in placement.sorted():
-        number = numbers.setdefault(frozenset(edge.tensor for edge in group), len(numbers))
-        found.update(dict.fromkeys(group, number))
-    return found
 
 
 def _backward(passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Scale]) -> bool:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from placer.graph import Edge, Graph, Node
 from placer.placement import Placement
+from placer.rules.connected import connected
 from placer.rules.matcher import Match, match_rules
 from placer.rules.schema import Layout, Rule
 from placer.rules.target import ANY_TARGET, Target
+
+KEPT_PARTS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,12 @@ class ResolvedLayout:
     keep_float: frozenset[Edge]
     requires: frozenset[Edge]
     all_or_none: tuple[frozenset[Edge], ...] = ()
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """All tensors that the layout names, or names an edge of."""
+        edges = self.quantize.union(self.keep_float, self.requires, *self.all_or_none)
+        return frozenset(edge.tensor for edge in edges).union(*self.shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +47,7 @@ class Site:
     default: str
     signature: str
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Rule and anchor node, unique in a model."""
         return f"{self.match.rule.id}:{self.match.anchor.name}"
@@ -75,6 +85,32 @@ def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
         for layout in ready:
             edges |= layout.quantize - floats - _incomplete(layout, floats)
             shared += layout.shared
+
+
+class Placer:
+    """``place`` for many choices of layouts of the same sites.
+
+    Sites that name no common tensor place their pairs apart, so what few sites place together is
+    kept for all choices in which they have the same layouts.
+    """
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        tensors = [{t for layout in s.layouts.values() for t in layout.tensors} for s in sites]
+        self._parts = tuple(tuple(sites[i] for i in part) for part in connected(tensors))
+        self._groups = lru_cache(maxsize=KEPT_PARTS)(_groups)
+
+    def place(self, choices: Mapping[str, str]) -> Placement:
+        """See ``place``."""
+        found = (
+            self._groups(part, tuple([choices.get(site.name, site.default) for site in part]))
+            for part in self._parts
+        )
+        return Placement(frozenset[frozenset[Edge]]().union(*found))
+
+
+def _groups(part: tuple[Site, ...], layouts: tuple[str, ...]) -> frozenset[frozenset[Edge]]:
+    names = (site.name for site in part)
+    return place(part, dict(zip(names, layouts, strict=True))).groups
 
 
 def _incomplete(layout: ResolvedLayout, floats: frozenset[Edge]) -> frozenset[Edge]:

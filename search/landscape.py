@@ -15,8 +15,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from placer.graph import Graph
-from placer.rules.sites import Site, place
-from placer.search.layers import LayerModel, PredictedLayers
+from placer.rules.sites import Placer, Site
+from placer.search.layers import KEPT_PREDICTIONS, LayerModel, PredictedLayers
 from placer.search.space import Choices, Space
 
 State = tuple[int, ...]  # Number of the layout of each decided site.
@@ -25,7 +25,7 @@ Delta = Mapping[int, int]  # Change of the number of layers by signature number.
 
 # Fusions span a few nodes; a change further away than this many leaves a layer as it is.
 REACH = 3
-MAX_SWEEPS = 12
+MAX_SWEEPS, MAX_PAIRS = 12, 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,9 @@ class Landscape:
         near = [_ball(space.graph, site) for site in self.sites]
         self._balls = near
         self._deltas: dict[tuple[Move, State], Delta] = {}
-        self._predicted = lru_cache(maxsize=4096)(self._predict)
+        self._placer = Placer(space.sites)
+        self._last: PredictedLayers | None = None
+        self._predicted = lru_cache(maxsize=KEPT_PREDICTIONS)(self._predict)
 
     def state(self, choices: Choices) -> State:
         """The state of ``choices``."""
@@ -79,7 +81,8 @@ class Landscape:
         return self._predicted(state)
 
     def _predict(self, state: State) -> PredictedLayers:
-        return self.layers.predict(place(self.space.sites, self.layouts(state)))
+        self._last = self.layers.predict(self._placer.place(self.layouts(state)), self._last)
+        return self._last
 
     @cached_property
     def group_moves(self) -> tuple[Move, ...]:
@@ -101,13 +104,18 @@ class Landscape:
             for layout in range(len(self.names[site]))
         )
 
-    def pair_moves(self, state: State) -> Iterator[Move]:
-        """Changes of two near groups at once."""
-        single = [move for move in self.group_moves if _changes(state, move)]
-        for index, first in enumerate(single):
-            for second in single[index + 1 :]:
-                if first[0][0] != second[0][0] and self._nodes(first) & self._ball(second):
-                    yield tuple(sorted((*first, *second)))
+    def pair_moves(self, state: State, objective: Objective) -> list[Move]:
+        """Changes of two near groups at once: the ``MAX_PAIRS`` that lose least one by one."""
+        single = self.gains(state, objective, self.group_moves)
+        nodes = [self._nodes(move) for _, move in single]
+        balls = [self._ball(move) for _, move in single]
+        found = [
+            (single[i][0] + single[j][0], tuple(sorted((*single[i][1], *single[j][1]))))
+            for i in range(len(single))
+            for j in range(i + 1, len(single))
+            if single[i][1][0][0] != single[j][1][0][0] and nodes[i] & balls[j]
+        ]
+        return [move for _, move in sorted(found)[:MAX_PAIRS]]
 
     def value(self, state: State, objective: Objective) -> float:
         """The objective of ``state`` by its own predicted layers."""
@@ -144,7 +152,7 @@ class Landscape:
         for _ in range(MAX_SWEEPS):
             chosen = self._improving(state, objective, moves)
             if not chosen and pairs:
-                chosen = self._improving(state, objective, tuple(self.pair_moves(state)))
+                chosen = self._improving(state, objective, self.pair_moves(state, objective))
             if not chosen:
                 break
             state = apply(state, chosen)
@@ -180,19 +188,15 @@ class Landscape:
 
     def _probe(self, state: State, batch: Sequence[Move]) -> Sequence[Delta]:
         """Predict all of ``batch``, which are far from each other, at once."""
-        before = self.predict(state).by_name
-        after = self.layers.predict(
-            place(self.space.sites, self.layouts(apply(state, batch)))
-        ).by_name
+        before = self.predict(state)
+        placement = self._placer.place(self.layouts(apply(state, batch)))
+        after = self.layers.predict(placement, before)
         owner = {node: i for i, move in enumerate(batch) for node in self._ball(move)}
         found: list[dict[int, int]] = [{} for _ in batch]
-        for own, other, sign in ((before, after, -1), (after, before, 1)):
-            for name, (signature, node) in own.items():
-                if name in other and other[name][0] == signature:
-                    continue
-                index = owner.get(node)
-                if index is not None:
-                    found[index][signature] = found[index].get(signature, 0) + sign
+        for signature, node, sign in self.layers.changes(before, after):
+            index = owner.get(node)
+            if index is not None:
+                found[index][signature] = found[index].get(signature, 0) + sign
         return found
 
     def _batches(self, keys: Sequence[tuple[Move, State]]) -> Iterator[list[tuple[Move, State]]]:

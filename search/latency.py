@@ -9,6 +9,7 @@ of the float model's latency.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,22 +72,42 @@ class LatencyModel:
             for node in layer.nodes
         }
         self._columns = _Corrections(landscape, float_cost)
-        self._gaussian = self._start(remembered).given(*self._totals(observations))
+        self._start = self._before()
+        self._seen = self._all(observations, remembered)
+        self._gaussian = self._start.given(*self._seen)
 
-    def objective(self, rng: np.random.Generator | None = None) -> Objective:
-        """Expected costs, or with ``rng`` costs drawn from what is possible."""
-        unknowns = self._gaussian.mean if rng is None else self._gaussian.sample(rng)
+    def objective(self, draw: Sequence[int] | None = None) -> Objective:
+        """Expected costs, or with ``draw``, a seed, costs drawn from what is possible."""
+        unknowns = self._gaussian.mean if draw is None else self._sample(draw)
         costs = unknowns[: len(self._prior)] * self._prior
         costs = np.maximum(costs, 0.0)
         return Objective(costs, self._columns.extras(unknowns[len(self._prior) :]))
+
+    def _sample(self, seed: Sequence[int]) -> np.ndarray:
+        """Draw all unknowns, each from a seed of its own, so that a resumed study draws alike.
+
+        In which order, and how many, signatures were met differs from process to process. A draw
+        from before the observations is corrected by what they say (Matheron's rule; Wilson et al.
+        2020, Efficiently Sampling Functions from Gaussian Process Posteriors), taken as exact.
+        """
+        own = np.array([_normal(seed, signature.id) for signature in self._signatures])
+        kinds = {s.kind: _normal(seed, s.kind) for s in self._signatures}
+        kind = np.array([kinds[signature.kind] for signature in self._signatures])
+        costs = 1 + COMMON * _normal(seed, "common") + KIND * kind + OWN * own
+        rng = np.random.default_rng(list(seed))
+        corrections = self._columns.deviations * rng.standard_normal(self._columns.size)
+        drawn = np.concatenate([costs, corrections])
+        rows, values, deviations = self._seen
+        corrected: np.ndarray = drawn + self._start.gain(rows, deviations) @ (values - rows @ drawn)
+        return corrected
 
     def predict(self, state: State) -> tuple[float, float]:
         """Expected latency of ``state`` and its standard deviation, of the float model's."""
         row = self._row(state)
         return float(row @ self._gaussian.mean), self._gaussian.deviation(row)
 
-    def _start(self, remembered: Mapping[str, float]) -> Gaussian:
-        """The distribution before this study's measurements."""
+    def _before(self) -> Gaussian:
+        """The distribution before any measurement."""
         kinds = np.array([signature.kind for signature in self._signatures])
         same = (kinds[:, None] == kinds[None, :]).astype(float)
         costs = COMMON**2 + KIND**2 * same + OWN**2 * np.eye(len(kinds))
@@ -96,13 +117,7 @@ class LatencyModel:
         covariance[: len(kinds), : len(kinds)] = costs
         covariance[range(len(kinds), size), range(len(kinds), size)] = corrections
         mean = np.concatenate([np.ones(len(kinds)), np.zeros(len(corrections))])
-        start = Gaussian(mean, covariance)
-        known = {
-            number: (remembered[signature.id], REMEMBERED)
-            for number, signature in enumerate(self._signatures)
-            if signature.id in remembered
-        }
-        return start.given(*self._single(known))
+        return Gaussian(mean, covariance)
 
     def _single(
         self, shares: Mapping[int, tuple[float, float]]
@@ -117,9 +132,17 @@ class LatencyModel:
             deviations[i] = relative * share + PROFILE_FLOOR
         return rows, values, deviations
 
-    def _totals(
-        self, observations: Sequence[Observation]
+    def _all(
+        self, observations: Sequence[Observation], remembered: Mapping[str, float]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All that is known: rows of counts, what they sum up to, and its deviations."""
+        known = self._single(
+            {
+                number: (remembered[signature.id], REMEMBERED)
+                for number, signature in enumerate(self._signatures)
+                if signature.id in remembered
+            }
+        )
         profiled: dict[int, list[float]] = {}
         for observation in observations:
             for number, share in observation.layers.items():
@@ -132,9 +155,9 @@ class LatencyModel:
         values = [1.0, *(o.ratio for o in observations)]
         deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
         return (
-            np.vstack([single[0], rows]),
-            np.concatenate([single[1], values]),
-            np.concatenate([single[2], deviations]),
+            np.vstack([known[0], single[0], rows]),
+            np.concatenate([known[1], single[1], values]),
+            np.concatenate([known[2], single[2], deviations]),
         )
 
     def _row(self, state: State) -> np.ndarray:
@@ -188,6 +211,11 @@ class _Corrections:
             own = np.array([0.0 if c is None else unknowns[c] / len(members) for c in columns])
             found += [own] * len(members)
         return found
+
+
+def _normal(seed: Sequence[int], key: str) -> float:
+    """A standard normal number that hangs on nothing but its seed and ``key``."""
+    return float(np.random.default_rng([*seed, zlib.crc32(key.encode())]).standard_normal())
 
 
 def _prior_cost(work: Work | None) -> float:

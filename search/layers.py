@@ -11,15 +11,17 @@ import json
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from operator import itemgetter
+from typing import NamedTuple
 
 from placer.graph import Graph, Node
 from placer.placement import Placement
 from placer.plan import Layer, Plan
 from placer.roofline import Work, layer_work
-from placer.rules.fusion import PredictedLayer, Prediction, Predictor
+from placer.rules.fusion import KEPT_STEPS, PredictedLayer, Prediction, Predictor, Step
 
-KEPT_PREDICTIONS = 4096
+KEPT_PREDICTIONS = 1024
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,32 @@ class Signature:
     work: Work | None
 
 
-@dataclass(frozen=True, eq=False)
-class PredictedLayers:
-    """The layers of one placement.
+class Entry(NamedTuple):
+    """A layer as it is counted.
 
-    ``by_name``: signature number and the first node of each layer, by a name that is unique among
-    the layers of a placement and the same for the same layer of another placement.
+    ``key``: unique among the layers of a placement and the same for the same layer of another
+    placement. ``signature``: the signature's number. ``node``: index of the first node.
     """
 
-    by_name: Mapping[str, tuple[int, int]]
+    key: tuple[str, ...]
+    signature: int
+    node: int
+
+
+class Change(NamedTuple):
+    """``sign`` layers of one signature more, at a node."""
+
+    signature: int
+    node: int
+    sign: int
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedLayers:
+    """The layers of one placement."""
+
     prediction: Prediction = field(repr=False)
+    _counts: Counter[int]
 
     @property
     def layers(self) -> tuple[PredictedLayer, ...]:
@@ -59,7 +77,7 @@ class PredictedLayers:
 
     def counts(self) -> Counter[int]:
         """How many layers there are of each signature number."""
-        return Counter(signature for signature, _ in self.by_name.values())
+        return self._counts.copy()
 
 
 class LayerModel:
@@ -72,17 +90,55 @@ class LayerModel:
         self._numbers: dict[str, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
         self._kept: OrderedDict[Placement, PredictedLayers] = OrderedDict()
+        self._entries = lru_cache(maxsize=KEPT_STEPS)(self._count)
 
-    def predict(self, placement: Placement) -> PredictedLayers:
-        """Return the layers of ``placement``; the last ``KEPT_PREDICTIONS`` are kept."""
+    def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
+        """Return the layers of ``placement``; the last ``KEPT_PREDICTIONS`` are kept.
+
+        ``near``: the layers of a similar placement, from which it takes less time to get there.
+        """
         found = self._kept.get(placement)
         if found is None:
-            prediction = self._predictor.predict(placement)
-            found = PredictedLayers(self._named(prediction), prediction)
+            found = self._predict(placement, near)
             self._kept[placement] = found
             if len(self._kept) > KEPT_PREDICTIONS:
                 self._kept.popitem(last=False)
         return found
+
+    def changes(self, before: PredictedLayers, after: PredictedLayers) -> list[Change]:
+        """The layers that only one of both has, or has with another signature."""
+        return self._changes(before.prediction.steps, after.prediction.steps)
+
+    def _predict(self, placement: Placement, near: PredictedLayers | None) -> PredictedLayers:
+        if near is None:
+            prediction = self._predictor.predict(placement)
+            counts: Counter[int] = Counter()
+            changes = self._changes({}, prediction.steps)
+        else:
+            prediction = self._predictor.predict(placement, near.prediction)
+            counts = near.counts()
+            changes = self._changes(near.prediction.steps, prediction.steps)
+        for signature, _, sign in changes:
+            counts[signature] += sign
+        # In order of numbers, so that sums over them do not depend on ``near``.
+        return PredictedLayers(prediction, Counter({n: counts[n] for n in sorted(+counts)}))
+
+    def _changes(self, before: Mapping[int, Step], after: Mapping[int, Step]) -> list[Change]:
+        gone = [(i, step) for i, step in before.items() if after.get(i) is not step]
+        come = [(i, step) for i, step in after.items() if before.get(i) is not step]
+        old = {e.key: e for _, step in sorted(gone, key=itemgetter(0)) for e in self._entries(step)}
+        new = {e.key: e for _, step in sorted(come, key=itemgetter(0)) for e in self._entries(step)}
+        found = []
+        for own, other, sign in ((old, new, -1), (new, old, 1)):
+            for entry in own.values():
+                if entry.key not in other or other[entry.key].signature != entry.signature:
+                    found.append(Change(entry.signature, entry.node, sign))
+        return found
+
+    def _count(self, step: Step) -> tuple[Entry, ...]:
+        return tuple(
+            Entry(_key(layer), self.number(layer), self._node(layer)) for layer in step.layers
+        )
 
     def number(self, predicted: PredictedLayer) -> int:
         """The signature number of a layer."""
@@ -97,15 +153,6 @@ class LayerModel:
             self._known[key] = number
         return number
 
-    def _named(self, prediction: Prediction) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
-        for predicted in prediction.layers:
-            name = predicted.layer.name
-            while name in found:  # Conversions of one tensor to several scales.
-                name += "'"
-            found[name] = (self.number(predicted), self._node(predicted))
-        return found
-
     def _node(self, predicted: PredictedLayer) -> int:
         if predicted.nodes:
             return predicted.nodes[0].index
@@ -114,6 +161,11 @@ class LayerModel:
             return self.graph.by_name[edge.node].index
         producer = self.graph.producer.get(edge.tensor)
         return producer.index if producer is not None else 0
+
+
+def _key(predicted: PredictedLayer) -> tuple[str, ...]:
+    # No node's name is empty, so no conversion is taken for a layer of nodes.
+    return predicted.layer.nodes or ("", predicted.layer.name, str(predicted.ordinal))
 
 
 def _form(prediction: Prediction) -> str:

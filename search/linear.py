@@ -20,22 +20,18 @@ class Gaussian:
         ``counts``: shape (m, n). ``values``: shape (m,). ``deviations``: standard deviations of
         the errors, shape (m,). Source: Rasmussen & Williams, Gaussian Processes (2006), 2.1.
         """
-        if not len(values):
-            return self
+        gain = self.gain(counts, deviations)
+        mean = self.mean + gain @ (values - counts @ self.mean)
+        covariance = self.covariance - gain @ counts @ self.covariance
+        return Gaussian(mean, (covariance + covariance.T) / 2)
+
+    def gain(self, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+        """How much each unknown follows from each observation, shape (n, m)."""
         cross = self.covariance @ counts.T
         inner = counts @ cross + np.diag(deviations**2)
-        gain = np.linalg.solve(inner, cross.T).T
-        mean = self.mean + gain @ (values - counts @ self.mean)
-        covariance = self.covariance - gain @ cross.T
-        return Gaussian(mean, (covariance + covariance.T) / 2)
+        gain: np.ndarray = np.linalg.solve(inner, cross.T).T
+        return gain
 
     def deviation(self, counts: np.ndarray) -> float:
         """Standard deviation of ``counts @ unknowns``; ``counts`` has shape (n,)."""
         return float(np.sqrt(max(0.0, counts @ self.covariance @ counts)))
-
-    def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the unknowns once, shape (n,)."""
-        values, vectors = np.linalg.eigh(self.covariance)
-        scaled = np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(len(values))
-        drawn: np.ndarray = self.mean + vectors @ scaled
-        return drawn

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.search.landscape import Landscape, State
-from placer.search.linear import Gaussian
 
-# Relative standard deviations: of a site's noise before it is measured, of a measured sum against
-# the sum of its parts.
-UNMEASURED, ADDITIVE = 1.5, 0.15
+# Relative standard deviations: of a site's noise before it is measured, whatever its layout; of
+# each layout's own part; of a measured sum against the sum of its parts.
+SITE, LAYOUT, ADDITIVE = 1.5, 0.5, 0.1
 LEAST = 1e-9
+# Noise of a site where nothing was measured.
+UNKNOWN = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,46 +32,83 @@ class NoiseObservation:
 
 
 class NoiseModel:
-    """The noise of each site's layouts after some observations."""
+    """The noise of each site's layouts after some observations.
 
-    def __init__(self, landscape: Landscape, observations: Sequence[NoiseObservation]) -> None:
-        self._landscape = landscape
-        self._floats = landscape.state(landscape.space.floats)
-        rows = np.array([self._row(o.state) for o in observations])
+    Before any, layouts are as noisy as they quantize edges. One normal distribution over all
+    layouts of all sites is conditioned on the observations (as in ``placer.search.linear``, but in
+    the space of observations, of which there are few).
+    """
+
+    def __init__(
+        self,
+        landscape: Landscape,
+        observations: Sequence[NoiseObservation],
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        """With ``rng``, noises are drawn from what is possible instead of expected."""
+        self._layouts = [len(names) for names in landscape.names]
+        self._shares = _shares(landscape)
         values = np.array([min(o.noise, 1e3) for o in observations])
-        sites = max(1, len(landscape.sites))
-        typical = float(np.median(values)) / sites if len(values) else 1e-3
-        prior = np.full(len(landscape.sites), max(typical, LEAST))
-        start = Gaussian(prior, np.diag((UNMEASURED * prior) ** 2))
-        if len(values):
-            start = start.given(rows, values, ADDITIVE * values + LEAST)
+        chosen = [self._chosen(observation.state) for observation in observations]
+        spread = np.array([self._shares[index].sum() for index in chosen])
+        noisy = [v / s for v, s in zip(values, spread, strict=True) if s > 0]
+        prior = max(float(np.median(noisy)) if noisy else UNKNOWN, LEAST) * self._shares
+        mean, variance = _posterior(prior, chosen, values)
+        if rng is not None:
+            mean = mean + np.sqrt(variance) * rng.standard_normal(mean.shape)
         # Noise is never negative; what the regression says below that is nothing.
-        self.by_site: np.ndarray = np.maximum(start.mean, 0.0)
-        self._gaussian = start
+        self._noise: np.ndarray = np.maximum(mean, 0.0)
 
     def predict(self, state: State) -> float:
         """Expected noise power of ``state``."""
-        return float(self._row(state) @ self.by_site)
+        return float(self._noise[self._chosen(state)].sum())
 
     def extras(self) -> list[np.ndarray]:
         """Noise power by site and layout."""
-        return [
-            np.array([self._share(site, layout) * own for layout in range(len(names))])
-            for site, (names, own) in enumerate(
-                zip(self._landscape.names, self.by_site, strict=True)
-            )
-        ]
+        return [own[:count] for own, count in zip(self._noise, self._layouts, strict=True)]
 
-    def _row(self, state: State) -> np.ndarray:
-        return np.array([self._share(site, layout) for site, layout in enumerate(state)])
+    def _chosen(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Index of the layout of each site."""
+        return np.arange(len(state)), np.array(state, dtype=int)
 
-    def _share(self, site: int, layout: int) -> float:
-        """Edges that a layout quantizes beyond the float one, of those that the default does."""
-        layouts = list(self._landscape.sites[site].layouts.values())
-        default = self._landscape.sites[site].layouts[self._landscape.sites[site].default]
-        base = len(layouts[self._floats[site]].quantize)
-        span = max(1, len(default.quantize) - base)
-        return (len(layouts[layout].quantize) - base) / span
+
+def _shares(landscape: Landscape) -> np.ndarray:
+    """Edges that each layout quantizes beyond the float one, of those that the default does.
+
+    Shape (sites, most layouts of any site).
+    """
+    floats = landscape.state(landscape.space.floats)
+    shares = np.zeros((len(landscape.sites), max(len(names) for names in landscape.names)))
+    for index, (site, number) in enumerate(zip(landscape.sites, floats, strict=True)):
+        edges = [len(layout.quantize) for layout in site.layouts.values()]
+        span = max(1, len(site.layouts[site.default].quantize) - edges[number])
+        shares[index, : len(edges)] = (np.array(edges) - edges[number]) / span
+    return shares
+
+
+def _posterior(
+    prior: np.ndarray, chosen: Sequence[tuple[np.ndarray, np.ndarray]], values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the noise by site and layout.
+
+    ``prior``: mean before ``values``, each the sum over the layouts of one entry of ``chosen``.
+    """
+    variance = (SITE**2 + LAYOUT**2) * prior**2
+    if not len(values):
+        return prior, variance
+    # Covariance of each sum with each layout, then of the sums with each other.
+    cross = []
+    for index in chosen:
+        own = np.zeros_like(prior)
+        own[index] = prior[index]
+        cross.append(prior * (SITE**2 * own.sum(axis=1, keepdims=True) + LAYOUT**2 * own))
+    inner = np.array([[row[index].sum() for index in chosen] for row in cross])
+    inner += np.diag((ADDITIVE * values + LEAST) ** 2)
+    expected = np.array([prior[index].sum() for index in chosen])
+    joint = np.array(cross)
+    gain = np.linalg.solve(inner, joint.reshape(len(values), -1)).reshape(joint.shape)
+    mean = prior + np.tensordot(values - expected, gain, axes=1)
+    return mean, np.maximum(variance - (joint * gain).sum(axis=0), 0.0)
 
 
 def learn_limit(outcomes: Sequence[tuple[float, bool]]) -> float:

@@ -36,8 +36,19 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Skip:
+    """A placement that was not tried, since its measured noise power misses the gates."""
+
+    choices: Choices
+    noise: float
+
+
+@dataclass(frozen=True)
 class TrialRecord:
-    """A trial of a study: finished, or ``running`` in another worker."""
+    """A trial of a study: finished, or ``running`` in another worker.
+
+    ``skipped``: what was looked at before it was proposed.
+    """
 
     number: int
     kind: str
@@ -50,6 +61,7 @@ class TrialRecord:
     seconds: float
     ruled_out: str | None = None
     running: bool = False
+    skipped: tuple[Skip, ...] = ()
 
     @property
     def feasible(self) -> bool:

@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
-from placer.search.records import TrialRecord
+from placer.search.records import Skip, TrialRecord
 from placer.search.space import PER_SITE, Choices, Space, site_key
 
 # Sampling that keeps returning known placements has nothing left to find.
@@ -22,10 +22,11 @@ MAX_REPEATS = 200
 
 @dataclass(frozen=True)
 class Proposal:
-    """A placement to try, as choices, and where it comes from."""
+    """A placement to try, as choices, where it comes from and what was skipped for it."""
 
     kind: str
     choices: Choices
+    skipped: tuple[Skip, ...] = ()
 
 
 class Proposer(Protocol):
@@ -81,7 +82,9 @@ class TpeProposer:
 
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``Proposer``."""
-        sampler = TPESampler(seed=self._seed * 1_000_003 + len(trials))
+        # The liar writes to the trial that is asked for, and this one is not stored.
+        seed = self._seed * 1_000_003 + len(trials)
+        sampler = TPESampler(seed=seed, constant_liar=False)
         study = mirror(self._space, trials, sampler)
         return untried("tpe", lambda: _sample(study, sampler, self._space), self._space, trials)
 

@@ -1,41 +1,60 @@
 """The study: an Optuna study in any storage whose trials are placements.
 
-A trial is claimed before it is evaluated, with its placement, in one transaction, so that several
-workers never evaluate the same placement: of two that claim it, the one with the lower number keeps
-it. A trial's outcome is one attribute, so it is stored whole or not at all.
+A trial begins as a waiting claim on its placement, written in one transaction. Whoever takes the
+claim gives a sign of life before it runs, so a worker that dies leaves a waiting trial or one whose
+signs of life end; both are taken over. Of two claims on one placement, and of those beyond the
+budget, the lower number stays and the other is withdrawn. A trial's outcome is one attribute, so it
+is stored whole or not at all, and whoever finds a trial with an outcome may end it.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from typing import Any, Literal, Protocol
 
 import optuna
-from optuna.exceptions import ExperimentalWarning, StorageInternalError
+from optuna.exceptions import (
+    ExperimentalWarning,
+    StorageInternalError,
+    UpdateFinishedTrialError,
+)
 from optuna.samplers import RandomSampler
-from optuna.storages import BaseStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import URL, event, make_url
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
-from placer.errors import InputError
+from placer.errors import InputError, RunError
 from placer.placement import Placement
-from placer.search.records import Outcome, TrialRecord
+from placer.search.records import Outcome, Skip, TrialRecord
 from placer.search.samplers import Proposal, Proposer, distributions
 from placer.search.space import Choices, Space
 
-StopReason = Literal["budget", "timeout", "converged"]
+StopReason = Literal["budget", "timeout", "converged", "interrupted"]
+
+log = logging.getLogger(__name__)
 
 STUDY_NAME = "placer"
 # Seconds between signs of life of a worker, and without one until its trial is given to another.
-HEARTBEAT_S, GRACE_S = 5, 20
+HEARTBEAT_S, GRACE_S = 5, 30
+# A trial that kills its worker once more than this has failed.
 MAX_RETRIES = 3
 POLL_S = 0.5
+# How long a process waits for others that are writing to the same SQLite file.
+SQLITE_TIMEOUT_S = 60
+# Processes that create the tables of one empty database at once get in each other's way so often.
+OPEN_ATTEMPTS = 5
+FIX = "choose another --output or --study, or remove it"
 _CLAIM, _KIND, _OUTCOME, _WITHDRAWN = "placement", "kind", "outcome", "withdrawn"
+_DEATHS = "deaths"
+_SKIPPED = "skipped"
 
 
 class Evaluate(Protocol):
@@ -57,24 +76,35 @@ class Study:
         *,
         shared: bool = False,
         place: str = "",
+        fix: str = FIX,
     ) -> None:
         """Open or create the study ``name``.
 
         ``shared``: other processes may be working on it, so that its running trials are theirs.
-        ``place``: what messages call it.
+        ``place``: what messages call it. ``fix``: what they tell to do about other settings.
         Raises InputError if it was made with other ``settings``.
         """
         self.space = space
         self._storage = storage
         self._shared = shared
+        self._place = place or name
         self._lock = Lock()  # One thread at a time looks for the next trial.
         self._study = _open(storage, name)
         self._id = storage.get_study_id_from_name(name)
-        _check_settings(self._study, place or name, settings)
-        self._study.set_user_attr("settings", _plain(settings))
+        _check_settings(self._study, self._place, settings, fix)
         self._distributions = distributions(space)
         if not shared:
             self._end_interrupted()
+
+    @property
+    def name(self) -> str:
+        """Its name in the storage."""
+        return self._study.study_name
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may be working on it."""
+        return self._shared
 
     def records(self) -> list[TrialRecord]:
         """Finished trials in order; interrupted ones are left out."""
@@ -82,11 +112,9 @@ class Study:
 
     def keep(self, key: str, compute: Callable[[], float]) -> float:
         """The value kept under ``key``, or else what ``compute`` returns, which is then kept."""
-        kept = self._study.user_attrs.get(key)
-        if kept is None:
-            kept = compute()
-            self._study.set_user_attr(key, kept)
-        return float(kept)
+        if self.attribute(key) is None:
+            self.set_attribute(key, compute())
+        return float(self.attribute(key))  # Another worker may have kept its own.
 
     def attribute(self, key: str) -> Any:
         """A JSON value kept with the study, None if there is none."""
@@ -104,32 +132,47 @@ class Study:
         budget: int | None,
         deadline: float | None,
         on_trial: Callable[[TrialRecord], None],
+        stop: Event | None = None,
     ) -> StopReason:
         """Evaluate placements until ``budget`` trials are in the study or ``deadline`` passes.
 
-        ``deadline`` is a ``time.monotonic`` time. Returns why it stopped: ``budget``, ``timeout``
-        or ``converged`` (the proposer has nothing more to try). May run in several threads and
-        processes at once; each returns when nothing is left to do and no trial is running, since
-        the trial of a worker that died is tried again.
+        ``deadline`` is a ``time.monotonic`` time. Returns why it stopped: ``budget``, ``timeout``,
+        ``converged`` (the proposer has nothing more to try) or ``interrupted`` (``stop`` is set).
+        May run in several threads and processes at once, each with its own ``proposer`` and
+        ``evaluate``; each returns when nothing is left to do and no trial is running, since the
+        trial of a worker that died is tried again. Proposers are asked by one thread at a time.
+        An exception from ``evaluate`` gives the trial back. Raises RunError if the storage fails.
         """
-        while True:
-            if deadline is not None and time.monotonic() >= deadline:
-                return "timeout"
-            with self._lock:
-                found = self._next(proposer, budget)
-            if isinstance(found, int):
-                on_trial(self._evaluate(found, evaluate))
-            elif found == "wait":
-                time.sleep(POLL_S)
-            elif found != "again":
-                return found
+        asked = _Asked(proposer)
+        try:
+            while stop is None or not stop.is_set():
+                if deadline is not None and time.monotonic() >= deadline:
+                    return "timeout"
+                with self._lock:
+                    found = self._next(asked, budget)
+                if isinstance(found, int):
+                    record = self._evaluate(found, evaluate)
+                    if record is not None:
+                        on_trial(record)
+                elif found == "wait":
+                    time.sleep(POLL_S)
+                elif found != "again":
+                    return found
+        except (SQLAlchemyError, StorageInternalError) as error:
+            raise RunError(
+                f"the database of {self._place} failed ({_reason(error)}); "
+                "run the same command again to resume"
+            ) from error
+        return "interrupted"
 
     def _next(
         self, proposer: Proposer, budget: int | None
     ) -> int | StopReason | Literal["wait", "again"]:
         """Claim the next trial and return its number; else why there is none."""
-        self._retry_of_dead_workers()
-        waiting = self._take_waiting()
+        if self._shared:
+            self._end_measured()
+            optuna.storages.fail_stale_trials(self._study)
+        waiting = self._take_waiting(budget)
         if waiting is not None:
             return waiting
         known = self._known()
@@ -139,13 +182,13 @@ class Study:
         proposal = proposer.propose(known)
         if proposal is None:
             return "wait" if is_running else "converged"
-        number = self._claim(proposal)
-        return "again" if self._withdraw_if_late(number, budget) else number
+        self._claim(proposal)
+        return "again"
 
-    def _claim(self, proposal: Proposal) -> int:
-        """Create a running trial; all that identifies it is stored in one transaction."""
+    def _claim(self, proposal: Proposal) -> None:
+        """Create a waiting trial; all that identifies it is stored in one transaction."""
         template = create_trial(
-            state=TrialState.RUNNING,
+            state=TrialState.WAITING,
             params=dict(proposal.choices),
             distributions=self._distributions_of(proposal.choices),
             user_attrs={
@@ -153,14 +196,37 @@ class Study:
                 _CLAIM: self.space.placement(proposal.choices).id,
             },
         )
-        trial_id = self._storage.create_new_trial(self._id, template)
-        return self._storage.get_trial_number_from_id(trial_id)
+        self._storage.create_new_trial(self._id, template)
 
     def _distributions_of(self, choices: Choices) -> dict[str, Any]:
         return {name: self._distributions[name] for name in choices}
 
+    def _take_waiting(self, budget: int | None) -> int | None:
+        """Take the first waiting trial, a new one or that of a dead worker; None without one."""
+        waiting = self._storage.get_all_trials(
+            self._id, deepcopy=False, states=(TrialState.WAITING,)
+        )
+        for trial in waiting:
+            if _CLAIM not in trial.user_attrs:
+                continue
+            trial_id = self._trial_id(trial.number)
+            # Before it runs: a running trial that never gave a sign of life would run forever.
+            self._give_sign_of_life(trial_id)
+            if self._set_state(trial_id, TrialState.RUNNING) and not self._withdraw_if_late(
+                trial.number, budget
+            ):
+                return trial.number
+        return None
+
+    def _set_state(self, trial_id: int, state: TrialState) -> bool:
+        """Whether this worker changed the state, and not another before it."""
+        try:
+            return self._storage.set_trial_state_values(trial_id, state)
+        except UpdateFinishedTrialError:
+            return False
+
     def _withdraw_if_late(self, number: int, budget: int | None) -> bool:
-        """End the claim if an earlier one has its placement or the budget's last place."""
+        """End the trial if an earlier one has its placement or the budget's last place."""
         if not self._shared:
             return False
         known = self._known()
@@ -170,19 +236,22 @@ class Study:
             budget is None or len(earlier) < budget
         ):
             return False
-        trial = optuna.Trial(self._study, self._trial_id(number))
-        trial.set_user_attr(_WITHDRAWN, True)
-        self._study.tell(number, state=TrialState.FAIL)
+        trial_id = self._trial_id(number)
+        with suppress(UpdateFinishedTrialError):
+            self._storage.set_trial_user_attr(trial_id, _WITHDRAWN, True)
+        self._set_state(trial_id, TrialState.FAIL)
         return True
 
-    def _evaluate(self, number: int, evaluate: Evaluate) -> TrialRecord:
-        trial = optuna.Trial(self._study, self._trial_id(number))
+    def _evaluate(self, number: int, evaluate: Evaluate) -> TrialRecord | None:
+        """Evaluate the trial; None if it was given to another worker meanwhile."""
+        trial_id = self._trial_id(number)
         start = time.monotonic()
-        with self._signs_of_life(self._trial_id(number)):
+        with self._signs_of_life(trial_id):
             try:
-                outcome = evaluate(self.space.placement(trial.params))
+                choices = self._storage.get_trial(trial_id).params
+                outcome = evaluate(self.space.placement(choices))
             except BaseException:
-                self._study.tell(number, state=TrialState.FAIL)  # Interrupted: not a result.
+                self._set_state(trial_id, TrialState.FAIL)  # Interrupted: not a result.
                 raise
         kept = {
             "ratio": outcome.ratio,
@@ -192,67 +261,65 @@ class Study:
             "ruled_out": outcome.ruled_out,
             "seconds": time.monotonic() - start,
         }
-        trial.set_user_attr(_OUTCOME, _plain(kept))
+        try:
+            # Optuna's constraints can be set once only, so before others may end the trial.
+            trial = optuna.Trial(self._study, trial_id)
+            for name, value in outcome.constraints.items():
+                trial.set_constraint(name, value)
+            self._storage.set_trial_user_attr(trial_id, _OUTCOME, _plain(kept))
+        except UpdateFinishedTrialError:
+            log.warning(
+                "trial %d had gone to another worker, as this one had given no sign of life; "
+                "its result is dropped",
+                number,
+            )
+            return None
         self._tell(number)
-        found = self._storage.get_trial(self._trial_id(number))
-        return _record(found)
+        return _record(self._storage.get_trial(trial_id))
 
     def _tell(self, number: int) -> None:
-        """End a trial by its outcome."""
-        trial = optuna.Trial(self._study, self._trial_id(number))
-        outcome = trial.user_attrs[_OUTCOME]
-        for name, value in outcome["constraints"].items():
-            trial.set_constraint(name, value)
-        if outcome["ruled_out"] is not None:
-            self._study.tell(number, state=TrialState.PRUNED)
-        elif outcome["ratio"] is None:
-            self._study.tell(number, state=TrialState.FAIL)
-        else:
-            self._study.tell(number, outcome["ratio"])
+        """End a trial by its outcome, unless another worker just did."""
+        outcome = self._storage.get_trial(self._trial_id(number)).user_attrs[_OUTCOME]
+        with suppress(UpdateFinishedTrialError):
+            if outcome["ruled_out"] is not None:
+                self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+            elif outcome["ratio"] is None:
+                self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+            else:
+                self._study.tell(number, outcome["ratio"], skip_if_finished=True)
 
     def _known(self) -> list[TrialRecord]:
-        """All trials that have an outcome or are running, in order."""
+        """All trials that have an outcome, are running or wait for a worker, in order."""
         trials = self._storage.get_all_trials(self._id, deepcopy=False)
         return [
             _record(trial)
             for trial in trials
             if _CLAIM in trial.user_attrs
             and _WITHDRAWN not in trial.user_attrs
-            and (_OUTCOME in trial.user_attrs or trial.state == TrialState.RUNNING)
+            and (_OUTCOME in trial.user_attrs or not trial.state.is_finished())
         ]
 
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
-    def _take_waiting(self) -> int | None:
-        """Take a trial whose worker died over, if there is one."""
-        waiting = self._storage.get_all_trials(
-            self._id, deepcopy=False, states=(TrialState.WAITING,)
-        )
-        for trial in waiting:
-            trial_id = self._trial_id(trial.number)
-            if _CLAIM in trial.user_attrs and self._storage.set_trial_state_values(
-                trial_id, TrialState.RUNNING
-            ):
-                return trial.number
-        return None
-
-    def _retry_of_dead_workers(self) -> None:
-        if self._shared:
-            optuna.storages.fail_stale_trials(self._study)
-
     @contextmanager
     def _signs_of_life(self, trial_id: int) -> Iterator[None]:
-        storage = self._storage
-        if not self._shared or not isinstance(storage, RDBStorage):
+        interval = (
+            self._storage.get_heartbeat_interval()
+            if isinstance(self._storage, RDBStorage)
+            else None
+        )
+        if interval is None:
             yield
             return
-        storage.record_heartbeat(trial_id)
         done = Event()
 
         def beat() -> None:
-            while not done.wait(HEARTBEAT_S):
-                storage.record_heartbeat(trial_id)
+            while not done.wait(interval):
+                try:
+                    self._give_sign_of_life(trial_id)
+                except (SQLAlchemyError, StorageInternalError) as error:
+                    log.warning("no sign of life could be given: %s", _reason(error))
 
         thread = Thread(target=beat, daemon=True)
         thread.start()
@@ -262,45 +329,197 @@ class Study:
             done.set()
             thread.join()
 
-    def _end_interrupted(self) -> None:
-        """End the trials that a killed process left; one that was measured keeps its result."""
-        for trial in self._study.get_trials(deepcopy=False):
-            if trial.state != TrialState.RUNNING:
-                continue
+    def _give_sign_of_life(self, trial_id: int) -> None:
+        if self._shared and isinstance(self._storage, RDBStorage):
+            self._storage.record_heartbeat(trial_id)
+
+    def _running(self) -> list[FrozenTrial]:
+        states = (TrialState.RUNNING,)
+        return self._storage.get_all_trials(self._id, deepcopy=False, states=states)
+
+    def _end_measured(self) -> None:
+        """End trials whose workers stored the outcome; if such a worker lives it does the same."""
+        for trial in self._running():
             if _OUTCOME in trial.user_attrs:
                 self._tell(trial.number)
-            else:
-                self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _end_interrupted(self) -> None:
+        """End the trials that a killed process left; one that was measured keeps its result."""
+        self._end_measured()
+        for trial in self._running():
+            self._set_state(self._trial_id(trial.number), TrialState.FAIL)
 
 
-def open_storage(url: str, *, shared: bool) -> BaseStorage:
+class _Asked:
+    """A proposer that is not asked again for trials for which it had nothing to propose."""
+
+    def __init__(self, proposer: Proposer) -> None:
+        self._proposer = proposer
+        self._nothing_for: list[tuple[int, bool]] | None = None
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """See ``Proposer``."""
+        state = [(trial.number, trial.running) for trial in trials]
+        if state == self._nothing_for:
+            return None
+        proposal = self._proposer.propose(trials)
+        self._nothing_for = state if proposal is None else None
+        return proposal
+
+
+def open_storage(
+    url: str, *, shared: bool, heartbeat_s: int = HEARTBEAT_S, grace_s: int = GRACE_S
+) -> RDBStorage:
     """The Optuna storage at ``url``; a ``shared`` one tells workers that died.
 
-    Raises InputError if it cannot be opened.
+    ``heartbeat_s``: seconds between signs of life of a shared study's worker, and ``grace_s``
+    without one until it counts as dead. ``postgresql://`` takes the driver psycopg.
+    Raises InputError, which hides passwords, if it cannot be opened.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=ExperimentalWarning)  # Heartbeats.
+    parsed = _parse(url)
+    own: dict[str, Any] = {}
+    if shared:
+        own = {
+            "heartbeat_interval": heartbeat_s,
+            "grace_period": grace_s,
+            "heartbeat_stale_trial_callback": _retry,
+        }
     try:
-        if not shared:
-            return RDBStorage(url)
-        return RDBStorage(
-            url,
-            heartbeat_interval=HEARTBEAT_S,
-            grace_period=GRACE_S,
-            heartbeat_stale_trial_callback=_retry,
-        )
-    except (SQLAlchemyError, StorageInternalError, RuntimeError, ImportError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        storage = _connect(parsed, own)
+    except ImportError as error:
+        driver = parsed.get_dialect().driver
+        package = "placer[postgresql]" if driver == "psycopg" else driver
         raise InputError(
-            f"{url} cannot be opened as a study database ({reason}); "
+            f"{masked(url)} needs the package {driver}, which is not installed; "
+            f"run: pip install '{package}'"
+        ) from error
+    except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{masked(url)} cannot be opened as a study database ({_reason(error, parsed)}); "
             "remove it or choose another --output or --storage"
         ) from error
+    if parsed.get_backend_name() == "sqlite":
+        _lock_whole_transactions(storage)
+    return storage
+
+
+def kept_attributes(storage: BaseStorage, name: str) -> Mapping[str, Any] | None:
+    """What was kept with the study ``name``; None if there is no such study."""
+    try:
+        return storage.get_study_user_attrs(storage.get_study_id_from_name(name))
+    except KeyError:
+        return None
+
+
+def study_names(storage: BaseStorage) -> list[str]:
+    """Names of all studies in ``storage``."""
+    return sorted(study.study_name for study in storage.get_all_studies())
+
+
+def masked(url: str) -> str:
+    """``url`` without its passwords, for messages."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return "the URL of --storage"
+    query = {key: "***" if "pass" in key.lower() else v for key, v in parsed.query.items()}
+    text = parsed.set(query=query).render_as_string(hide_password=True)
+    return text.replace("%2A%2A%2A", "***")
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        if parsed.drivername == "postgresql":
+            # SQLAlchemy itself would take psycopg2, which is no longer developed.
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        parsed.get_dialect()
+    except (SQLAlchemyError, ValueError) as error:
+        raise InputError(
+            "--storage is no URL of a database; write e.g. sqlite:///study.db or "
+            "postgresql://user@host/database"
+        ) from error
+    return parsed
+
+
+def _connect(url: URL, arguments: Mapping[str, Any]) -> RDBStorage:
+    # Optuna fills in templates in braces.
+    text = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
+    is_file = url.get_backend_name() == "sqlite"
+    engine: dict[str, Any] = (
+        {"connect_args": {"timeout": SQLITE_TIMEOUT_S}} if is_file else {"pool_pre_ping": True}
+    )
+    for attempt in range(1, OPEN_ATTEMPTS + 1):
+        try:
+            return RDBStorage(text, engine_kwargs=dict(engine), **arguments)
+        except (SQLAlchemyError, StorageInternalError) as error:
+            is_race = isinstance(error, IntegrityError) or "already exists" in str(error)
+            if not is_race or attempt == OPEN_ATTEMPTS:
+                raise
+            time.sleep(0.2 * attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _lock_whole_transactions(storage: RDBStorage) -> None:
+    """Lock a SQLite file from a transaction's first read on, as SELECT FOR UPDATE does elsewhere.
+
+    Optuna reads a trial's state before it changes it, which SQLite allows two processes at once.
+    After https://docs.sqlalchemy.org/en/20/dialects/sqlite.html#sqlite-transactions.
+    """
+
+    def take_over(connection: Any, record: object) -> None:
+        del record
+        connection.isolation_level = None  # Python's sqlite3 begins no transactions itself.
+
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    storage.engine.dispose()  # Connections from before know nothing of this.
+    event.listen(storage.engine, "connect", take_over)
+    event.listen(storage.engine, "begin", begin)
+
+
+def _reason(error: Exception, url: URL | None = None) -> str:
+    """The first line or so of ``error``, without the password of ``url``."""
+    cause = error.__cause__ if isinstance(error, StorageInternalError) else None
+    text = " ".join(str(cause or error).split()).split(" (Background on", 1)[0]
+    secret = None if url is None else url.password
+    return (text.replace(secret, "***") if secret else text)[:200]
 
 
 def _retry(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Give the trial of a dead worker to another, unless it had been measured."""
-    if _OUTCOME not in trial.user_attrs and _WITHDRAWN not in trial.user_attrs:
-        RetryHeartbeatStaleTrialCallback(max_retry=MAX_RETRIES)(study, trial)
+    """Give the trial of a dead worker to another, unless it had been measured.
+
+    One that has died too often is kept as failed, so that it is not proposed again.
+    """
+    attributes = trial.user_attrs
+    if _CLAIM not in attributes or _OUTCOME in attributes or _WITHDRAWN in attributes:
+        return
+    deaths = attributes.get(_DEATHS, 0) + 1
+    log.warning("the worker of trial %d gave no sign of life any more", trial.number)
+    kept = {**attributes, _DEATHS: deaths}
+    state = TrialState.WAITING
+    if deaths > MAX_RETRIES:
+        error = f"{deaths} workers died while they evaluated it"
+        kept[_OUTCOME] = {
+            "ratio": None,
+            "constraints": {},
+            "details": {},
+            "error": error,
+            "ruled_out": None,
+            "seconds": 0.0,
+        }
+        state = TrialState.FAIL
+    study.add_trial(
+        create_trial(
+            state=state,
+            params=trial.params,
+            distributions=trial.distributions,
+            user_attrs=kept,
+        )
+    )
 
 
 def _open(storage: BaseStorage, name: str) -> optuna.Study:
@@ -311,15 +530,18 @@ def _open(storage: BaseStorage, name: str) -> optuna.Study:
     )
 
 
-def _check_settings(study: optuna.Study, place: str, settings: Mapping[str, Any]) -> None:
+def _check_settings(study: optuna.Study, place: str, settings: Mapping[str, Any], fix: str) -> None:
+    """Raise InputError if the study was made with other ``settings``; a new one keeps them."""
     wanted = _plain(settings)
-    kept = study.user_attrs.get("settings", wanted)
+    kept = study.user_attrs.get("settings")
+    if kept is None:
+        study.set_user_attr("settings", wanted)
+        return
     for key in sorted(wanted.keys() | kept.keys()):
         if kept.get(key) != wanted.get(key):
             raise InputError(
                 f"{place} holds a study with another {key} "
-                f"({kept.get(key)}, now {wanted.get(key)}); "
-                "choose another --output or --study, or remove it"
+                f"({kept.get(key)}, now {wanted.get(key)}); {fix}"
             )
 
 
@@ -344,4 +566,5 @@ def _record(trial: FrozenTrial) -> TrialRecord:
         seconds=outcome["seconds"] if outcome else 0.0,
         ruled_out=outcome["ruled_out"] if outcome else None,
         running=outcome is None,
+        skipped=tuple(Skip(*skip) for skip in attributes.get(_SKIPPED, ())),
     )

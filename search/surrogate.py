@@ -10,7 +10,7 @@ import numpy as np
 from placer.search.landscape import Landscape, Move, Objective, State, apply
 from placer.search.latency import LatencyModel, Observation
 from placer.search.noise import NoiseModel, NoiseObservation, learn_limit
-from placer.search.records import TrialRecord
+from placer.search.records import Skip, TrialRecord
 from placer.search.samplers import Proposal, TpeProposer
 from placer.search.space import Choices, Space
 
@@ -22,13 +22,22 @@ PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 WORTH_PROBING = 0.1
 # What counts as a gain, in parts of the float model's latency, and after how many trials without
 # one the search may end.
-RESOLUTION, PATIENCE = 1e-3, 10
+RESOLUTION, PATIENCE = 1e-3, 16
 # New layers appear while predictions are searched; they are given costs this often.
 REFITS = 4
 # Of the placements found, so many are predicted anew one by one until one was not tried.
 FINALISTS = 64
+# A placement whose noise on a few samples is this much above what gates allow is not tried; for one
+# proposal so many are skipped.
+TOLERANCE, SKIPS = 1.1, 8
+# Predicted noise up to this part of the limit is worth a look.
+BORDER = 1.2
+# Of all changes, so many of each kind are looked at in pairs.
+EXCHANGES = 100
 # What a layout costs that only failed trials had, shared by the suspects of a trial.
 FAILED = 0.5
+# What random numbers are drawn for.
+DRAW, START, NOISE = 1, 2, 3
 
 Probe = Callable[[Choices], float]
 Pool = dict[State, float]
@@ -94,10 +103,12 @@ class _Round:
         self._owner = owner
         self._land = owner.landscape
         self._trials = trials
-        self._rng = np.random.default_rng([owner.seed, len(trials)])
         self._states = [self._land.state(trial.choices) for trial in trials]
         self._forms = {self._land.predict(state).form for state in self._states}
         self._limit = self._learn_limit()
+        self._explores = len(trials) % 2 == 1
+        self._skipped = [skip for trial in trials for skip in trial.skipped]
+        self._forms |= {self._form(skip.choices) for skip in self._skipped}
         self._noise = self._learn_noise()
         self._observations = [
             observe(self._land, trial) for trial in trials if trial.ratio is not None
@@ -106,22 +117,46 @@ class _Round:
         self._best = min(feasible, default=math.inf)
 
     def propose(self) -> Proposal | None:
-        explore = len(self._trials) % 2 == 1
-        found = self._look(explore=explore, per_site=False)
-        if self._owner.per_site and not self._is_gain(found):
-            found = self._look(explore=explore, per_site=True)
-        if found is None or (self._has_stalled() and not self._is_gain(found)):
-            return None
-        kind = "explore" if explore else "surrogate"
-        return Proposal(kind, self._land.choices(found[0]))
+        skipped: list[Skip] = []
+        while True:
+            found = self._look(per_site=False)
+            if self._owner.per_site and not self._is_gain(found):
+                found = self._look(per_site=True)
+            if found is None or (self._has_stalled() and not self._is_gain(found)):
+                return None
+            choices = self._land.choices(found[0])
+            skip = self._hopeless(choices) if len(skipped) < SKIPS else None
+            if skip is None:
+                kind = "explore" if self._explores else "surrogate"
+                return Proposal(kind, choices, tuple(skipped))
+            skipped.append(skip)
+            self._skipped.append(skip)
+            self._forms.add(self._form(choices))
+            self._noise = self._learn_noise()
 
-    def _look(self, *, explore: bool, per_site: bool) -> tuple[State, float] | None:
+    def _hopeless(self, choices: Choices) -> Skip | None:
+        """Measure the noise of what is to be tried, where gates bind; None if it may hold them."""
+        if self._noise is None:
+            return None
+        noise = self._owner.probe(choices)
+        return Skip(choices, noise) if noise > TOLERANCE * self._limit else None
+
+    def _seed(self, purpose: int) -> list[int]:
+        """Every purpose draws from a seed of its own, however often others draw."""
+        return [self._owner.seed, len(self._trials), purpose]
+
+    def _form(self, choices: Choices) -> str:
+        return self._land.predict(self._land.state(choices)).form
+
+    def _look(self, *, per_site: bool) -> tuple[State, float] | None:
         """The best untried state and its optimistic latency; None if all found were tried."""
         moves = self._land.group_moves + (self._land.site_moves if per_site else ())
         for _ in range(REFITS):
             known = len(self._land.layers.signatures)
             model = LatencyModel(self._land, self._observations, self._owner.remembered)
-            objective = self._with_failures(model.objective(self._rng if explore else None))
+            objective = self._with_failures(
+                model.objective(self._seed(DRAW) if self._explores else None)
+            )
             pool = self._search(objective, moves)
             if len(self._land.layers.signatures) == known:
                 break
@@ -165,8 +200,9 @@ class _Round:
         best = [state for _, _, state in ranked[:2]]
         fixed = (space.defaults, space.floats, space.everything, space.weighted_only)
         starts = [*best, *(self._land.state(choices) for choices in fixed)]
+        rng = np.random.default_rng(self._seed(START))
         for _ in range(RESTARTS):
-            picks = self._rng.integers(len(self._land.group_moves), size=KICK)
+            picks = rng.integers(len(self._land.group_moves), size=KICK)
             starts.append(apply(best[0], [self._land.group_moves[int(i)] for i in picks]))
         return list(dict.fromkeys(starts))
 
@@ -183,7 +219,7 @@ class _Round:
                 (gain, _noise_of(move, state, extras), move)
                 for gain, move in self._land.gains(state, objective, moves)
             ]
-            chosen = _best_exchange(found, room)
+            chosen = _best_exchange(_promising(found), room)
             after = apply(state, chosen)
             if not chosen or self._land.value(after, objective) >= self._land.value(
                 state, objective
@@ -201,7 +237,9 @@ class _Round:
         return Objective(objective.costs, extras)
 
     def _holds(self, state: State) -> bool:
-        return self._noise is None or self._noise.predict(state) <= self._limit
+        # What may only just miss is looked at where the search explores: noise adds up roughly.
+        limit = self._limit * (BORDER if self._explores else 1.0)
+        return self._noise is None or self._noise.predict(state) <= limit
 
     def _is_gain(self, found: tuple[State, float] | None) -> bool:
         return found is not None and found[1] < self._best - RESOLUTION
@@ -234,7 +272,11 @@ class _Round:
             for state, trial in zip(self._states, self._trials, strict=True)
             if trial.details.get("noise") is not None
         ]
-        return NoiseModel(self._land, [*observations, *probes.observations()])
+        observations += [
+            NoiseObservation(self._land.state(skip.choices), skip.noise) for skip in self._skipped
+        ]
+        rng = np.random.default_rng(self._seed(NOISE)) if self._explores else None
+        return NoiseModel(self._land, [*observations, *probes.observations()], rng)
 
     def _with_failures(self, objective: Objective) -> Objective:
         """Add a cost to layouts that only failed trials have."""
@@ -317,6 +359,12 @@ def _first(pool: Pool, count: int) -> list[State]:
 
 def _noise_of(move: Move, state: State, extras: Sequence[np.ndarray]) -> float:
     return sum(float(extras[site][layout] - extras[site][state[site]]) for site, layout in move)
+
+
+def _promising(found: Sequence[tuple[float, float, Move]]) -> list[tuple[float, float, Move]]:
+    """Those of ``found`` that gain most latency or free most noise, the best first."""
+    by_noise = sorted(found, key=lambda entry: entry[1])
+    return sorted({*found[:EXCHANGES], *by_noise[:EXCHANGES]})
 
 
 def _best_exchange(found: Sequence[tuple[float, float, Move]], room: float) -> list[Move]:

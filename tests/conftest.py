@@ -53,21 +53,26 @@ def placer(
 
 @pytest.fixture
 def save(tmp_path: Path) -> Callable[..., Path]:
-    """Write an ONNX text model with seeded random weights; returns its path.
-
-    Weights (rank 2 and up) that the text fills with one value become random, of that magnitude.
-    """
+    """Write an ONNX text model ``with_random_weights``; returns its path."""
 
     def write(text: str, name: str = "model.onnx") -> Path:
-        proto = parse_model(text)
-        rng = np.random.default_rng(0)
-        for tensor in proto.graph.initializer:
-            values = onnx.numpy_helper.to_array(tensor)
-            if values.dtype == np.float32 and values.ndim > 1 and np.ptp(values) == 0:
-                scaled = (values * rng.standard_normal(values.shape)).astype(np.float32)
-                tensor.CopyFrom(onnx.numpy_helper.from_array(scaled, tensor.name))
         path = tmp_path / name
-        onnx.save(proto, path)
+        onnx.save(with_random_weights(text), path)
         return path
 
     return write
+
+
+def with_random_weights(text: str) -> onnx.ModelProto:
+    """An ONNX text model with seeded random weights.
+
+    Weights (rank 2 and up) that the text fills with one value become random, of that magnitude.
+    """
+    proto = parse_model(text)
+    rng = np.random.default_rng(0)
+    for tensor in proto.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.dtype == np.float32 and values.ndim > 1 and np.ptp(values) == 0:
+            scaled = (values * rng.standard_normal(values.shape)).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(scaled, tensor.name))
+    return proto

@@ -1,0 +1,304 @@
+"""All samplers on ONNX Runtime's measured latency: the best placement after 10, 20 and 40 trials.
+
+Models: the bundled digits network and PP-OCRv4 detection, recognition and direction classifier as
+packed in the PyPI package rapidocr-onnxruntime. Per model, seed and sampler one study, as
+``placer optimize --no-cache`` runs it, under one gate and with the same ranges for all. What was
+the best then, by its own trial, is measured again at the end: all placements of a model in one
+interleaved run, each compiled several times. The float model stands in where nothing faster held
+the gate, as it does for a user.
+
+    python benchmarks/search_measured.py --json results.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from ort_real_models import FOLDER, SUBJECTS, Subject, render
+from rich.console import Console
+from rich.table import Table
+
+from placer.bench import Bench, set_up
+from placer.console import QuietObserver
+from placer.engines.base import Compiled
+from placer.files import write_text
+from placer.placement import EMPTY
+from placer.result import versions
+from placer.search.race import Ratio, paired_ratio
+from placer.search.records import TrialRecord, by_latency
+from placer.search.space import Choices
+from placer.searching import open_study
+from placer.task import Request, Task, prepare
+from placer.worker import Station
+from placer.worker import search as run_search
+
+SAMPLERS = ("surrogate", "tpe", "random")
+DIGITS = Path(__file__).parent.parent / "examples" / "digits"
+DIGITS_NAME = "digits"
+MODELS = (DIGITS_NAME, *(subject.name for subject in SUBJECTS))
+GATE = "sqnr>=15"
+CHECKPOINTS = (10, 20, 40)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """``budget``: trials per study. ``rounds`` and ``copies``: of the measurement at the end."""
+
+    seeds: int
+    budget: int
+    samples: int
+    rounds: int
+    copies: int
+    preset: str
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        """Numbers of trials after which the best placement is taken."""
+        return (*(n for n in CHECKPOINTS if n < self.budget), self.budget)
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """One study. ``best``: choices by checkpoint, None where the float model was the best."""
+
+    sampler: str
+    seed: int
+    seconds: float
+    records: tuple[TrialRecord, ...]
+    stopped: str
+    best: Mapping[int, Choices | None]
+
+
+def make_task(name: str, effort: Effort, gate: str, folder: Path) -> Task:
+    """Load one of ``MODELS`` with its data; writes the data of PP-OCR models to ``folder``."""
+    request = Request(
+        model=DIGITS / "digits.onnx",
+        data=str(DIGITS / "calibration.npz"),
+        evaluation_data=str(DIGITS / "evaluation.npz"),
+        engine="onnxruntime",
+        gates=(gate,),
+        preset=effort.preset,
+    )
+    if name != DIGITS_NAME:
+        subject = next(s for s in SUBJECTS if s.name == name)
+        path = FOLDER / subject.file
+        tensor = onnx.load(path).graph.input[0].name
+        request = replace(
+            request,
+            model=path,
+            shapes={tensor: (1, 3, subject.height, subject.width)},
+            data=str(_images(subject, tensor, effort.samples, 0, folder)),
+            evaluation_data=str(_images(subject, tensor, effort.samples, 10_000, folder)),
+        )
+    return prepare(request, QuietObserver())
+
+
+def _images(subject: Subject, tensor: str, count: int, first: int, folder: Path) -> Path:
+    path = folder / f"{subject.name}{first}.npz"
+    np.savez(path, **{tensor: np.stack([render(subject, first + i) for i in range(count)])})
+    return path
+
+
+def search(task: Task, bench: Bench, sampler: str, seed: int, effort: Effort) -> Searched:
+    """Run one study in a fresh folder, without anything that other runs measured."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        request = replace(
+            task.request, sampler=sampler, seed=seed, budget=effort.budget, output=Path(folder)
+        )
+        own = replace(task, request=request)
+        study = open_study(own)
+        stopped = run_search([Station(own, bench)], study, QuietObserver(), "interrupted")
+        records = tuple(study.records())
+    best = {n: best_of(records[:n]) for n in effort.checkpoints}
+    return Searched(sampler, seed, time.monotonic() - start, records, stopped, best)
+
+
+def best_of(records: Sequence[TrialRecord]) -> Choices | None:
+    """The fastest placement that holds the gate, by its own trial; None for the float model."""
+    quantized = [r for r in by_latency(records) if r.placement_id != EMPTY.id]
+    if not quantized or (quantized[0].ratio or 0.0) >= 1:
+        return None
+    return quantized[0].choices
+
+
+def confirm(
+    task: Task, bench: Bench, found: Sequence[Searched], effort: Effort
+) -> dict[str, Ratio]:
+    """Ratio to the float model by placement id, all measured in the same rounds."""
+    wanted = {
+        task.space.placement(choices).id: task.space.placement(choices)
+        for searched in found
+        for choices in searched.best.values()
+        if choices is not None
+    }
+    models: list[Compiled] = []
+    for placement in (EMPTY, *wanted.values()):
+        models += [bench.candidates.compile(placement) for _ in range(effort.copies)]
+    seconds = task.engine.measure(models, task.inputs, effort.rounds)
+    # Where a session's memory lies moves its latency for as long as it lives: see placer.finals.
+    by_model = seconds.reshape(effort.rounds, -1, effort.copies).mean(axis=2)
+    ratios = {EMPTY.id: Ratio(1.0, 1.0, 1.0, effort.rounds)}
+    for column, name in enumerate(wanted, start=1):
+        ratios[name] = paired_ratio(by_model[:, column], by_model[:, 0])
+    return ratios
+
+
+def run_model(name: str, effort: Effort, gate: str, console: Console) -> dict[str, Any]:
+    """All samplers and seeds on one model, and the measurement at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = make_task(name, effort, gate, Path(folder))
+        bench = set_up(task, QuietObserver())
+        found = []
+        # Seeds outside, so that what drifts with time drifts for all samplers alike.
+        for seed in range(effort.seeds):
+            for sampler in SAMPLERS:
+                found.append(search(task, bench, sampler, seed, effort))
+                last = found[-1]
+                console.print(
+                    f"{name}, seed {seed}, {sampler}: {len(last.records)} trials, {last.stopped}, "
+                    f"{last.seconds:.0f} s"
+                )
+        start = time.monotonic()
+        ratios = confirm(task, bench, found, effort)
+        console.print(f"{name}: {len(ratios)} models confirmed in {time.monotonic() - start:.0f} s")
+    return {
+        "file": task.model.path.name,
+        "input_shapes": {n: list(shape) for n, shape in task.model.input_shapes.items()},
+        "decided_sites": sum(len(group.sites) for group in task.space.groups),
+        "groups": len(task.space.groups),
+        "gate": gate,
+        "studies": [_study(task, searched, ratios) for searched in found],
+        "confirmed": {name: asdict(ratio) for name, ratio in ratios.items()},
+        "ratio": {s: _medians(task, found, ratios, s, effort) for s in SAMPLERS},
+    }
+
+
+def _id(task: Task, choices: Choices | None) -> str:
+    return EMPTY.id if choices is None else task.space.placement(choices).id
+
+
+def _study(task: Task, found: Searched, ratios: Mapping[str, Ratio]) -> dict[str, Any]:
+    best = {}
+    for trials, choices in found.best.items():
+        name = _id(task, choices)
+        best[trials] = {
+            "placement": name,
+            "choices": None if choices is None else dict(choices),
+            "confirmed": asdict(ratios[name]),
+        }
+    return {
+        "sampler": found.sampler,
+        "seed": found.seed,
+        "seconds": found.seconds,
+        "stopped": found.stopped,
+        "best": best,
+        "trials": [_trial(record) for record in found.records],
+    }
+
+
+def _trial(record: TrialRecord) -> dict[str, Any]:
+    return {
+        "number": record.number,
+        "kind": record.kind,
+        "placement": record.placement_id,
+        "ratio": record.ratio,
+        "interval": record.details.get("interval"),
+        "noise": record.details.get("noise"),
+        "feasible": record.feasible,
+        "ruled_out": record.ruled_out,
+        "error": record.error,
+        "skipped": len(record.skipped),
+        "seconds": record.seconds,
+    }
+
+
+def _medians(
+    task: Task, found: Sequence[Searched], ratios: Mapping[str, Ratio], sampler: str, effort: Effort
+) -> dict[int, list[float]]:
+    """Median, least and greatest confirmed ratio over the seeds, by checkpoint."""
+    rows = {}
+    for trials in effort.checkpoints:
+        own = [ratios[_id(task, s.best[trials])].median for s in found if s.sampler == sampler]
+        rows[trials] = [float(np.median(own)), min(own), max(own)]
+    return rows
+
+
+def table(results: Mapping[str, Any], effort: Effort) -> Table:
+    """Ratio to float by model, sampler and number of trials."""
+    drawn = Table(
+        title=f"latency of float's, median of {effort.seeds} seeds (least to greatest), "
+        f"{effort.rounds} interleaved rounds of {effort.copies} copies"
+    )
+    drawn.add_column("model")
+    drawn.add_column("sampler")
+    for trials in effort.checkpoints:
+        drawn.add_column(f"{trials} trials")
+    for name, found in results.items():
+        for sampler, row in found["ratio"].items():
+            cells = ["{:.3f} ({:.3f} to {:.3f})".format(*row[n]) for n in effort.checkpoints]
+            drawn.add_row(name, sampler, *cells)
+        drawn.add_section()
+    return drawn
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep log messages of trials off the terminal."""
+    logger = logging.getLogger("placer")
+    before = logger.propagate
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = before
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--budget", type=int, default=40)
+    parser.add_argument("--samples", type=int, default=32, help="images for PP-OCR models")
+    parser.add_argument("--gate", default=GATE)
+    parser.add_argument("--quick", action="store_true", help="little effort, to see that it runs")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the benchmark, print a table and write JSON."""
+    arguments = parse()
+    effort = Effort(arguments.seeds, arguments.budget, arguments.samples, 61, 3, "default")
+    if arguments.quick:
+        effort = Effort(1, min(arguments.budget, 14), 8, 21, 2, "quick")
+    console = Console(width=120)
+    results: dict[str, Any] = {}
+    start = time.monotonic()
+    with _quiet():
+        for name in arguments.models:
+            results[name] = run_model(name, effort, arguments.gate, console)
+    console.print(table(results, effort))
+    document = {
+        "effort": asdict(effort),
+        "seconds": time.monotonic() - start,
+        "versions": dict(versions()),
+        "models": results,
+    }
+    write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

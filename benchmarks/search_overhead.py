@@ -1,0 +1,448 @@
+"""What the search itself costs: everything but compiling, measuring and judging candidates.
+
+Networks of residual, depthwise, two-branch and pooling blocks; every few blocks the width changes,
+so that sites form groups of a few dozen. First a real search on ONNX Runtime, as
+``placer optimize`` runs it, with the time inside the engine and the accuracy evaluation taken from
+outside; then the proposer alone against an evaluation that takes no time, with and without a gate
+that binds, up to networks of 5,000 decided sites.
+
+    python benchmarks/search_overhead.py --json results.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import io
+import json
+import logging
+import pstats
+import tempfile
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from rich.console import Console
+from rich.table import Table
+from topologies import Net, classifier
+
+from placer.bench import Bench, set_up
+from placer.console import QuietObserver
+from placer.engines.base import Compiled, Tensors
+from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
+from placer.files import write_text
+from placer.gates import Evaluation, Evaluator, Run
+from placer.graph import Graph
+from placer.model import load_model
+from placer.plan import Plan
+from placer.result import versions
+from placer.rules.fusion import Predictor
+from placer.rules.loader import load_pack
+from placer.rules.sites import find_sites
+from placer.rules.target import ANY_TARGET
+from placer.search.landscape import Landscape
+from placer.search.layers import LayerModel
+from placer.search.records import TrialRecord
+from placer.search.samplers import Proposal, Proposer
+from placer.search.space import Choices, Space, build_space
+from placer.search.surrogate import SurrogateProposer
+from placer.searching import ProfiledLayers, make_landscape, make_proposer, open_study
+from placer.task import Request, Task, prepare
+from placer.trials import NoiseMeter, TrialRunner
+
+SIZES = (100, 500, 1500, 5000)
+REAL_SITES = 500
+TRIALS = 30
+# Blocks of one width; the number of sites of a block, of which the wanted number of blocks follows.
+PER_STAGE, SITES_PER_BLOCK = 8, 3.4
+WIDTHS = (16, 24, 32, 40, 48, 56, 64, 20, 28, 36, 44, 52)
+# Of all noise that the default placement has, so much is allowed where a gate binds.
+ALLOWED = 0.3
+ENGINE = ("compile", "measure", "run", "profile", "accuracy")
+
+
+def mixed_net(sites: int, size: int = 64) -> onnx.ModelProto:
+    """A network of about ``sites`` decided sites on images of ``size``."""
+    net = Net((1, 3, size, size))
+    x, channels = net.relu(net.conv(net.input, 3, WIDTHS[0], 3, 2)), WIDTHS[0]
+    for index in range(max(1, round(sites / SITES_PER_BLOCK))):
+        stage = index // PER_STAGE
+        width = WIDTHS[stage % len(WIDTHS)] + 4 * (stage // len(WIDTHS))
+        if width != channels:
+            x, channels = net.relu(net.conv(x, channels, width, 1)), width
+        if index == PER_STAGE:
+            x = net.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+        x = (_residual, _depthwise, _branches)[index % 3](net, x, width)
+    return classifier(net, x, channels)
+
+
+def _residual(net: Net, x: str, width: int) -> str:
+    main = net.conv(net.relu(net.conv(x, width, width, 3)), width, width, 3)
+    return net.relu(net.add("Add", main, x))
+
+
+def _depthwise(net: Net, x: str, width: int) -> str:
+    main = net.silu(net.conv(net.silu(net.conv(x, width, width, 1)), width, width, 3, group=width))
+    return net.add("Add", net.conv(main, width, width, 1), x)
+
+
+def _branches(net: Net, x: str, width: int) -> str:
+    half = width // 2
+    left = net.relu(net.conv(x, width, half, 1))
+    right = net.relu(net.conv(net.relu(net.conv(x, width, half, 1)), half, half, 3))
+    pooled = net.add(
+        "MaxPool", net.add("Concat", left, right, axis=1), kernel_shape=[3, 3], pads=[1] * 4
+    )
+    return net.relu(net.conv(pooled, 2 * half, width, 1))
+
+
+class Stopwatch:
+    """Seconds by what they were spent on; of nested spans the outermost counts."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._is_running = False
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Count the time until the end of the block."""
+        if self._is_running:
+            yield
+            return
+        self._is_running = True
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+            self._is_running = False
+
+
+class TimedModel:
+    """A compiled candidate whose runs are timed."""
+
+    def __init__(self, model: OnnxRuntimeModel, watch: Stopwatch) -> None:
+        self._model = model
+        self._watch = watch
+
+    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
+        """See ``Compiled``."""
+        with self._watch.span("run"):
+            return self._model.run(inputs)
+
+    def plan(self, inputs: Tensors | None = None) -> Plan:
+        """See ``Compiled``."""
+        with self._watch.span("profile"):
+            return self._model.plan(inputs)
+
+
+class TimedEngine(OnnxRuntimeEngine):
+    """ONNX Runtime, timed."""
+
+    def __init__(self, watch: Stopwatch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def compile(self, model: onnx.ModelProto, base_dir: Path) -> TimedModel:  # type: ignore[override]
+        """See ``Engine``."""
+        with self._watch.span("compile"):
+            return TimedModel(super().compile(model, base_dir), self._watch)
+
+    def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
+        """See ``Engine``."""
+        with self._watch.span("measure"):
+            return super().measure(models, inputs, rounds)
+
+
+class TimedEvaluator(Evaluator):
+    """Accuracy evaluation, timed."""
+
+    def __init__(self, evaluator: Evaluator, watch: Stopwatch) -> None:
+        self.__dict__.update(evaluator.__dict__)
+        self._watch = watch
+
+    def evaluate(self, run: Run) -> Evaluation:
+        """See ``Evaluator``."""
+        with self._watch.span("accuracy"):
+            return super().evaluate(run)
+
+
+class TimedProposer:
+    """A proposer and the seconds of each proposal, those in the engine left out."""
+
+    def __init__(self, proposer: Proposer, watch: Stopwatch) -> None:
+        self._proposer = proposer
+        self._watch = watch
+        self.seconds: list[float] = []
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """See ``Proposer``."""
+        before, start = sum(self._watch.seconds.values()), time.perf_counter()
+        try:
+            return self._proposer.propose(trials)
+        finally:
+            inside = sum(self._watch.seconds.values()) - before
+            self.seconds.append(time.perf_counter() - start - inside)
+
+
+def real_search(sites: int, trials: int, gate: str, hot: int) -> dict[str, Any]:
+    """Search on ONNX Runtime under ``gate``; ``hot``: functions to name by their own time."""
+    watch = Stopwatch()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.onnx"
+        onnx.save(mixed_net(sites), path)
+        task = prepare(
+            Request(model=path, output=Path(folder), engine="onnxruntime", gates=(gate,)),
+            QuietObserver(),
+        )
+        task = replace(task, engine=TimedEngine(watch))
+        bench = set_up(task, QuietObserver())
+        timed = TimedEvaluator(bench.evaluator, watch)
+        noise = NoiseMeter(task.space, bench.candidates, timed)
+        bench = replace(bench, evaluator=timed, noise=noise)
+        inputs, rounds = task.inputs, task.preset.rounds
+        float_s = float(np.median(task.engine.measure([bench.baseline], inputs, rounds)))
+        watch.seconds.clear()
+        profile = cProfile.Profile()
+        start = time.perf_counter()
+        if hot:
+            profile.enable()
+        proposer, done = _search(task, bench, watch, trials)
+        profile.disable()
+        wall = time.perf_counter() - start
+    spent = {name: watch.seconds[name] for name in ENGINE}
+    rest = wall - sum(spent.values())
+    return {
+        **_sizes(task.space, task.model.graph),
+        "float_ms": 1e3 * float_s,
+        "trials": done,
+        "wall_s": wall,
+        **{f"{name}_s": seconds for name, seconds in spent.items()},
+        "propose_s": sum(proposer.seconds),
+        "other_s": rest - sum(proposer.seconds),
+        "overhead": rest / wall,
+        "proposals_s": proposer.seconds,
+        "hot": _hot_spots(profile, hot),
+    }
+
+
+def _search(task: Task, bench: Bench, watch: Stopwatch, trials: int) -> tuple[TimedProposer, int]:
+    """The search of ``placer optimize``: study, predictions, proposals and trials."""
+    study = open_study(task)
+    landscape = make_landscape(task)
+    proposer = TimedProposer(make_proposer(task, bench, study, landscape, {}), watch)
+    runner = TrialRunner(
+        bench.candidates,
+        bench.evaluator,
+        bench.baseline,
+        task.inputs,
+        task.preset.rounds,
+        task.sites,
+        layers=ProfiledLayers(landscape, task.inputs, ()),
+    )
+    study.run(proposer, runner, budget=trials, deadline=None, on_trial=lambda _: None)
+    return proposer, len(study.records())
+
+
+class InstantEngine:
+    """Latency and noise of candidates by the layers and edges that they have; takes no time.
+
+    Layers take the time of their prior with a factor of their own, and every quantized edge has a
+    noise of its own over three decades. ``limit``: noise power that is allowed.
+    """
+
+    def __init__(self, landscape: Landscape, *, bound: bool) -> None:
+        self._landscape = landscape
+        self._default = landscape.space.defaults
+        self.limit = ALLOWED * self.noise(self._default) if bound else float("inf")
+        self._float_us = sum(self._times(landscape.space.floats)[1].values())
+
+    def noise(self, choices: Choices) -> float:
+        """Noise power, the sum over quantized edges."""
+        edges = self._landscape.space.placement(choices).edges
+        return sum(10 ** (_uniform(str(edge)) * 3 - 9) for edge in edges)
+
+    def record(self, number: int, proposal: Proposal) -> TrialRecord:
+        """A finished trial."""
+        noise = self.noise(proposal.choices)
+        by_id, totals = self._times(proposal.choices)
+        ratio = sum(totals.values()) / self._float_us
+        return TrialRecord(
+            number=number,
+            kind=proposal.kind,
+            choices=proposal.choices,
+            placement_id=self._landscape.space.placement(proposal.choices).id,
+            ratio=ratio,
+            constraints={"noise": noise - self.limit} if np.isfinite(self.limit) else {},
+            details={
+                "noise": noise,
+                "layers": by_id,
+                "interval": [ratio * 0.99, ratio * 1.01],
+            },
+            error=None,
+            seconds=0.0,
+            skipped=proposal.skipped,
+        )
+
+    def _times(self, choices: Choices) -> tuple[dict[str, float], dict[str, float]]:
+        """Microseconds of one layer and of all layers of each signature."""
+        landscape = self._landscape
+        counts = landscape.predict(landscape.state(choices)).counts()
+        one, every = {}, {}
+        for number, count in counts.items():
+            signature = landscape.layers.signatures[number]
+            work = signature.work
+            quick = 0.5 if work is not None and "int8" in work.dtype else 1.0
+            moved = 0.0 if work is None else quick * work.ops / 5e4 + work.bytes / 1e4
+            one[signature.id] = (1 + moved) * (0.7 + 0.6 * _uniform(signature.id))
+            every[signature.id] = count * one[signature.id]
+        return one, every
+
+
+def _uniform(text: str) -> float:
+    """A number in [0, 1) that ``text`` fixes."""
+    return zlib.crc32(text.encode()) / 2**32
+
+
+def proposer_alone(
+    sites: int, trials: int, limit_s: float, *, bound: bool, hot: int
+) -> dict[str, Any]:
+    """Proposals against ``InstantEngine``; ends early after ``limit_s`` seconds of proposing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.onnx"
+        onnx.save(mixed_net(sites), path)
+        model = load_model(path)
+    pack = load_pack("onnxruntime")
+    start = time.perf_counter()
+    space = build_space(model.graph, find_sites(model.graph, pack.rules, ANY_TARGET))
+    match_s = time.perf_counter() - start
+    activation = pack.manifest.scheme.activation
+    predictor = Predictor(model.graph, pack.rules, ANY_TARGET, "float", activation)
+    landscape = Landscape(space, LayerModel(model.graph, predictor))
+    engine = InstantEngine(landscape, bound=bound)
+    watch = Stopwatch()
+
+    def probe(choices: Choices) -> float:
+        with watch.span("accuracy"):
+            return engine.noise(choices)
+
+    noise_limit = engine.limit if bound else None
+    inner = SurrogateProposer(landscape, 0, probe, noise_limit=noise_limit)
+    proposer = TimedProposer(inner, watch)
+    records: list[TrialRecord] = []
+    profile = cProfile.Profile()
+    while len(records) < trials and sum(proposer.seconds) < limit_s:
+        if hot:
+            profile.enable()
+        proposal = proposer.propose(records)
+        profile.disable()
+        if proposal is None:
+            break
+        records.append(engine.record(len(records), proposal))
+    learned = proposer.seconds[3:]  # The first proposals are given.
+    return {
+        **_sizes(space, model.graph),
+        "gate_binds": bound,
+        "match_s": match_s,
+        "trials": len(records),
+        "signatures": len(landscape.layers.signatures),
+        "propose_s": sum(proposer.seconds),
+        "median_s": float(np.median(learned)) if learned else None,
+        "most_s": max(proposer.seconds),
+        "proposals_s": proposer.seconds,
+        "best": min((r.ratio for r in records if r.feasible and r.ratio), default=None),
+        "hot": _hot_spots(profile, hot),
+    }
+
+
+def _sizes(space: Space, graph: Graph) -> dict[str, int]:
+    return {
+        "nodes": len(graph.nodes),
+        "sites": sum(len(group.sites) for group in space.groups),
+        "groups": len(space.groups),
+    }
+
+
+def _hot_spots(profile: cProfile.Profile, count: int) -> list[str]:
+    """The functions with the most time of their own, a line each."""
+    if not count:
+        return []
+    text = io.StringIO()
+    pstats.Stats(profile, stream=text).strip_dirs().sort_stats("tottime").print_stats(count)
+    lines = text.getvalue().splitlines()
+    head = next(i for i, line in enumerate(lines) if "tottime" in line)
+    return [line.rstrip() for line in lines[head:] if line.strip()]
+
+
+def tables(document: Mapping[str, Any]) -> Iterator[Table]:
+    """The real search, and proposals by size."""
+    real = document["real"]
+    if real is not None:
+        drawn = Table(title=f"{real['trials']} trials on ONNX Runtime, {real['sites']} sites")
+        drawn.add_column("spent on")
+        drawn.add_column("s", justify="right")
+        drawn.add_column("of the search", justify="right")
+        for name in (*ENGINE, "propose", "other"):
+            seconds = real[f"{name}_s"]
+            drawn.add_row(name, f"{seconds:.2f}", f"{100 * seconds / real['wall_s']:.1f}%")
+        drawn.add_row("search overhead", "", f"{100 * real['overhead']:.1f}%")
+        yield drawn
+    drawn = Table(title="the proposer alone")
+    for column in ("nodes", "sites", "groups", "gate binds", "trials", "median s", "most s", "all"):
+        drawn.add_column(column, justify="right")
+    for row in document["proposer"]:
+        median = "-" if row["median_s"] is None else f"{row['median_s']:.2f}"
+        sizes = [str(row[name]) for name in ("nodes", "sites", "groups")]
+        binds = "yes" if row["gate_binds"] else "no"
+        times = [median, f"{row['most_s']:.2f}", f"{row['propose_s']:.1f}"]
+        drawn.add_row(*sizes, binds, str(row["trials"]), *times)
+    yield drawn
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
+    parser.add_argument("--real", type=int, default=REAL_SITES, help="sites; 0: no real search")
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--gate", default="sqnr>=15", help="of the real search")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds of proposing per row")
+    parser.add_argument("--hot", type=int, default=0, help="profile and keep so many hot spots")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the benchmark, print tables and write JSON."""
+    arguments = parse()
+    logging.getLogger("placer").propagate = False
+    console = Console(width=110)
+    real = None
+    if arguments.real:
+        real = real_search(arguments.real, arguments.trials, arguments.gate, arguments.hot)
+    rows = []
+    for sites in arguments.sizes:
+        for bound in (False, True):
+            row = proposer_alone(
+                sites, arguments.trials, arguments.limit, bound=bound, hot=arguments.hot
+            )
+            console.print(f"{row['sites']} sites: {row['trials']} trials, {row['propose_s']:.1f} s")
+            rows.append(row)
+    document = {"versions": dict(versions()), "real": real, "proposer": rows}
+    for drawn in tables(document):
+        console.print(drawn)
+    for found in [real, *rows] if arguments.hot else []:
+        if found is not None:
+            console.print(f"hot spots at {found['sites']} sites:", *found["hot"], sep="\n")
+    write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""The search that learns, on small spaces whose optimum is known by trying everything.
+
+Engines are exact: latency is the sum of hidden costs of the predicted layers, noise adds up.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from placer.search.landscape import Landscape, State
+from placer.search.layers import Signature
+from placer.search.records import TrialRecord, by_latency
+from placer.search.samplers import Proposal
+from placer.search.space import PER_SITE, Choices
+from placer.search.surrogate import SurrogateProposer
+from tests.search.test_landscape import BRANCHES, landscape
+from tests.search.test_space import NET
+
+Noise = Callable[[Choices], float]
+NETS = {"chain": (NET, "onnxruntime", "float"), "branches": (BRANCHES, "tensorrt", "float16")}
+
+
+def cost(signature: Signature, salt: int) -> float:
+    """Microseconds: what there is to do, times a factor from 0.6 to 1.4 that is the layer's own."""
+    if signature.work is None:
+        return 0.0
+    factor = 0.6 + 0.8 * (int(signature.id, 16) % (997 + salt)) / (997 + salt)
+    return factor * (2 + signature.work.bytes / 5e5)
+
+
+class Engine:
+    """Makes trials. ``refuses``: a site and a layout that no candidate may have."""
+
+    profiles = True
+
+    def __init__(
+        self,
+        land: Landscape,
+        *,
+        salt: int = 0,
+        noise: Noise | None = None,
+        limit: float = 1.0,
+        refuses: tuple[int, int] | None = None,
+    ) -> None:
+        self.land = land
+        self.limit = limit
+        self._salt, self._noise, self._refuses = salt, noise, refuses
+
+    def noise(self, choices: Choices) -> float:
+        return 0.0 if self._noise is None else self._noise(choices)
+
+    def ratio(self, state: State) -> float | None:
+        if self._refuses is not None and state[self._refuses[0]] == self._refuses[1]:
+            return None
+        return self._latency(state) / self._latency(self.land.state(self.land.space.floats))
+
+    def layers(self, state: State) -> dict[str, float]:
+        """What a profiler tells: microseconds by signature id."""
+        if not self.profiles:
+            return {}
+        signatures = self.land.layers.signatures
+        own = (signatures[number] for number in self.land.predict(state).counts())
+        return {signature.id: cost(signature, self._salt) for signature in own}
+
+    def _latency(self, state: State) -> float:
+        counts = self.land.predict(state).counts()
+        signatures = self.land.layers.signatures
+        return sum(cost(signatures[n], self._salt) * count for n, count in counts.items())
+
+    def trial(self, number: int, proposal: Proposal) -> TrialRecord:
+        state = self.land.state(proposal.choices)
+        ratio, noise = self.ratio(state), self.noise(proposal.choices)
+        gated = self._noise is not None
+        return TrialRecord(
+            number=number,
+            kind=proposal.kind,
+            choices=proposal.choices,
+            placement_id=self.land.space.placement(proposal.choices).id,
+            ratio=ratio,
+            constraints={"sqnr": noise - self.limit} if gated else {},
+            details={"noise": noise, "layers": self.layers(state)} if ratio is not None else {},
+            error=None if ratio is not None else "the engine refuses the model",
+            seconds=0.0,
+            skipped=proposal.skipped,
+        )
+
+    def proposer(self, seed: int = 0, **options: bool) -> SurrogateProposer:
+        return SurrogateProposer(self.land, seed, self.noise, **options)
+
+    def optimum(self) -> float:
+        """The least ratio of all states that the engine takes and that hold the limit."""
+        layouts = (range(len(names)) for names in self.land.names)
+        held = (s for s in itertools.product(*layouts) if self._holds(s))
+        return min(ratio for ratio in map(self.ratio, held) if ratio is not None)
+
+    def _holds(self, state: State) -> bool:
+        return self._noise is None or self.noise(self.land.choices(state)) <= self.limit
+
+
+class EdgeEngine(Engine):
+    """Each quantized edge makes the model 2% faster, and no profiler tells of layers."""
+
+    profiles = False
+
+    def _latency(self, state: State) -> float:
+        return 1 - 0.02 * len(self.land.space.placement(self.land.choices(state)).edges)
+
+
+def search(engine: Engine, trials: int, seed: int = 0) -> list[TrialRecord]:
+    proposer, records = engine.proposer(seed), list[TrialRecord]()
+    while len(records) < trials:
+        proposal = proposer.propose(records)
+        if proposal is None:
+            break
+        records.append(engine.trial(len(records), proposal))
+    return records
+
+
+def best(records: Sequence[TrialRecord]) -> TrialRecord:
+    return by_latency(records)[0]
+
+
+@pytest.mark.parametrize("salt", range(3))
+@pytest.mark.parametrize("net", NETS)
+def test_the_optimum_is_found_in_a_few_trials(net: str, salt: int):
+    engine = Engine(landscape(*NETS[net]), salt=salt)
+    assert best(search(engine, 12)).ratio == pytest.approx(engine.optimum())
+
+
+def test_the_search_ends_by_itself_without_trying_everything():
+    engine = Engine(landscape(*NETS["branches"]))
+    records = search(engine, 100)
+    states = 1
+    for names in engine.land.names:
+        states *= len(names)
+    assert len(records) < 40 < states
+
+
+def test_a_layout_that_the_engine_refuses_is_left():
+    """Of the layouts at one site, the default makes every candidate fail."""
+    land = landscape(*NETS["branches"])
+    site, layout = 0, land.state(land.space.defaults)[0]
+    engine = Engine(land, refuses=(site, layout))
+    records = search(engine, 20)
+    assert best(records).ratio == pytest.approx(engine.optimum())
+    failed = [record for record in records if record.error is not None]
+    assert failed
+    assert all(land.state(record.choices)[site] == layout for record in failed)
+    # It is not tried over and over.
+    assert len(failed) <= len(records) / 2
+
+
+@pytest.mark.parametrize("known", [3, 4, 5, 6])
+def test_what_is_proposed_follows_from_the_trials_alone(known: int):
+    """Another process, which predicted nothing before, proposes the same: a study resumes."""
+    records = records_of_branches()
+    proposal = Engine(landscape(*NETS["branches"])).proposer().propose(records[:known])
+    assert proposal is not None
+    assert (proposal.kind, proposal.choices) == (records[known].kind, records[known].choices)
+
+
+@cache
+def records_of_branches() -> tuple[TrialRecord, ...]:
+    """A search of some length."""
+    return tuple(search(Engine(landscape(*NETS["branches"])), 30))
+
+
+def test_other_seeds_explore_in_other_ways():
+    engine = Engine(landscape(*NETS["branches"]))
+    first, second = (search(engine, 10, seed) for seed in (1, 2))
+    assert [r.choices for r in first] != [r.choices for r in second]
+    assert [r.choices for r in first[:3]] == [r.choices for r in second[:3]]
+
+
+def test_no_placement_is_proposed_twice():
+    records = records_of_branches()
+    assert len({record.placement_id for record in records}) == len(records)
+
+
+def noisy_conv1(land: Landscape) -> Noise:
+    """One site of a group of two makes nearly all noise."""
+
+    def noise(choices: Choices) -> float:
+        edges = land.space.placement(choices).edges
+        return sum(1.0 if str(edge) == "w1 -> conv1[1]" else 0.01 for edge in edges)
+
+    return noise
+
+
+def test_a_group_is_split_where_one_of_its_sites_is_noisy():
+    land = landscape(*NETS["chain"])
+    engine = EdgeEngine(land, noise=noisy_conv1(land), limit=0.5)
+    found = best(search(engine, 20))
+    assert found.choices["conv-act:conv0"] == PER_SITE
+    assert found.choices["site conv-act:conv0"] == "integer"
+    assert found.choices["site conv-act:conv1"] == "float"
+    assert found.ratio == pytest.approx(engine.optimum())
+
+
+def test_groups_stay_whole_where_they_must_not_be_split():
+    land = landscape(*NETS["chain"])
+    engine = EdgeEngine(land, noise=noisy_conv1(land), limit=0.5)
+    proposer, records = engine.proposer(per_site=False), list[TrialRecord]()
+    while len(records) < 20 and (proposal := proposer.propose(records)) is not None:
+        records.append(engine.trial(len(records), proposal))
+    assert not any(PER_SITE in record.choices.values() for record in records)
+    assert best(records).choices["conv-act:conv0"] == "float"
+
+
+def test_warm_starts_come_first_and_known_placements_are_not_repeated():
+    land = landscape(*NETS["chain"])
+    engine = Engine(land)
+    mine = Proposal("mine", {**land.space.defaults, "conv-act:conv2": "float"})
+    again = replace(mine, kind="the same")
+    proposer = SurrogateProposer(land, 0, engine.noise, warm_starts=(mine, again))
+    records: list[TrialRecord] = []
+    for number in range(4):
+        proposal = proposer.propose(records)
+        assert proposal is not None
+        records.append(engine.trial(number, proposal))
+    assert [record.kind for record in records] == ["mine", "none", "default", "everything"]
+
+
+def test_noise_is_measured_only_once_a_gate_is_missed():
+    land = landscape(*NETS["chain"])
+    asked: list[Choices] = []
+
+    def probe(choices: Choices) -> float:
+        asked.append(choices)
+        return noisy_conv1(land)(choices)
+
+    lenient = Engine(land, noise=noisy_conv1(land), limit=100)
+    proposer, records = SurrogateProposer(land, 0, probe), list[TrialRecord]()
+    while len(records) < 8 and (proposal := proposer.propose(records)) is not None:
+        records.append(lenient.trial(len(records), proposal))
+    assert asked == []
