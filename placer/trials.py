@@ -20,7 +20,7 @@ from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.conditions import conditions_of
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import RunError
-from placer.gates import Evaluator
+from placer.gates import Evaluator, Run
 from placer.model import Model
 from placer.placement import EMPTY, Placement
 from placer.precision import Base, InputOutputTypes, convert, translate, translate_ranges
@@ -104,16 +104,24 @@ class Candidates:
         if not self.engine.verified:
             return
         try:
-            own = OnnxRuntimeModel(
-                self.build(placement), self.model.base_dir, threads=1, optimized=False
-            )
-            reference = own.run(inputs)
+            reference = self._on_cpu(placement).run(inputs)
         except RunError as error:
             log.info("not compared with ONNX Runtime: %s", error)
             return
         problem = invalid_output(compiled.run(inputs), reference)
         if problem is not None:
             raise RunError(f"invalid output: {problem}")
+
+    def runner(self, placement: Placement) -> Run:
+        """What runs the candidate to judge its outputs only: no build of an engine is spent on it.
+
+        Raises RunError if the candidate is refused.
+        """
+        return (self._on_cpu if self.engine.verified else self.compile)(placement).run
+
+    def _on_cpu(self, placement: Placement) -> OnnxRuntimeModel:
+        candidate = self.build(placement)
+        return OnnxRuntimeModel(candidate, self.model.base_dir, threads=1, optimized=False)
 
 
 class LayerTimes(Protocol):
@@ -268,8 +276,8 @@ class NoiseMeter:
     def __call__(self, choices: Choices) -> float:
         """Return the noise of ``choices``; 1, as much as signal, where the engine refuses them."""
         try:
-            compiled = self._candidates.compile(self._space.placement(choices))
-            noise = self._evaluator.evaluate(compiled.run).noise
+            run = self._candidates.runner(self._space.placement(choices))
+            noise = self._evaluator.evaluate(run).noise
         except RunError:
             return 1.0
         return noise if math.isfinite(noise) else 1.0
