@@ -40,7 +40,6 @@ _BROKEN_ARCHIVE = (
     zlib.error,
     struct.error,
     EOFError,
-    NotImplementedError,
     OSError,
     OverflowError,
     RuntimeError,

@@ -169,15 +169,18 @@ class _Round:
     def _search(self, objective: Objective, moves: Sequence[Move]) -> Pool:
         """States that may hold the gates, with their objective: local optima and around them."""
         pool: Pool = {}
-        bound = self._noise is not None and math.isfinite(self._limit)
-        for price in PRICES if bound else (0.0,):
-            priced = self._priced(objective, price) if bound else objective
+        noise = self._noise
+        for price in PRICES if noise is not None else (0.0,):
+            priced = objective if noise is None else self._priced(objective, price, noise)
             starts = self._starts()
             for start in starts if price in (0.0, PRICES[3]) else starts[:2]:
                 self._add(pool, self._land.descend(start, priced, moves), objective)
         for state in _first(pool, 2):
-            better = self._exchange if bound else self._with_pairs
-            self._add(pool, better(state, objective, moves), objective)
+            if noise is None:
+                better = self._land.descend(state, objective, moves, pairs=True)
+            else:
+                better = self._exchange(state, objective, moves, noise)
+            self._add(pool, better, objective)
         for state in _first(pool, 2):
             value = pool[state]
             for gain, move in self._land.gains(state, objective, moves):
@@ -206,15 +209,13 @@ class _Round:
             starts.append(apply(best[0], [self._land.group_moves[int(i)] for i in picks]))
         return list(dict.fromkeys(starts))
 
-    def _with_pairs(self, state: State, objective: Objective, moves: Sequence[Move]) -> State:
-        return self._land.descend(state, objective, moves, pairs=True)
-
-    def _exchange(self, state: State, objective: Objective, moves: Sequence[Move]) -> State:
+    def _exchange(
+        self, state: State, objective: Objective, moves: Sequence[Move], noise: NoiseModel
+    ) -> State:
         """Improve within the noise limit by one change, or by two that trade noise for latency."""
-        assert self._noise is not None
-        extras = self._noise.extras()
+        extras = noise.extras()
         for _ in range(len(self._land.sites)):
-            room = self._limit - self._noise.predict(state)
+            room = self._limit - noise.predict(state)
             found = [
                 (gain, _noise_of(move, state, extras), move)
                 for gain, move in self._land.gains(state, objective, moves)
@@ -228,11 +229,10 @@ class _Round:
             state = after
         return state
 
-    def _priced(self, objective: Objective, price: float) -> Objective:
-        assert self._noise is not None
+    def _priced(self, objective: Objective, price: float, noise: NoiseModel) -> Objective:
         extras = [
-            own + price / self._limit * noise
-            for own, noise in zip(objective.extras, self._noise.extras(), strict=True)
+            own + price / self._limit * power
+            for own, power in zip(objective.extras, noise.extras(), strict=True)
         ]
         return Objective(objective.costs, extras)
 
