@@ -29,8 +29,8 @@ from placer.engines.base import Engine, Tensors
 from placer.errors import PlacerError
 from placer.files import write_text
 from placer.model import load_as_is
-from placer.optimize import Request, optimize
 from placer.result import versions
+from placer.run import Request, optimize
 from placer.search.race import paired_ratio
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"

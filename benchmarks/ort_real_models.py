@@ -41,8 +41,8 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import GateError
 from placer.gates import Evaluator
 from placer.model import load_model
-from placer.optimize import Request, optimize
 from placer.result import versions
+from placer.run import Request, optimize
 from placer.search.race import paired_ratio
 
 FOLDER = Path(rapidocr_onnxruntime.__file__).parent / "models"

@@ -26,7 +26,6 @@ from placer.files import write_text
 from placer.gpus import load_gpu
 from placer.graph import Graph
 from placer.model import load_model
-from placer.optimize import Request, optimize
 from placer.plan import Kind, Plan
 from placer.plan_diff import diff_plans
 from placer.result import versions
@@ -34,6 +33,7 @@ from placer.roofline import Roofline, load_layer_classes
 from placer.rules.fusion import Predictor
 from placer.rules.loader import load_pack
 from placer.rules.target import Target
+from placer.run import Request, optimize
 
 CONVERSIONS: tuple[Kind, ...] = ("quantize", "dequantize", "requantize", "reformat")
 

@@ -24,8 +24,8 @@ from placer.cli_rules import rules_app
 from placer.cli_worker import worker_command
 from placer.console import ConsoleObserver, QuietObserver, print_result
 from placer.errors import InputError, PlacerError
-from placer.optimize import Request, optimize
 from placer.precision import InputOutputTypes
+from placer.run import Request, optimize
 
 app = typer.Typer(
     help="Decide where Q/DQ pairs go in an ONNX model.",

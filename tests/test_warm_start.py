@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from placer.console import QuietObserver
-from placer.optimize import Request, optimize
 from placer.result import Result
+from placer.run import Request, optimize
 from tests.conftest import Finished, with_random_weights
 from tests.test_layer_costs import LARGE, SMALL
 

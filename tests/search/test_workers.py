@@ -17,9 +17,9 @@ from optuna.trial import TrialState, create_trial
 
 from placer.console import QuietObserver
 from placer.errors import InputError
-from placer.optimize import optimize
 from placer.placement import Placement
 from placer.result import Result
+from placer.run import optimize
 from placer.search.records import Outcome, TrialRecord, by_latency
 from placer.search.samplers import distributions
 from placer.search.study import MAX_RETRIES, Study, open_storage
