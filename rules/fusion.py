@@ -100,7 +100,8 @@ class Prediction:
     """The predicted layers in execution order and the motion-normal form they follow from.
 
     ``given``: scales before motion. ``steps``: by position; the same object in two predictions adds
-    the same layers. ``stories``: by float tensor, in order of positions.
+    the same layers. ``stories``: by float tensor, in order of positions. ``changed``: positions
+    whose step is another one than in the prediction that it was made from.
     """
 
     placement: Placement
@@ -108,6 +109,7 @@ class Prediction:
     form: NormalForm
     steps: Mapping[int, Step]
     stories: Mapping[str, Story]
+    changed: tuple[int, ...] = ()
 
     @cached_property
     def layers(self) -> tuple[PredictedLayer, ...]:
@@ -202,8 +204,10 @@ class Predictor:
             due.update(dict.fromkeys(block.position for block in part.alone))
             due.update(part.blocks(new.form))
         waiting = sorted(due)
+        seen: set[int] = set()
         while waiting:
             position = heapq.heappop(waiting)
+            seen.add(position)
             old = steps.pop(position, None)
             block = due.get(position, None if old is None else old.block)
             step = None if block is None else self._take(block, new.form, stories)
@@ -212,7 +216,8 @@ class Predictor:
             if step is not old:
                 for later in _retell(near.stories, stories, position, old, step):
                     heapq.heappush(waiting, later)
-        return replace(new, steps=steps, stories=stories)
+        changed = tuple(i for i in sorted(seen) if steps.get(i) is not near.steps.get(i))
+        return replace(new, steps=steps, stories=stories, changed=changed)
 
     def _take(self, block: Block, form: NormalForm, stories: Mapping[str, Story]) -> Step:
         stocks = tuple(_behind(stories.get(t, ()), block.position - 1) for t in block.stocked)

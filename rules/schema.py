@@ -1,7 +1,8 @@
 """The rule language, version 1: what a rule file and a pack manifest may say.
 
-A rule is pure data. ``placer rules schema`` prints the JSON Schema of these models and
-``docs/rules.md`` explains them with examples.
+A rule is pure data. ``placer rules schema`` prints the JSON Schema of these models,
+``docs/rules.md`` explains them with examples, and ``python -m placer.rules.reference`` writes
+``docs/rule-reference.md`` from the descriptions here.
 """
 
 from __future__ import annotations
@@ -137,36 +138,45 @@ class Strict(BaseModel):
 
 
 class NodePattern(Strict):
-    """One node of a pattern.
+    """One node of a pattern."""
 
-    ``op``: the operator, or a list of alternatives.
-    ``inputs``: a tensor name per input. ``b?`` is an input that may be absent, ``xs*`` takes all
-    that remain, ``_`` (also ``_?`` and ``_*``) matches anything and binds nothing. Writing one
-    name at two nodes says that both read, or one reads what the other wrote.
-    ``output``: name of the first output, or a list of names, one per output: ``_`` binds nothing,
-    ``ys*`` takes all that remain (Split).
-    ``optional``: where the node is absent its output is its first input.
-    ``commutative``: the first two inputs match in either order.
-    """
-
-    op: Names
-    inputs: list[InputName] = Field(min_length=1)
-    output: OutputNames
-    optional: bool = False
-    commutative: bool = False
+    op: Names = Field(description="The operator, or a list of alternatives.")
+    inputs: list[InputName] = Field(
+        min_length=1,
+        description="A tensor name per input. `b?` is an input that may be absent, `xs*` takes all "
+        "that remain, `_` (also `_?` and `_*`) matches anything and binds nothing. One name at two "
+        "nodes says that both read the tensor, or that one reads what the other wrote.",
+    )
+    output: OutputNames = Field(
+        description="Name of the first output, or a list of names, one per output: `_` binds "
+        "nothing, `ys*` takes all that remain (Split)."
+    )
+    optional: bool = Field(
+        default=False,
+        description="The node may be absent; its output is then its first input.",
+    )
+    commutative: bool = Field(
+        default=False, description="The first two inputs match in either order."
+    )
 
 
 class AttributeIs(Strict):
-    """The attribute ``name`` of ``node``, or ``default`` where absent, equals ``equals``, or is a
-    number (each number of a list) within the limits given.
-    """
+    """An attribute of a node has a value, or lies within limits; at least one of them is given."""
 
-    node: str
-    name: str
-    equals: int | float | str | list[int] | None = None
-    at_least: float | None = None
-    at_most: float | None = None
-    default: int | float | str | list[int] | None = None
+    node: str = Field(description="The pattern node.")
+    name: str = Field(description="The attribute's name.")
+    equals: int | float | str | list[int] | None = Field(
+        default=None, description="The value that it has."
+    )
+    at_least: float | None = Field(
+        default=None, description="Lower limit of the number, or of each number of a list."
+    )
+    at_most: float | None = Field(
+        default=None, description="Upper limit of the number, or of each number of a list."
+    )
+    default: int | float | str | list[int] | None = Field(
+        default=None, description="What counts where the attribute is absent."
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> AttributeIs:
@@ -176,67 +186,87 @@ class AttributeIs(Strict):
 
 
 class RankIs(Strict):
-    """The tensor's rank is known and one of ``one_of``."""
+    """The tensor's rank is known and one of those given."""
 
-    tensor: TensorName
-    one_of: list[int] = Field(min_length=1)
+    tensor: TensorName = Field(description="The tensor.")
+    one_of: list[int] = Field(min_length=1, description="The ranks.")
 
 
 class DimIs(Strict):
-    """Dimension ``axis`` of the tensor is known and within the given limits."""
+    """A dimension of the tensor is known and within the limits given."""
 
-    tensor: TensorName
-    axis: int
-    at_least: int | None = None
-    at_most: int | None = None
-    multiple_of: int | None = None
+    tensor: TensorName = Field(description="The tensor.")
+    axis: int = Field(description="The dimension; negative ones count from the end.")
+    at_least: int | None = Field(default=None, description="Lower limit.")
+    at_most: int | None = Field(default=None, description="Upper limit.")
+    multiple_of: int | None = Field(default=None, description="What it is a multiple of.")
 
 
 class ConsumersAre(Strict):
     """The number of edges on which the tensor is read, graph outputs included, is within limits."""
 
-    tensor: TensorName
-    at_least: int = 0
-    at_most: int | None = None
+    tensor: TensorName = Field(description="The tensor.")
+    at_least: int = Field(default=0, description="Lower limit.")
+    at_most: int | None = Field(default=None, description="Upper limit.")
 
 
 class ValuesAre(Strict):
-    """The tensor is a constant of at most 64 elements, and each is within the given limits."""
+    """The tensor is a constant of at most 64 elements, and each is within the limits given."""
 
-    tensor: TensorName
-    at_least: float | None = None
-    at_most: float | None = None
+    tensor: TensorName = Field(description="The tensor.")
+    at_least: float | None = Field(default=None, description="Lower limit.")
+    at_most: float | None = Field(default=None, description="Upper limit.")
 
 
 class Predicate(Strict):
     """One condition; exactly one field is set. All conditions of a rule must hold.
 
-    ``is_initializer`` / ``is_activation``: the tensor is a constant / is computed at run time.
-    ``scalar``: the tensor has one element.
-    ``attribute``, ``rank``, ``dim``, ``consumers``, ``values``: see their models.
-    ``is_graph_input`` / ``is_graph_output``: the tensor enters / leaves the graph.
-    ``same_shape``: the tensors' shapes are known and equal (variadic names count all theirs).
-    ``depthwise``: the Conv's group count equals its input channels and is above 1.
-    ``sole_consumer``: the tensor is read once and is no graph output.
-    ``any_of``: nested conditions of which at least one holds.
-    ``never``: a nested condition that must not hold.
+    What is said of an absent tensor or node does not hold.
     """
 
-    is_initializer: TensorName | None = None
-    is_activation: TensorName | None = None
-    scalar: TensorName | None = None
-    attribute: AttributeIs | None = None
-    rank: RankIs | None = None
-    dim: DimIs | None = None
-    same_shape: list[TensorName] | None = Field(default=None, min_length=1)
-    depthwise: str | None = None
-    sole_consumer: TensorName | None = None
-    consumers: ConsumersAre | None = None
-    values: ValuesAre | None = None
-    is_graph_input: TensorName | None = None
-    is_graph_output: TensorName | None = None
-    any_of: list[Predicate] | None = Field(default=None, min_length=1)
-    never: Predicate | None = None
+    is_initializer: TensorName | None = Field(default=None, description="The tensor is a constant.")
+    is_activation: TensorName | None = Field(
+        default=None, description="The tensor is computed at run time."
+    )
+    scalar: TensorName | None = Field(default=None, description="The tensor has one element.")
+    attribute: AttributeIs | None = Field(
+        default=None, description="The attribute has the value or lies within the limits."
+    )
+    rank: RankIs | None = Field(
+        default=None, description="The tensor's rank is known and among those given."
+    )
+    dim: DimIs | None = Field(
+        default=None, description="The dimension is known and within the limits."
+    )
+    same_shape: list[TensorName] | None = Field(
+        default=None,
+        min_length=1,
+        description="The tensors' shapes are known and equal; a variadic name counts all its own.",
+    )
+    depthwise: str | None = Field(
+        default=None,
+        description="The node's group count equals its input channels and is above 1.",
+    )
+    sole_consumer: TensorName | None = Field(
+        default=None, description="The tensor is read once and is no graph output."
+    )
+    consumers: ConsumersAre | None = Field(
+        default=None, description="The tensor is read that often, graph outputs included."
+    )
+    values: ValuesAre | None = Field(
+        default=None,
+        description="The tensor is a constant of at most 64 elements, all within the limits.",
+    )
+    is_graph_input: TensorName | None = Field(
+        default=None, description="The tensor enters the graph."
+    )
+    is_graph_output: TensorName | None = Field(
+        default=None, description="The tensor leaves the graph."
+    )
+    any_of: list[Predicate] | None = Field(
+        default=None, min_length=1, description="At least one of the nested conditions holds."
+    )
+    never: Predicate | None = Field(default=None, description="The nested condition does not hold.")
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Predicate:
@@ -248,116 +278,153 @@ class Predicate(Strict):
 class Condition(Strict):
     """On which engines something holds; what is not given is not asked.
 
-    ``engine_versions``: version range, e.g. ``>=8.5,<11``.
-    ``compute_capability``: range of the GPU's compute capability, e.g. ``>=7.2``.
-    ``typing``: ``strong`` (types as the graph says) or ``weak`` (the engine chooses among FP32 and
-    FP16).
+    What is not known of the engine or its GPU is taken to fit.
     """
 
-    engine_versions: Versions | None = None
-    compute_capability: Versions | None = None
-    typing: Literal["strong", "weak"] | None = None
+    engine_versions: Versions | None = Field(
+        default=None, description="Version range of the engine, e.g. `>=8.5,<11`."
+    )
+    compute_capability: Versions | None = Field(
+        default=None, description="Range of the GPU's compute capability, e.g. `>=7.2`."
+    )
+    typing: Literal["strong", "weak"] | None = Field(
+        default=None,
+        description="`strong`: types as the graph says; `weak`: the engine chooses among FP32 and "
+        "FP16.",
+    )
 
 
 class Fusion(Strict):
-    """A layer that the engine builds when the layout's edges into it are quantized.
+    """A layer that the engine builds when the layout's edges into it are quantized."""
 
-    ``nodes``: the pattern nodes that become one layer (absent optional ones left out).
-    ``op``: the layer's operator in the engine's words, or a list where it depends on the node.
-    ``inputs``: type of the quantized edges that it reads; all others are read in float.
-    ``reads``: those edges, by default the ones into its nodes that the layout quantizes.
-    ``outputs``: type of the first output: an integer type says that the layer exists only if every
-    reader of its output is quantized with one scale; ``float`` that it never writes integers;
-    ``readers`` that it writes integers if every reader is quantized with one scale, else float;
-    ``same`` that it writes what it reads, in the same scale.
-    ``absorbs``: quantized edges inside the layer; an edge inside a layer is float otherwise.
-    ``float_type``: the float type written where it is not the model's (``float`` is FP32).
-    ``float_like``: the edge whose float type the layer writes.
-    ``when``: engines on which it is so.
-    """
-
-    nodes: list[str] = Field(min_length=1)
-    op: Names
-    inputs: str
-    outputs: str
-    reads: list[Reference] | None = None
-    absorbs: list[Reference] = []
-    float_type: Literal["float", "float16"] | None = None
-    float_like: Reference | None = None
-    when: Condition = Condition()
+    nodes: list[str] = Field(
+        min_length=1,
+        description="The pattern nodes that become one layer; absent optional ones are left out.",
+    )
+    op: Names = Field(
+        description="The layer's operator in the engine's words; a list where it depends on the "
+        "first node's."
+    )
+    inputs: str = Field(
+        description="Type of the quantized edges that it reads, `float` if it reads none as "
+        "integers; all others are read in float."
+    )
+    outputs: str = Field(
+        description="Type of the first output. An integer type: the layer exists only if every "
+        "reader of its output is quantized with one scale. `float`: it never writes integers. "
+        "`readers`: integers if every reader is quantized with one scale, else float. `same`: what "
+        "it reads, in the same scale."
+    )
+    reads: list[Reference] | None = Field(
+        default=None,
+        description="The quantized edges that it reads; by default those into its nodes that the "
+        "layout quantizes.",
+    )
+    absorbs: list[Reference] = Field(
+        default=[],
+        description="Quantized edges inside the layer; any other pair inside a layer forbids it.",
+    )
+    float_type: Literal["float", "float16"] | None = Field(
+        default=None,
+        description="The float type written where it is not the model's; `float` is FP32.",
+    )
+    float_like: Reference | None = Field(
+        default=None, description="The edge whose float type the layer writes."
+    )
+    when: Condition = Field(default=Condition(), description="Engines on which it is so.")
 
 
 class Motion(Strict):
-    """Q moves backward and DQ forward past the node when all edges involved have one scale.
+    """Q moves backward and DQ forward past the node when all edges involved have one scale."""
 
-    ``before`` and ``after`` name the tensors on either side; all their edges must agree.
-    """
-
-    before: TensorName
-    after: TensorName
+    before: TensorName = Field(description="The tensor before the node; all its edges must agree.")
+    after: TensorName = Field(description="The tensor behind the node; all its edges must agree.")
 
 
 class Layout(Strict):
-    """One choice at a site.
+    """One choice at a site."""
 
-    ``quantize``: edges that carry a pair: ``conv.x`` is the edge on which node ``conv`` reads
-    ``x``; ``y.*`` is every edge on which ``y`` is read, graph outputs included.
-    ``share_scale``: sets of tensors whose pairs share one scale.
-    ``keep_float``: edges that stay float whatever other sites choose.
-    ``requires``: edges that other sites must have quantized, else the layout does nothing.
-    ``all_or_none``: sets of edges; if one of a set ends up float, this layout quantizes none of it.
-    ``default``: the choice of the pack's default placement.
-    ``fuses``: the layers that the engine is known to build from it.
-    ``when``: engines on which the layout is offered.
-    """
-
-    quantize: list[Reference] = []
-    share_scale: list[list[TensorName]] = []
-    keep_float: list[Reference] = []
-    requires: list[Reference] = []
-    all_or_none: list[list[Reference]] = []
-    default: bool = False
-    fuses: list[Fusion] = []
-    when: Condition = Condition()
+    quantize: list[Reference] = Field(
+        default=[],
+        description="Edges that carry a pair. `conv.x` is the edge on which node `conv` reads `x`; "
+        "`y.*` is every edge on which `y` is read, graph outputs included.",
+    )
+    share_scale: list[list[TensorName]] = Field(
+        default=[], description="Sets of tensors whose pairs share one scale."
+    )
+    keep_float: list[Reference] = Field(
+        default=[], description="Edges that stay float whatever other sites choose."
+    )
+    requires: list[Reference] = Field(
+        default=[],
+        description="Edges that other sites must have quantized, else the layout does nothing.",
+    )
+    all_or_none: list[list[Reference]] = Field(
+        default=[],
+        description="Sets of edges that it quantizes; if one of a set ends up float, none of the "
+        "set is quantized.",
+    )
+    default: bool = Field(default=False, description="The choice of the pack's default placement.")
+    fuses: list[Fusion] = Field(
+        default=[], description="The layers that the engine is known to build from it."
+    )
+    when: Condition = Field(
+        default=Condition(), description="Engines on which the layout is offered."
+    )
 
 
 class RuleTest(Strict):
-    """An ONNX text graph and what the rule makes of it.
+    """An ONNX text graph and what the rule makes of it."""
 
-    ``model``: ONNX text; a float initializer with a single value is filled with it.
-    ``matches``: per expected match, in node order, the graph node bound to each pattern node
-    (absent optional nodes left out). ``quantized``: per layout, the edges it quantizes on the
-    first match, written ``tensor->node[index]`` (``tensor->output`` for a graph output).
-    ``layers``: per layout, the plan predicted where every match has it, a layer per line:
-    ``conv1+relu1: int8, float -> int8`` or ``quantize x: float -> int8``. ``pairs``: edges that
-    carry a pair there besides, with one scale for each tensor.
-    """
-
-    model: str
-    matches: list[dict[str, str]]
-    quantized: dict[str, list[str]] = {}
-    layers: dict[str, list[str]] = {}
-    pairs: list[str] = []
+    model: str = Field(
+        description="ONNX text; a float initializer with a single value is filled with it."
+    )
+    matches: list[dict[str, str]] = Field(
+        description="Per expected match, in node order, the graph node bound to each pattern node; "
+        "absent optional nodes are left out."
+    )
+    quantized: dict[str, list[str]] = Field(
+        default={},
+        description="Per layout, the edges that it quantizes on the first match, written "
+        "`tensor->node[index]`, or `tensor->output` for a graph output.",
+    )
+    layers: dict[str, list[str]] = Field(
+        default={},
+        description="Per layout, the plan predicted where every match has it, a layer per line: "
+        "`conv1+relu1: int8, float -> int8` or `quantize x: float -> int8`.",
+    )
+    pairs: list[str] = Field(
+        default=[],
+        description="Edges that carry a pair in those plans besides, with one scale per tensor.",
+    )
 
 
 class Rule(Strict):
-    """A rule document: a pattern, the layouts it allows there, why, and its own tests.
+    """A rule document: a pattern, the layouts it allows there, why, and its own tests."""
 
-    ``source`` names where the claim of ``why`` comes from. Where matches overlap, the higher
-    ``priority`` wins, then the larger match, then the one whose first node comes last.
-    ``motion``: the pattern's nodes let Q and DQ pass. ``when``: engines on which the rule holds.
-    """
-
-    id: RuleId
-    why: Why
-    source: Source
-    priority: int = 0
-    pattern: dict[TensorName, NodePattern] = Field(min_length=1)
-    where: list[Predicate] = []
-    layouts: dict[RuleId, Layout] = Field(min_length=1)
-    motion: Motion | None = None
-    when: Condition = Condition()
-    tests: list[RuleTest] = []
+    id: RuleId = Field(description="The rule's name; its file is called `ID.yaml`.")
+    why: Why = Field(description="Why the layouts are what they are, in a sentence.")
+    source: Source = Field(description="Where the claim of `why` comes from.")
+    priority: int = Field(
+        default=0,
+        description="Where matches overlap, the higher one wins, then the larger match, then the "
+        "one whose first node comes last.",
+    )
+    pattern: dict[TensorName, NodePattern] = Field(
+        min_length=1, description="The nodes by name; the first cannot be optional."
+    )
+    where: list[Predicate] = Field(
+        default=[], description="Conditions on a match, all of which must hold."
+    )
+    layouts: dict[RuleId, Layout] = Field(
+        min_length=1,
+        description="The choices by name; exactly one is the default, which has no `when`.",
+    )
+    motion: Motion | None = Field(
+        default=None, description="The pattern's nodes let Q and DQ pass."
+    )
+    when: Condition = Field(default=Condition(), description="Engines on which the rule holds.")
+    tests: list[RuleTest] = Field(default=[], description="The rule's own tests.")
 
     @model_validator(mode="before")
     @classmethod
@@ -449,36 +516,46 @@ class Rule(Strict):
 class AlternativeScheme(Strict):
     """Another number format that the pack's layouts work in, and the engines that have it."""
 
-    scheme: Scheme
-    when: Condition = Condition()
+    scheme: Scheme = Field(description="The number formats.")
+    when: Condition = Field(default=Condition(), description="Engines that have it.")
 
 
 class ManifestFile(Strict):
-    """``pack.yaml``: what a rule pack is and for which engine.
+    """``pack.yaml``: what a rule pack is and for which engine."""
 
-    ``version``: semantic version, MAJOR.MINOR.PATCH. ``engine_versions``: the engine's versions
-    that the rules are for; ``placer_versions``: those of placer that can read them.
-    ``extends``: another pack whose rules are taken over, e.g. ``tensorrt@>=0.2``, built in or
-    installed. A rule with the id of one of these replaces it; ``disable`` lists ids that are left
-    out. ``scheme``: the formats of quantized tensors; left out, that of the extended pack.
-    ``alternatives``: other schemes, by the name that ``--scheme`` takes, beside those of the
-    extended pack where its scheme is taken.
-    """
-
-    name: Annotated[RuleId, Field(max_length=64)]
+    name: Annotated[RuleId, Field(max_length=64)] = Field(
+        description="Lower-case letters, digits and `-`."
+    )
     version: Annotated[
         str,
         Field(pattern=r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$", max_length=32),
-    ]
-    engine: EngineName
-    engine_versions: Versions
-    placer_versions: Versions | None = None
-    extends: Annotated[str, AfterValidator(_requirement)] | None = None
-    disable: list[RuleId] = []
-    scheme: Scheme | None = None
-    alternatives: dict[RuleId, AlternativeScheme] = {}
-    licence: str
-    maintainers: list[str] = Field(min_length=1)
+    ] = Field(description="Semantic version, MAJOR.MINOR.PATCH.")
+    engine: EngineName = Field(description="The engine that the rules are for.")
+    engine_versions: Versions = Field(
+        description="The engine's versions that the rules are for; another one is warned of."
+    )
+    placer_versions: Versions | None = Field(
+        default=None, description="Versions of placer that can read the pack; others refuse it."
+    )
+    extends: Annotated[str, AfterValidator(_requirement)] | None = Field(
+        default=None,
+        description="Another pack, built in or installed, whose rules are taken over, e.g. "
+        "`tensorrt@>=0.2`. A rule with the id of one of these replaces it.",
+    )
+    disable: list[RuleId] = Field(
+        default=[], description="Rules of the extended pack that are left out."
+    )
+    scheme: Scheme | None = Field(
+        default=None,
+        description="Formats of quantized tensors; left out, those of the extended pack.",
+    )
+    alternatives: dict[RuleId, AlternativeScheme] = Field(
+        default={},
+        description="Other schemes by the name that `--scheme` takes, beside those of the extended "
+        "pack where its scheme is taken.",
+    )
+    licence: str = Field(description="Licence of the rules.")
+    maintainers: list[str] = Field(min_length=1, description="Who to ask.")
 
     @model_validator(mode="before")
     @classmethod

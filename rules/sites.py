@@ -73,44 +73,129 @@ def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
     ``all_or_none`` quantizes a set only if no layout keeps an edge of it float.
     """
     chosen = [s.layouts[choices.get(s.name, s.default)] for s in sites]
-    floats = frozenset(e for layout in chosen if not layout.requires for e in layout.keep_float)
-    edges: set[Edge] = set()
-    shared: list[tuple[str, ...]] = []
-    waiting = chosen
-    while True:
-        ready = [layout for layout in waiting if layout.requires <= edges]
-        if not ready:
-            return Placement.of(edges, shared)
-        waiting = [layout for layout in waiting if not layout.requires <= edges]
-        for layout in ready:
-            edges |= layout.quantize - floats - _incomplete(layout, floats)
-            shared += layout.shared
+    return Placement.of(*_settle(chosen, _kept_float(chosen)))
+
+
+Shared = tuple[tuple[str, ...], ...]  # Tensors that layouts want one scale for.
+Groups = frozenset[frozenset[Edge]]
+Cell = Mapping[int, tuple[frozenset[Edge], Shared]]  # By part of the tensors.
 
 
 class Placer:
     """``place`` for many choices of layouts of the same sites.
 
-    Sites that name no common tensor place their pairs apart, so what few sites place together is
-    kept for all choices in which they have the same layouts.
+    What a site quantizes depends on few other sites: its cell has those that quantize what it
+    requires, and the keepers of a cell those that may keep its edges float. Which edges share a
+    scale is decided apart for tensors that no layout joins. So of a choice that is like the last
+    one, only what differs is placed anew.
     """
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        tensors = [{t for layout in s.layouts.values() for t in layout.tensors} for s in sites]
-        self._parts = tuple(tuple(sites[i] for i in part) for part in connected(tensors))
-        self._groups = lru_cache(maxsize=KEPT_PARTS)(_groups)
+        self._sites = tuple(tuple(site.layouts.values()) for site in sites)
+        self._cells = self._find_cells()
+        self._cells_at: dict[int, list[int]] = {}
+        for number, (members, keepers) in enumerate(self._cells):
+            for site in dict.fromkeys((*members, *keepers)):
+                self._cells_at.setdefault(site, []).append(number)
+        self._part_of = self._find_parts()
+        self._cells_in: dict[int, list[int]] = {}
+        for number, (members, _) in enumerate(self._cells):
+            for part in sorted({self._part_of[t] for s in members for t in self._tensors(s)}):
+                self._cells_in.setdefault(part, []).append(number)
+        self._cell = lru_cache(maxsize=KEPT_PARTS)(self._make_cell)
+        self._group = lru_cache(maxsize=KEPT_PARTS)(_group)
+        # The last choice: layouts, cells by number, groups by part.
+        self._layouts: tuple[int, ...] = ()
+        self._found: dict[int, Cell] = {}
+        self._groups: dict[int, Groups] = {}
 
-    def place(self, choices: Mapping[str, str]) -> Placement:
-        """See ``place``."""
-        found = (
-            self._groups(part, tuple([choices.get(site.name, site.default) for site in part]))
-            for part in self._parts
-        )
-        return Placement(frozenset[frozenset[Edge]]().union(*found))
+    def place(self, layouts: tuple[int, ...]) -> Placement:
+        """See ``place``; ``layouts``: for each site the number of its layout."""
+        if self._layouts:
+            sites = [
+                i for i, (a, b) in enumerate(zip(layouts, self._layouts, strict=True)) if a != b
+            ]
+            due = {cell for site in sites for cell in self._cells_at[site]}
+        else:
+            due = set(range(len(self._cells)))
+        self._layouts = layouts
+        parts: set[int] = set()
+        for number in due:
+            old = self._found.get(number, {})
+            new = self._cell(number, tuple([layouts[i] for i in self._read(number)]))
+            self._found[number] = new
+            parts.update(p for p in old.keys() | new.keys() if old.get(p) != new.get(p))
+        for part in parts:
+            cells = (self._found[n] for n in self._cells_in[part])
+            self._groups[part] = self._group(tuple([c[part] for c in cells if part in c]))
+        return Placement(Groups().union(*self._groups.values()))
+
+    def _read(self, cell: int) -> tuple[int, ...]:
+        members, keepers = self._cells[cell]
+        return (*members, *keepers)
+
+    def _make_cell(self, cell: int, layouts: tuple[int, ...]) -> Cell:
+        chosen = [self._sites[i][n] for i, n in zip(self._read(cell), layouts, strict=True)]
+        members = chosen[: len(self._cells[cell][0])]
+        edges, shared = _settle(members, _kept_float(chosen))
+        found: dict[int, tuple[set[Edge], list[tuple[str, ...]]]] = {}
+        for edge in edges:
+            found.setdefault(self._part_of[edge.tensor], (set(), []))[0].add(edge)
+        for tensors in filter(None, shared):
+            found.setdefault(self._part_of[tensors[0]], (set(), []))[1].append(tensors)
+        return {part: (frozenset(own), tuple(joined)) for part, (own, joined) in found.items()}
+
+    def _find_cells(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+        """Members and keepers of each cell."""
+        required = [frozenset(e for lay in site for e in lay.requires) for site in self._sites]
+        quantized = [frozenset(e for lay in site for e in lay.quantize) for site in self._sites]
+        every = frozenset[Edge]().union(*required)
+        cells = connected([own | (q & every) for own, q in zip(required, quantized, strict=True)])
+        keepers: dict[Edge, list[int]] = {}
+        for index, site in enumerate(self._sites):
+            for edge in _kept_float(site):
+                keepers.setdefault(edge, []).append(index)
+        found = []
+        for members in cells:
+            layouts = [lay for i in members for lay in self._sites[i]]
+            edges = {e for lay in layouts for e in lay.quantize.union(*lay.all_or_none)}
+            others = {i for edge in edges for i in keepers.get(edge, ())} - set(members)
+            found.append((members, tuple(sorted(others))))
+        return tuple(found)
+
+    def _find_parts(self) -> dict[str, int]:
+        """The part of each tensor: those of one part may have to share a scale."""
+        joins = [tensors for site in self._sites for lay in site for tensors in lay.shared]
+        alone = [(tensor,) for site in range(len(self._sites)) for tensor in self._tensors(site)]
+        sets: list[tuple[str, ...]] = [*joins, *alone]
+        return {t: n for n, part in enumerate(connected(sets)) for i in part for t in sets[i]}
+
+    def _tensors(self, site: int) -> list[str]:
+        return sorted({tensor for layout in self._sites[site] for tensor in layout.tensors})
 
 
-def _groups(part: tuple[Site, ...], layouts: tuple[str, ...]) -> frozenset[frozenset[Edge]]:
-    names = (site.name for site in part)
-    return place(part, dict(zip(names, layouts, strict=True))).groups
+def _group(parts: tuple[tuple[frozenset[Edge], Shared], ...]) -> Groups:
+    edges = frozenset[Edge]().union(*(own for own, _ in parts))
+    return Placement.of(edges, [tensors for _, shared in parts for tensors in shared]).groups
+
+
+def _kept_float(layouts: Iterable[ResolvedLayout]) -> frozenset[Edge]:
+    return frozenset(e for layout in layouts if not layout.requires for e in layout.keep_float)
+
+
+def _settle(
+    chosen: Sequence[ResolvedLayout], floats: frozenset[Edge]
+) -> tuple[frozenset[Edge], Shared]:
+    """Quantized edges, and tensors that are to share a scale."""
+    edges: set[Edge] = set()
+    shared: list[tuple[str, ...]] = []
+    waiting = chosen
+    while ready := [layout for layout in waiting if layout.requires <= edges]:
+        waiting = [layout for layout in waiting if not layout.requires <= edges]
+        for layout in ready:
+            edges |= layout.quantize - floats - _incomplete(layout, floats)
+            shared += layout.shared
+    return frozenset(edges), tuple(shared)
 
 
 def _incomplete(layout: ResolvedLayout, floats: frozenset[Edge]) -> frozenset[Edge]:

@@ -1,31 +1,35 @@
 """The states of a search and what single changes do to the predicted layers.
 
 Whether a layer fuses depends on the pairs near it, so what a change does depends on the layouts of
-near sites only. It is therefore kept with those layouts, and changes far from each other are
-predicted together: the cost of looking at all changes hardly grows with the model.
+near sites only. A change is therefore taken apart into pieces that are far from each other, and what
+a piece does is kept by the layouts near it. Pieces that are not known are predicted together where
+they are far from each other: looking at all changes costs little more in a large model.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from placer.graph import Graph
+from placer.rules.connected import connected
 from placer.rules.sites import Placer, Site
-from placer.search.layers import KEPT_PREDICTIONS, LayerModel, PredictedLayers
+from placer.search.layers import Change, LayerModel, PredictedLayers
 from placer.search.space import Choices, Space
 
 State = tuple[int, ...]  # Number of the layout of each decided site.
 Move = tuple[tuple[int, int], ...]  # Sites and the layouts they change to.
-Delta = Mapping[int, int]  # Change of the number of layers by signature number.
 
 # Fusions span a few nodes; a change further away than this many leaves a layer as it is.
 REACH = 3
 MAX_SWEEPS, MAX_PAIRS = 12, 400
+KEPT_PREDICTIONS, KEPT_PARTS = 256, 1 << 14
+# Changes of an objective that differ by less are equal: sums depend on the order of terms.
+DIGITS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,63 @@ class Objective:
         known = len(self.costs)
         return sum(float(self.costs[s]) * n for s, n in counts.items() if s < known)
 
+    @cached_property
+    def table(self) -> np.ndarray:
+        """``extras`` as an array of shape (sites, most layouts of any site)."""
+        width = max(map(len, self.extras), default=0)
+        return np.array([np.pad(own, (0, width - len(own))) for own in self.extras])
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A part of a change that is far from its other parts.
+
+    ``near``: the sites that what it does depends on. ``nodes``: those it may do something to.
+    ``known``: number of what it does by the layouts of ``near``.
+    """
+
+    move: Move
+    near: tuple[int, ...]
+    nodes: tuple[int, ...]
+    known: dict[State, int] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def ball(self) -> int:
+        """``nodes`` as bits."""
+        return _bits(self.nodes)
+
+
+class Moves(Sequence[Move]):
+    """Changes to choose from."""
+
+    def __init__(self, moves: Sequence[Move], pieces: Sequence[Sequence[Piece]]) -> None:
+        """``pieces``: of each of ``moves``."""
+        self.moves = tuple(moves)
+        self.balls = tuple(_bits(n for piece in own for n in piece.nodes) for own in pieces)
+        self.pieces = tuple(dict.fromkeys(piece for own in pieces for piece in own))
+        index = {piece: i for i, piece in enumerate(self.pieces)}
+        # Flat arrays, and where each move begins in them.
+        self.parts = np.array([index[piece] for own in pieces for piece in own], dtype=int)
+        self.part_starts = _starts([len(own) for own in pieces])
+        self.sites = np.array([site for move in moves for site, _ in move], dtype=int)
+        self.layouts = np.array([layout for move in moves for _, layout in move], dtype=int)
+        self.site_starts = _starts([len(move) for move in moves])
+
+    def __len__(self) -> int:
+        return len(self.moves)
+
+    def __getitem__(self, index: int) -> Move:  # type: ignore[override]
+        return self.moves[index]
+
+    def parts_of(self, index: int) -> np.ndarray:
+        """Numbers of the pieces of one move."""
+        ends = [*self.part_starts[1:].tolist(), len(self.parts)]
+        return self.parts[self.part_starts[index] : ends[index]]
+
+    def sums(self, by_site: np.ndarray) -> np.ndarray:
+        """Sum up what each move does to each of its sites, shape (moves,)."""
+        return np.add.reduceat(by_site, self.site_starts) if len(self) else np.zeros(0)
+
 
 class Landscape:
     """States of one space and changes between them."""
@@ -50,12 +111,20 @@ class Landscape:
         self.sites: tuple[Site, ...] = tuple(s for group in space.groups for s in group.sites)
         self.members: tuple[tuple[int, ...], ...] = _members(space)
         self.names: tuple[tuple[str, ...], ...] = tuple(tuple(s.layouts) for s in self.sites)
-        near = [_ball(space.graph, site) for site in self.sites]
-        self._balls = near
-        self._deltas: dict[tuple[Move, State], Delta] = {}
-        self._placer = Placer(space.sites)
+        decided = set(self.sites)
+        fixed = [site for site in space.sites if site not in decided]
+        self._fixed = tuple(tuple(site.layouts).index(site.default) for site in fixed)
+        self._placer = Placer([*self.sites, *fixed])
         self._last: PredictedLayers | None = None
         self._predicted = lru_cache(maxsize=KEPT_PREDICTIONS)(self._predict)
+        self._pieces: dict[Move, Piece] = {}
+        self._deltas = _Deltas()
+        self._balls = tuple(_ball(space.graph, site) for site in self.sites)
+        self._sites_at: dict[int, list[int]] = {}
+        for index in range(len(self.sites)):
+            for node in self._nodes([index]):
+                self._sites_at.setdefault(node, []).append(index)
+        self._far_apart = lru_cache(maxsize=KEPT_PARTS)(self._split)
 
     def state(self, choices: Choices) -> State:
         """The state of ``choices``."""
@@ -67,81 +136,102 @@ class Landscape:
 
     def choices(self, state: State) -> dict[str, str]:
         """The choices that lead to ``state``."""
-        return self.space.choices(self.layouts(state))
-
-    def layouts(self, state: State) -> dict[str, str]:
-        """The layout of each decided site, by its name."""
-        return {
+        layouts = {
             site.name: names[number]
             for site, names, number in zip(self.sites, self.names, state, strict=True)
         }
+        return self.space.choices(layouts)
 
     def predict(self, state: State) -> PredictedLayers:
         """The predicted layers of ``state``."""
         return self._predicted(state)
 
     def _predict(self, state: State) -> PredictedLayers:
-        self._last = self.layers.predict(self._placer.place(self.layouts(state)), self._last)
+        self._last = self._layers(state, self._last)
         return self._last
 
+    def _layers(self, state: State, near: PredictedLayers | None) -> PredictedLayers:
+        return self.layers.predict(self._placer.place((*state, *self._fixed)), near)
+
     @cached_property
-    def group_moves(self) -> tuple[Move, ...]:
+    def group_moves(self) -> Moves:
         """All changes of one whole group."""
-        return tuple(
-            tuple((site, layout) for site in members)
-            for members in self.members
-            for layout in range(len(self.names[members[0]]))
+        return self.moves(
+            [
+                tuple((site, layout) for site in members)
+                for members in self.members
+                for layout in range(len(self.names[members[0]]))
+            ]
         )
 
     @cached_property
-    def site_moves(self) -> tuple[Move, ...]:
-        """All changes of one site of a group of several."""
-        return tuple(
+    def all_moves(self) -> Moves:
+        """All changes of one whole group, or of one site of a group of several."""
+        single = [
             ((site, layout),)
             for members in self.members
             if len(members) > 1
             for site in members
             for layout in range(len(self.names[site]))
-        )
-
-    def pair_moves(self, state: State, objective: Objective) -> list[Move]:
-        """Changes of two near groups at once: the ``MAX_PAIRS`` that lose least one by one."""
-        single = self.gains(state, objective, self.group_moves)
-        nodes = [self._nodes(move) for _, move in single]
-        balls = [self._ball(move) for _, move in single]
-        found = [
-            (single[i][0] + single[j][0], tuple(sorted((*single[i][1], *single[j][1]))))
-            for i in range(len(single))
-            for j in range(i + 1, len(single))
-            if single[i][1][0][0] != single[j][1][0][0] and nodes[i] & balls[j]
         ]
-        return [move for _, move in sorted(found)[:MAX_PAIRS]]
+        return self.moves([*self.group_moves, *single])
+
+    def moves(self, moves: Sequence[Move]) -> Moves:
+        """``moves`` taken apart."""
+        return Moves(moves, [self._apart(move) for move in moves])
+
+    def pair_moves(self, state: State, objective: Objective) -> Moves:
+        """Changes of two near groups at once: the ``MAX_PAIRS`` that lose least one by one."""
+        gains, changes = self._gains(state, objective, self.group_moves)
+        first, second = self._near_groups
+        both = changes[first] & changes[second]
+        first, second = first[both], second[both]
+        least = np.argsort(gains[first] + gains[second], kind="stable")[:MAX_PAIRS]
+        moves = self.group_moves.moves
+        pairs = zip(first[least].tolist(), second[least].tolist(), strict=True)
+        return self.moves([tuple(sorted((*moves[i], *moves[j]))) for i, j in pairs])
+
+    @cached_property
+    def _near_groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """All pairs of group moves of different groups that are near each other."""
+        balls = [self._ball(members) for members in self.members]
+        nodes = [self._nodes(members) for members in self.members]
+        start, owners = 0, []
+        for members in self.members:
+            count = len(self.names[members[0]])
+            owners.append(range(start, start + count))
+            start += count
+        pairs = [
+            (i, j)
+            for a in range(len(balls))
+            for b in range(a + 1, len(balls))
+            if nodes[a] & balls[b]
+            for i in owners[a]
+            for j in owners[b]
+        ]
+        found = np.array(pairs, dtype=int).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
 
     def value(self, state: State, objective: Objective) -> float:
         """The objective of ``state`` by its own predicted layers."""
-        extras = sum(
-            float(own[layout]) for own, layout in zip(objective.extras, state, strict=True)
-        )
-        return objective.of_counts(self.predict(state).counts()) + extras
+        extras = objective.table[np.arange(len(state)), state].sum()
+        return objective.of_counts(self.predict(state).counts()) + float(extras)
 
-    def deltas(self, state: State, moves: Iterable[Move]) -> dict[Move, Delta]:
+    def deltas(self, state: State, moves: Moves) -> dict[Move, dict[int, int]]:
         """What each of ``moves`` that changes ``state`` does to the counts of layers."""
-        found: dict[Move, Delta] = {}
-        missing: list[tuple[Move, State]] = []
-        for move in moves:
-            if _changes(state, move):
-                key = (move, self._context(state, move))
-                if key in self._deltas:
-                    found[move] = self._deltas[key]
-                else:
-                    missing.append(key)
-        for batch in self._batches(missing):
-            for key, delta in zip(batch, self._probe(state, [m for m, _ in batch]), strict=True):
-                self._deltas[key] = found[key[0]] = delta
+        known = self._known(state, moves)
+        found = {}
+        for index, move in enumerate(moves):
+            if any(state[site] != layout for site, layout in move):
+                counts: dict[int, int] = {}
+                for number in known[moves.parts_of(index)].tolist():
+                    for signature, count in self._deltas[number]:
+                        counts[signature] = counts.get(signature, 0) + count
+                found[move] = counts
         return found
 
     def descend(
-        self, state: State, objective: Objective, moves: Sequence[Move], *, pairs: bool = False
+        self, state: State, objective: Objective, moves: Moves, *, pairs: bool = False
     ) -> State:
         """Make improving changes until there are none; returns the best state by ``value``.
 
@@ -162,88 +252,150 @@ class Landscape:
             best, best_value = state, value
         return best
 
-    def gains(
-        self, state: State, objective: Objective, moves: Iterable[Move]
-    ) -> list[tuple[float, Move]]:
+    def gains(self, state: State, objective: Objective, moves: Moves) -> list[tuple[float, Move]]:
         """Change of the objective by each move that changes ``state``, the best first."""
-        found = []
-        for move, delta in self.deltas(state, moves).items():
-            gain = objective.of_counts(delta)
-            for site, layout in move:
-                gain += float(objective.extras[site][layout] - objective.extras[site][state[site]])
-            found.append((gain, move))
-        return sorted(found)
+        gains, changes = self._gains(state, objective, moves)
+        order = np.argsort(gains, kind="stable")
+        return [(float(gains[i]), moves[i]) for i in order.tolist() if changes[i]]
 
-    def _improving(self, state: State, objective: Objective, moves: Iterable[Move]) -> list[Move]:
+    def _gains(
+        self, state: State, objective: Objective, moves: Moves
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Change of the objective by each move, and whether the move changes ``state``."""
+        if not len(moves):
+            return np.zeros(0), np.zeros(0, dtype=bool)
+        numbers = self._known(state, moves)
+        costs = self._deltas.costs(objective)[numbers]
+        gains = np.add.reduceat(costs[moves.parts], moves.part_starts)
+        now = np.array(state)[moves.sites]
+        table = objective.table
+        gains += moves.sums(table[moves.sites, moves.layouts] - table[moves.sites, now])
+        changes = moves.sums((now != moves.layouts).astype(int)) > 0
+        return np.round(gains, DIGITS), changes
+
+    def _improving(self, state: State, objective: Objective, moves: Moves) -> list[Move]:
+        gains, _ = self._gains(state, objective, moves)
         chosen: list[Move] = []
-        taken: set[int] = set()
-        for gain, move in self.gains(state, objective, moves):
-            if gain >= -1e-9:
+        taken = 0
+        for index in np.argsort(gains, kind="stable").tolist():
+            if gains[index] >= -1e-9:
                 break
-            ball = self._ball(move)
+            ball = moves.balls[index]
             if not ball & taken:
-                chosen.append(move)
+                chosen.append(moves[index])
                 taken |= ball
         return chosen
 
-    def _probe(self, state: State, batch: Sequence[Move]) -> Sequence[Delta]:
-        """Predict all of ``batch``, which are far from each other, at once."""
+    def _known(self, state: State, moves: Moves) -> np.ndarray:
+        """The number of what each piece of ``moves`` does in ``state``."""
+        contexts = [tuple([state[site] for site in piece.near]) for piece in moves.pieces]
+        found = [p.known.get(own) for p, own in zip(moves.pieces, contexts, strict=True)]
+        missing = [i for i, number in enumerate(found) if number is None]
+        for batch in _batches([(i, moves.pieces[i]) for i in missing]):
+            pieces = [moves.pieces[i] for i in batch]
+            for i, number in zip(batch, self._probe(state, pieces), strict=True):
+                moves.pieces[i].known[contexts[i]] = found[i] = number
+        return np.array(found, dtype=int)
+
+    def _probe(self, state: State, pieces: Sequence[Piece]) -> list[int]:
+        """Predict all of ``pieces``, which are far from each other, at once."""
         before = self.predict(state)
-        placement = self._placer.place(self.layouts(apply(state, batch)))
-        after = self.layers.predict(placement, before)
-        owner = {node: i for i, move in enumerate(batch) for node in self._ball(move)}
-        found: list[dict[int, int]] = [{} for _ in batch]
-        for signature, node, sign in self.layers.changes(before, after):
-            index = owner.get(node)
+        after = self._layers(apply(state, [piece.move for piece in pieces]), before)
+        owner = {node: i for i, piece in enumerate(pieces) for node in piece.nodes}
+        found: list[list[Change]] = [[] for _ in pieces]
+        for change in after.changes:
+            index = owner.get(change.node)
             if index is not None:
-                found[index][signature] = found[index].get(signature, 0) + sign
-        return found
+                found[index].append(change)
+        return [self._deltas.number(changes) for changes in found]
 
-    def _batches(self, keys: Sequence[tuple[Move, State]]) -> Iterator[list[tuple[Move, State]]]:
-        """Split into lists of moves that are far from each other."""
-        waiting = deque(keys)
-        while waiting:
-            batch: list[tuple[Move, State]] = []
-            taken: set[int] = set()
-            left: deque[tuple[Move, State]] = deque()
-            for key in waiting:
-                ball = self._ball(key[0])
-                if ball & taken:
-                    left.append(key)
-                else:
-                    batch.append(key)
-                    taken |= ball
-            yield batch
-            waiting = left
+    def _apart(self, move: Move) -> list[Piece]:
+        """The pieces of ``move``: sites that may do something to one node are in one piece."""
+        layouts = dict(move)
+        return [
+            self._piece(tuple((site, layouts[site]) for site in part))
+            for part in self._far_apart(tuple(layouts))
+        ]
 
-    def _context(self, state: State, move: Move) -> State:
-        return tuple(state[site] for site in self._near(tuple(site for site, _ in move)))
+    def _split(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """``sites`` in parts that are far from each other."""
+        parts = connected([self._balls[site] for site in sites])
+        return [tuple(sites[i] for i in part) for part in parts]
 
-    @cached_property
-    def _site_nodes(self) -> tuple[frozenset[int], ...]:
-        return tuple(
-            frozenset(node.index for node in site.match.nodes.values()) for site in self.sites
-        )
+    def _piece(self, move: Move) -> Piece:
+        if move not in self._pieces:
+            nodes = self._ball(site for site, _ in move)
+            near = {site for node in nodes for site in self._sites_at.get(node, ())}
+            self._pieces[move] = Piece(move, tuple(sorted(near)), tuple(sorted(nodes)))
+        return self._pieces[move]
 
-    @cached_property
-    def _kept_near(self) -> dict[tuple[int, ...], tuple[int, ...]]:
-        return {}
+    def _ball(self, sites: Iterable[int]) -> frozenset[int]:
+        return frozenset(node for site in sites for node in self._balls[site])
 
-    def _near(self, sites: tuple[int, ...]) -> tuple[int, ...]:
-        if sites not in self._kept_near:
-            ball = frozenset(n for site in sites for n in self._balls[site])
-            self._kept_near[sites] = tuple(
-                i for i, nodes in enumerate(self._site_nodes) if nodes & ball
-            )
-        return self._kept_near[sites]
+    def _nodes(self, sites: Iterable[int]) -> frozenset[int]:
+        return frozenset(n.index for i in sites for n in self.sites[i].match.nodes.values())
 
-    def _ball(self, move: Move) -> frozenset[int]:
-        if len(move) == 1:
-            return self._balls[move[0][0]]
-        return frozenset(node for site, _ in move for node in self._balls[site])
 
-    def _nodes(self, move: Move) -> frozenset[int]:
-        return frozenset(node for site, _ in move for node in self._site_nodes[site])
+class _Deltas:
+    """Changes of the number of layers by signature number, each kept once under a number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[tuple[int, int], ...], int] = {}
+        self._found: list[tuple[tuple[int, int], ...]] = []
+        self._costs: tuple[np.ndarray, np.ndarray] = np.zeros(0), np.zeros(0)
+
+    def __getitem__(self, number: int) -> tuple[tuple[int, int], ...]:
+        return self._found[number]
+
+    def number(self, changes: Iterable[Change]) -> int:
+        """The number of what ``changes`` sum up to."""
+        counts: Counter[int] = Counter()
+        for change in changes:
+            counts[change.signature] += change.sign
+        delta = tuple(sorted((n, count) for n, count in counts.items() if count))
+        number = self._numbers.setdefault(delta, len(self._found))
+        if number == len(self._found):
+            self._found.append(delta)
+        return number
+
+    def costs(self, objective: Objective) -> np.ndarray:
+        """What each costs, by number; signatures newer than the objective cost nothing."""
+        of, known = self._costs
+        if of is not objective.costs:
+            known = np.zeros(0)
+        new = [objective.of_counts(dict(delta)) for delta in self._found[len(known) :]]
+        known = np.concatenate([known, new])
+        self._costs = objective.costs, known
+        return known
+
+
+def _starts(sizes: Sequence[int]) -> np.ndarray:
+    return np.cumsum([0, *sizes[:-1]]).astype(int)
+
+
+def _bits(numbers: Iterable[int]) -> int:
+    """A set of numbers as the bits of one, of which many are quickly held against each other."""
+    found = 0
+    for number in numbers:
+        found |= 1 << number
+    return found
+
+
+def _batches(pieces: Sequence[tuple[int, Piece]]) -> Iterator[list[int]]:
+    """Split numbered ``pieces`` into lists of those that are far from each other."""
+    waiting = list(pieces)
+    while waiting:
+        batch: list[int] = []
+        taken = 0
+        left: list[tuple[int, Piece]] = []
+        for index, piece in waiting:
+            if piece.ball & taken:
+                left.append((index, piece))
+            else:
+                batch.append(index)
+                taken |= piece.ball
+        yield batch
+        waiting = left
 
 
 def apply(state: State, moves: Iterable[Move]) -> State:
@@ -253,10 +405,6 @@ def apply(state: State, moves: Iterable[Move]) -> State:
         for site, layout in move:
             changed[site] = layout
     return tuple(changed)
-
-
-def _changes(state: State, move: Move) -> bool:
-    return any(state[site] != layout for site, layout in move)
 
 
 def _members(space: Space) -> tuple[tuple[int, ...], ...]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from operator import itemgetter
 from typing import NamedTuple
 
 from placer.graph import Graph, Node
@@ -20,8 +19,6 @@ from placer.placement import Placement
 from placer.plan import Layer, Plan
 from placer.roofline import Work, layer_work
 from placer.rules.fusion import KEPT_STEPS, PredictedLayer, Prediction, Predictor, Step
-
-KEPT_PREDICTIONS = 1024
 
 
 @dataclass(frozen=True)
@@ -60,9 +57,13 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PredictedLayers:
-    """The layers of one placement."""
+    """The layers of one placement.
+
+    ``changes``: what tells them from those that they were predicted from.
+    """
 
     prediction: Prediction = field(repr=False)
+    changes: tuple[Change, ...]
     _counts: Counter[int]
 
     @property
@@ -89,45 +90,31 @@ class LayerModel:
         self._predictor = predictor
         self._numbers: dict[str, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
-        self._kept: OrderedDict[Placement, PredictedLayers] = OrderedDict()
         self._entries = lru_cache(maxsize=KEPT_STEPS)(self._count)
 
     def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
-        """Return the layers of ``placement``; the last ``KEPT_PREDICTIONS`` are kept.
+        """Return the layers of ``placement``.
 
         ``near``: the layers of a similar placement, from which it takes less time to get there.
         """
-        found = self._kept.get(placement)
-        if found is None:
-            found = self._predict(placement, near)
-            self._kept[placement] = found
-            if len(self._kept) > KEPT_PREDICTIONS:
-                self._kept.popitem(last=False)
-        return found
-
-    def changes(self, before: PredictedLayers, after: PredictedLayers) -> list[Change]:
-        """The layers that only one of both has, or has with another signature."""
-        return self._changes(before.prediction.steps, after.prediction.steps)
-
-    def _predict(self, placement: Placement, near: PredictedLayers | None) -> PredictedLayers:
-        if near is None:
-            prediction = self._predictor.predict(placement)
-            counts: Counter[int] = Counter()
-            changes = self._changes({}, prediction.steps)
-        else:
-            prediction = self._predictor.predict(placement, near.prediction)
-            counts = near.counts()
-            changes = self._changes(near.prediction.steps, prediction.steps)
+        prediction = self._predictor.predict(placement, near.prediction if near else None)
+        changes = self._changes(near.prediction.steps if near else {}, prediction)
+        counts = near.counts() if near else Counter()
         for signature, _, sign in changes:
             counts[signature] += sign
         # In order of numbers, so that sums over them do not depend on ``near``.
-        return PredictedLayers(prediction, Counter({n: counts[n] for n in sorted(+counts)}))
+        sums = Counter({n: counts[n] for n in sorted(+counts)})
+        return PredictedLayers(prediction, tuple(changes), sums)
 
-    def _changes(self, before: Mapping[int, Step], after: Mapping[int, Step]) -> list[Change]:
-        gone = [(i, step) for i, step in before.items() if after.get(i) is not step]
-        come = [(i, step) for i, step in after.items() if before.get(i) is not step]
-        old = {e.key: e for _, step in sorted(gone, key=itemgetter(0)) for e in self._entries(step)}
-        new = {e.key: e for _, step in sorted(come, key=itemgetter(0)) for e in self._entries(step)}
+    def _changes(self, before: Mapping[int, Step], after: Prediction) -> list[Change]:
+        """The layers that only one of both has, or has with another signature."""
+        old = {e.key: e for i in after.changed if i in before for e in self._entries(before[i])}
+        new = {
+            e.key: e
+            for i in after.changed
+            if i in after.steps
+            for e in self._entries(after.steps[i])
+        }
         found = []
         for own, other, sign in ((old, new, -1), (new, old, 1)):
             for entry in own.values():

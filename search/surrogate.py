@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from placer.search.landscape import Landscape, Move, Objective, State, apply
+from placer.search.landscape import Landscape, Move, Moves, Objective, State, apply
 from placer.search.latency import LatencyModel, Observation
 from placer.search.noise import NoiseModel, NoiseObservation, learn_limit
 from placer.search.records import Skip, TrialRecord
@@ -150,7 +150,7 @@ class _Round:
 
     def _look(self, *, per_site: bool) -> tuple[State, float] | None:
         """The best untried state and its optimistic latency; None if all found were tried."""
-        moves = self._land.group_moves + (self._land.site_moves if per_site else ())
+        moves = self._land.all_moves if per_site else self._land.group_moves
         for _ in range(REFITS):
             known = len(self._land.layers.signatures)
             model = LatencyModel(self._land, self._observations, self._owner.remembered)
@@ -166,7 +166,7 @@ class _Round:
                 return state, mean - 2 * deviation
         return None
 
-    def _search(self, objective: Objective, moves: Sequence[Move]) -> Pool:
+    def _search(self, objective: Objective, moves: Moves) -> Pool:
         """States that may hold the gates, with their objective: local optima and around them."""
         pool: Pool = {}
         noise = self._noise
@@ -210,7 +210,7 @@ class _Round:
         return list(dict.fromkeys(starts))
 
     def _exchange(
-        self, state: State, objective: Objective, moves: Sequence[Move], noise: NoiseModel
+        self, state: State, objective: Objective, moves: Moves, noise: NoiseModel
     ) -> State:
         """Improve within the noise limit by one change, or by two that trade noise for latency."""
         extras = noise.extras()

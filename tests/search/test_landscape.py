@@ -60,7 +60,7 @@ def objective() -> Objective:
 @given(states())
 def test_changes_predicted_together_are_those_predicted_one_by_one(state: tuple[int, ...]):
     before = BOTH.predict(state).counts()
-    for move, delta in BOTH.deltas(state, BOTH.group_moves + BOTH.site_moves).items():
+    for move, delta in BOTH.deltas(state, BOTH.all_moves).items():
         after = BOTH.predict(apply(state, [move])).counts()
         changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
         assert {n: count for n, count in delta.items() if count} == changed
