@@ -1,9 +1,9 @@
 """The states of a search and what single changes do to the predicted layers.
 
 Whether a layer fuses depends on the pairs near it, so what a change does depends on the layouts of
-near sites only. A change is therefore taken apart into pieces that are far from each other, and what
-a piece does is kept by the layouts near it. Pieces that are not known are predicted together where
-they are far from each other: looking at all changes costs little more in a large model.
+near sites only. A change is therefore taken apart into pieces that are far from each other, and
+what a piece does is kept by the layouts near it. Pieces that are not known are predicted together
+where they are far from each other: looking at all changes costs little more in a large model.
 """
 
 from __future__ import annotations
@@ -34,21 +34,17 @@ DIGITS = 12
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """A linear function of states: ``costs`` by signature number, ``extras`` by site and layout."""
+    """A linear function of states.
 
-    costs: np.ndarray
-    extras: Sequence[np.ndarray]
+    ``costs``: by signature number. ``extras``: by site and layout, shape (sites, layouts).
+    """
+
+    costs: Mapping[int, float]
+    extras: np.ndarray
 
     def of_counts(self, counts: Mapping[int, int]) -> float:
-        """Cost of layers; signatures that appeared after the objective was made cost nothing."""
-        known = len(self.costs)
-        return sum(float(self.costs[s]) * n for s, n in counts.items() if s < known)
-
-    @cached_property
-    def table(self) -> np.ndarray:
-        """``extras`` as an array of shape (sites, most layouts of any site)."""
-        width = max(map(len, self.extras), default=0)
-        return np.array([np.pad(own, (0, width - len(own))) for own in self.extras])
+        """Cost of layers."""
+        return sum(self.costs[signature] * count for signature, count in counts.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +93,11 @@ class Moves(Sequence[Move]):
         ends = [*self.part_starts[1:].tolist(), len(self.parts)]
         return self.parts[self.part_starts[index] : ends[index]]
 
+    def change(self, table: np.ndarray, state: State) -> np.ndarray:
+        """What each move adds to a sum over sites of a ``table`` by site and layout."""
+        now = np.array(state)[self.sites]
+        return self.sums(table[self.sites, self.layouts] - table[self.sites, now])
+
     def sums(self, by_site: np.ndarray) -> np.ndarray:
         """Sum up what each move does to each of its sites, shape (moves,)."""
         return np.add.reduceat(by_site, self.site_starts) if len(self) else np.zeros(0)
@@ -124,6 +125,7 @@ class Landscape:
         for index in range(len(self.sites)):
             for node in self._nodes([index]):
                 self._sites_at.setdefault(node, []).append(index)
+        self._known = lru_cache(maxsize=KEPT_PREDICTIONS)(self._find)
         self._far_apart = lru_cache(maxsize=KEPT_PARTS)(self._split)
 
     def state(self, choices: Choices) -> State:
@@ -182,7 +184,7 @@ class Landscape:
 
     def pair_moves(self, state: State, objective: Objective) -> Moves:
         """Changes of two near groups at once: the ``MAX_PAIRS`` that lose least one by one."""
-        gains, changes = self._gains(state, objective, self.group_moves)
+        gains, changes = self.gains(state, objective, self.group_moves)
         first, second = self._near_groups
         both = changes[first] & changes[second]
         first, second = first[both], second[both]
@@ -214,7 +216,7 @@ class Landscape:
 
     def value(self, state: State, objective: Objective) -> float:
         """The objective of ``state`` by its own predicted layers."""
-        extras = objective.table[np.arange(len(state)), state].sum()
+        extras = objective.extras[np.arange(len(state)), state].sum()
         return objective.of_counts(self.predict(state).counts()) + float(extras)
 
     def deltas(self, state: State, moves: Moves) -> dict[Move, dict[int, int]]:
@@ -233,48 +235,36 @@ class Landscape:
     def descend(
         self, state: State, objective: Objective, moves: Moves, *, pairs: bool = False
     ) -> State:
-        """Make improving changes until there are none; returns the best state by ``value``.
+        """Make improving changes until there are none; ``state`` if that did not improve ``value``.
 
         Each sweep makes the best changes that are far from each other. ``pairs``: where no single
         change improves, two near groups are changed at once.
         """
-        best, best_value = state, self.value(state, objective)
+        end = state
         for _ in range(MAX_SWEEPS):
-            chosen = self._improving(state, objective, moves)
+            chosen = self._improving(end, objective, moves)
             if not chosen and pairs:
-                chosen = self._improving(state, objective, self.pair_moves(state, objective))
+                chosen = self._improving(end, objective, self.pair_moves(end, objective))
             if not chosen:
                 break
-            state = apply(state, chosen)
-            value = self.value(state, objective)
-            if value >= best_value - 1e-12:
-                break
-            best, best_value = state, value
-        return best
+            end = apply(end, chosen)
+        return end if self.value(end, objective) < self.value(state, objective) - 1e-12 else state
 
-    def gains(self, state: State, objective: Objective, moves: Moves) -> list[tuple[float, Move]]:
-        """Change of the objective by each move that changes ``state``, the best first."""
-        gains, changes = self._gains(state, objective, moves)
-        order = np.argsort(gains, kind="stable")
-        return [(float(gains[i]), moves[i]) for i in order.tolist() if changes[i]]
-
-    def _gains(
+    def gains(
         self, state: State, objective: Objective, moves: Moves
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Change of the objective by each move, and whether the move changes ``state``."""
+        """Change of the objective by each move, and whether the move changes ``state`` at all."""
         if not len(moves):
             return np.zeros(0), np.zeros(0, dtype=bool)
         numbers = self._known(state, moves)
         costs = self._deltas.costs(objective)[numbers]
         gains = np.add.reduceat(costs[moves.parts], moves.part_starts)
-        now = np.array(state)[moves.sites]
-        table = objective.table
-        gains += moves.sums(table[moves.sites, moves.layouts] - table[moves.sites, now])
-        changes = moves.sums((now != moves.layouts).astype(int)) > 0
+        gains += moves.change(objective.extras, state)
+        changes = moves.sums((np.array(state)[moves.sites] != moves.layouts).astype(int)) > 0
         return np.round(gains, DIGITS), changes
 
     def _improving(self, state: State, objective: Objective, moves: Moves) -> list[Move]:
-        gains, _ = self._gains(state, objective, moves)
+        gains, _ = self.gains(state, objective, moves)
         chosen: list[Move] = []
         taken = 0
         for index in np.argsort(gains, kind="stable").tolist():
@@ -286,7 +276,7 @@ class Landscape:
                 taken |= ball
         return chosen
 
-    def _known(self, state: State, moves: Moves) -> np.ndarray:
+    def _find(self, state: State, moves: Moves) -> np.ndarray:
         """The number of what each piece of ``moves`` does in ``state``."""
         contexts = [tuple([state[site] for site in piece.near]) for piece in moves.pieces]
         found = [p.known.get(own) for p, own in zip(moves.pieces, contexts, strict=True)]
@@ -342,7 +332,7 @@ class _Deltas:
     def __init__(self) -> None:
         self._numbers: dict[tuple[tuple[int, int], ...], int] = {}
         self._found: list[tuple[tuple[int, int], ...]] = []
-        self._costs: tuple[np.ndarray, np.ndarray] = np.zeros(0), np.zeros(0)
+        self._costs: tuple[Mapping[int, float], np.ndarray] = {}, np.zeros(0)
 
     def __getitem__(self, number: int) -> tuple[tuple[int, int], ...]:
         return self._found[number]
@@ -359,7 +349,7 @@ class _Deltas:
         return number
 
     def costs(self, objective: Objective) -> np.ndarray:
-        """What each costs, by number; signatures newer than the objective cost nothing."""
+        """What each costs, by number."""
         of, known = self._costs
         if of is not objective.costs:
             known = np.zeros(0)

@@ -1,37 +1,115 @@
-"""Bayesian linear regression: what sums of unknown amounts say about the amounts."""
+"""Bayesian linear regression: what is measured of unknown amounts and sums says of the others.
+
+Source: Rasmussen & Williams, Gaussian Processes (2006), 2.1. Draws are corrected by what was
+measured instead of drawn anew (Matheron's rule: Wilson et al. 2020, Efficiently Sampling Functions
+from Gaussian Process Posteriors), with measurements taken as exact.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """A normal distribution over n unknowns: ``mean`` (n,), ``covariance`` (n, n)."""
+    """A normal distribution over n unknowns.
+
+    ``mean``: shape (n,). The covariance is ``factors @ factors.T + diag(own)``: what few causes,
+    of shape (n, causes), have in common, and the variance that each unknown has of its own. So no
+    matrix of all unknowns by all unknowns is made.
+    """
 
     mean: np.ndarray
-    covariance: np.ndarray
+    factors: np.ndarray
+    own: np.ndarray
 
-    def given(self, counts: np.ndarray, values: np.ndarray, deviations: np.ndarray) -> Gaussian:
-        """Condition on ``values = counts @ unknowns + error``.
+    def cross(self, counts: np.ndarray) -> np.ndarray:
+        """Covariance of the unknowns with ``counts @ unknowns``, shape (n, m)."""
+        common = self.factors @ (counts @ self.factors).T
+        return np.asarray(common + self.own[:, None] * counts.T)
 
-        ``counts``: shape (m, n). ``values``: shape (m,). ``deviations``: standard deviations of
-        the errors, shape (m,). Source: Rasmussen & Williams, Gaussian Processes (2006), 2.1.
-        """
-        gain = self.gain(counts, deviations)
-        mean = self.mean + gain @ (values - counts @ self.mean)
-        covariance = self.covariance - gain @ counts @ self.covariance
-        return Gaussian(mean, (covariance + covariance.T) / 2)
 
-    def gain(self, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-        """How much each unknown follows from each observation, shape (n, m)."""
-        cross = self.covariance @ counts.T
-        inner = counts @ cross + np.diag(deviations**2)
-        gain: np.ndarray = np.linalg.solve(inner, cross.T).T
-        return gain
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """``prior`` conditioned on single unknowns.
+
+    ``index``: which, shape (m,), each once. ``values`` and the standard deviations of their errors,
+    ``deviations``, have shape (m,).
+    """
+
+    prior: Gaussian
+    index: np.ndarray
+    values: np.ndarray
+    deviations: np.ndarray
+
+    @cached_property
+    def posterior(self) -> Gaussian:
+        """The distribution of the unknowns now."""
+        own, factors = self.prior.own.copy(), self.prior.factors.copy()
+        left = self.deviations**2 * self._precision  # Of what is not common, the part still open.
+        own[self.index] *= left
+        factors[self.index] *= left[:, None]
+        return Gaussian(
+            self.corrected(self.prior.mean), factors @ np.linalg.cholesky(self._causes), own
+        )
+
+    def corrected(self, drawn: np.ndarray) -> np.ndarray:
+        """What was drawn from ``prior``, corrected by what was measured."""
+        factors = self.prior.factors[self.index]
+        missing = self._precision * (self.values - drawn[self.index])
+        weights = missing - self._precision * (factors @ (self._causes @ (factors.T @ missing)))
+        found = drawn + self.prior.factors @ (factors.T @ weights)
+        found[self.index] += self.prior.own[self.index] * weights
+        return np.asarray(found)
+
+    @cached_property
+    def _precision(self) -> np.ndarray:
+        return np.asarray(1 / (self.prior.own[self.index] + self.deviations**2))
+
+    @cached_property
+    def _causes(self) -> np.ndarray:
+        """Covariance of the causes now, by the matrix inversion lemma."""
+        factors = self.prior.factors[self.index]
+        precision = np.eye(factors.shape[1]) + (factors.T * self._precision) @ factors
+        return np.asarray(np.linalg.inv(precision))
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """``prior`` conditioned on ``values = counts @ unknowns + error``.
+
+    ``counts``: shape (m, n). ``values``: shape (m,). ``deviations``: standard deviations of the
+    errors, shape (m,).
+    """
+
+    prior: Gaussian
+    counts: np.ndarray
+    values: np.ndarray
+    deviations: np.ndarray
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """Expected unknowns, shape (n,)."""
+        return self.corrected(self.prior.mean)
+
+    def corrected(self, drawn: np.ndarray) -> np.ndarray:
+        """What was drawn from ``prior``, corrected by what was measured."""
+        missing = self.values - self.counts @ drawn
+        return np.asarray(drawn + self._cross @ np.linalg.solve(self._inner, missing))
 
     def deviation(self, counts: np.ndarray) -> float:
         """Standard deviation of ``counts @ unknowns``; ``counts`` has shape (n,)."""
-        return float(np.sqrt(max(0.0, counts @ self.covariance @ counts)))
+        before = counts @ self.prior.cross(counts[None])[:, 0]
+        known = counts @ self._cross
+        return float(np.sqrt(max(0.0, before - known @ np.linalg.solve(self._inner, known))))
+
+    @cached_property
+    def _cross(self) -> np.ndarray:
+        return self.prior.cross(self.counts)
+
+    @cached_property
+    def _inner(self) -> np.ndarray:
+        return np.asarray(self.counts @ self._cross + np.diag(self.deviations**2))

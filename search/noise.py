@@ -46,16 +46,16 @@ class NoiseModel:
         rng: np.random.Generator | None = None,
     ) -> None:
         """With ``rng``, noises are drawn from what is possible instead of expected."""
-        self._layouts = [len(names) for names in landscape.names]
         self._shares = _shares(landscape)
         values = np.array([min(o.noise, 1e3) for o in observations])
         chosen = [self._chosen(observation.state) for observation in observations]
         spread = np.array([self._shares[index].sum() for index in chosen])
         noisy = [v / s for v, s in zip(values, spread, strict=True) if s > 0]
         prior = max(float(np.median(noisy)) if noisy else UNKNOWN, LEAST) * self._shares
-        mean, variance = _posterior(prior, chosen, values)
+        found = _Posterior(prior, chosen, values)
+        mean = found.mean
         if rng is not None:
-            mean = mean + np.sqrt(variance) * rng.standard_normal(mean.shape)
+            mean = mean + np.sqrt(found.variance) * rng.standard_normal(mean.shape)
         # Noise is never negative; what the regression says below that is nothing.
         self._noise: np.ndarray = np.maximum(mean, 0.0)
 
@@ -63,9 +63,10 @@ class NoiseModel:
         """Expected noise power of ``state``."""
         return float(self._noise[self._chosen(state)].sum())
 
-    def extras(self) -> list[np.ndarray]:
-        """Noise power by site and layout."""
-        return [own[:count] for own, count in zip(self._noise, self._layouts, strict=True)]
+    @property
+    def extras(self) -> np.ndarray:
+        """Noise power by site and layout, shape (sites, most layouts of any site)."""
+        return self._noise
 
     def _chosen(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Index of the layout of each site."""
@@ -86,29 +87,42 @@ def _shares(landscape: Landscape) -> np.ndarray:
     return shares
 
 
-def _posterior(
-    prior: np.ndarray, chosen: Sequence[tuple[np.ndarray, np.ndarray]], values: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+class _Posterior:
     """Mean and variance of the noise by site and layout.
 
     ``prior``: mean before ``values``, each the sum over the layouts of one entry of ``chosen``.
     """
-    variance = (SITE**2 + LAYOUT**2) * prior**2
-    if not len(values):
-        return prior, variance
-    # Covariance of each sum with each layout, then of the sums with each other.
-    cross = []
-    for index in chosen:
-        own = np.zeros_like(prior)
-        own[index] = prior[index]
-        cross.append(prior * (SITE**2 * own.sum(axis=1, keepdims=True) + LAYOUT**2 * own))
-    inner = np.array([[row[index].sum() for index in chosen] for row in cross])
-    inner += np.diag((ADDITIVE * values + LEAST) ** 2)
-    expected = np.array([prior[index].sum() for index in chosen])
-    joint = np.array(cross)
-    gain = np.linalg.solve(inner, joint.reshape(len(values), -1)).reshape(joint.shape)
-    mean = prior + np.tensordot(values - expected, gain, axes=1)
-    return mean, np.maximum(variance - (joint * gain).sum(axis=0), 0.0)
+
+    def __init__(
+        self,
+        prior: np.ndarray,
+        chosen: Sequence[tuple[np.ndarray, np.ndarray]],
+        values: np.ndarray,
+    ) -> None:
+        self._prior = prior
+        # Covariance of each sum with each layout, then of the sums with each other.
+        has = np.zeros((len(chosen), *prior.shape))
+        for own, index in zip(has, chosen, strict=True):
+            own[index] = 1
+        picked = prior * has
+        joint = prior * (SITE**2 * picked.sum(axis=2, keepdims=True) + LAYOUT**2 * picked)
+        self._joint = joint.reshape(len(chosen), prior.size)
+        self._inner = self._joint @ has.reshape(len(chosen), prior.size).T
+        self._inner += np.diag((ADDITIVE * values + LEAST) ** 2)
+        self._missing = values - picked.sum(axis=(1, 2))
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Expected noise."""
+        change = np.linalg.solve(self._inner, self._missing) @ self._joint
+        return np.asarray(self._prior + change.reshape(self._prior.shape))
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Variance of the noise."""
+        known = (self._joint * np.linalg.solve(self._inner, self._joint)).sum(axis=0)
+        before = (SITE**2 + LAYOUT**2) * self._prior**2
+        return np.asarray(np.maximum(before - known.reshape(self._prior.shape), 0.0))
 
 
 def learn_limit(outcomes: Sequence[tuple[float, bool]]) -> float:

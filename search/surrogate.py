@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -23,8 +24,6 @@ WORTH_PROBING = 0.1
 # What counts as a gain, in parts of the float model's latency, and after how many trials without
 # one the search may end.
 RESOLUTION, PATIENCE = 1e-3, 16
-# New layers appear while predictions are searched; they are given costs this often.
-REFITS = 4
 # Of the placements found, so many are predicted anew one by one until one was not tried.
 FINALISTS = 64
 # A placement whose noise on a few samples is this much above what gates allow is not tried; for one
@@ -34,6 +33,10 @@ TOLERANCE, SKIPS = 1.1, 8
 BORDER = 1.2
 # Of all changes, so many of each kind are looked at in pairs.
 EXCHANGES = 100
+# With more changes than this to choose from, most parts of the model are too far from each other to
+# need many starting points: descents begin at the best placement and one other.
+LARGE = 600
+MAX_EXCHANGES = 40
 # What a layout costs that only failed trials had, shared by the suspects of a trial.
 FAILED = 0.5
 # What random numbers are drawn for.
@@ -78,11 +81,18 @@ class SurrogateProposer:
         """
         self.landscape = landscape
         self.seed = seed
-        self.probe = probe
+        self._probe = probe
+        self._noises: dict[State, float] = {}
         self.remembered = remembered or {}
         self.per_site = per_site
         self.noise_limit = noise_limit
         self._seeds = (*warm_starts, *seed_proposals(landscape.space))
+
+    def noise(self, state: State) -> float:
+        """The noise power of ``state``, measured once."""
+        if state not in self._noises:
+            self._noises[state] = self._probe(self.landscape.choices(state))
+        return self._noises[state]
 
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``placer.search.samplers.Proposer``."""
@@ -107,6 +117,8 @@ class _Round:
         self._forms = {self._land.predict(state).form for state in self._states}
         self._limit = self._learn_limit()
         self._explores = len(trials) % 2 == 1
+        self._is_large = len(self._land.all_moves) > LARGE
+        self._pools: dict[bool, Pool] = {}
         self._skipped = [skip for trial in trials for skip in trial.skipped]
         self._forms |= {self._form(skip.choices) for skip in self._skipped}
         self._noise = self._learn_noise()
@@ -124,22 +136,24 @@ class _Round:
                 found = self._look(per_site=True)
             if found is None or (self._has_stalled() and not self._is_gain(found)):
                 return None
-            choices = self._land.choices(found[0])
-            skip = self._hopeless(choices) if len(skipped) < SKIPS else None
+            state = found[0]
+            skip = self._hopeless(state) if len(skipped) < SKIPS else None
             if skip is None:
                 kind = "explore" if self._explores else "surrogate"
-                return Proposal(kind, choices, tuple(skipped))
+                return Proposal(kind, self._land.choices(state), tuple(skipped))
             skipped.append(skip)
             self._skipped.append(skip)
-            self._forms.add(self._form(choices))
+            self._forms.add(self._land.predict(state).form)
             self._noise = self._learn_noise()
+            if not self._is_large:
+                self._pools.clear()
 
-    def _hopeless(self, choices: Choices) -> Skip | None:
+    def _hopeless(self, state: State) -> Skip | None:
         """Measure the noise of what is to be tried, where gates bind; None if it may hold them."""
         if self._noise is None:
             return None
-        noise = self._owner.probe(choices)
-        return Skip(choices, noise) if noise > TOLERANCE * self._limit else None
+        noise = self._owner.noise(state)
+        return Skip(self._land.choices(state), noise) if noise > TOLERANCE * self._limit else None
 
     def _seed(self, purpose: int) -> list[int]:
         """Every purpose draws from a seed of its own, however often others draw."""
@@ -150,31 +164,38 @@ class _Round:
 
     def _look(self, *, per_site: bool) -> tuple[State, float] | None:
         """The best untried state and its optimistic latency; None if all found were tried."""
+        if per_site in self._pools:
+            found = self._best_of(self._pools[per_site])
+            if found is not None:
+                return found
+        draw = self._seed(DRAW) if self._explores else None
+        objective = self._with_failures(self._latency.objective(draw))
         moves = self._land.all_moves if per_site else self._land.group_moves
-        for _ in range(REFITS):
-            known = len(self._land.layers.signatures)
-            model = LatencyModel(self._land, self._observations, self._owner.remembered)
-            objective = self._with_failures(
-                model.objective(self._seed(DRAW) if self._explores else None)
-            )
-            pool = self._search(objective, moves)
-            if len(self._land.layers.signatures) == known:
-                break
-        for state in _first(pool, FINALISTS):
+        self._pools[per_site] = self._search(objective, moves)
+        return self._best_of(self._pools[per_site])
+
+    def _best_of(self, pool: Pool) -> tuple[State, float] | None:
+        held = {state: value for state, value in pool.items() if self._holds(state)}
+        for state in _first(held, FINALISTS):
             if self._land.predict(state).form not in self._forms:
-                mean, deviation = model.predict(state)
+                mean, deviation = self._latency.predict(state)
                 return state, mean - 2 * deviation
         return None
+
+    @cached_property
+    def _latency(self) -> LatencyModel:
+        return LatencyModel(self._land, self._observations, self._owner.remembered)
 
     def _search(self, objective: Objective, moves: Moves) -> Pool:
         """States that may hold the gates, with their objective: local optima and around them."""
         pool: Pool = {}
         noise = self._noise
-        for price in PRICES if noise is not None else (0.0,):
-            priced = objective if noise is None else self._priced(objective, price, noise)
-            starts = self._starts()
-            for start in starts if price in (0.0, PRICES[3]) else starts[:2]:
-                self._add(pool, self._land.descend(start, priced, moves), objective)
+        for start, prices in self._descents(priced=noise is not None):
+            state = start
+            for price in prices:
+                priced = objective if noise is None else self._priced(objective, price, noise)
+                state = self._land.descend(state, priced, moves)
+                self._add(pool, state, objective)
         for state in _first(pool, 2):
             if noise is None:
                 better = self._land.descend(state, objective, moves, pairs=True)
@@ -182,12 +203,28 @@ class _Round:
                 better = self._exchange(state, objective, moves, noise)
             self._add(pool, better, objective)
         for state in _first(pool, 2):
-            value = pool[state]
-            for gain, move in self._land.gains(state, objective, moves):
-                near = apply(state, [move])
-                if self._holds(near):
-                    pool.setdefault(near, value + gain)
+            value, added = pool[state], 0
+            gains, changes = self._land.gains(state, objective, moves)
+            for index in np.argsort(gains, kind="stable").tolist():
+                near = apply(state, [moves[index]])
+                if changes[index] and self._holds(near):
+                    pool.setdefault(near, value + float(gains[index]))
+                    added += 1
+                if added == FINALISTS:
+                    break
         return pool
+
+    def _descents(self, *, priced: bool) -> Iterator[tuple[State, tuple[float, ...]]]:
+        """Where to begin, and the prices of noise at which to go on from there in turn."""
+        starts = self._starts()
+        if self._is_large:
+            other = starts[len(self._trials) % (len(starts) - 1) + 1]
+            for start in (starts[0], other):
+                yield start, PRICES[::-1] if priced else PRICES[:1]
+            return
+        for price in PRICES if priced else PRICES[:1]:
+            for start in starts if price in (0.0, PRICES[3]) else starts[:2]:
+                yield start, (price,)
 
     def _add(self, pool: Pool, state: State, objective: Objective) -> None:
         if self._holds(state):
@@ -213,14 +250,9 @@ class _Round:
         self, state: State, objective: Objective, moves: Moves, noise: NoiseModel
     ) -> State:
         """Improve within the noise limit by one change, or by two that trade noise for latency."""
-        extras = noise.extras()
-        for _ in range(len(self._land.sites)):
+        for _ in range(MAX_EXCHANGES):
             room = self._limit - noise.predict(state)
-            found = [
-                (gain, _noise_of(move, state, extras), move)
-                for gain, move in self._land.gains(state, objective, moves)
-            ]
-            chosen = _best_exchange(_promising(found), room)
+            chosen = _best_exchange(self._promising(state, objective, moves, noise), room)
             after = apply(state, chosen)
             if not chosen or self._land.value(after, objective) >= self._land.value(
                 state, objective
@@ -229,12 +261,22 @@ class _Round:
             state = after
         return state
 
+    def _promising(
+        self, state: State, objective: Objective, moves: Moves, noise: NoiseModel
+    ) -> list[tuple[float, float, Move]]:
+        """The changes that gain most latency or free most noise, the best first."""
+        gains, changes = self._land.gains(state, objective, moves)
+        noises = moves.change(noise.extras, state)
+        found = np.flatnonzero(changes)
+        best = {
+            int(i)
+            for key in (gains, noises)
+            for i in found[np.argsort(key[found], kind="stable")[:EXCHANGES]]
+        }
+        return sorted((float(gains[i]), float(noises[i]), moves[i]) for i in best)
+
     def _priced(self, objective: Objective, price: float, noise: NoiseModel) -> Objective:
-        extras = [
-            own + price / self._limit * power
-            for own, power in zip(objective.extras, noise.extras(), strict=True)
-        ]
-        return Objective(objective.costs, extras)
+        return Objective(objective.costs, objective.extras + price / self._limit * noise.extras)
 
     def _holds(self, state: State) -> bool:
         # What may only just miss is looked at where the search explores: noise adds up roughly.
@@ -284,11 +326,11 @@ class _Round:
         for state, trial in zip(self._states, self._trials, strict=True):
             if trial.error is None:
                 worked.update(enumerate(state))
-        extras = [own.copy() for own in objective.extras]
+        extras = objective.extras.copy()
         for state, trial in zip(self._states, self._trials, strict=True):
             suspects = set(enumerate(state)) - worked if trial.error is not None else set()
             for site, layout in suspects:
-                extras[site][layout] += FAILED / len(suspects)
+                extras[site, layout] += FAILED / len(suspects)
         return Objective(objective.costs, extras)
 
 
@@ -315,7 +357,7 @@ class _Probes:
                 continue
             for part in parts:
                 state = apply(self._floats, [tuple((s, self._defaults[s]) for s in part)])
-                own = self._owner.probe(self._land.choices(state))
+                own = self._owner.noise(state)
                 found.append(NoiseObservation(state, own))
                 waiting.append((own, self._blocks(part)))
             waiting.sort()
@@ -355,16 +397,6 @@ def observe(landscape: Landscape, trial: TrialRecord) -> Observation:
 def _first(pool: Pool, count: int) -> list[State]:
     """The states of the least objective."""
     return sorted(pool, key=lambda state: (pool[state], state))[:count]
-
-
-def _noise_of(move: Move, state: State, extras: Sequence[np.ndarray]) -> float:
-    return sum(float(extras[site][layout] - extras[site][state[site]]) for site, layout in move)
-
-
-def _promising(found: Sequence[tuple[float, float, Move]]) -> list[tuple[float, float, Move]]:
-    """Those of ``found`` that gain most latency or free most noise, the best first."""
-    by_noise = sorted(found, key=lambda entry: entry[1])
-    return sorted({*found[:EXCHANGES], *by_noise[:EXCHANGES]})
 
 
 def _best_exchange(found: Sequence[tuple[float, float, Move]], room: float) -> list[Move]:

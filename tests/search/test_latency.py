@@ -143,7 +143,9 @@ def test_what_predicted_layers_do_not_explain_is_learned_by_group_and_layout():
 
 def test_drawn_costs_differ_where_nothing_was_measured_and_are_never_negative():
     model = LatencyModel(LAND, [profiled(FLOATS)], {})
-    drawn = np.array([model.objective([i]).costs for i in range(30)])
+    numbers = range(len(LAND.layers.signatures))
+    costs = [model.objective([i]).costs for i in range(30)]
+    drawn = np.array([[own[number] for number in numbers] for own in costs])
     assert drawn.min() >= 0
     spread = drawn.std(axis=0) / drawn.mean(axis=0)
     known = working(LAND.predict(FLOATS).counts())
@@ -152,8 +154,22 @@ def test_drawn_costs_differ_where_nothing_was_measured_and_are_never_negative():
     assert spread[unknown].min() > 0.1
 
 
-def test_signatures_that_appear_later_cost_nothing_yet():
+def test_layers_that_appear_later_cost_what_their_kind_tells():
     land: Landscape = landscape(BRANCHES, "tensorrt", "float16")
     model = LatencyModel(land, [], {})
-    objective = model.objective()
-    assert objective.of_counts({len(objective.costs): 3}) == 0
+    known = len(land.layers.signatures)
+    costs, draws = model.objective().costs, [model.objective([i]).costs for i in range(30)]
+    new = [n for n in land.predict(land.state(land.space.defaults)).counts() if n >= known]
+    working_new = [n for n in new if land.layers.signatures[n].work is not None]
+    assert working_new
+    for number in working_new:
+        assert costs[number] > 0
+        assert len({own[number] for own in draws}) > 1
+
+
+def test_what_is_remembered_of_a_layer_counts_before_any_candidate_has_it():
+    numbers = working(LAND.predict(DEFAULTS).counts().keys() - LAND.predict(FLOATS).counts().keys())
+    expected = LatencyModel(LAND, [], {}).objective().costs[numbers[0]]
+    remembered = {LAND.layers.signatures[numbers[0]].id: 2 * expected}
+    cost = LatencyModel(LAND, [], remembered).objective().costs[numbers[0]]
+    assert 1.5 * expected < cost < 2 * expected
