@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import traceback
 from pathlib import Path
@@ -12,20 +11,22 @@ import typer
 from rich.console import Console
 
 from placer import __version__
-from placer.calibration import default_cache_dir
+from placer.api import optimize
 from placer.cli_apply import apply_command
 from placer.cli_bench import bench_command, doctor_command
 from placer.cli_check import check_command
 from placer.cli_explain import explain_command
 from placer.cli_import import import_command
-from placer.cli_options import SHAPE_HELP, engine_options, shape_ranges_of
+from placer.cli_onboard import onboard_command
+from placer.cli_options import SHAPE_HELP, engine_options, parse_duration, shape_ranges_of
 from placer.cli_plan import plan_app
+from placer.cli_report import report_command
 from placer.cli_rules import rules_app
 from placer.cli_worker import worker_command
-from placer.console import ConsoleObserver, QuietObserver, print_result
-from placer.errors import InputError, PlacerError
+from placer.console import ConsoleObserver, print_result
+from placer.errors import PlacerError
 from placer.precision import InputOutputTypes
-from placer.run import Request, optimize
+from placer.task import Request
 
 app = typer.Typer(
     help="Decide where Q/DQ pairs go in an ONNX model.",
@@ -41,6 +42,8 @@ app.command("check")(check_command)
 app.command("doctor")(doctor_command)
 app.command("explain")(explain_command)
 app.command("import")(import_command)
+app.command("onboard")(onboard_command)
+app.command("report")(report_command)
 app.command("worker")(worker_command)
 
 
@@ -90,28 +93,30 @@ def optimize_command(
     ] = None,
     engine: Annotated[
         str, typer.Option(help="auto, onnxruntime, fusion-model or a plug-in's name.")
-    ] = "auto",
+    ] = Request.engine,
     gpu: Annotated[
         str | None, typer.Option(help="GPU of fusion-model, e.g. a100, or a YAML file.")
-    ] = None,
+    ] = Request.gpu,
     base: Annotated[
         str,
         typer.Option(
             help="Type of what is not quantized, for GPU engines: float16, bfloat16 or float."
         ),
-    ] = "float16",
+    ] = Request.base,
     io_type: Annotated[
         InputOutputTypes,
         typer.Option(help="With --base: keep the types of inputs and outputs, or convert them."),
-    ] = "keep",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the engine.")] = 1,
+    ] = Request.io_type,
+    threads: Annotated[
+        int, typer.Option(min=1, help="CPU threads of the engine.")
+    ] = Request.threads,
     build_for: Annotated[
         str | None,
         typer.Option(help="Build each candidate with TensorRT-RTX too, e.g. sm89 (fusion-model)."),
-    ] = None,
+    ] = Request.build_for,
     device: Annotated[
         str | None, typer.Option(help="Device that the engine runs on [default: its first].")
-    ] = None,
+    ] = Request.device,
     devices: Annotated[
         str | None, typer.Option(help="Devices of this machine to search on at once, e.g. 0,1,2,3.")
     ] = None,
@@ -121,30 +126,32 @@ def optimize_command(
     ] = None,
     pack: Annotated[
         str | None, typer.Option(help="Rule pack, a name or folder [default: the engine's].")
-    ] = None,
+    ] = Request.pack,
     scheme: Annotated[
         str | None, typer.Option(help="Number format beside the pack's own, e.g. fp8 (tensorrt).")
-    ] = None,
+    ] = Request.scheme,
     calibration: Annotated[
         str, typer.Option(help="auto, minmax, percentile, entropy or mse.")
-    ] = "auto",
+    ] = Request.calibration,
     ranges: Annotated[
         str,
         typer.Option(
             help="Of a model that is quantized already: imported keeps its scales and calibrates "
             "other tensors only, calibrated keeps none."
         ),
-    ] = "imported",
-    preset: Annotated[str, typer.Option(help="Effort: quick, default or thorough.")] = "default",
+    ] = Request.ranges,
+    preset: Annotated[
+        str, typer.Option(help="Effort: quick, default or thorough.")
+    ] = Request.preset,
     budget: Annotated[
         int | None, typer.Option(min=1, help="Number of trials [default: the preset's].")
-    ] = None,
+    ] = Request.budget,
     timeout: Annotated[
         str | None, typer.Option(help="Time for the search, e.g. 90s, 10m or 1h.")
     ] = None,
     sampler: Annotated[
         str, typer.Option(help="surrogate, tpe, random or exhaustive.")
-    ] = "surrogate",
+    ] = Request.sampler,
     warm_start: Annotated[
         list[Path] | None,
         typer.Option(
@@ -155,11 +162,13 @@ def optimize_command(
     storage: Annotated[
         str | None,
         typer.Option(help="URL of an Optuna storage that workers share, e.g. postgresql://..."),
-    ] = None,
+    ] = Request.storage,
     study: Annotated[
         str | None, typer.Option(help="Name of the study in --storage [default: the model's].")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes everything but measured times.")] = 0,
+    ] = Request.study,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Fixes everything but measured times.")
+    ] = Request.seed,
     cache: Annotated[bool, typer.Option(help="Keep calibration statistics on disk.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print result.json.")] = False,
@@ -172,57 +181,48 @@ def optimize_command(
     Running the same command again resumes a killed run. Exit codes: 0 done, 1 the run failed,
     2 wrong input, 3 no candidate meets the gates.
     """
-    request = Request(
-        model=model,
-        output=output,
-        shape_ranges=shape_ranges_of(shape or []),
-        data=data,
-        evaluation_data=eval_data,
-        engine=engine,
-        threads=threads,
-        gpu=gpu,
-        base=base,
-        io_type=io_type,
-        build_for=build_for,
-        device=device,
-        devices=tuple(part.strip() for part in devices.split(",")) if devices else (),
-        engine_options=engine_options(engine_option or []),
-        pack=pack,
-        scheme=scheme,
-        calibration=calibration,
-        ranges=ranges,
-        gates=tuple(gate or ()),
-        beats=tuple(beat or ()),
-        preset=preset,
-        budget=budget,
-        timeout=None if timeout is None else parse_duration(timeout),
-        seed=seed,
-        sampler=sampler,
-        warm_starts=tuple(warm_start or ()),
-        storage=storage,
-        study=study,
-        cache_dir=default_cache_dir() if cache else None,
-    )
     console = Console()
-    if quiet or as_json:
-        result = optimize(request, QuietObserver())
-        if as_json:
-            typer.echo(result.model_dump_json(indent=2))
-        return
-    observer = ConsoleObserver(console)
+    observer = None if quiet or as_json else ConsoleObserver(console)
     try:
-        result = optimize(request, observer)
+        result = optimize(
+            model,
+            output=output,
+            shapes=shape_ranges_of(shape or []),
+            data=data,
+            eval_data=eval_data,
+            engine=engine,
+            threads=threads,
+            gpu=gpu,
+            base=base,
+            io_type=io_type,
+            build_for=build_for,
+            device=device,
+            devices=[part.strip() for part in devices.split(",")] if devices else [],
+            engine_options=engine_options(engine_option or []),
+            pack=pack,
+            scheme=scheme,
+            calibration=calibration,
+            ranges=ranges,
+            gates=gate or [],
+            beats=beat or [],
+            preset=preset,
+            budget=budget,
+            timeout=None if timeout is None else parse_duration(timeout),
+            seed=seed,
+            sampler=sampler,
+            warm_starts=warm_start or [],
+            storage=storage,
+            study=study,
+            cache=cache,
+            observer=observer,
+        )
     finally:
-        observer.close()
-    print_result(console, result, str(request.output_folder))
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of ``90``, ``90s``, ``10m`` or ``1.5h``; InputError for anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    if match is None:
-        raise InputError(f"--timeout '{text}' is no duration; write e.g. 90s, 10m or 1h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+        if observer is not None:
+            observer.close()
+    if as_json:
+        typer.echo(result.model_dump_json(indent=2))
+    elif observer is not None:
+        print_result(console, result, str(result.folder))
 
 
 def main() -> None:

@@ -43,8 +43,8 @@ class QuietObserver:
 class ConsoleObserver:
     """Prints stages and one line per trial; on a terminal a progress bar stays below them."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console = console or Console()
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),

@@ -71,13 +71,17 @@ class Regrouping:
 
 @dataclass(frozen=True)
 class ConversionDiff:
-    """Conversion layers of one kind: counts, and those without a partner in the other plan."""
+    """Conversion layers of one kind: counts, and those without a partner in the other plan.
+
+    ``shared``: predicted and actual layers that are one conversion, as far as the plans tell.
+    """
 
     kind: Kind
     predicted: int
     actual: int
     missing: tuple[Layer, ...]
     extra: tuple[Layer, ...]
+    shared: tuple[tuple[Layer, Layer], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -258,8 +262,8 @@ def _regrouped(wholes: _Keyed, parts: _Keyed) -> Iterator[Regrouping]:
 def _conversions(kind: Kind, predicted: _Side, actual: _Side) -> ConversionDiff:
     """Pair conversions of one kind: same name, else same place, else place not told."""
     ones, others = predicted.plan.of_kind(kind), actual.plan.of_kind(kind)
-    missing, extra = _unpaired(ones, others, _name, _name)
-    missing, extra = _unpaired(missing, extra, predicted.place, actual.place)
+    named, missing, extra = _paired(ones, others, _name, _name)
+    placed, missing, extra = _paired(missing, extra, predicted.place, actual.place)
     # What sits nowhere pairs with anything, first of all with its like.
     missing = sorted(missing, key=lambda layer: bool(predicted.place(layer)))
     extra = sorted(extra, key=lambda layer: bool(actual.place(layer)))
@@ -269,7 +273,12 @@ def _conversions(kind: Kind, predicted: _Side, actual: _Side) -> ConversionDiff:
     )
     count = min(nowhere, len(missing), len(extra))
     return ConversionDiff(
-        kind, len(ones), len(others), tuple(missing[count:]), tuple(extra[count:])
+        kind,
+        len(ones),
+        len(others),
+        tuple(missing[count:]),
+        tuple(extra[count:]),
+        (*named, *placed, *zip(missing[:count], extra[:count], strict=True)),
     )
 
 
@@ -277,19 +286,19 @@ def _name(layer: Layer) -> frozenset[str]:
     return frozenset({layer.name})
 
 
-def _unpaired(
+def _paired(
     ones: Sequence[Layer],
     others: Sequence[Layer],
     keys_of_one: Callable[[Layer], frozenset[str]],
     keys_of_other: Callable[[Layer], frozenset[str]],
-) -> tuple[list[Layer], list[Layer]]:
-    """Pair layers that share a key, in order; return those of either plan that are left."""
+) -> tuple[list[tuple[Layer, Layer]], list[Layer], list[Layer]]:
+    """Pair layers that share a key, in order; the pairs, and those of either plan that are left."""
     waiting: dict[str, deque[int]] = defaultdict(deque)
     for index, layer in enumerate(others):
         for key in keys_of_other(layer):
             waiting[key].append(index)
     taken: set[int] = set()
-    left = []
+    pairs, left = [], []
     for layer in ones:
         queues = [waiting[key] for key in keys_of_one(layer) if key in waiting]
         for queue in queues:
@@ -300,7 +309,8 @@ def _unpaired(
             left.append(layer)
         else:
             taken.add(first)
-    return left, [layer for index, layer in enumerate(others) if index not in taken]
+            pairs.append((layer, others[first]))
+    return pairs, left, [layer for index, layer in enumerate(others) if index not in taken]
 
 
 # --- in words -------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
+from placer.errors import InputError, RunError
 from placer.files import write_text
 from placer.scheme import Scheme
 
@@ -148,6 +149,15 @@ class TrialPart(Part):
     )
     seconds: float
     conditions: ConditionsPart | None = Field(description="null on engines that do not tell")
+    noise: float | None = Field(
+        default=None,
+        description="error power of the outputs over their power; null if it was not judged, or "
+        "not finite",
+    )
+    skipped: int = Field(
+        default=0,
+        description="placements passed over before it, since their noise misses the gates",
+    )
 
 
 class BaselinePart(Part):
@@ -188,6 +198,24 @@ class DecisionPart(Part):
     )
 
 
+class RulePart(Part):
+    """What a rule of the pack says, as far as sites came from it."""
+
+    why: str
+    source: str
+
+
+class SitePart(Part):
+    """One site and what was decided there."""
+
+    rule: str
+    nodes: list[str]
+    layout: str | None = Field(
+        description="null where nothing was decided: the gates are not met, or the site follows "
+        "others"
+    )
+
+
 class Result(Part):
     """Everything a run of ``placer optimize`` found."""
 
@@ -215,10 +243,63 @@ class Result(Part):
     )
     warnings: list[str]
     versions: dict[str, str]
+    command: str | None = Field(default=None, description="what repeats the run; no passwords")
+    rules: dict[str, RulePart] = Field(default={}, description="by the id that sites name")
+    site_decisions: list[SitePart] = Field(default=[], description="every site, in node order")
+
+    _folder: Path | None = PrivateAttr(default=None)
+
+    @classmethod
+    def read(cls, path: Path | str) -> Result:
+        """Read result.json, or that of an output folder; InputError if it cannot be read."""
+        path = Path(path)
+        file = path / "result.json" if path.is_dir() else path
+        try:
+            result = cls.model_validate_json(file.read_bytes())
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror}; check the path") from error
+        except ValidationError as error:
+            field = ".".join(map(str, error.errors(include_url=False)[0]["loc"])) or "document"
+            raise InputError(
+                f"{file} is no result of this version of placer: field '{field}'; run again"
+            ) from error
+        result._folder = file.parent
+        return result
 
     def write(self, path: Path) -> None:
         """Write ``path`` atomically."""
         write_text(path, self.model_dump_json(indent=2) + "\n")
+        self._folder = path.parent
+
+    @property
+    def speedup(self) -> float:
+        """Float latency over the result's; 1 if the gates are not met, for float is what is left.
+
+        An estimate if ``engine.estimated``.
+        """
+        return 1.0 if self.best is None else self.best.speedup
+
+    @property
+    def folder(self) -> Path:
+        """The output folder. RunError if the result was neither written nor read from a file."""
+        if self._folder is None:
+            raise RunError("this result has no folder; write it, or read it with Result.read")
+        return self._folder
+
+    @property
+    def optimized_model(self) -> Path:
+        """Path of optimized.onnx. RunError if there is none, for no candidate meets the gates."""
+        return self._written("optimized.onnx")
+
+    @property
+    def placement_file(self) -> Path:
+        """Path of placement.yaml. RunError if there is none, for no candidate meets the gates."""
+        return self._written("placement.yaml")
+
+    def _written(self, name: str) -> Path:
+        if self.best is None:
+            raise RunError(f"there is no {name}: no candidate meets {', '.join(self.gates)}")
+        return self.folder / name
 
 
 def result_schema() -> dict[str, Any]:

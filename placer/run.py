@@ -14,17 +14,19 @@ import onnx.helper
 from placer.bench import Bench
 from placer.conditions import throttling_warnings
 from placer.engines.base import Compiled
-from placer.errors import GateError, PlacerError, RunError
+from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.files import make_output_folder, remove_if_empty, write_text
 from placer.finals import Final, Finalist, confirm, race
 from placer.model import save_model
 from placer.placement import EMPTY, Placement
 from placer.placement_file import placement_text
+from placer.plan import Plan
 from placer.plan_file import plan_json
+from placer.report import write_report
 from placer.result import Result
 from placer.search.records import TrialRecord, by_latency
 from placer.search.study import Study
-from placer.searching import earlier_study, open_study
+from placer.searching import earlier_study, make_predictor, open_study
 from placer.summary import chosen_placement, latency_gates, no_difference_sentence, summarize
 from placer.task import Observer, Request, Task, prepare
 from placer.worker import Station, bench_of, keep_for_workers, search, stations_of
@@ -74,6 +76,7 @@ def _run(stations: Sequence[Station], study: Study, folder: Path, observer: Obse
     for sentence in throttling_warnings(result.trials, result.confirmation):
         observer.warn(sentence)
     _write(task, folder, result, final, bench)
+    _write_report(folder, observer)
     if result.verdict == "gate not met":
         raise GateError(_gate_sentence(task, records))
     return result
@@ -150,19 +153,36 @@ def _write(
 
 
 def _write_plans(task: Task, folder: Path, final: Final[TrialRecord] | None, bench: Bench) -> None:
-    """Write what the engine really runs, layer by layer, for ``placer explain --actual``."""
-    if task.engine.estimated:
-        return
-    models = {"plan_float.json": bench.baseline}
+    """Write what the engine really runs, layer by layer, and what the rules predict.
+
+    An engine that only estimates predicts both: the plan of the result and that of the float model.
+    """
+    kind = "_predicted" if task.engine.estimated else ""
+    models = {f"plan_float{kind}.json": bench.baseline}
     if final is not None:
-        models["plan.json"] = final.compiled if final.is_faster else bench.baseline
+        models[f"plan{kind}.json"] = final.compiled if final.is_faster else bench.baseline
+    if final is not None and not task.engine.estimated:
+        predicted = make_predictor(task).predict(chosen_placement(task, final)).plan
+        _write_plan(folder / "plan_predicted.json", predicted)
     for name, compiled in models.items():
         try:
             plan = compiled.plan(task.inputs)
         except RunError as error:
             log.warning("%s is not written: %s", name, error)
             continue
-        write_text(folder / name, json.dumps(plan_json(plan), indent=2) + "\n")
+        _write_plan(folder / name, plan)
+
+
+def _write_plan(path: Path, plan: Plan) -> None:
+    write_text(path, json.dumps(plan_json(plan), indent=2) + "\n")
+
+
+def _write_report(folder: Path, observer: Observer) -> None:
+    try:
+        write_report(folder)
+    except InputError as error:  # Everything else is written; the report can be made again.
+        log.warning("no report: %s", error)
+        observer.warn(f"no report.html: {error}")
 
 
 def _describe(proto: onnx.ModelProto, placement: Placement, result: Result) -> None:
@@ -195,10 +215,12 @@ def _log_to(path: Path) -> Iterator[None]:
     # Opened with the first message: a run that is refused leaves no file.
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     try:
         yield
     finally:
+        root.setLevel(level)
         root.removeHandler(handler)
         handler.close()

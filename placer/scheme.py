@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 FLOAT8 = "float8e4m3fn"
 
@@ -12,24 +12,29 @@ FLOAT8 = "float8e4m3fn"
 class Scheme(BaseModel):
     """Formats of quantized activations, weights and biases.
 
-    ``activation``: type of activations, always one scale per tensor.
-    ``symmetric``: activations have zero point 0 (int8) or 128 (uint8); otherwise the zero point
-    follows from the calibrated range.
-    ``weight``: type of weights, always symmetric with zero point 0.
-    ``per_channel``: weights have one scale per output channel (see ``placer.ops``).
-    ``bias``: ``float`` leaves biases as they are; ``int32`` stores them as int32 behind a
-    DequantizeLinear with scale x_scale * w_scale, which ONNX Runtime needs to fuse a Conv.
     ``float8e4m3fn`` is ONNX's FP8 type; it is symmetric, for activations and weights alike, and
     leaves biases as they are.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    activation: Literal["uint8", "int8", "float8e4m3fn"]
-    symmetric: bool
-    weight: Literal["int8", "float8e4m3fn"] = "int8"
-    per_channel: bool = True
-    bias: Literal["float", "int32"]
+    activation: Literal["uint8", "int8", "float8e4m3fn"] = Field(
+        description="Type of activations, always one scale per tensor."
+    )
+    symmetric: bool = Field(
+        description="Activations have zero point 0 (int8) or 128 (uint8); otherwise the zero point "
+        "follows from the calibrated range."
+    )
+    weight: Literal["int8", "float8e4m3fn"] = Field(
+        default="int8", description="Type of weights, always symmetric with zero point 0."
+    )
+    per_channel: bool = Field(
+        default=True, description="Weights have one scale per output channel."
+    )
+    bias: Literal["float", "int32"] = Field(
+        description="`float` leaves biases as they are; `int32` stores them behind a "
+        "DequantizeLinear with scale x_scale * w_scale, which ONNX Runtime needs to fuse a Conv."
+    )
 
     @property
     def is_float8(self) -> bool:

@@ -100,13 +100,17 @@ def open_study(task: Task) -> Study:
     return Study(storage, name, task.space, settings, shared=True, place=f"study '{name}'")
 
 
-def make_landscape(task: Task) -> Landscape:
-    """What the search predicts layers with: the pack's rules, for what the engine builds."""
+def make_predictor(task: Task) -> Predictor:
+    """Predicts plans by the pack's rules, for what the engine builds."""
     scheme = task.pack.manifest.scheme
     base = "float" if task.engine.remainder == "kept" else task.base
-    graph = task.model.graph
-    predictor = Predictor(graph, task.pack.rules, target_of(task.engine), base, scheme.activation)
-    return Landscape(task.space, LayerModel(graph, predictor))
+    rules, target = task.pack.rules, target_of(task.engine)
+    return Predictor(task.model.graph, rules, target, base, scheme.activation)
+
+
+def make_landscape(task: Task) -> Landscape:
+    """What the search predicts layers with."""
+    return Landscape(task.space, LayerModel(task.model.graph, make_predictor(task)))
 
 
 def make_proposer(

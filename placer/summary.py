@@ -8,6 +8,7 @@ from typing import Literal
 from placer.accuracy import finite
 from placer.beat import CANDIDATE, FLOAT, Rivals
 from placer.bench import Bench
+from placer.command import command_of
 from placer.conditions import conditions_part, throttling_warnings, throughput_part
 from placer.engines.conditions import memory_of
 from placer.finals import Final
@@ -25,17 +26,23 @@ from placer.result import (
     ModelPart,
     PackPart,
     Result,
+    RulePart,
+    SitePart,
     StopReason,
     TrialPart,
     Verdict,
     versions,
 )
+from placer.rules.sites import Site
 from placer.search.insight import by_rule, importances
 from placer.search.race import Ratio
 from placer.search.records import TrialRecord
 from placer.search.space import PER_SITE, Choices, Space
 from placer.task import Task
 from placer.trials import latency
+
+# Fewer samples may well miss what the network meets in use.
+FEW_SAMPLES = 8
 
 
 def _verdict(final: Final[TrialRecord] | None) -> Verdict:
@@ -58,6 +65,8 @@ def summarize(
     trials = [_trial_part(record) for record in records]
     important = importances(task.space, records)
     confirmation = None if final is None else conditions_part(final.conditions)
+    choices = _choices(task.space, final)
+    warnings += calibration_warnings(task, bench, task.space.placement(choices or {}))
     if final is not None and verdict == "no difference":
         warnings.append(no_difference_sentence(final, task.engine.estimated))
     warnings += throttling_warnings(trials, confirmation)
@@ -96,7 +105,7 @@ def summarize(
         budget=BudgetPart(trials=task.budget, timeout_s=request.timeout, stopped=stopped),
         sites=len(task.sites),
         sampler=task.request.sampler,
-        decisions=_decisions(task.space, final, important),
+        decisions=_decisions(task.space, choices or {}, important),
         importance_by_rule=by_rule(task.space, important),
         trials=trials,
         baseline=_baseline_part(task, bench, final),
@@ -104,16 +113,59 @@ def summarize(
         confirmation=confirmation,
         warnings=warnings,
         versions=dict(versions()),
+        command=command_of(request),
+        rules=_rules(task.sites),
+        site_decisions=_site_decisions(task, choices),
     )
 
 
+def _choices(space: Space, final: Final[TrialRecord] | None) -> Choices | None:
+    """What the final decides, or the float model if that is the result; None without a final."""
+    if final is None:
+        return None
+    return final.entry.choices if final.is_faster else space.floats
+
+
+def calibration_warnings(task: Task, bench: Bench, placement: Placement) -> list[str]:
+    """Sentences on ranges of ``placement`` that its calibration data say little of."""
+    sentences = []
+    count = len(task.calibration_data)
+    if not task.calibration_data.synthetic and count < FEW_SAMPLES:
+        sentences.append(
+            f"ranges rest on {count} calibration samples only; give at least {FEW_SAMPLES}"
+        )
+    tensors = sorted({edge.tensor for edge in placement.edges} & bench.ranges.keys())
+    constant = [name for name in tensors if bench.ranges[name].low == bench.ranges[name].high]
+    if constant:
+        more = f" and {len(constant) - 3} more" if len(constant) > 3 else ""
+        sentences.append(
+            "one value only in all calibration samples: "
+            f"{', '.join(repr(name) for name in constant[:3])}{more}; "
+            "give samples in which these tensors vary, or their range is a guess"
+        )
+    return sentences
+
+
+def _rules(sites: Sequence[Site]) -> dict[str, RulePart]:
+    rules = {site.match.rule.id: site.match.rule for site in sites}
+    return {name: RulePart(why=rule.why, source=rule.source) for name, rule in rules.items()}
+
+
+def _site_decisions(task: Task, choices: Choices | None) -> list[SitePart]:
+    layouts = {} if choices is None else task.space.layouts(choices)
+    return [
+        SitePart(
+            rule=site.match.rule.id,
+            nodes=[node.name for node in site.match.nodes.values()],
+            layout=layouts.get(site.name),
+        )
+        for site in task.sites
+    ]
+
+
 def _decisions(
-    space: Space, final: Final[TrialRecord] | None, important: Mapping[str, float]
+    space: Space, choices: Choices, important: Mapping[str, float]
 ) -> list[DecisionPart]:
-    """What the final decides, or the float model if that is the result."""
-    choices: Choices = {}
-    if final is not None:
-        choices = final.entry.choices if final.is_faster else space.floats
     return [
         DecisionPart(
             group=group.name,
@@ -153,6 +205,8 @@ def _trial_part(record: TrialRecord) -> TrialPart:
         ruled_out=record.ruled_out,
         seconds=record.seconds,
         conditions=record.details.get("conditions"),
+        noise=record.details.get("noise"),
+        skipped=len(record.skipped),
     )
 
 

@@ -35,10 +35,13 @@ SCHEMAS: Mapping[Path, type[BaseModel]] = {
 
 _HEAD = """# Rule language reference
 
-Generated from `rules/schema.py` and the built-in packs by `python -m placer.rules.reference`; change
-those, not this page. [The guide](rules.md) explains the language with examples. `placer rules schema`
-prints the JSON Schema of a rule; for editors there are [rule.schema.json](../configs/rule.schema.json)
-and [pack.schema.json](../configs/pack.schema.json).
+Generated from `rules/schema.py` and the built-in packs by `python -m placer.rules.reference`;
+change those, not this page. [The guide](rules.md) explains the language with examples.
+`placer rules schema` prints the JSON Schema of a rule; for editors there are
+[rule.schema.json](../configs/rule.schema.json) and [pack.schema.json](../configs/pack.schema.json).
+
+An edge is written `NODE.TENSOR`, where that pattern node reads the tensor, or `TENSOR.*`, wherever
+the tensor is read. A field without a default may be left out and then says nothing.
 """
 
 # What a name's pattern stands for.
@@ -46,15 +49,16 @@ _NAMES = {
     TensorName: "tensor name",
     InputName: "input name",
     OutputName: "output name",
-    Reference: "edge (`NODE.TENSOR` or `TENSOR.*`)",
+    Reference: "edge",
     RuleId: "name",
 }
 
 
 def reference() -> str:
     """Return the text of docs/rule-reference.md."""
-    parts = [_HEAD, "## A rule (`ID.yaml`)\n", *_sections(Rule)]
-    parts += ["## A pack's manifest (`pack.yaml`)\n", *_sections(ManifestFile)]
+    shown: set[str] = set()
+    parts = [_HEAD, "## A rule (`ID.yaml`)\n", *_sections(Rule, shown)]
+    parts += ["## A pack's manifest (`pack.yaml`)\n", *_sections(ManifestFile, shown)]
     parts.append("## Built-in packs\n")
     parts += [_pack(load_pack(name)) for name in builtin_pack_names()]
     return "\n".join(parts)
@@ -73,11 +77,14 @@ def write(repository: Path) -> None:
         write_text(repository / path, schema_text(model))
 
 
-def _sections(model: type[BaseModel]) -> Iterator[str]:
-    """The model's own table, then one for each model that it uses, in the order of use."""
+def _sections(model: type[BaseModel], shown: set[str]) -> Iterator[str]:
+    """The model's own table, then one for each model that it uses and that is not yet ``shown``."""
     schema = model.model_json_schema()
     yield _table(schema, schema["description"])
     for name in _used(schema, schema["$defs"], []):
+        if name in shown:
+            continue
+        shown.add(name)
         part = schema["$defs"][name]
         yield f"### {name}\n\n{_table(part, part['description'])}"
 
@@ -132,7 +139,9 @@ def _type(field: JsonSchema) -> str:
     if field["type"] == "array":
         return f"list of: {_type(field['items'])}"
     if field["type"] == "object":
-        values = field.get("additionalProperties") or next(iter(field["patternProperties"].values()))
+        values = field.get("additionalProperties") or next(
+            iter(field["patternProperties"].values())
+        )
         return f"map of names to: {_type(values)}"
     if field["type"] == "string":
         return names.get(field.get("pattern", ""), "text")

@@ -44,8 +44,9 @@ def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
     assert len(found.trials) == 8
     assert "top1 logits" in finished.out
     files = {path.name for path in Path("digits.placer").iterdir()}
-    models = {"optimized.onnx", "placement.yaml", "plan.json", "plan_float.json"}
-    assert files == models | {"result.json", "study.db", "placer.log"}
+    models = {"optimized.onnx", "placement.yaml"}
+    plans = {"plan.json", "plan_float.json", "plan_predicted.json"}
+    assert files == models | plans | {"result.json", "report.html", "study.db", "placer.log"}
     placement = yaml.safe_load(Path("digits.placer/placement.yaml").read_text())
     assert placement["id"] == found.best.placement
     assert placement["model"] == found.model.fingerprint

@@ -1,0 +1,401 @@
+"""The manifest of ``placer onboard``: which models, and how each of them is optimized."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt
+
+from placer.beat import parse_beats
+from placer.cli_options import parse_duration
+from placer.errors import InputError
+from placer.gates import Gate
+from placer.rules.loader import parse_text
+from placer.rules.schema import Strict
+from placer.shapes import parse_shape_range
+
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
+# Names of what lies beside the folders of the models.
+_RESERVED = ("summary.json", "junit.xml")
+_NEW = ".new"
+
+
+def _as_list(given: object) -> object:
+    return [given] if isinstance(given, str) else given
+
+
+def _as_texts(given: object) -> object:
+    """Numbers as YAML reads them are texts to an engine."""
+    if not isinstance(given, dict):
+        return given
+    return {key: str(v) if type(v) in (int, float) else v for key, v in given.items()}
+
+
+def _as_text(given: object) -> object:
+    return str(given) if type(given) in (int, float) else given
+
+
+def _as_device_names(given: object) -> object:
+    return [_as_text(one) for one in given] if isinstance(given, list) else given
+
+
+def _as_shape_texts(given: object) -> object:
+    """``[1, 3, 32, 32]`` as ``1x3x32x32``."""
+    if not isinstance(given, dict):
+        return given
+    return {
+        name: "x".join(map(str, shape)) if isinstance(shape, list) else shape
+        for name, shape in given.items()
+    }
+
+
+def _gate(text: str) -> str:
+    try:
+        Gate.parse(text)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+def _beats(texts: list[str]) -> list[str]:
+    try:
+        parse_beats(texts)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    return texts
+
+
+def _duration(text: str) -> str:
+    try:
+        parse_duration(text)
+    except InputError as error:
+        raise ValueError(str(error).removeprefix("--timeout ")) from error
+    return text
+
+
+def _shapes(shapes: dict[str, str]) -> dict[str, str]:
+    for name, text in shapes.items():
+        try:
+            parse_shape_range(f"{name}={text}")
+        except InputError as error:
+            raise ValueError(str(error)) from error
+    return shapes
+
+
+Gates = Annotated[
+    list[Annotated[str, AfterValidator(_gate)]],
+    BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
+]
+Texts = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
+Duration = Annotated[
+    str,
+    BeforeValidator(_as_text, json_schema_input_type=str | int | float),
+    AfterValidator(_duration),
+]
+Shapes = Annotated[
+    dict[str, str],
+    BeforeValidator(_as_shape_texts, json_schema_input_type=dict[str, str | list[int]]),
+    AfterValidator(_shapes),
+]
+EngineOptions = Annotated[
+    dict[str, str],
+    BeforeValidator(_as_texts, json_schema_input_type=dict[str, str | int | float]),
+]
+Devices = Annotated[
+    list[str], BeforeValidator(_as_device_names, json_schema_input_type=list[str | int])
+]
+
+
+class Options(Strict):
+    """What ``placer.optimize`` takes, under its names; null is its default.
+
+    Paths are relative to the manifest's folder, where modules of ``module:function`` are looked
+    for too.
+    """
+
+    shapes: Shapes | None = Field(
+        default=None, description="Shape by input: [1, 3, 32, 32], 1x3x32x32 or MIN:OPT:MAX."
+    )
+    data: str | None = Field(
+        default=None,
+        description="Calibration data: .npz, .npy, a folder of them, or module:function.",
+    )
+    eval_data: str | None = Field(default=None, description="Data for the gates.")
+    gates: Gates | None = Field(
+        default=None, description="E.g. sqnr>=20, or a list of such conditions."
+    )
+    beats: Annotated[Texts, AfterValidator(_beats)] | None = Field(
+        default=None, description="Gates on latency: float, implicit."
+    )
+    engine: str | None = None
+    gpu: str | None = Field(
+        default=None, description="GPU of fusion-model, e.g. a100, or a YAML file."
+    )
+    base: Literal["float16", "bfloat16", "float"] | None = None
+    io_type: Literal["keep", "convert"] | None = None
+    threads: PositiveInt | None = None
+    build_for: str | None = None
+    engine_options: EngineOptions | None = None
+    pack: str | None = None
+    scheme: str | None = None
+    calibration: Literal["auto", "minmax", "percentile", "entropy", "mse"] | None = None
+    ranges: Literal["imported", "calibrated"] | None = None
+    preset: Literal["quick", "default", "thorough"] | None = None
+    budget: PositiveInt | None = Field(default=None, description="Number of trials.")
+    timeout: Duration | None = Field(
+        default=None, description="Time for the search, e.g. 90s, 10m or 1h."
+    )
+    sampler: Literal["surrogate", "tpe", "random", "exhaustive"] | None = None
+    warm_starts: Texts | None = None
+    seed: NonNegativeInt | None = None
+    cache: bool = Field(default=True, description="Keep calibration statistics on disk.")
+    priority: int = Field(default=0, description="Models of higher priority come first.")
+    time_limit: Duration | None = Field(
+        default=None, description="Time after which the model's process is killed, e.g. 2h."
+    )
+
+
+class Entry(Options):
+    """One model, or all that a glob matches; what it sets counts instead of the defaults."""
+
+    model: str = Field(min_length=1, description="Path or glob, from the manifest's folder.")
+    name: Annotated[str, Field(pattern=f"^{_NAME}$")] | None = Field(
+        default=None, description="Of the folder of the results; not with a glob."
+    )
+
+
+class Manifest(Strict):
+    """What ``placer onboard`` does."""
+
+    output: str | None = Field(
+        default=None,
+        description="Folder of all results; by default MANIFEST.placer beside the manifest.",
+    )
+    devices: Devices = Field(
+        default=[], description="GPUs to use; each serves one model at a time."
+    )
+    jobs: PositiveInt | None = Field(
+        default=None,
+        description="Models at a time; by default as many as there are devices, or one.",
+    )
+    defaults: Options = Field(default=Options(), description="What counts for every model.")
+    models: list[Entry] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to optimize. ``model``: its path as seen from the manifest's folder."""
+
+    name: str
+    model: str
+    options: Options
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds after which its process is killed."""
+        limit = self.options.time_limit
+        return None if limit is None else parse_duration(limit)
+
+
+@dataclass(frozen=True)
+class Onboarding:
+    """A manifest that was read: ``jobs`` in the order in which they start.
+
+    ``folder``: the manifest's, absolute. ``slots``: for each job that runs at the same time its
+    device, None where none is handed out.
+    """
+
+    manifest: Path
+    folder: Path
+    output: Path
+    slots: tuple[str | None, ...]
+    jobs: tuple[Job, ...]
+
+
+def read_manifest(path: Path, output: Path | None = None, at_once: int | None = None) -> Onboarding:
+    """Read the manifest at ``path``; ``output`` and ``at_once`` count instead of what it says.
+
+    Raises InputError, with file, line and field, for whatever is wrong in it, for globs that match
+    nothing, and for two models of one name.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text: {error.reason}") from error
+    manifest = parse_text(text, str(path), Manifest)
+    folder = path.absolute().parent
+    out = output or folder / (manifest.output or f"{path.stem}.placer")
+    out = Path(os.path.normpath(out.absolute()))
+    entries = [
+        _Given(f"{path}:{line}", entry)
+        for line, entry in zip(_entry_lines(text), manifest.models, strict=True)
+    ]
+    jobs = _jobs(manifest.defaults, entries, folder, out)
+    _check_names(jobs, path)
+    ordered = sorted(jobs, key=lambda job: -job.options.priority)
+    slots = _slots(manifest, at_once, path)
+    return Onboarding(path, folder, out, slots, tuple(ordered))
+
+
+def manifest_schema() -> dict[str, Any]:
+    """JSON Schema of the manifest."""
+    schema = Manifest.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def new_folder(folder: Path) -> Path:
+    """Where a model is redone while ``folder`` keeps the results that it has."""
+    return folder.with_name(f"{folder.name}{_NEW}")
+
+
+def _slots(manifest: Manifest, at_once: int | None, path: Path) -> tuple[str | None, ...]:
+    devices = manifest.devices
+    if len(set(devices)) < len(devices):
+        raise InputError(f"{path}: field 'devices' names a device twice; give each of them once")
+    jobs = at_once or manifest.jobs
+    if not devices:
+        return (None,) * (jobs or 1)
+    if jobs is not None and jobs > len(devices):
+        raise InputError(
+            f"{path}: {jobs} jobs cannot share {len(devices)} devices; lower jobs or add devices"
+        )
+    return tuple(devices[:jobs])
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An entry and where it is, for messages."""
+
+    where: str
+    entry: Entry
+
+
+def _entry_lines(text: str) -> list[int]:
+    """1-based lines of the entries of ``models``."""
+    tree = yaml.compose(text, Loader=yaml.SafeLoader)
+    pairs = tree.value if isinstance(tree, yaml.MappingNode) else ()
+    entries = next((value.value for key, value in pairs if key.value == "models"), ())
+    return [node.start_mark.line + 1 for node in entries]
+
+
+def _jobs(defaults: Options, given: Sequence[_Given], folder: Path, out: Path) -> list[Job]:
+    """The models of all entries, each where an entry comes to it first.
+
+    What a later glob says of a model counts before an earlier one, an entry that names it before
+    both.
+    """
+    matched: dict[str, Job] = {}
+    named: dict[str, list[_Given]] = {}
+    for one in given:
+        if not _is_glob(one.entry.model, folder):
+            key = os.path.normpath(folder / one.entry.model)
+            named.setdefault(key, []).append(one)
+            continue
+        for model, name in _matches(one, folder, out):
+            key = os.path.normpath(folder / model)
+            below = matched[key].options if key in matched else defaults
+            matched[key] = Job(name, model, _layered(below, one.entry))
+            named.setdefault(key, [])
+    return [
+        job
+        for key, entries in named.items()
+        for job in _jobs_of_model(matched.get(key), entries, defaults)
+    ]
+
+
+def _jobs_of_model(found: Job | None, named: Sequence[_Given], defaults: Options) -> list[Job]:
+    """What globs found, unless entries name the model; one for each of these."""
+    if found is not None and not named:
+        return [found]
+    below = defaults if found is None else found.options
+    usual = _safe(Path(named[0].entry.model).stem) if found is None else found.name
+    _check_named_once(named, usual)
+    return [
+        Job(one.entry.name or usual, one.entry.model, _layered(below, one.entry)) for one in named
+    ]
+
+
+def _check_named_once(ones: Sequence[_Given], usual: str) -> None:
+    names = [one.entry.name or usual for one in ones]
+    for number, one in enumerate(ones):
+        if names[number] in names[:number]:
+            raise InputError(
+                f"{one.where}: model {one.entry.model} is named twice; merge the entries, or give "
+                "each another 'name'"
+            )
+
+
+def _layered(below: Options, above: Entry) -> Options:
+    """``below`` with what ``above`` sets."""
+    chosen = {name: getattr(below, name) for name in below.model_fields_set}
+    own = above.model_fields_set - {"model", "name"}
+    return Options.model_validate({**chosen, **{name: getattr(above, name) for name in own}})
+
+
+def _is_glob(text: str, folder: Path) -> bool:
+    return glob.has_magic(text) and not (folder / text).exists()
+
+
+def _matches(one: _Given, folder: Path, out: Path) -> list[tuple[str, str]]:
+    """Path and name of files that a glob matches, but no results; InputError if there is none."""
+    pattern = one.entry.model
+    if one.entry.name is not None:
+        raise InputError(f"{one.where}: '{pattern}' is a glob and 'name' is for one model; drop it")
+    # Path.glob takes no absolute patterns.
+    texts = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
+    found = [
+        text
+        for text in sorted(texts)
+        if (folder / text).is_file() and not _is_result(folder / text, out)
+    ]
+    if not found:
+        raise InputError(f"{one.where}: no file matches '{pattern}'; correct the glob")
+    fixed = _fixed_part(pattern)
+    return [(text, _safe(_from(text, fixed))) for text in found]
+
+
+def _is_result(path: Path, out: Path) -> bool:
+    """Whether ``path`` is what placer wrote: a glob must not find it again."""
+    path = Path(os.path.normpath(path))
+    return path.is_relative_to(out) or any(part.endswith(".placer") for part in path.parts[:-1])
+
+
+def _fixed_part(pattern: str) -> str:
+    """The folders before the first wildcard."""
+    parts = Path(pattern).parts
+    wild = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    return str(Path(*parts[:wild]))
+
+
+def _from(text: str, folder: str) -> str:
+    """``text`` from ``folder`` on and without suffix, folders joined by ``-``."""
+    return "-".join(Path(text).relative_to(folder).with_suffix("").parts)
+
+
+def _safe(name: str) -> str:
+    cleaned = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:100]
+    return cleaned if re.fullmatch(_NAME, cleaned) else f"_{cleaned}"[:100]
+
+
+def _check_names(jobs: Sequence[Job], path: Path) -> None:
+    """Raise InputError for names that would share a folder, on any file system."""
+    taken: dict[str, Job] = {}
+    for job in jobs:
+        key = job.name.lower()
+        if key in _RESERVED or key.endswith(_NEW):
+            raise InputError(f"{path}: model {job.model} cannot be called '{job.name}'; rename it")
+        other = taken.setdefault(key, job)
+        if other is not job:
+            raise InputError(
+                f"{path}: models {other.model} and {job.model} are both called '{job.name}'; give "
+                "one of them another 'name'"
+            )

@@ -1,0 +1,148 @@
+"""The report of an onboarding, from its summary.json."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+import plotly.graph_objects as go
+from pydantic import ValidationError
+
+from placer.errors import InputError
+from placer.onboarding.records import DONE, ModelSummary, Summary
+from placer.report.page import figure_data, render
+from placer.report.style import FLOAT, GOOD, INK, base_layout, number
+
+ESTIMATE = "#c98a1b"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A model in the table; ``link``: relative path of its own report, if there is one."""
+
+    model: ModelSummary
+    link: str | None
+
+    @property
+    def style(self) -> str:
+        """Class of the state's cell."""
+        return "pass" if self.model.state in DONE else "miss"
+
+    @property
+    def float_ms(self) -> str:
+        """Latency of the float model."""
+        return _ms(self.model.float_ms)
+
+    @property
+    def best_ms(self) -> str:
+        """Latency of the result."""
+        return _ms(self.model.best_ms)
+
+    @property
+    def speedup(self) -> str:
+        """Speed-up with its interval."""
+        if self.model.speedup is None:
+            return ""
+        low, high = self.model.speedup_interval or (self.model.speedup, self.model.speedup)
+        return f"{self.model.speedup:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def read_summary(path: Path) -> Summary:
+    """Read summary.json; InputError if it cannot be read."""
+    try:
+        return Summary.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
+    except ValidationError as error:
+        field = ".".join(map(str, error.errors(include_url=False)[0]["loc"])) or "document"
+        raise InputError(
+            f"{path} is no summary of this version of placer: field '{field}'; run again"
+        ) from error
+
+
+def onboarding_page(folder: Path, summary: Summary) -> str:
+    """The report of the onboarding whose output folder is ``folder`` as HTML."""
+    lines = [Line(model, _link(folder, model)) for model in summary.models]
+    counts = Counter[str](model.state for model in summary.models)
+    measured = [model for model in summary.models if model.speedup is not None]
+    done = sum(counts[state] for state in DONE)
+    return render(
+        "onboarding.html.j2",
+        title=f"Onboarding of {Path(summary.manifest).name}",
+        summary=summary,
+        lines=lines,
+        counts=list(counts.items()),
+        tone="good" if done == len(summary.models) else "bad",
+        headline=f"{done} of {len(summary.models)} models have a result that meets its gates",
+        sentence=_sentence(counts),
+        estimates=_estimates(measured),
+        figures={"speedups": figure_data(speedup_figure(measured))} if measured else {},
+        versions=", ".join(f"{name} {version}" for name, version in summary.versions.items()),
+        number=number,
+    )
+
+
+def _estimates(models: Sequence[ModelSummary]) -> str:
+    count = sum(bool(model.estimated) for model in models)
+    return "" if not count else "ESTIMATES" if count == len(models) else "SOME ESTIMATES"
+
+
+def _link(folder: Path, model: ModelSummary) -> str | None:
+    page = f"{model.folder}/report.html"
+    return quote(f"./{page}") if (folder / page).is_file() else None
+
+
+def _sentence(counts: Counter[str]) -> str:
+    faster, kept = counts["faster"], counts["float kept"]
+    return (
+        f"{faster} {'is' if faster == 1 else 'are'} faster than float; of {kept} the float model "
+        "was kept, since nothing that meets the gates is faster outside the noise."
+    )
+
+
+def speedup_figure(models: Sequence[ModelSummary]) -> go.Figure:
+    """Bars of the speed-ups, the largest first; ``models`` all have one."""
+    found = sorted(models, key=lambda model: -(model.speedup or 0.0))
+    above, below, colours = [], [], []
+    for model in found:
+        speedup = model.speedup or 0.0
+        low, high = model.speedup_interval or (speedup, speedup)
+        above.append(high - speedup)
+        below.append(speedup - low)
+        kept = FLOAT if model.state != "faster" else GOOD
+        colours.append(ESTIMATE if model.estimated and kept != FLOAT else kept)
+    figure = go.Figure()
+    figure.add_bar(
+        x=[model.speedup for model in found],
+        y=list(range(len(found))),
+        orientation="h",
+        marker={"color": colours},
+        error_x={"type": "data", "symmetric": False, "array": above, "arrayminus": below},
+        customdata=[escape(model.name) for model in found],
+        hovertemplate="%{customdata}: %{x:.3f}<extra></extra>",
+    )
+    figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 1})
+    figure.update_layout(
+        base_layout(
+            90 + 26 * len(found),
+            xaxis={"title": {"text": "speed-up"}, "rangemode": "tozero"},
+            yaxis={
+                "tickmode": "array",
+                "tickvals": list(range(len(found))),
+                "ticktext": [escape(model.name[-48:]) for model in found],
+                "range": [len(found) - 0.4, -0.6],
+                "ticks": "",
+            },
+            bargap=0.35,
+            dragmode=False,
+        )
+    )
+    return figure

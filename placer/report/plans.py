@@ -1,0 +1,183 @@
+"""Plans as the report shows them: predicted beside actual, float beside optimized."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Literal
+
+from placer.plan import Layer, Plan
+from placer.plan_diff import CONVERSIONS, PlanDiff, diff_plans
+
+State = Literal[
+    "same", "other type", "other layers", "predicted only", "actual only", "not compared"
+]
+STATES: tuple[State, ...] = (
+    "same",
+    "other type",
+    "other layers",
+    "predicted only",
+    "actual only",
+    "not compared",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: layers of both plans that do the same, or what only one plan has."""
+
+    state: State
+    predicted: tuple[Layer, ...]
+    actual: tuple[Layer, ...]
+
+    @property
+    def kind(self) -> str:
+        """Kind of the first layer."""
+        return (*self.predicted, *self.actual)[0].kind
+
+
+def rows(predicted: Plan | None, actual: Plan | None) -> list[Row]:
+    """All layers of both plans, in the order of the predicted one; what only runs comes behind the
+    layer that it runs behind.
+    """
+    if predicted is None or actual is None:
+        only = predicted or actual
+        layers = () if only is None else only.layers
+        left = predicted is not None
+        return [Row("not compared", (x,) if left else (), () if left else (x,)) for x in layers]
+    diff = diff_plans(predicted, actual)
+    aside = {*diff.aside_predicted, *diff.aside_actual}
+    found = _by_predicted(diff)
+    ordered = _unique(
+        found.get(id(x), _alone(x, aside, "predicted only")) for x in predicted.layers
+    )
+    shown = {id(layer) for row in ordered for layer in row.actual}
+    behind: dict[int | None, list[Row]] = defaultdict(list)
+    last: int | None = None
+    for layer in actual.layers:
+        if id(layer) in shown:
+            last = id(layer)
+        else:
+            behind[last].append(_alone(layer, aside, "actual only"))
+    table = list(behind[None])
+    for row in ordered:
+        table.append(row)
+        for layer in row.actual:
+            table += behind[id(layer)]
+    return table
+
+
+def _by_predicted(diff: PlanDiff) -> dict[int, Row]:
+    """Rows of the layers that have a counterpart, by the identity of each predicted layer."""
+    found: dict[int, Row] = {}
+    for fusion in diff.fusions:
+        row = Row("other layers", fusion.parts, (fusion.whole,))
+        found.update({id(part): row for part in fusion.parts})
+    for split in diff.splits:
+        found[id(split.whole)] = Row("other layers", (split.whole,), split.parts)
+    for pair in (*diff.matched, *diff.other_types):
+        state: State = "same" if pair.same_types else "other type"
+        found[id(pair.predicted)] = Row(state, (pair.predicted,), (pair.actual,))
+    for conversion in diff.conversions:
+        for one, other in conversion.shared:
+            found[id(one)] = Row("same", (one,), (other,))
+    return found
+
+
+def _alone(layer: Layer, aside: Set[str], only: State) -> Row:
+    """The row of a layer without a counterpart in the other plan."""
+    state: State = "not compared"  # The other plan knows none of its nodes, or it is a no-op.
+    if layer.kind in CONVERSIONS:
+        state = only
+    elif layer.kind == "compute" and layer.name not in aside:
+        state = "other layers"
+    return Row(state, (layer,), ()) if only == "predicted only" else Row(state, (), (layer,))
+
+
+def _unique(found: Iterable[Row]) -> list[Row]:
+    return list({id(row): row for row in found}.values())
+
+
+@dataclass(frozen=True)
+class Change:
+    """Layers that compute the same nodes before and after, and their times in microseconds.
+
+    ``nodes`` is empty for all layers that only convert tensors.
+    """
+
+    nodes: tuple[str, ...]
+    before: tuple[Layer, ...]
+    after: tuple[Layer, ...]
+
+    @property
+    def before_us(self) -> float:
+        """Time of the float model's layers."""
+        return _time(self.before)
+
+    @property
+    def after_us(self) -> float:
+        """Time of the optimized model's layers."""
+        return _time(self.after)
+
+
+def changes(before: Plan, after: Plan) -> list[Change]:
+    """Layers of both plans by the nodes that they compute, the longest first; conversions apart."""
+    groups = _Groups()
+    sides = [[x for x in plan.layers if x.nodes] for plan in (before, after)]
+    for layer in (*sides[0], *sides[1]):
+        groups.join(layer.nodes)
+    nodes: dict[str, dict[str, None]] = defaultdict(dict)
+    for layer in (*sides[0], *sides[1]):
+        nodes[groups.find(layer.nodes[0])].update(dict.fromkeys(layer.nodes))
+    by_group = [_grouped(side, groups) for side in sides]
+    found = [
+        Change(tuple(names), *(tuple(side.get(group, ())) for side in by_group))
+        for group, names in nodes.items()
+    ]
+    converting = [tuple(x for x in plan.layers if not x.nodes) for plan in (before, after)]
+    if any(converting):
+        found.append(Change((), *converting))
+    return sorted(found, key=lambda change: -max(change.before_us, change.after_us))
+
+
+def has_times(plan: Plan | None) -> bool:
+    """Whether any layer has a time."""
+    return plan is not None and any(layer.time_us is not None for layer in plan.layers)
+
+
+def _grouped(layers: Sequence[Layer], groups: _Groups) -> Mapping[str, list[Layer]]:
+    found: dict[str, list[Layer]] = defaultdict(list)
+    for layer in layers:
+        found[groups.find(layer.nodes[0])].append(layer)
+    return found
+
+
+def _time(layers: Iterable[Layer]) -> float:
+    return sum(layer.time_us or 0.0 for layer in layers)
+
+
+class _Groups:
+    """Disjoint sets of nodes."""
+
+    def __init__(self) -> None:
+        self._parent: dict[str, str] = {}
+
+    def find(self, node: str) -> str:
+        root = node
+        while self._parent.get(root, root) != root:
+            root = self._parent[root]
+        self._parent[node] = root
+        return root
+
+    def join(self, nodes: Sequence[str]) -> None:
+        for node in nodes:
+            self._parent[self.find(node)] = self.find(nodes[0])
+
+
+def described(layers: Sequence[Layer]) -> Iterator[tuple[str, str, str]]:
+    """Name, operator and types of each layer."""
+    for layer in layers:
+        reads = " ".join(dict.fromkeys(layer.input_types))
+        writes = " ".join(dict.fromkeys(layer.output_types))
+        yield layer.name, layer.op, f"{reads} → {writes}"

@@ -1,0 +1,168 @@
+"use strict";
+// Draws the figures of the page, filters and sorts its tables, searches its graph.
+
+const MOST_LABELS = 90;
+
+function read(id) {
+  const element = document.getElementById(id);
+  return element ? JSON.parse(element.textContent) : {};
+}
+
+function drawFigures() {
+  const figures = read("figures");
+  for (const name of Object.keys(figures)) {
+    const place = document.getElementById("figure-" + name);
+    const { data, layout, config } = figures[name];
+    Plotly.newPlot(place, data, layout, config).then(() => {
+      if (name === "graph") startGraph(place);
+      place.dataset.ready = "true";
+    });
+  }
+}
+
+// --- graph ------------------------------------------------------------------------------------
+
+function withIds(plot) {
+  return plot.data.map((trace, index) => ({ trace, index })).filter((found) => found.trace.ids);
+}
+
+function label(plot) {
+  const [left, right] = plot.layout.xaxis.range;
+  const [bottom, top] = plot.layout.yaxis.range;
+  const shown = withIds(plot).filter(({ trace }) => trace.text);
+  let count = 0;
+  for (const { trace } of shown) {
+    if (trace.visible === false) continue;
+    trace.x.forEach((x, i) => {
+      const y = trace.y[i];
+      if (x >= left && x <= right && y >= Math.min(top, bottom) && y <= Math.max(top, bottom)) count += 1;
+    });
+  }
+  const few = count <= MOST_LABELS;
+  const mode = few ? "markers+text" : "markers";
+  const changed = shown.filter(({ trace }) => trace.mode !== mode).map(({ index }) => index);
+  const size = few || count < 200 ? 9 : 6;
+  const all = withIds(plot).map(({ index }) => index);
+  if (changed.length) Plotly.restyle(plot, { mode }, changed);
+  if (plot.data[all[0]].marker.size !== size) Plotly.restyle(plot, { "marker.size": size }, all);
+}
+
+function startGraph(plot) {
+  const home = { x: [...plot.layout.xaxis.range], y: [...plot.layout.yaxis.range] };
+  const box = document.getElementById("graph-search");
+  const count = document.getElementById("graph-count");
+  const ring = { color: "rgba(0,0,0,0)", size: 20, line: { color: "#b3261e", width: 3 } };
+  let found = [];
+  let next = 0;
+
+  Plotly.addTraces(plot, { x: [], y: [], mode: "markers", marker: ring, hoverinfo: "skip", showlegend: false });
+  const last = plot.data.length - 1;
+  label(plot);
+  plot.on("plotly_relayout", () => label(plot));
+
+  function search() {
+    const words = box.value.trim().toLowerCase();
+    found = [];
+    next = 0;
+    for (const { trace } of words ? withIds(plot) : []) {
+      if (trace.visible === false) continue;
+      trace.ids.forEach((name, i) => {
+        const operator = trace.text ? trace.text[i] : "";
+        if (name.toLowerCase().includes(words) || operator.toLowerCase() === words) {
+          found.push({ x: trace.x[i], y: trace.y[i] });
+        }
+      });
+    }
+    found.sort((a, b) => a.x - b.x || a.y - b.y);
+    Plotly.restyle(plot, { x: [found.map((p) => p.x)], y: [found.map((p) => p.y)] }, [last]);
+    count.textContent = words ? `${found.length} found` : "";
+  }
+
+  function zoomTo(point) {
+    const width = Math.min(6, home.x[1] - home.x[0]) / 2;
+    const height = Math.min(16, home.y[0] - home.y[1]) / 2;
+    Plotly.relayout(plot, {
+      "xaxis.range": [point.x - width, point.x + width],
+      "yaxis.range": [point.y + height, point.y - height],
+    });
+  }
+
+  box.addEventListener("input", search);
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !found.length) return;
+    zoomTo(found[next % found.length]);
+    count.textContent = `${(next % found.length) + 1} of ${found.length}`;
+    next += 1;
+  });
+  document.getElementById("graph-home").addEventListener("click", () => {
+    Plotly.relayout(plot, { "xaxis.range": [...home.x], "yaxis.range": [...home.y] });
+  });
+  const buttons = [...document.querySelectorAll("button[data-plan]")];
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      const visible = [];
+      const indices = [];
+      plot.data.forEach((trace, index) => {
+        if (trace.meta) {
+          indices.push(index);
+          visible.push(trace.meta === button.dataset.plan);
+        }
+      });
+      Plotly.restyle(plot, { visible }, indices).then(() => {
+        label(plot);
+        search();
+      });
+      buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+    });
+  }
+}
+
+// --- tables -----------------------------------------------------------------------------------
+
+function startFilters(table) {
+  const inputs = [...document.querySelectorAll(`[data-filters="${table.id}"]`)];
+  const count = document.getElementById(`${table.id}-count`);
+  const rows = [...table.tBodies[0].rows];
+
+  function apply() {
+    let shown = 0;
+    for (const row of rows) {
+      row.hidden = !inputs.every((input) => matches(row, input));
+      shown += row.hidden ? 0 : 1;
+    }
+    count.textContent = `${shown} of ${rows.length}`;
+  }
+
+  for (const input of inputs) {
+    input.addEventListener(input.tagName === "SELECT" ? "change" : "input", apply);
+  }
+  apply();
+}
+
+function matches(row, input) {
+  const wanted = input.value.trim().toLowerCase();
+  if (!wanted) return true;
+  if (!input.dataset.key) return row.textContent.toLowerCase().includes(wanted);
+  return row.dataset[input.dataset.key].split("|").includes(wanted);
+}
+
+function startSorting(table) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => {
+    if (!head.dataset.sort) return;
+    head.addEventListener("click", () => {
+      const sign = head.getAttribute("aria-sort") === "descending" ? 1 : -1;
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+      const body = table.tBodies[0];
+      const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
+      const compare = (a, b) =>
+        head.dataset.sort === "number" ? Number(a || -1) - Number(b || -1) : a.localeCompare(b);
+      [...body.rows].sort((a, b) => sign * compare(value(a), value(b))).forEach((row) => body.append(row));
+    });
+  });
+}
+
+document.querySelectorAll("table.filtered").forEach(startFilters);
+document.querySelectorAll("table.sorted").forEach(startSorting);
+drawFigures();

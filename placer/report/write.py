@@ -1,0 +1,82 @@
+"""Write the report of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from placer.errors import InputError
+from placer.files import write_text
+from placer.plan import Layer
+from placer.report import view
+from placer.report.data import Run, load_run
+from placer.report.graph_figure import graph_figure
+from placer.report.onboarding import onboarding_page, read_summary
+from placer.report.page import figure_data, render
+from placer.report.plans import STATES
+from placer.report.time_figure import remaining, time_figure
+from placer.report.trial_figures import accuracy_figure, trials_figure
+
+SUMMARY = "summary.json"
+REPORT = "report.html"
+
+
+def write_report(folder: Path, output: Path | None = None) -> Path:
+    """Write the report of a run's or an onboarding's output folder; returns where it is.
+
+    ``output``: by default ``report.html`` in the folder. Raises InputError if ``folder`` is none of
+    these, or if a file in it is damaged.
+    """
+    path = output or folder / REPORT
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder; give the output folder of placer optimize")
+    if (folder / SUMMARY).is_file():
+        page = onboarding_page(folder, read_summary(folder / SUMMARY))
+    else:
+        page = run_page(load_run(folder))
+    write_text(path, page)
+    return path
+
+
+def run_page(run: Run) -> str:
+    """The report of a run as HTML."""
+    figures = {
+        "trials": trials_figure(run.result),
+        "accuracy": accuracy_figure(run.result),
+        "graph": graph_figure(run),
+        "times": time_figure(run),
+    }
+    table = view.plan_rows(run)
+    values: dict[str, Any] = {
+        "title": Path(run.result.model.path).name,
+        "result": run.result,
+        "estimated": run.result.engine.estimated,
+        "verdict": view.verdict(run.result),
+        "figures": {
+            name: figure_data(figure, zoom=name == "graph")
+            for name, figure in figures.items()
+            if figure is not None
+        },
+        "plans": [p for p in ("actual", "predicted") if getattr(run, p) is not None],
+        "nodes": 0 if run.topology is None else len(run.topology.nodes),
+        "unmeasured": any(t.ratio_to_float is None or t.skipped for t in run.result.trials),
+        "table": table,
+        "states": [state for state in STATES if any(row.state == state for row in table)],
+        "agreement": view.agreement(table),
+        "times": {
+            "predicted": view.total_time(run.predicted),
+            "actual": view.total_time(run.actual),
+        },
+        "remaining": remaining(run),
+        "types": view.types,
+        "time": _time,
+        "decisions": view.decisions(run.result),
+        "rules": view.rule_shares(run.result),
+        "facts": view.facts(run),
+        "study": view.study_command(run),
+    }
+    return render("run.html.j2", **values)
+
+
+def _time(layer: Layer) -> str:
+    return "" if layer.time_us is None else f"{layer.time_us:.1f} µs"

@@ -1,0 +1,54 @@
+"""Output folders of real runs, made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from placer.console import QuietObserver
+from placer.errors import GateError
+from placer.run import Request, optimize
+from tests.conftest import DIGITS
+
+
+def digits(output: Path, **changes: object) -> Request:
+    """A short run on the bundled model."""
+    settings = {
+        "model": DIGITS / "digits.onnx",
+        "data": str(DIGITS / "calibration.npz"),
+        "evaluation_data": str(DIGITS / "evaluation.npz"),
+        "engine": "onnxruntime",
+        "preset": "quick",
+        "budget": 4,
+        "output": output,
+    }
+    return Request(**{**settings, **changes})
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on ONNX Runtime; what it found, faster or not, is up to the machine."""
+    folder = tmp_path_factory.mktemp("measured") / "digits.placer"
+    optimize(digits(folder), QuietObserver())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the fusion model, which is the same everywhere."""
+    folder = tmp_path_factory.mktemp("estimated") / "digits.placer"
+    optimize(digits(folder, engine="fusion-model", gpu="a100"), QuietObserver())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def missed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose gate nothing quantized meets."""
+    folder = tmp_path_factory.mktemp("missed") / "digits.placer"
+    with pytest.raises(GateError):
+        optimize(
+            digits(folder, engine="fusion-model", gpu="a100", gates=("sqnr>=90",), budget=3),
+            QuietObserver(),
+        )
+    return folder

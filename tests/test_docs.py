@@ -1,0 +1,142 @@
+"""The documentation is true: links, command lines, recipes, the generated reference."""
+
+import doctest
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+import typer
+
+from placer.calibration import calibrate
+from placer.cli import app
+from placer.data import synthetic_dataset
+from placer.model import load_model, save_model
+from placer.qdq import Inserter
+from placer.rules.loader import load_pack
+from placer.rules.reference import PAGE, SCHEMAS, reference, schema_text
+from tests.conftest import Finished, with_random_weights
+from tests.test_stories import STORIES, Story, quantized
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# The recipes' models, in the order of the stories.
+NAMES = ("stem", "concat", "scales", "upsample", "swish", "residual", "eager")
+COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def prose(page: Path) -> str:
+    return FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Names of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def shell_lines(page: Path) -> Iterator[str]:
+    """Lines of a page's shell code, continued ones joined; of a console, what was typed."""
+    for language, text in FENCED.findall(page.read_text(encoding="utf-8")):
+        for line in text.replace("\\\n", " ").splitlines():
+            if language in ("bash", "sh"):
+                yield line
+            elif language == "console" and line.startswith("$ "):
+                yield line.removeprefix("$ ")
+
+
+def command_lines(page: Path) -> Iterator[list[str]]:
+    """Every ``placer`` command of the page's code blocks, in words."""
+    for line in shell_lines(page):
+        for part in re.split(r"&&|;", line):
+            program, *words = shlex.split(part, comments=True) or [""]
+            if Path(program).name == "placer":
+                yield words
+
+
+def parse(words: list[str]) -> None:
+    """Parse the words as the command line does; raises an error for unknown ones."""
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands") and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"No such command '{words[0]}'"
+        command, words = command.commands[words[0]], words[1:]
+    command.make_context("placer", list(words)).close()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_repository_lead_somewhere(page: Path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_command_lines_have_the_options_of_the_program(page: Path):
+    for words in command_lines(page):
+        parse(words)
+
+
+def test_a_command_line_that_does_not_parse_is_found():
+    parse(shlex.split("optimize model.onnx --budget 5"))
+    for wrong in ("optimize model.onnx --budjet 5", "optimise model.onnx", "explain"):
+        with pytest.raises(Exception, match=r"(?i)no such|missing"):
+            parse(wrong.split())
+
+
+def test_the_readme_lists_every_page():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text]
+    assert missing == []
+
+
+def test_the_rule_reference_and_the_schemas_are_current():
+    """``python -m placer.rules.reference`` writes them anew."""
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == reference()
+    for path, model in SCHEMAS.items():
+        assert (ROOT / path).read_text(encoding="utf-8") == schema_text(model)
+
+
+def quantized_as_told(story: Story, name: str) -> None:
+    """Write ``name.onnx`` and ``name-qdq.onnx``, with the pairs that the story's user had."""
+    pack, path = load_pack("tensorrt"), Path(f"{name}.onnx")
+    onnx.save(with_random_weights(story.model), path)
+    model = load_model(path)
+    placement = quantized(model.graph, story.pairs)
+    tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
+    calibration = calibrate(model, tensors, synthetic_dataset(model, 2, 0))
+    ranges = calibration.ranges("minmax", pack.manifest.scheme)
+    candidate = Inserter(model, pack.manifest.scheme).insert(placement, ranges)
+    save_model(candidate, model.base_dir, Path(f"{name}-qdq.onnx"))
+
+
+def console_lines(page: Path) -> Iterator[tuple[list[str], str]]:
+    """The commands of a page's console blocks with what each prints."""
+    for language, text in FENCED.findall(page.read_text(encoding="utf-8")):
+        if language == "console":
+            for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                command, _, printed = part.partition("\n")
+                yield shlex.split(command), printed
+
+
+def test_the_recipes_print_what_they_show(
+    placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "96")
+    for story, name in zip(STORIES, NAMES, strict=True):
+        quantized_as_told(story, name)
+    artefact = ROOT / "tests" / "artefacts" / "torch_eager.onnx"
+    Path("torch_eager.onnx").write_bytes(artefact.read_bytes())
+    for (program, *words), printed in console_lines(ROOT / "docs" / "recipes.md"):
+        assert program == "placer"
+        finished = placer(*words)
+        refused = words == ["check", "torch_eager.onnx", "--static"]
+        assert finished.code == (1 if refused else 0), finished.err
+        matches = doctest.OutputChecker().check_output(printed, finished.out, COMPARISON)
+        assert matches, f"placer {shlex.join(words)} printed\n{finished.out}"
