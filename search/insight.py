@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.samplers import RandomSampler
 
 from placer.search.records import TrialRecord
@@ -30,6 +29,12 @@ def importances(space: Space, trials: Sequence[TrialRecord]) -> Mapping[str, flo
     values = [trial.value for trial in study.trials]
     if len(values) < LEAST_TRIALS or np.ptp(np.array(values)) == 0:
         return {}
+    # Where scikit-learn is installed this takes a second, which no other command should wait for.
+    from optuna.importance import (  # noqa: PLC0415
+        PedAnovaImportanceEvaluator,
+        get_param_importances,
+    )
+
     evaluator = PedAnovaImportanceEvaluator(target_quantile=FASTER)
     found = get_param_importances(study, evaluator=evaluator)
     return {name: float(value) for name, value in found.items()}

@@ -33,6 +33,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from placer.errors import InputError, RunError
 from placer.placement import Placement
+from placer.search.interrupts import held_back
 from placer.search.records import Outcome, Skip, TrialRecord
 from placer.search.samplers import Proposal, Proposer, distributions
 from placer.search.space import Choices, Space
@@ -108,7 +109,8 @@ class Study:
 
     def records(self) -> list[TrialRecord]:
         """Finished trials in order; interrupted ones are left out."""
-        return [record for record in self._known() if not record.running]
+        with held_back():
+            return [record for record in self._known() if not record.running]
 
     def keep(self, key: str, compute: Callable[[], float]) -> float:
         """The value kept under ``key``, or else what ``compute`` returns, which is then kept."""
@@ -118,11 +120,13 @@ class Study:
 
     def attribute(self, key: str) -> Any:
         """A JSON value kept with the study, None if there is none."""
-        return self._study.user_attrs.get(key)
+        with held_back():
+            return self._study.user_attrs.get(key)
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Keep a JSON value with the study."""
-        self._study.set_user_attr(key, value)
+        with held_back():
+            self._study.set_user_attr(key, value)
 
     def run(
         self,
@@ -169,20 +173,22 @@ class Study:
         self, proposer: Proposer, budget: int | None
     ) -> int | StopReason | Literal["wait", "again"]:
         """Claim the next trial and return its number; else why there is none."""
-        if self._shared:
-            self._end_measured()
-            optuna.storages.fail_stale_trials(self._study)
-        waiting = self._take_waiting(budget)
-        if waiting is not None:
-            return waiting
-        known = self._known()
+        with held_back():
+            if self._shared:
+                self._end_measured()
+                optuna.storages.fail_stale_trials(self._study)
+            waiting = self._take_waiting(budget)
+            if waiting is not None:
+                return waiting
+            known = self._known()
         is_running = any(record.running for record in known)
         if budget is not None and len(known) >= budget:
             return "wait" if is_running else "budget"
         proposal = proposer.propose(known)
         if proposal is None:
             return "wait" if is_running else "converged"
-        self._claim(proposal)
+        with held_back():
+            self._claim(proposal)
         return "again"
 
     def _claim(self, proposal: Proposal) -> None:
@@ -248,10 +254,12 @@ class Study:
         start = time.monotonic()
         with self._signs_of_life(trial_id):
             try:
-                choices = self._storage.get_trial(trial_id).params
+                with held_back():
+                    choices = self._storage.get_trial(trial_id).params
                 outcome = evaluate(self.space.placement(choices))
             except BaseException:
-                self._set_state(trial_id, TrialState.FAIL)  # Interrupted: not a result.
+                with held_back():
+                    self._set_state(trial_id, TrialState.FAIL)  # Interrupted: not a result.
                 raise
         kept = {
             "ratio": outcome.ratio,
@@ -261,10 +269,15 @@ class Study:
             "ruled_out": outcome.ruled_out,
             "seconds": time.monotonic() - start,
         }
+        with held_back():
+            return self._end(number, kept)
+
+    def _end(self, number: int, kept: Mapping[str, Any]) -> TrialRecord | None:
+        trial_id = self._trial_id(number)
         try:
             # Optuna's constraints can be set once only, so before others may end the trial.
             trial = optuna.Trial(self._study, trial_id)
-            for name, value in outcome.constraints.items():
+            for name, value in kept["constraints"].items():
                 trial.set_constraint(name, value)
             self._storage.set_trial_user_attr(trial_id, _OUTCOME, _plain(kept))
         except UpdateFinishedTrialError:
