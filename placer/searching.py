@@ -18,7 +18,7 @@ from placer.layer_costs import FILE_NAME, LayerCosts
 from placer.placement import EMPTY, Placement
 from placer.rules.fusion import Predictor
 from placer.search.landscape import Landscape
-from placer.search.layers import LayerModel, attribute
+from placer.search.layers import LayerModel, PredictedLayers, attribute
 from placer.search.records import TrialRecord
 from placer.search.samplers import (
     ExhaustiveProposer,
@@ -166,24 +166,30 @@ class ProfiledLayers:
         """``earlier``: the trials of the study so far."""
         self._model = landscape.layers
         self._inputs = inputs
+        self._last: PredictedLayers | None = None
         self._seen: Counter[str] = Counter()
         for record in earlier:
             self._seen.update((record.details.get("layers") or {}).keys())
 
     def known(self, placement: Placement) -> bool:
         """See ``placer.trials.LayerTimes``."""
-        numbers = self._model.predict(placement).counts()
+        numbers = self._predict(placement).counts()
         return all(
             self._seen[self._model.signatures[number].id] >= ENOUGH_PROFILES for number in numbers
         )
 
     def measure(self, placement: Placement, compiled: Compiled) -> Mapping[str, float]:
         """See ``placer.trials.LayerTimes``."""
-        predicted = self._model.predict(placement)
+        predicted = self._predict(placement)
         times = attribute(predicted, compiled.plan(self._inputs), self._model)
         found = {self._model.signatures[number].id: time for number, time in times.items()}
         self._seen.update(found.keys())
         return found
+
+    def _predict(self, placement: Placement) -> PredictedLayers:
+        # What is asked for twice in turn, or is like the last, takes next to no time.
+        self._last = self._model.predict(placement, self._last)
+        return self._last
 
 
 def remembered_layers(
