@@ -26,7 +26,7 @@ from placer.cli_worker import worker_command
 from placer.console import ConsoleObserver, print_result
 from placer.errors import PlacerError
 from placer.precision import InputOutputTypes
-from placer.task import Request
+from placer.task import LEAST_FRONT, Request
 
 app = typer.Typer(
     help="Decide where Q/DQ pairs go in an ONNX model.",
@@ -152,6 +152,13 @@ def optimize_command(
     sampler: Annotated[
         str, typer.Option(help="surrogate, tpe, random or exhaustive.")
     ] = Request.sampler,
+    front: Annotated[
+        int | None,
+        typer.Option(
+            min=LEAST_FRONT,
+            help="Points of the latency-accuracy front to find [default: the fastest only].",
+        ),
+    ] = Request.front,
     warm_start: Annotated[
         list[Path] | None,
         typer.Option(
@@ -210,6 +217,7 @@ def optimize_command(
             timeout=None if timeout is None else parse_duration(timeout),
             seed=seed,
             sampler=sampler,
+            front=front,
             warm_starts=warm_start or [],
             storage=storage,
             study=study,

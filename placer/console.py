@@ -169,10 +169,29 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     console.print(table)
     if result.best is not None and result.baseline is not None:
         _print_metrics(console, result.baseline.metrics, result.best.metrics)
+    if result.front:
+        _print_front(console, result)
     if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and gates rest on random inputs")
     console.print(f"latency is {result.engine.clock} on {result.engine.device}", highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)
+
+
+def _print_front(console: Console, result: Result) -> None:
+    kind = "estimated " if result.engine.estimated else ""
+    table = Table(title=f"front of {kind}latency and accuracy")
+    for column in ("", "latency, ms", "of float (95% interval)", "SQNR, dB", "in"):
+        table.add_column(column, overflow="fold")
+    for rank, part in enumerate(result.front, start=1):
+        low, high = part.ratio_interval
+        table.add_row(
+            str(rank),
+            f"{part.latency.median_ms:.3f}",
+            f"{part.ratio_to_float:.3f} ({low:.3f} to {high:.3f})",
+            "exact" if part.sqnr_db is None else f"{part.sqnr_db:.1f}",
+            escape(part.folder),
+        )
+    console.print(table)
 
 
 def _print_metrics(

@@ -80,10 +80,30 @@ def confirm(
 
     Its race selected it partly for lucky rounds.
     """
-    models = [baseline, winner.copies, *([other] for other in others)]
+    (final,) = confirm_all(engine, [winner], baseline, inputs, rounds, others)
+    return final
+
+
+def confirm_all(
+    engine: Engine,
+    finalists: Sequence[Finalist[T]],
+    baseline: Sequence[Compiled],
+    inputs: Tensors,
+    rounds: int,
+    others: Sequence[Compiled] = (),
+) -> list[Final[T]]:
+    """Measure all ``finalists``, the float model and ``others`` in the same rounds."""
+    copies = [finalist.copies for finalist in finalists]
+    models = [baseline, *copies, *([other] for other in others)]
     seconds = _measure(engine, models, inputs, rounds)
-    ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
-    return Final(winner.entry, winner.copies[0], seconds, ratio, conditions_of(engine))
+    conditions = conditions_of(engine)
+    rest = range(1 + len(copies), len(models))
+    found = []
+    for column, finalist in enumerate(finalists, start=1):
+        own = seconds[:, [0, column, *rest]]
+        ratio = paired_ratio(own[:, 1], own[:, 0])
+        found.append(Final(finalist.entry, finalist.copies[0], own, ratio, conditions))
+    return found
 
 
 def _measure(

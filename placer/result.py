@@ -156,7 +156,8 @@ class TrialPart(Part):
     )
     skipped: int = Field(
         default=0,
-        description="placements passed over before it, since their noise misses the gates",
+        description="placements passed over before it, since their noise misses the gates or, with "
+        "--front, the limit that it was looked for",
     )
 
 
@@ -180,6 +181,21 @@ class BestPart(Part):
     memory_bytes: int | None = Field(description=_MEMORY)
     speedup: float
     speedup_interval: list[float] = Field(description="95% bootstrap interval")
+    gates: list[GatePart]
+    metrics: dict[str, float | None]
+
+
+class FrontPart(Part):
+    """A point of the latency-accuracy front: no other is both faster and more accurate."""
+
+    folder: str = Field(description="its model and placement.yaml, from the output folder")
+    placement: str
+    trial: int
+    quantized_edges: int
+    latency: LatencyPart
+    ratio_to_float: float = Field(description="median of paired ratios; one run for all points")
+    ratio_interval: list[float] = Field(description="95% bootstrap interval")
+    sqnr_db: float | None = Field(description="of all outputs; null if they are exact")
     gates: list[GatePart]
     metrics: dict[str, float | None]
 
@@ -238,6 +254,9 @@ class Result(Part):
     trials: list[TrialPart]
     baseline: BaselinePart | None
     best: BestPart | None
+    front: list[FrontPart] = Field(
+        default=[], description="with --front: its points, the fastest first, which is the best"
+    )
     confirmation: ConditionsPart | None = Field(
         description="of the measurement of baseline and best; null on engines that do not tell"
     )

@@ -13,10 +13,18 @@ import onnx.helper
 
 from placer.bench import Bench
 from placer.conditions import throttling_warnings
-from placer.engines.base import Compiled
 from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.files import make_output_folder, remove_if_empty, write_text
-from placer.finals import Final, Finalist, confirm, race
+from placer.finalists import compile_copies, compiled_finalists, copies_of
+from placer.finals import Final, confirm, race
+from placer.front import (
+    MODEL_FILE,
+    PLACEMENT_FILE,
+    FrontPoint,
+    confirmed_front,
+    front_parts,
+    remove_others,
+)
 from placer.model import save_model
 from placer.placement import EMPTY, Placement
 from placer.placement_file import placement_text
@@ -35,8 +43,6 @@ __all__ = ["Observer", "Request", "optimize"]
 
 log = logging.getLogger(__name__)
 
-# Above this size of its weights a model is compiled once per finalist, to spare memory.
-LARGE_MODEL_BYTES = 200_000_000
 INTERRUPTED = "interrupted: going on with the best so far (again to quit)"
 
 
@@ -69,13 +75,18 @@ def _run(stations: Sequence[Station], study: Study, folder: Path, observer: Obse
     stopped = search(stations, study, observer, INTERRUPTED)
     records = study.records()
     _refuse_if_all_failed(records)
-    final = _final(task, records, bench, observer)
+    final, points = _results(task, records, bench, observer)
     if final is not None and not final.is_faster:
         observer.warn(no_difference_sentence(final, task.engine.estimated))
-    result = summarize(task, records, bench, final, stopped)
+    front = front_parts(task, bench, points)
+    result = summarize(task, records, bench, final, stopped, front)
     for sentence in throttling_warnings(result.trials, result.confirmation):
         observer.warn(sentence)
+    for part, point in zip(front, points, strict=True):
+        _write_model(task, folder / part.folder, result, point.final, bench)
     _write(task, folder, result, final, bench)
+    if task.request.front is not None:
+        remove_others(folder, front)
     _write_report(folder, observer)
     if result.verdict == "gate not met":
         raise GateError(_gate_sentence(task, records))
@@ -88,6 +99,15 @@ def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:
         raise RunError(f"the engine refused every candidate; the first: {quantized[0].error}")
 
 
+def _results(
+    task: Task, records: Sequence[TrialRecord], bench: Bench, observer: Observer
+) -> tuple[Final[TrialRecord] | None, list[FrontPoint]]:
+    """The result and, with --front, the points of the front."""
+    if task.request.front is None:
+        return _final(task, records, bench, observer), []
+    return confirmed_front(task, records, bench, observer, task.request.front)
+
+
 def _final(
     task: Task, records: Sequence[TrialRecord], bench: Bench, observer: Observer
 ) -> Final[TrialRecord] | None:
@@ -96,15 +116,13 @@ def _final(
     if not best:
         return None
     preset = task.preset
-    copies = preset.copies if task.model.weight_bytes < LARGE_MODEL_BYTES else 1
-    finalists = list(_finalists(task, bench, best[: preset.finalists], copies))
-    if not finalists:
-        raise RunError("the engine failed on every finalist; their reasons are in placer.log")
+    copies = copies_of(task, preset.finalists)
+    finalists = compiled_finalists(task, bench, best[: preset.finalists], copies)
     if len(finalists) > 1:
         observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
     observer.stage("confirming the winner against the float model")
-    baseline = _compile(task, bench, EMPTY, copies)
+    baseline = compile_copies(task, bench, EMPTY, copies)
     rounds, others = preset.confirm_rounds, bench.rivals.measured
     final = confirm(task.engine, winner, baseline, task.inputs, rounds, others)
     missed = [gate for gate in latency_gates(bench.rivals, final) if not gate.passed]
@@ -113,43 +131,32 @@ def _final(
     return None if missed else final
 
 
-def _finalists(
-    task: Task, bench: Bench, records: Sequence[TrialRecord], copies: int
-) -> Iterator[Finalist[TrialRecord]]:
-    """The records compiled anew; one that fails now, an engine having crashed, is left out."""
-    for record in records:
-        placement = task.space.placement(record.choices)
-        try:
-            yield Finalist(record, _compile(task, bench, placement, copies))
-        except RunError as error:
-            log.warning("finalist %d left out: %s", record.number, error)
-
-
-def _compile(task: Task, bench: Bench, placement: Placement, copies: int) -> list[Compiled]:
-    candidate = bench.candidates.build(placement)
-    return [task.engine.compile(candidate, task.model.base_dir) for _ in range(copies)]
-
-
 def _write(
     task: Task, folder: Path, result: Result, final: Final[TrialRecord] | None, bench: Bench
 ) -> None:
     if final is not None:
-        placement = chosen_placement(task, final)
-        proto = bench.candidates.result(placement)
-        _describe(proto, placement, result)
-        save_model(proto, task.model.base_dir, folder / "optimized.onnx")
-        text = placement_text(
-            placement,
-            bench.ranges,
-            result.scheme,
-            model=task.model.fingerprint,
-            pack=task.pack.name_and_version,
-            calibrated=result.calibrated,
-            graph=task.model.graph,
-        )
-        write_text(folder / "placement.yaml", text)
+        _write_model(task, folder, result, final, bench)
     result.write(folder / "result.json")
     _write_plans(task, folder, final, bench)
+
+
+def _write_model(
+    task: Task, folder: Path, result: Result, final: Final[TrialRecord], bench: Bench
+) -> None:
+    placement = chosen_placement(task, final)
+    proto = bench.candidates.result(placement)
+    _describe(proto, placement, result)
+    save_model(proto, task.model.base_dir, folder / MODEL_FILE)
+    text = placement_text(
+        placement,
+        bench.ranges,
+        result.scheme,
+        model=task.model.fingerprint,
+        pack=task.pack.name_and_version,
+        calibrated=result.calibrated,
+        graph=task.model.graph,
+    )
+    write_text(folder / PLACEMENT_FILE, text)
 
 
 def _write_plans(task: Task, folder: Path, final: Final[TrialRecord] | None, bench: Bench) -> None:

@@ -136,6 +136,7 @@ def make_proposer(
         warm_starts=(*_as_imported(task), *_warm_starts(task, study)),
         remembered=remembered,
         noise_limit=_noise_limit(task.gates),
+        levels=0 if task.request.front is None else task.request.front - 1,
     )
 
 

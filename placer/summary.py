@@ -21,6 +21,7 @@ from placer.result import (
     DecisionPart,
     EnginePart,
     EvaluationPart,
+    FrontPart,
     GatePart,
     LatencyPart,
     ModelPart,
@@ -57,8 +58,9 @@ def summarize(
     bench: Bench,
     final: Final[TrialRecord] | None,
     stopped: StopReason,
+    front: Sequence[FrontPart] = (),
 ) -> Result:
-    """Gather what result.json says."""
+    """Gather what result.json says; ``front``: with --front, its points."""
     request, model, manifest = task.request, task.model, task.pack.manifest
     verdict = _verdict(final)
     warnings = list(task.warnings)
@@ -110,6 +112,7 @@ def summarize(
         trials=trials,
         baseline=_baseline_part(task, bench, final),
         best=_best_part(task, bench, final),
+        front=list(front),
         confirmation=confirmation,
         warnings=warnings,
         versions=dict(versions()),

@@ -32,6 +32,7 @@ from placer.shapes import ShapeRange, check_ranges, optima
 SYNTHETIC_SAMPLES = 16
 AUTO = "auto"
 RANGES = ("imported", "calibrated")
+LEAST_FRONT = 2
 FLOAT8_OPSET = 19  # From here on QuantizeLinear takes FP8.
 BASES: tuple[Base, ...] = ("float16", "bfloat16", "float")
 
@@ -52,6 +53,8 @@ class Request:
     ``sampler``: see ``placer.searching.Sampler``. ``warm_starts``: see ``placer.warm_start``.
     ``storage``: URL of an Optuna storage that workers share, and ``study`` a name in it.
     ``devices``: several devices of this machine that work on the study at once.
+    ``front``: how many points of the latency-accuracy front to find, 2 or more; None for the
+    fastest only.
     """
 
     model: Path
@@ -80,6 +83,7 @@ class Request:
     timeout: float | None = None
     seed: int = 0
     sampler: str = "surrogate"
+    front: int | None = None
     warm_starts: tuple[Path, ...] = ()
     storage: str | None = None
     study: str | None = None
@@ -206,6 +210,8 @@ def prepare(request: Request, observer: Observer) -> Task:
     Raises InputError for the first thing that is wrong.
     """
     preset = load_preset(request.preset)
+    if request.front is not None and request.front < LEAST_FRONT:
+        raise InputError(f"--front {request.front} is no front; ask for {LEAST_FRONT} or more")
     beats = parse_beats(request.beats)
     shapes = {**request.shapes, **optima(request.shape_ranges)}
     observer.stage(f"loading {request.model}")

@@ -149,9 +149,11 @@ class TrialRunner:
         *,
         layers: LayerTimes | None = None,
         earlier: Sequence[TrialRecord] = (),
+        judge_all: bool = False,
     ) -> None:
         """``layers``: None if times of layers are of no use. ``earlier``: the trials of the study
-        that a resumed run goes on with.
+        that a resumed run goes on with. ``judge_all``: judge slow candidates too, which may be more
+        accurate than the fastest.
         """
         self._candidates = candidates
         self._sites = sites
@@ -161,6 +163,7 @@ class TrialRunner:
         self._rounds = rounds
         self._rivals = rivals or Rivals()
         self._layers = layers
+        self._judge_all = judge_all
         quantized = (r for r in by_latency(earlier) if r.placement_id != EMPTY.id)
         self._best = min((r.details["interval"][1] for r in quantized), default=None)
         self._costs = _Costs()
@@ -184,7 +187,8 @@ class TrialRunner:
 
     def _in_order(self, placement: Placement, compiled: Compiled) -> Outcome:
         best = self._best
-        if best is None or self._costs.measuring >= self._costs.judging:
+        judges_first = self._judge_all or self._costs.measuring >= self._costs.judging
+        if best is None or judges_first:
             judged = self._judge(compiled)
             if best is not None and judged.violation > 0 and self._is_known(placement):
                 return replace(judged, ruled_out="a gate is missed, so it was not measured")

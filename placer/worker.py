@@ -214,6 +214,7 @@ def _work(
         bench.rivals,
         layers=ProfiledLayers(landscape, task.inputs, earlier),
         earlier=earlier,
+        judge_all=task.request.front is not None,
     )
     own: list[TrialRecord] = []
 

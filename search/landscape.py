@@ -27,7 +27,8 @@ Move = tuple[tuple[int, int], ...]  # Sites and the layouts they change to.
 # Fusions span a few nodes; a change further away than this many leaves a layer as it is.
 REACH = 3
 MAX_SWEEPS, MAX_PAIRS = 12, 400
-KEPT_PREDICTIONS, KEPT_PARTS = 256, 1 << 14
+# Predictions are large, what is summed up in them is not.
+KEPT_PREDICTIONS, KEPT_SUMS, KEPT_PARTS = 32, 1 << 12, 1 << 14
 # Changes of an objective that differ by less are equal: sums depend on the order of terms.
 DIGITS = 12
 
@@ -66,7 +67,7 @@ class Piece:
         return _bits(self.nodes)
 
 
-class Moves(Sequence[Move]):
+class Moves:
     """Changes to choose from."""
 
     def __init__(self, moves: Sequence[Move], pieces: Sequence[Sequence[Piece]]) -> None:
@@ -84,9 +85,6 @@ class Moves(Sequence[Move]):
 
     def __len__(self) -> int:
         return len(self.moves)
-
-    def __getitem__(self, index: int) -> Move:  # type: ignore[override]
-        return self.moves[index]
 
     def parts_of(self, index: int) -> np.ndarray:
         """Numbers of the pieces of one move."""
@@ -118,6 +116,8 @@ class Landscape:
         self._placer = Placer([*self.sites, *fixed])
         self._last: PredictedLayers | None = None
         self._predicted = lru_cache(maxsize=KEPT_PREDICTIONS)(self._predict)
+        self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
+        self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._pieces: dict[Move, Piece] = {}
         self._deltas = _Deltas()
         self._balls = tuple(_ball(space.graph, site) for site in self.sites)
@@ -148,6 +148,14 @@ class Landscape:
         """The predicted layers of ``state``."""
         return self._predicted(state)
 
+    def counts(self, state: State) -> Mapping[int, int]:
+        """How many of the predicted layers of ``state`` there are of each signature number."""
+        return self._counts(state)
+
+    def form(self, state: State) -> str:
+        """Fingerprint of the motion-normal form; states of one form are one to the engine."""
+        return self._form(state)
+
     def _predict(self, state: State) -> PredictedLayers:
         self._last = self._layers(state, self._last)
         return self._last
@@ -176,7 +184,7 @@ class Landscape:
             for site in members
             for layout in range(len(self.names[site]))
         ]
-        return self.moves([*self.group_moves, *single])
+        return self.moves([*self.group_moves.moves, *single])
 
     def moves(self, moves: Sequence[Move]) -> Moves:
         """``moves`` taken apart."""
@@ -217,13 +225,13 @@ class Landscape:
     def value(self, state: State, objective: Objective) -> float:
         """The objective of ``state`` by its own predicted layers."""
         extras = objective.extras[np.arange(len(state)), state].sum()
-        return objective.of_counts(self.predict(state).counts()) + float(extras)
+        return objective.of_counts(self.counts(state)) + float(extras)
 
     def deltas(self, state: State, moves: Moves) -> dict[Move, dict[int, int]]:
         """What each of ``moves`` that changes ``state`` does to the counts of layers."""
         known = self._known(state, moves)
         found = {}
-        for index, move in enumerate(moves):
+        for index, move in enumerate(moves.moves):
             if any(state[site] != layout for site, layout in move):
                 counts: dict[int, int] = {}
                 for number in known[moves.parts_of(index)].tolist():
@@ -272,7 +280,7 @@ class Landscape:
                 break
             ball = moves.balls[index]
             if not ball & taken:
-                chosen.append(moves[index])
+                chosen.append(moves.moves[index])
                 taken |= ball
         return chosen
 

@@ -137,7 +137,7 @@ class _Rows:
     def __init__(self, landscape: Landscape, states: Sequence[State]) -> None:
         self._landscape = landscape
         signatures = landscape.layers.signatures
-        counts = [landscape.predict(state).counts() for state in states]
+        counts = [landscape.counts(state) for state in states]
         numbers = sorted({n for own in counts for n in own}, key=lambda n: signatures[n].id)
         self.observed = tuple(signatures[n] for n in numbers)
         self.index = {n: i for i, n in enumerate(numbers)}
@@ -184,7 +184,7 @@ class _Rows:
         """How the latency of ``state`` hangs on the unknowns."""
         counts = np.zeros(self.corrections.end)
         constant, variance = 0.0, 0.0
-        for number, count in self._landscape.predict(state).counts().items():
+        for number, count in self._landscape.counts(state).items():
             if number in self.index:
                 counts[self.index[number]] = count * self.prior[self.index[number]]
                 continue

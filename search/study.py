@@ -200,6 +200,7 @@ class Study:
             user_attrs={
                 _KIND: proposal.kind,
                 _CLAIM: self.space.placement(proposal.choices).id,
+                _SKIPPED: [[dict(skip.choices), skip.noise] for skip in proposal.skipped],
             },
         )
         self._storage.create_new_trial(self._id, template)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TypeGuard
 
 import numpy as np
 
+from placer.search.front import FLOAT_MODEL, noise_targets
 from placer.search.landscape import Landscape, Move, Moves, Objective, State, apply
 from placer.search.latency import LatencyModel, Observation
 from placer.search.noise import NoiseModel, NoiseObservation, learn_limit
@@ -34,11 +36,14 @@ BORDER = 1.2
 # Of all changes, so many of each kind are looked at in pairs.
 EXCHANGES = 100
 # With more changes than this to choose from, most parts of the model are too far from each other to
-# need many starting points: descents begin at the best placement and one other.
+# need many starting points: descents begin at the best placement and one other, where gates bind in
+# turn, and go on from price to price.
 LARGE = 600
 MAX_EXCHANGES = 40
 # What a layout costs that only failed trials had, shared by the suspects of a trial.
 FAILED = 0.5
+# Before a search for a front ends, it looks at the limits of noise of so many cycles.
+CYCLES = 4
 # What random numbers are drawn for.
 DRAW, START, NOISE = 1, 2, 3
 
@@ -61,6 +66,10 @@ class SurrogateProposer:
     (``NoiseModel``). Every other proposal draws the costs from what is still possible instead of
     expecting the mean (Thompson 1933), which tries what is uncertain and promising. Whole groups
     are changed first, single sites once groups have no more to give.
+
+    For a front of latency and accuracy, proposals look in turn for the fastest placement that holds
+    the gates and for the fastest ones within stricter limits of noise (the epsilon-constraint
+    method of Haimes, Lasdon and Wismer 1971), which follow from the trials.
     """
 
     def __init__(
@@ -73,11 +82,13 @@ class SurrogateProposer:
         remembered: Mapping[str, float] | None = None,
         per_site: bool = True,
         noise_limit: float | None = None,
+        levels: int = 0,
     ) -> None:
         """``probe``: measures the noise power of a placement, or remembers it.
         ``remembered``: costs by signature id, as parts of the float model's latency.
         ``per_site``: whether groups may be split. ``noise_limit``: what the gates allow, where
-        they say it in terms of noise; else it is learned.
+        they say it in terms of noise; else it is learned. ``levels``: how many stricter limits of
+        noise to look at besides; see ``placer.search.front.noise_targets``.
         """
         self.landscape = landscape
         self.seed = seed
@@ -86,6 +97,7 @@ class SurrogateProposer:
         self.remembered = remembered or {}
         self.per_site = per_site
         self.noise_limit = noise_limit
+        self.levels = levels
         self._seeds = (*warm_starts, *seed_proposals(landscape.space))
 
     def noise(self, state: State) -> float:
@@ -103,47 +115,87 @@ class SurrogateProposer:
                 return seed
         if not any(trial.ratio is not None for trial in trials):
             return TpeProposer(space, self.seed).propose(trials)
-        return _Round(self, trials).propose()
+        return self._first_to_offer(trials)
+
+    def _first_to_offer(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """What the target whose turn it is proposes; one that expects a gain goes before it."""
+        count = 1 + len(noise_targets(trials, self.levels, 0))
+        cycle, first = divmod(len(trials), count)
+        targets = (math.inf, *noise_targets(trials, self.levels, cycle))
+        rounds = []
+        for target in (*targets[first:], *targets[:first]):
+            rounds.append(_Round(self, trials, target, explores=cycle % 2 == 1))
+            proposal = rounds[-1].propose(only_gains=True)
+            if proposal is not None:
+                return proposal
+        for own in rounds:
+            proposal = own.propose(only_gains=False)
+            if proposal is not None:
+                return proposal
+        return self._between(trials, cycle)
+
+    def _between(self, trials: Sequence[TrialRecord], cycle: int) -> Proposal | None:
+        """A gain at the limits of later cycles, before the search ends."""
+        for later in range(cycle + 1, cycle + CYCLES):
+            for target in noise_targets(trials, self.levels, later):
+                own = _Round(self, trials, target, explores=False)
+                proposal = own.propose(only_gains=True)
+                if proposal is not None:
+                    return proposal
+        return None
 
 
 class _Round:
-    """One proposal of ``SurrogateProposer``, made from its trials."""
+    """One proposal of ``SurrogateProposer``, made from its trials.
 
-    def __init__(self, owner: SurrogateProposer, trials: Sequence[TrialRecord]) -> None:
+    ``target``: noise power within which it looks, besides what gates allow; infinite for the gates
+    alone. ``explores``: whether costs and noise are drawn instead of expected.
+    """
+
+    def __init__(
+        self,
+        owner: SurrogateProposer,
+        trials: Sequence[TrialRecord],
+        target: float,
+        *,
+        explores: bool,
+    ) -> None:
         self._owner = owner
         self._land = owner.landscape
         self._trials = trials
+        self._target = target
         self._states = [self._land.state(trial.choices) for trial in trials]
-        self._forms = {self._land.predict(state).form for state in self._states}
-        self._limit = self._learn_limit()
-        self._explores = len(trials) % 2 == 1
+        self._forms = {self._land.form(state) for state in self._states}
+        self._limit = min(self._learn_limit(), target)
+        self._explores = explores
         self._is_large = len(self._land.all_moves) > LARGE
         self._pools: dict[bool, Pool] = {}
         self._skipped = [skip for trial in trials for skip in trial.skipped]
-        self._forms |= {self._form(skip.choices) for skip in self._skipped}
+        self._forms |= {self._form(skip.choices) for skip in self._skipped if self._is_out(skip)}
         self._noise = self._learn_noise()
         self._observations = [
             observe(self._land, trial) for trial in trials if trial.ratio is not None
         ]
-        feasible = [trial.ratio for trial in trials if trial.feasible and trial.ratio is not None]
-        self._best = min(feasible, default=math.inf)
+        self._best = min(self._feasible(trials), default=math.inf)
+        self._passed_over: list[Skip] = []
 
-    def propose(self) -> Proposal | None:
-        skipped: list[Skip] = []
+    def propose(self, *, only_gains: bool) -> Proposal | None:
+        """``only_gains``: None unless a gain is predicted, however few trials there are."""
         while True:
             found = self._look(per_site=False)
             if self._owner.per_site and not self._is_gain(found):
                 found = self._look(per_site=True)
-            if found is None or (self._has_stalled() and not self._is_gain(found)):
+            must_gain = only_gains or self._has_stalled()
+            if not self._is_useful(found) or (must_gain and not self._is_gain(found)):
                 return None
             state = found[0]
-            skip = self._hopeless(state) if len(skipped) < SKIPS else None
+            skip = self._hopeless(state) if len(self._passed_over) < SKIPS else None
             if skip is None:
                 kind = "explore" if self._explores else "surrogate"
-                return Proposal(kind, self._land.choices(state), tuple(skipped))
-            skipped.append(skip)
+                return Proposal(kind, self._land.choices(state), tuple(self._passed_over))
+            self._passed_over.append(skip)
             self._skipped.append(skip)
-            self._forms.add(self._land.predict(state).form)
+            self._forms.add(self._land.form(state))
             self._noise = self._learn_noise()
             if not self._is_large:
                 self._pools.clear()
@@ -155,12 +207,28 @@ class _Round:
         noise = self._owner.noise(state)
         return Skip(self._land.choices(state), noise) if noise > TOLERANCE * self._limit else None
 
+    def _is_out(self, skip: Skip) -> bool:
+        """Whether what was skipped once, perhaps for a stricter target, is to be skipped again."""
+        return not self._owner.levels or skip.noise > TOLERANCE * self._limit
+
+    def _feasible(self, trials: Sequence[TrialRecord]) -> list[float]:
+        """Latencies of the trials that hold the gates within the target."""
+        held = (trial for trial in trials if trial.feasible and self._excess(trial) <= 0)
+        return [trial.ratio for trial in held if trial.ratio is not None]
+
+    def _excess(self, trial: TrialRecord) -> float:
+        """By how many times a trial's noise is above the target; 0 if it is within."""
+        if math.isinf(self._target):
+            return 0.0
+        noise = trial.details.get("noise")
+        return math.inf if noise is None else max(0.0, noise / self._target - 1)
+
     def _seed(self, purpose: int) -> list[int]:
         """Every purpose draws from a seed of its own, however often others draw."""
         return [self._owner.seed, len(self._trials), purpose]
 
     def _form(self, choices: Choices) -> str:
-        return self._land.predict(self._land.state(choices)).form
+        return self._land.form(self._land.state(choices))
 
     def _look(self, *, per_site: bool) -> tuple[State, float] | None:
         """The best untried state and its optimistic latency; None if all found were tried."""
@@ -177,7 +245,7 @@ class _Round:
     def _best_of(self, pool: Pool) -> tuple[State, float] | None:
         held = {state: value for state, value in pool.items() if self._holds(state)}
         for state in _first(held, FINALISTS):
-            if self._land.predict(state).form not in self._forms:
+            if self._land.form(state) not in self._forms:
                 mean, deviation = self._latency.predict(state)
                 return state, mean - 2 * deviation
         return None
@@ -206,7 +274,7 @@ class _Round:
             value, added = pool[state], 0
             gains, changes = self._land.gains(state, objective, moves)
             for index in np.argsort(gains, kind="stable").tolist():
-                near = apply(state, [moves[index]])
+                near = apply(state, [moves.moves[index]])
                 if changes[index] and self._holds(near):
                     pool.setdefault(near, value + float(gains[index]))
                     added += 1
@@ -219,8 +287,10 @@ class _Round:
         starts = self._starts()
         if self._is_large:
             other = starts[len(self._trials) % (len(starts) - 1) + 1]
-            for start in (starts[0], other):
-                yield start, PRICES[::-1] if priced else PRICES[:1]
+            if priced:
+                yield (starts[0], other)[len(self._trials) // 2 % 2], PRICES[::-2]
+            else:
+                yield from ((start, PRICES[:1]) for start in (starts[0], other))
             return
         for price in PRICES if priced else PRICES[:1]:
             for start in starts if price in (0.0, PRICES[3]) else starts[:2]:
@@ -233,17 +303,17 @@ class _Round:
     def _starts(self) -> list[State]:
         space = self._land.space
         ranked = sorted(
-            (trial.violation, trial.ratio, state)
+            (trial.violation, self._excess(trial), trial.ratio, state)
             for state, trial in zip(self._states, self._trials, strict=True)
             if trial.ratio is not None
         )
-        best = [state for _, _, state in ranked[:2]]
+        best = [state for *_, state in ranked[:2]]
         fixed = (space.defaults, space.floats, space.everything, space.weighted_only)
         starts = [*best, *(self._land.state(choices) for choices in fixed)]
         rng = np.random.default_rng(self._seed(START))
         for _ in range(RESTARTS):
             picks = rng.integers(len(self._land.group_moves), size=KICK)
-            starts.append(apply(best[0], [self._land.group_moves[int(i)] for i in picks]))
+            starts.append(apply(best[0], [self._land.group_moves.moves[int(i)] for i in picks]))
         return list(dict.fromkeys(starts))
 
     def _exchange(
@@ -273,7 +343,7 @@ class _Round:
             for key in (gains, noises)
             for i in found[np.argsort(key[found], kind="stable")[:EXCHANGES]]
         }
-        return sorted((float(gains[i]), float(noises[i]), moves[i]) for i in best)
+        return sorted((float(gains[i]), float(noises[i]), moves.moves[i]) for i in best)
 
     def _priced(self, objective: Objective, price: float, noise: NoiseModel) -> Objective:
         return Objective(objective.costs, objective.extras + price / self._limit * noise.extras)
@@ -283,14 +353,19 @@ class _Round:
         limit = self._limit * (BORDER if self._explores else 1.0)
         return self._noise is None or self._noise.predict(state) <= limit
 
+    def _is_useful(self, found: tuple[State, float] | None) -> TypeGuard[tuple[State, float]]:
+        """Whether anything was found, for a target anything that may be faster than float."""
+        if found is None or math.isinf(self._target):
+            return found is not None
+        return found[1] < FLOAT_MODEL.latency
+
     def _is_gain(self, found: tuple[State, float] | None) -> bool:
         return found is not None and found[1] < self._best - RESOLUTION
 
     def _has_stalled(self) -> bool:
         """Whether the last trials brought nothing."""
-        feasible = [trial.ratio if trial.feasible else None for trial in self._trials]
-        before = [ratio for ratio in feasible[:-PATIENCE] if ratio is not None]
-        return len(feasible) > PATIENCE and min(before, default=math.inf) <= self._best + RESOLUTION
+        before = min(self._feasible(self._trials[:-PATIENCE]), default=math.inf)
+        return len(self._trials) > PATIENCE and before <= self._best + RESOLUTION
 
     def _learn_limit(self) -> float:
         """The noise power that gates allow, infinite while none was missed."""
@@ -384,7 +459,7 @@ def observe(landscape: Landscape, trial: TrialRecord) -> Observation:
     """What a measured trial tells of latency."""
     state, ratio = landscape.state(trial.choices), trial.ratio or 0.0
     low, high = trial.details.get("interval", (ratio, ratio))
-    counts = landscape.predict(state).counts()
+    counts = landscape.counts(state)
     times = trial.details.get("layers") or {}
     signatures = landscape.layers.signatures
     own = {n: times[signatures[n].id] for n in counts if signatures[n].id in times}

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from placer.engines.base import Compiled
-from placer.finals import Finalist, confirm, race
+from placer.finals import Finalist, confirm, confirm_all, race
 from placer.plan import Plan
 
 
@@ -82,3 +82,17 @@ def test_the_winner_must_beat_the_float_model_outside_the_noise():
     assert abs(clear.ratio.median - 0.8) < 0.01
     assert not confirm(engine, finalist("equal", 1.0, 1.0), baseline, {}, 40).is_faster
     assert not confirm(engine, finalist("slower", 1.1, 1.1), baseline, {}, 40).is_faster
+
+
+def test_several_are_confirmed_in_the_same_rounds():
+    engine = ExactEngine()
+    field, rival = [finalist("one", 0.8, 0.8), finalist("other", 0.6, 0.6)], Runner(2.0)
+    found = confirm_all(engine, field, [Runner(1.0), Runner(1.0)], {}, 40, [rival])
+    assert engine.measured == [7]
+    assert [final.entry for final in found] == ["one", "other"]
+    for final, seconds in zip(found, (0.8, 0.6), strict=True):
+        # Columns: the float model, the finalist, the rival.
+        assert final.seconds.shape == (40, 3)
+        assert abs(final.ratio.median - seconds) < 0.01
+        assert abs(np.median(final.seconds[:, 2] / final.seconds[:, 0]) - 2) < 0.05
+    assert (found[0].seconds[:, 0] == found[1].seconds[:, 0]).all()

@@ -51,7 +51,13 @@ class Setting:
             seconds=1.0,
         )
 
-    def run(self, placement: Placement, *earlier: TrialRecord, profiles: bool = False) -> Outcome:
+    def run(
+        self,
+        placement: Placement,
+        *earlier: TrialRecord,
+        profiles: bool = False,
+        judge_all: bool = False,
+    ) -> Outcome:
         """One trial of a study that holds ``earlier``."""
         landscape = make_landscape(self.task)
         layers = ProfiledLayers(landscape, self.task.inputs, ()) if profiles else None
@@ -63,6 +69,7 @@ class Setting:
             5,
             layers=layers,
             earlier=earlier,
+            judge_all=judge_all,
         )
         return runner(placement)
 
@@ -125,6 +132,15 @@ def test_what_is_slower_than_the_best_is_not_judged_where_judging_takes_longer(l
     assert outcome.ratio > 1e-4
     assert gates_of(outcome) == {}
     assert "noise" not in outcome.details
+
+
+def test_for_a_front_what_is_slower_is_judged_too(lenient: Setting):
+    fast = lenient.earlier(best=1e-4, judging_s=9, measuring_s=1)
+    outcome = lenient.run(lenient.default, fast, judge_all=True)
+    assert outcome.ruled_out is None
+    assert outcome.ratio > 1e-4
+    assert gates_of(outcome) == {MET: True}
+    assert outcome.details["noise"] > 0
 
 
 def test_what_misses_a_gate_is_not_measured_where_measuring_takes_longer(strict: Setting):

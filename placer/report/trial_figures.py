@@ -33,6 +33,7 @@ _LOOKS: Mapping[State, tuple[str, str, str]] = {
     "failed": ("failed", INK, "triangle-down"),
 }
 _PERCENT = {"tickformat": ".0%"}
+_SQNR = "SQNR of all outputs, dB"
 
 
 def trials_figure(result: Result) -> go.Figure:
@@ -207,6 +208,37 @@ def _mark_chosen(figure: go.Figure, result: Result, x: Sequence[float]) -> None:
         )
 
 
+def _front_trials(result: Result) -> list[TrialPart]:
+    """The trials of the front's points, the fastest point first."""
+    by_number = {trial.number: trial for trial in result.trials}
+    return [by_number[part.trial] for part in result.front]
+
+
+def _mark_front(
+    figure: go.Figure,
+    result: Result,
+    points: Sequence[TrialPart],
+    x: Sequence[float | None],
+) -> None:
+    figure.add_scatter(
+        x=x,
+        y=[t.ratio_to_float for t in points],
+        mode="markers+text",
+        marker={
+            "symbol": "circle-open",
+            "size": 19,
+            "color": GOOD,
+            "line": {"color": GOOD, "width": 2.5},
+        },
+        text=[str(rank) for rank in range(1, len(points) + 1)],
+        textposition="bottom right",
+        textfont={"color": GOOD, "size": 13},
+        name="points of the front",
+        customdata=[_hover(t, result) for t in points],
+        hovertemplate="%{customdata}<br>point %{text} of the front<extra></extra>",
+    )
+
+
 # --- accuracy -------------------------------------------------------------------------------
 
 
@@ -224,14 +256,19 @@ class Accuracy:
 
 
 def accuracies(result: Result) -> list[Accuracy]:
-    """What trials tell of accuracy; the one that tells them apart best comes first."""
+    """What trials tell of accuracy; what a front is of, or tells them apart best, comes first."""
     found = [_of_gate(Gate.parse(text), result) for text in result.gates if _is_accuracy(text)]
     noise = {t.number: t.noise for t in result.trials if t.noise is not None}
-    if noise and not any(metric.title.startswith("sqnr ") for metric in found):
+    if noise and (result.front or not any(m.title.startswith("sqnr ") for m in found)):
         values = {n: _decibels(power) if power > 0 else math.inf for n, power in noise.items()}
-        found.append(Accuracy("SQNR of all outputs, dB", values, None, True))
+        found.append(Accuracy(_SQNR, values, None, True))
     found = [metric for metric in found if metric.values]
-    return sorted(found, key=lambda metric: len(set(metric.values.values())) < 3)
+
+    def key(metric: Accuracy) -> tuple[bool, bool]:
+        is_of_front = bool(result.front) and metric.title.startswith(_SQNR)
+        return not is_of_front, len(set(metric.values.values())) < 3
+
+    return sorted(found, key=key)
 
 
 def _is_accuracy(text: str) -> bool:
@@ -291,6 +328,9 @@ def accuracy_figure(result: Result) -> go.Figure | None:
             customdata=[_hover(t, result) for t in found],
             hovertemplate="%{customdata}<extra></extra>",
         )
+    points = _front_trials(result)
+    if points:
+        _mark_front(figure, result, points, [place(t) for t in points])
     chosen = [t for t in _chosen(result) if _is_judged(t, metrics)]
     if chosen:
         _mark_chosen(figure, result, [x for t in chosen for x in [place(t)] if x is not None])
@@ -305,7 +345,8 @@ def accuracy_figure(result: Result) -> go.Figure | None:
         )
     )
     if len(metrics) > 1:
-        buttons = [_button(metric, groups, everything, chosen) for metric in metrics]
+        marked = [own for own in (points, chosen) if own]
+        buttons = [_button(metric, groups, everything, marked) for metric in metrics]
         corner = {"x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"}
         menu = {"buttons": buttons, "bgcolor": "#ffffff", "bordercolor": "#c3cad1", **corner}
         figure.update_layout(updatemenus=[menu])
@@ -373,12 +414,10 @@ def _button(
     metric: Accuracy,
     groups: Sequence[tuple[State, Sequence[TrialPart]]],
     everything: Sequence[TrialPart],
-    chosen: Sequence[TrialPart],
+    marked: Sequence[Sequence[TrialPart]],
 ) -> dict[str, object]:
     place = _placed(metric)
-    traces = [_front(everything, metric), *(found for _, found in groups)]
-    if chosen:
-        traces.append(list(chosen))
+    traces = [_front(everything, metric), *(found for _, found in groups), *marked]
     x = [[place(t) for t in found] for found in traces]
     y = [[t.ratio_to_float for t in found] for found in traces]
     changes: dict[str, object] = {

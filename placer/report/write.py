@@ -14,6 +14,7 @@ from placer.report.graph_figure import graph_figure
 from placer.report.onboarding import onboarding_page, read_summary
 from placer.report.page import figure_data, render
 from placer.report.plans import STATES
+from placer.report.style import number
 from placer.report.time_figure import remaining, time_figure
 from placer.report.trial_figures import accuracy_figure, trials_figure
 
@@ -69,6 +70,7 @@ def run_page(run: Run) -> str:
         },
         "remaining": remaining(run),
         "types": view.types,
+        "number": number,
         "time": _time,
         "decisions": view.decisions(run.result),
         "rules": view.rule_shares(run.result),

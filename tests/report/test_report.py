@@ -404,6 +404,7 @@ def test_the_command_sets_every_option_that_was_set():
         beats=("implicit",),
         timeout=90.5,
         seed=7,
+        front=4,
         warm_starts=(Path("earlier"),),
         storage="postgresql://me:secret@host/db",
     )
@@ -429,6 +430,7 @@ def test_the_command_sets_every_option_that_was_set():
             "beat": ["implicit"],
             "timeout": "90.5",
             "seed": 7,
+            "front": 4,
             "warm_start": [Path("earlier")],
             "storage": "postgresql://me:***@host/db",
             "cache": False,

@@ -69,7 +69,7 @@ def test_changes_predicted_together_are_those_predicted_one_by_one(state: tuple[
 
 @given(states())
 def test_descending_ends_where_no_change_improves(state: tuple[int, ...]):
-    for move in BOTH.group_moves:
+    for move in BOTH.group_moves.moves:
         BOTH.predict(apply(state, [move]))  # Numbers all signatures.
     end = BOTH.descend(state, objective(), BOTH.group_moves)
     assert BOTH.value(end, objective()) <= BOTH.value(state, objective())

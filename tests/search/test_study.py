@@ -1,6 +1,7 @@
 """The study: seeds, duplicates, gates, resuming. Evaluations are exact functions of placements."""
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import optuna
@@ -8,8 +9,8 @@ import pytest
 
 from placer.errors import InputError
 from placer.placement import EMPTY, Placement
-from placer.search.records import Outcome, TrialRecord, by_latency
-from placer.search.samplers import RandomProposer
+from placer.search.records import Outcome, Skip, TrialRecord, by_latency
+from placer.search.samplers import Proposal, RandomProposer
 from placer.search.space import Choices
 from placer.search.study import STUDY_NAME, Study, open_storage
 from placer.search.surrogate import SurrogateProposer
@@ -159,3 +160,16 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path):
     (tmp_path / "study.db").write_text("not a database, just text " * 100)
     with pytest.raises(InputError, match="cannot be opened as a study database"):
         open_study(tmp_path / "study.db")
+
+
+def test_what_was_skipped_before_a_trial_is_kept_with_it(tmp_path: Path):
+    skip = Skip(space().everything, 0.5)
+
+    class Skipping:
+        def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+            return None if trials else Proposal("surrogate", space().floats, (skip,))
+
+    path = tmp_path / "study.db"
+    open_study(path).run(Skipping(), cost, budget=9, deadline=None, on_trial=lambda _: None)
+    (record,) = open_study(path).records()
+    assert record.skipped == (skip,)
