@@ -574,7 +574,6 @@ def test_optimize_keeps_the_structure(placer: Run):
     )
     assert finished.code == 0, finished.err
     file = read_placement(Path("out/placement.yaml"))
-    assert file.structure is not None
     assert file.structure.vertices == structure_of(loaded(SEED0).graph).vertices
     applied = placer("apply", "out/placement.yaml", DYNAMO, "-o", "applied", "--strict")
     assert applied.code == 0, applied.err

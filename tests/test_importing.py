@@ -43,17 +43,14 @@ def nodes_of(model: Model) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]
 
 
 def edges_of(model: Model) -> set[str]:
-    assert model.imported is not None
     return {str(edge) for edge in model.imported.placement.edges}
 
 
 def scales_of(model: Model) -> dict[str, ActivationScale]:
-    assert model.imported is not None
     return dict(model.imported.activations)
 
 
 def notes_of(model: Model) -> tuple[str, ...]:
-    assert model.imported is not None
     return model.imported.notes
 
 
@@ -139,7 +136,6 @@ def test_importing_undoes_insertion(folder: Path, data: st.DataObject, scheme: S
     assert nodes_of(imported) == nodes_of(model)
     for name in ("w", "v"):
         assert np.array_equal(imported.array(name), model.array(name))
-    assert imported.imported is not None
     assert imported.imported.placement.edges == placement.edges
     for tensor in {edge.tensor for edge in chosen} - {"w", "v"}:
         expected = activation_quantization(ranges[tensor], scheme)
@@ -240,7 +236,6 @@ def test_a_shared_q_with_several_dqs(save: Save):
     model = model_of(save, body, "float s = {0.5}, int8 z = {0}")
     assert nodes_of(model) == [("Conv", ("x", "w"), ("c",)), ("Add", ("c", "x"), ("y",))]
     assert edges_of(model) == {"x -> conv[0]", "x -> add[1]"}
-    assert model.imported is not None
     assert len(model.imported.placement.groups) == 1
 
 
@@ -339,7 +334,6 @@ def test_float_weights_behind_q_keep_their_values(save: Save):
     """
     model = model_of(save, body, "float[4] ws = {0.5, 0.25, 2, 1}, int8[4] wz = {0, 0, 0, 0}")
     assert nodes_of(model) == [("Conv", ("x", "w"), ("y",))]
-    assert model.imported is not None
     assert model.imported.weights["w"].scale.tolist() == [0.5, 0.25, 2, 1]
     assert edges_of(model) == {"w -> conv[1]"}
 
@@ -354,7 +348,6 @@ def test_a_transpose_behind_dq_moves_the_scales_along(save: Save):
     model = model_of(save, body, constants, "(float[1,3] x) => (float[1,2] y)")
     assert nodes_of(model) == [("MatMul", ("x", "t"), ("y",))]
     assert model.array("t").tolist() == [[0.5, 8], [1, 10], [1.5, 12]]
-    assert model.imported is not None
     scale = model.imported.weights["t"]
     assert (scale.scale.tolist(), scale.axis) == ([0.5, 2], 1)
 
@@ -365,9 +358,7 @@ def test_one_scale_serves_all_channels_but_not_the_other_way_round(save: Save):
         "q = QuantizeLinear(w, s, z) v = DequantizeLinear(q, s, z) [conv] y = Conv(x, v)",
         "float s = {0.5}, int8 z = {0}",
     ).imported
-    assert one is not None
     per_channel = one.weight_scale("w", 0, (4, 4, 1, 1))
-    assert per_channel is not None
     assert per_channel.tolist() == [0.5] * 4
     several = model_of(
         save,
@@ -375,7 +366,6 @@ def test_one_scale_serves_all_channels_but_not_the_other_way_round(save: Save):
         "[conv] y = Conv(x, v)",
         "float[4] s = {0.5, 1, 1, 1}, int8[4] z = {0, 0, 0, 0}",
     ).imported
-    assert several is not None
     assert several.weight_scale("w", None, (4, 4, 1, 1)) is None
     assert several.weight_scale("w", 1, (4, 4, 1, 1)) is None
     assert several.weight_scale("other", 0, (4,)) is None
@@ -441,7 +431,6 @@ def test_fake_quantization_of_weights_per_channel(save: Save):
     """
     model = model_of(save, body, constants)
     assert nodes_of(model) == [("Conv", ("x", "w"), ("y",))]
-    assert model.imported is not None
     scale = model.imported.weights["w"]
     assert (scale.scale.tolist(), scale.axis) == ([0.5, 0.25, 2, 1], 0)
 
@@ -556,7 +545,6 @@ def test_a_weight_that_another_node_was_folded_into(save: Save):
         [mul] y = Mul(c, k)
     """
     model = model_of(save, body, "float s = {0.5}, int8 z = {0}, float[4,1,1] k = {1, 2, 3, 4}")
-    assert model.imported is not None
     assert model.imported.weights == {}
     assert "scales of weight 'w' dropped: another node was folded in" in notes_of(model)
 
@@ -581,7 +569,6 @@ def test_the_loss_of_a_conversion(
         "q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Conv(d, w)",
         "float s = {0.5}, int8 z = {0}",
     ).imported
-    assert imported is not None
     found = type(imported)(imported.proto, "", {"x": source}, {}, imported.placement, ()).losses(
         scheme
     )
@@ -667,8 +654,6 @@ def test_external_data(save: Save, tmp_path: Path):
     )
     model = load_model(external)
     assert nodes_of(model) == nodes_of(inline)
-    assert model.imported is not None
-    assert inline.imported is not None
     assert model.imported.activations == inline.imported.activations
     assert model.imported.weights.keys() == inline.imported.weights.keys()
     weights = model.graph.by_name["conv"].inputs[1], model.graph.by_name["conv2"].inputs[1]

@@ -97,7 +97,6 @@ def quantized_scales(proto: ModelProto) -> Counter[tuple[float, int]]:
 
 def placed(model: Model) -> ModelProto:
     """The default placement of the tensorrt pack with imported ranges, others made up."""
-    assert model.imported is not None
     placement = place(find_sites(model.graph, PACK.rules), {})
     ranges = dict(model.imported.ranges(PACK.manifest.scheme))
     for edge in placement.edges:
@@ -120,7 +119,6 @@ def test_the_recovered_float_model_is_the_original(name: str):
 @pytest.mark.parametrize("name", MADE)
 def test_scales_are_the_sources(name: str):
     model = load_model(ARTEFACTS / f"{name}.onnx")
-    assert model.imported is not None
     source = quantized_scales(onnx.load(ARTEFACTS / f"{name}.onnx"))
     found = {(s.scale, s.zero_point) for s in model.imported.activations.values()}
     assert found == set(source)
@@ -131,7 +129,6 @@ def test_scales_are_the_sources(name: str):
 def test_moved_pairs_keep_trained_scales(name: str):
     """The candidate has the scales of the source, bit for bit, wherever its pairs are."""
     model = load_model(ARTEFACTS / f"{name}.onnx")
-    assert model.imported is not None
     assert model.imported.losses(PACK.manifest.scheme) == ()
     candidate = placed(model)
     assert set(quantized_scales(candidate)) <= set(quantized_scales(onnx.load(model.path)))
@@ -278,7 +275,6 @@ def test_scales_are_those_that_onnxruntime_calibrated(save: Save, how: str):
     path = quantized_by_onnxruntime(float_net(save), how)
     stored = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
     imported = load_model(path).imported
-    assert imported is not None
     compared = 0
     for name, found in imported.activations.items():
         if f"{name}_scale" in stored:

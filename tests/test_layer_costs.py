@@ -150,7 +150,6 @@ def test_two_processes_may_write_at_once(tmp_path: Path):
 
 def study_attribute(path: Path, key: str) -> dict[str, float]:
     kept = kept_attributes(open_storage(f"sqlite:///{path}", shared=False), STUDY_NAME)
-    assert kept is not None
     found: dict[str, float] = kept[key]
     return found
 
