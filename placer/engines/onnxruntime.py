@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import tempfile
@@ -18,6 +17,7 @@ import onnx
 import onnx.shape_inference
 import onnxruntime as ort
 from onnx import TensorProto
+from pydantic import BaseModel, TypeAdapter
 
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.rounds import time_calls
@@ -33,6 +33,17 @@ _PROFILE_RUNS = (3, 15)
 _PROFILE_S = 1.0
 _KERNEL_TIME = "_kernel_time"  # How the profile ends the names of nodes.
 _KINDS: Mapping[str, Kind] = {"QuantizeLinear": "quantize", "DequantizeLinear": "dequantize"}
+
+
+class _Event(BaseModel):
+    """What is read of an event of a profile; ``dur`` in microseconds."""
+
+    name: str
+    dur: float
+
+
+# A profile has a megabyte for every thousand events, of which this keeps what is needed.
+_EVENTS = TypeAdapter(list[_Event])
 
 
 class OnnxRuntimeEngine:
@@ -139,13 +150,13 @@ def _kernel_times(session: ort.InferenceSession, inputs: Tensors) -> dict[str, f
     finally:
         file = Path(session.end_profiling())
     try:
-        events = json.loads(file.read_bytes())
+        events = _EVENTS.validate_json(file.read_bytes())
     except ValueError:  # ONNX Runtime 1.23 writes quotes in names as they are.
         return {}
     durations = defaultdict(list)
     for event in events:
-        if event["name"].endswith(_KERNEL_TIME):
-            durations[event["name"].removesuffix(_KERNEL_TIME)].append(event["dur"])
+        if event.name.endswith(_KERNEL_TIME):
+            durations[event.name.removesuffix(_KERNEL_TIME)].append(event.dur)
     return {name: float(np.median(found[-runs:])) for name, found in durations.items()}
 
 
