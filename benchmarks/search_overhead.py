@@ -1,10 +1,13 @@
 """What the search itself costs: everything but compiling, measuring and judging candidates.
 
-Networks of residual, depthwise, two-branch and pooling blocks; every few blocks the width changes,
-so that sites form groups of a few dozen. First a real search on ONNX Runtime, as
-``placer optimize`` runs it, with the time inside the engine and the accuracy evaluation taken from
-outside; then the proposer alone against an evaluation that takes no time, with and without a gate
-that binds, up to networks of 5,000 decided sites.
+First real searches on ONNX Runtime, as ``placer optimize`` runs them, with the time inside the
+engine and the accuracy evaluation taken from outside: of EfficientNet-B7 at its 600 x 600 pixels,
+and of a "mixed" network of as many sites that takes a hundredth of the time, the worst case. Then
+the proposer alone against an evaluation that takes no time, with and without a gate that binds, up
+to networks of 5,000 decided sites.
+
+Mixed networks have residual, depthwise, two-branch and pooling blocks; every few blocks the width
+changes, so that sites form groups of a few dozen.
 
     python benchmarks/search_overhead.py --json results.json
 """
@@ -21,7 +24,7 @@ import tempfile
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +34,7 @@ import numpy as np
 import onnx
 from rich.console import Console
 from rich.table import Table
-from topologies import Net, classifier
+from topologies import Net, classifier, efficientnet
 
 from placer.bench import Bench, set_up
 from placer.console import QuietObserver
@@ -59,6 +62,10 @@ from placer.trials import NoiseMeter, TrialRunner
 
 SIZES = (100, 500, 1500, 5000)
 REAL_SITES = 500
+REAL: Mapping[str, Callable[[], onnx.ModelProto]] = {
+    "efficientnet-b7": lambda: efficientnet(2.0, 3.1, 600),
+    "mixed": lambda: mixed_net(REAL_SITES),
+}
 TRIALS = 30
 # Blocks of one width; the number of sites of a block, of which the wanted number of blocks follows.
 PER_STAGE, SITES_PER_BLOCK = 8, 3.4
@@ -192,12 +199,12 @@ class TimedProposer:
             self.seconds.append(time.perf_counter() - start - inside)
 
 
-def real_search(sites: int, trials: int, gate: str, hot: int) -> dict[str, Any]:
+def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
     """Search on ONNX Runtime under ``gate``; ``hot``: functions to name by their own time."""
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.onnx"
-        onnx.save(mixed_net(sites), path)
+        onnx.save(REAL[name](), path)
         task = prepare(
             Request(model=path, output=Path(folder), engine="onnxruntime", gates=(gate,)),
             QuietObserver(),
@@ -220,6 +227,8 @@ def real_search(sites: int, trials: int, gate: str, hot: int) -> dict[str, Any]:
     spent = {name: watch.seconds[name] for name in ENGINE}
     rest = wall - sum(spent.values())
     return {
+        "network": name,
+        "gate": gate,
         **_sizes(task.space, task.model.graph),
         "float_ms": 1e3 * float_s,
         "trials": done,
@@ -383,9 +392,9 @@ def _hot_spots(profile: cProfile.Profile, count: int) -> list[str]:
 
 def tables(document: Mapping[str, Any]) -> Iterator[Table]:
     """The real search, and proposals by size."""
-    real = document["real"]
-    if real is not None:
-        drawn = Table(title=f"{real['trials']} trials on ONNX Runtime, {real['sites']} sites")
+    for real in document["real"]:
+        title = f"{real['network']}, {real['sites']} sites, {real['float_ms']:.0f} ms"
+        drawn = Table(title=f"{title}: {real['trials']} trials on ONNX Runtime")
         drawn.add_column("spent on")
         drawn.add_column("s", justify="right")
         drawn.add_column("of the search", justify="right")
@@ -411,7 +420,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
-    parser.add_argument("--real", type=int, default=REAL_SITES, help="sites; 0: no real search")
+    parser.add_argument("--real", nargs="*", choices=tuple(REAL), default=list(REAL))
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--gate", default="sqnr>=15", help="of the real search")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of proposing per row")
@@ -424,10 +433,9 @@ def main() -> None:
     arguments = parse()
     logging.getLogger("placer").propagate = False
     console = Console(width=110)
-    real = None
-    if arguments.real:
-        real = real_search(arguments.real, arguments.trials, arguments.gate, arguments.hot)
-    rows = []
+    real, rows = [], []
+    for name in arguments.real:
+        real.append(real_search(name, arguments.trials, arguments.gate, arguments.hot))
     for sites in arguments.sizes:
         for bound in (False, True):
             row = proposer_alone(
@@ -438,9 +446,8 @@ def main() -> None:
     document = {"versions": dict(versions()), "real": real, "proposer": rows}
     for drawn in tables(document):
         console.print(drawn)
-    for found in [real, *rows] if arguments.hot else []:
-        if found is not None:
-            console.print(f"hot spots at {found['sites']} sites:", *found["hot"], sep="\n")
+    for found in [*real, *rows] if arguments.hot else []:
+        console.print(f"hot spots at {found['sites']} sites:", *found["hot"], sep="\n")
     write_text(arguments.json, json.dumps(document, indent=2) + "\n")
 
 

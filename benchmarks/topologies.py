@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -141,6 +142,42 @@ def mobilenet_v2(size: int) -> onnx.ModelProto:
             x = net.add("Add", x, y) if stride == 1 and channels == outputs else y
             channels = outputs
     return classifier(net, net.relu6(net.conv(x, channels, 1280, 1)), 1280)
+
+
+def efficientnet(width: float, depth: float, size: int) -> onnx.ModelProto:
+    """EfficientNet (Tan and Le 2019), batch norms folded; B7: 2.0, 3.1 and 600."""
+    # Expansion, outputs, blocks, kernel and stride of each stage of B0.
+    stages = [(1, 16, 1, 3, 1), (6, 24, 2, 3, 2), (6, 40, 2, 5, 2), (6, 80, 3, 3, 2)]
+    stages += [(6, 112, 3, 5, 1), (6, 192, 4, 5, 2), (6, 320, 1, 3, 1)]
+    net, channels = Net((1, 3, size, size)), _scaled(32, width)
+    x = net.silu(net.conv(net.input, 3, channels, 3, 2))
+    for expansion, outputs, blocks, kernel, stride in stages:
+        for block in range(math.ceil(blocks * depth)):
+            own = 1 if block else stride
+            y = _mbconv(net, x, channels, expansion, _scaled(outputs, width), kernel, own)
+            keeps = own == 1 and channels == _scaled(outputs, width)
+            x, channels = net.add("Add", y, x) if keeps else y, _scaled(outputs, width)
+    head = _scaled(1280, width)
+    return classifier(net, net.silu(net.conv(x, channels, head, 1)), head, 1000)
+
+
+def _mbconv(
+    net: Net, x: str, inputs: int, expansion: int, outputs: int, kernel: int, stride: int
+) -> str:
+    """Inverted bottleneck with squeeze and excitation."""
+    wide = inputs * expansion
+    y = net.silu(net.conv(x, inputs, wide, 1)) if expansion > 1 else x
+    y = net.silu(net.conv(y, wide, wide, kernel, stride, group=wide))
+    squeezed = net.silu(net.conv(net.add("GlobalAveragePool", y), wide, inputs // 4, 1))
+    scale = net.add("Sigmoid", net.conv(squeezed, inputs // 4, wide, 1))
+    return net.conv(net.add("Mul", y, scale), wide, outputs, 1)
+
+
+def _scaled(channels: int, width: float) -> int:
+    """Channels times ``width``, a multiple of 8 that is at most a tenth less."""
+    wanted = channels * width
+    found = max(8, int(wanted + 4) // 8 * 8)
+    return found if found >= 0.9 * wanted else found + 8
 
 
 def unet(size: int) -> onnx.ModelProto:
