@@ -221,7 +221,7 @@ def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
         start = time.perf_counter()
         if hot:
             profile.enable()
-        proposer, done = _search(task, bench, watch, trials)
+        proposer, records = _search(task, bench, watch, trials)
         profile.disable()
         wall = time.perf_counter() - start
     spent = {name: watch.seconds[name] for name in ENGINE}
@@ -231,7 +231,8 @@ def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
         "gate": gate,
         **_sizes(task.space, task.model.graph),
         "float_ms": 1e3 * float_s,
-        "trials": done,
+        "trials": len(records),
+        "gate_missed": sum(record.violation > 0 for record in records),
         "wall_s": wall,
         **{f"{name}_s": seconds for name, seconds in spent.items()},
         "propose_s": sum(proposer.seconds),
@@ -242,7 +243,9 @@ def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
     }
 
 
-def _search(task: Task, bench: Bench, watch: Stopwatch, trials: int) -> tuple[TimedProposer, int]:
+def _search(
+    task: Task, bench: Bench, watch: Stopwatch, trials: int
+) -> tuple[TimedProposer, list[TrialRecord]]:
     """The search of ``placer optimize``: study, predictions, proposals and trials."""
     study = open_study(task)
     landscape = make_landscape(task)
@@ -257,7 +260,7 @@ def _search(task: Task, bench: Bench, watch: Stopwatch, trials: int) -> tuple[Ti
         layers=ProfiledLayers(landscape, task.inputs, ()),
     )
     study.run(proposer, runner, budget=trials, deadline=None, on_trial=lambda _: None)
-    return proposer, len(study.records())
+    return proposer, study.records()
 
 
 class InstantEngine:
@@ -394,8 +397,9 @@ def tables(document: Mapping[str, Any]) -> Iterator[Table]:
     """The real search, and proposals by size."""
     for real in document["real"]:
         title = f"{real['network']}, {real['sites']} sites, {real['float_ms']:.0f} ms"
-        drawn = Table(title=f"{title}: {real['trials']} trials on ONNX Runtime")
-        drawn.add_column("spent on")
+        missed = f"{real['gate_missed']} of {real['trials']} trials miss {real['gate']}"
+        drawn = Table(title=f"{title} on ONNX Runtime; {missed}")
+        drawn.add_column("spent on", min_width=40)
         drawn.add_column("s", justify="right")
         drawn.add_column("of the search", justify="right")
         for name in (*ENGINE, "propose", "other"):
