@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,15 @@ def test_measuring_gives_seconds_by_round_and_model(engine: Engine, model: Model
     assert seconds.shape == (3, 2)
     assert (seconds > 0).all()
     assert engine.clock == "CPU time of one thread"
+
+
+@needs_iree
+def test_an_engine_made_in_one_thread_works_in_another(model: Model, x: np.ndarray):
+    with ThreadPoolExecutor(2) as pool:
+        engines = list(pool.map(lambda _: factory.create(options()), range(2)))
+        made = list(pool.map(lambda e: e.compile(model.proto, model.base_dir), reversed(engines)))
+        first, second = pool.map(lambda compiled: output(compiled, x), made)
+    np.testing.assert_array_equal(first, second)
 
 
 @needs_iree

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from platformdirs import user_log_path
+
 from placer.engines.base import Engine
+from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.registry import EngineOptions
 from placer.errors import InputError
 
@@ -35,7 +37,9 @@ class IreeFactory:
         return None
 
     def create(self, options: EngineOptions) -> Engine:
-        """Return the engine; ``extra`` may hold ``target`` (llvm-cpu, cuda) and ``arch``.
+        """Return the engine, which lives in a process of its own.
+
+        ``extra`` may hold ``target`` (llvm-cpu, cuda) and ``arch``.
 
         Raises InputError for other options and values, RunError if the target has no device here.
         """
@@ -51,11 +55,17 @@ class IreeFactory:
             raise InputError(f"cuda has no instruction set '{arch}'; give e.g. sm_80")
         if options.device is not None and target != "cuda":
             raise InputError("--device chooses a GPU; add --engine-option target=cuda or leave it")
-        _keep_root_logger_silent()
-        # IREE is imported only here, so that placer can list this engine where it is missing.
-        from placer_engine_iree.engine import IreeEngine  # noqa: PLC0415
-
-        return IreeEngine(target, arch, options.threads, options.device, options.shapes)
+        arguments = {
+            "target": target,
+            "arch": arch,
+            "threads": options.threads,
+            "device": options.device,
+            "shapes": dict(options.shapes),
+        }
+        # A process for each engine: generated code may crash, the number of CPU threads is set once
+        # per process, and a GPU's context is that of the thread which opened it.
+        spec = EngineSpec("placer_engine_iree.engine", "IreeEngine", arguments)
+        return IsolatedEngine(spec, Limits(), user_log_path("placer"))
 
 
 def _is_installed(module: str) -> bool:
@@ -63,14 +73,6 @@ def _is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # The parent package is missing.
         return False
-
-
-def _keep_root_logger_silent() -> None:
-    # IREE logs through the root logger, which gives that a handler on stderr if it has none, and
-    # from then on the messages of all loggers appear there.
-    root = logging.getLogger()
-    if not root.handlers:
-        root.addHandler(logging.NullHandler())
 
 
 factory = IreeFactory()
