@@ -91,6 +91,11 @@ class Moves:
         ends = [*self.part_starts[1:].tolist(), len(self.parts)]
         return self.parts[self.part_starts[index] : ends[index]]
 
+    def any_part(self, found: np.ndarray) -> np.ndarray:
+        """Whether something was ``found`` of a piece of each move, shape (moves,)."""
+        empty = np.zeros(0, dtype=bool)
+        return np.logical_or.reduceat(found[self.parts], self.part_starts) if len(self) else empty
+
     def change(self, table: np.ndarray, state: State) -> np.ndarray:
         """What each move adds to a sum over sites of a ``table`` by site and layout."""
         now = np.array(state)[self.sites]
@@ -271,6 +276,10 @@ class Landscape:
         changes = moves.sums((np.array(state)[moves.sites] != moves.layouts).astype(int)) > 0
         return np.round(gains, DIGITS), changes
 
+    def alters(self, state: State, moves: Moves) -> np.ndarray:
+        """Whether each move does something to layers; many do not, for want of a pair near them."""
+        return moves.any_part(self._known(state, moves) != _Deltas.NOTHING)
+
     def _improving(self, state: State, objective: Objective, moves: Moves) -> list[Move]:
         gains, _ = self.gains(state, objective, moves)
         chosen: list[Move] = []
@@ -337,9 +346,11 @@ class Landscape:
 class _Deltas:
     """Changes of the number of layers by signature number, each kept once under a number."""
 
+    NOTHING = 0  # The number of no change.
+
     def __init__(self) -> None:
-        self._numbers: dict[tuple[tuple[int, int], ...], int] = {}
-        self._found: list[tuple[tuple[int, int], ...]] = []
+        self._numbers: dict[tuple[tuple[int, int], ...], int] = {(): self.NOTHING}
+        self._found: list[tuple[tuple[int, int], ...]] = [()]
         self._costs: tuple[Mapping[int, float], np.ndarray] = {}, np.zeros(0)
 
     def __getitem__(self, number: int) -> tuple[tuple[int, int], ...]:

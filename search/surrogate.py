@@ -184,7 +184,7 @@ class _Round:
         while True:
             found = self._look(per_site=False)
             if self._owner.per_site and not self._is_gain(found):
-                found = self._look(per_site=True)
+                found = self._look(per_site=True) or found
             must_gain = only_gains or self._has_stalled()
             if not self._is_useful(found) or (must_gain and not self._is_gain(found)):
                 return None
@@ -272,10 +272,11 @@ class _Round:
             self._add(pool, better, objective)
         for state in _first(pool, 2):
             value, added = pool[state], 0
-            gains, changes = self._land.gains(state, objective, moves)
+            gains, _ = self._land.gains(state, objective, moves)
+            alters = self._land.alters(state, moves)
             for index in np.argsort(gains, kind="stable").tolist():
                 near = apply(state, [moves.moves[index]])
-                if changes[index] and self._holds(near):
+                if alters[index] and self._holds(near):
                     pool.setdefault(near, value + float(gains[index]))
                     added += 1
                 if added == FINALISTS:

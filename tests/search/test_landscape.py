@@ -68,6 +68,14 @@ def test_changes_predicted_together_are_those_predicted_one_by_one(state: tuple[
 
 
 @given(states())
+def test_a_change_alters_layers_if_their_counts_change(state: tuple[int, ...]):
+    deltas = BOTH.deltas(state, BOTH.all_moves)
+    altered = BOTH.alters(state, BOTH.all_moves)
+    for move, alters in zip(BOTH.all_moves.moves, altered, strict=True):
+        assert alters == any(deltas.get(move, {}).values())
+
+
+@given(states())
 def test_descending_ends_where_no_change_improves(state: tuple[int, ...]):
     for move in BOTH.group_moves.moves:
         BOTH.predict(apply(state, [move]))  # Numbers all signatures.

@@ -235,3 +235,24 @@ def test_noise_is_measured_only_once_a_gate_is_missed():
     while len(records) < 8 and (proposal := proposer.propose(records)) is not None:
         records.append(lenient.trial(len(records), proposal))
     assert asked == []
+
+
+def test_changes_that_do_nothing_do_not_hide_those_that_do():
+    """One average of many alone does nothing, whatever its site says."""
+    pools = "".join(
+        f"[pool{i}] p{i + 1} = AveragePool<kernel_shape = [1, 1]>(p{i})" for i in range(70)
+    )
+    text = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,64,128,128] p0) => (float[1,64,128,128] out)
+    <float[64,64,1,1] w0 = {{1}}, float[64,64,1,1] w1 = {{2}}> {{
+      {pools}
+      [conv0] a = Conv(p70, w0)
+      [conv1] b = Conv(a, w1)
+      [softmax1] c = Softmax<axis = 1>(b)
+      [conv2] out = Conv(c, w1)
+    }}
+    """
+    records = search(Engine(landscape(text)), 12)
+    assert best(records).kind == "default"
+    assert any("site conv-act:conv0" in record.choices for record in records)
