@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +19,7 @@ from onnx import TensorProto
 
 from placer.data import Dataset
 from placer.errors import InputError, RunError
+from placer.files import temporary_beside
 from placer.histogram import BINS, Statistics
 from placer.model import Model
 from placer.ranges import Ranges
@@ -236,7 +236,7 @@ def _write_cache(path: Path, statistics: Mapping[str, Statistics]) -> None:
     """Write atomically; a cache that cannot be written costs time only, hence a warning."""
     items = list(statistics.values())
     counts = np.array([(s.count, s.zeros, s.exponent) for s in items], np.int64)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

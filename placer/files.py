@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
     Raises InputError if the folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_beside(path)
     try:
         temporary.write_bytes(data)
         temporary.replace(path)
@@ -32,6 +33,31 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise InputError(
             f"cannot write {path}: {error.strerror}; choose another --output"
         ) from error
+
+
+def temporary_beside(path: Path) -> Path:
+    """The name under which this process writes ``path`` before it is renamed.
+
+    Removes what processes of this machine left there that were killed while they wrote ``path``.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        process = left.name.split(".")[-2]
+        if process.isdecimal() and not _is_alive(int(process)):
+            with suppress(OSError):
+                left.unlink()
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix":  # Elsewhere asking for a process may end it.
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # Another user's.
+        return True
+    return True
 
 
 def remove_if_empty(path: Path) -> None:

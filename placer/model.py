@@ -33,6 +33,7 @@ from placer.external import (
     stream,
     tensor_bytes,
 )
+from placer.files import temporary_beside
 from placer.graph import Graph, index_graph, tensor_type
 from placer.importing import Imported, import_model, is_quantized
 from placer.normalize import infer_values, normalize, tidy, tidy_quantized
@@ -156,9 +157,8 @@ def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
 
 
 def _save(proto: ModelProto, base_dir: Path, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary_data = path.with_name(f".{path.name}.data.{os.getpid()}.tmp")
     data = path.with_name(f"{path.name}.data")
+    temporary, temporary_data = temporary_beside(path), temporary_beside(data)
     try:
         if _needs_data_file(proto):
             proto = _with_data_file(proto, base_dir, temporary_data, data.name)
