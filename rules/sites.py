@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import compress
+from operator import ne
 
 from placer.graph import Edge, Graph, Node
 from placer.placement import Placement
@@ -112,9 +114,7 @@ class Placer:
     def place(self, layouts: tuple[int, ...]) -> Placement:
         """See ``place``; ``layouts``: for each site the number of its layout."""
         if self._layouts:
-            sites = [
-                i for i, (a, b) in enumerate(zip(layouts, self._layouts, strict=True)) if a != b
-            ]
+            sites = compress(range(len(layouts)), map(ne, layouts, self._layouts))
             due = {cell for site in sites for cell in self._cells_at[site]}
         else:
             due = set(range(len(self._cells)))

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from placer.graph import Graph
+from placer.placement import Placement
 from placer.rules.connected import connected
 from placer.rules.sites import Placer, Site
 from placer.search.layers import Change, LayerModel, PredictedLayers
@@ -162,11 +163,11 @@ class Landscape:
         return self._form(state)
 
     def _predict(self, state: State) -> PredictedLayers:
-        self._last = self._layers(state, self._last)
+        self._last = self.layers.predict(self._place(state), self._last)
         return self._last
 
-    def _layers(self, state: State, near: PredictedLayers | None) -> PredictedLayers:
-        return self.layers.predict(self._placer.place((*state, *self._fixed)), near)
+    def _place(self, state: State) -> Placement:
+        return self._placer.place((*state, *self._fixed))
 
     @cached_property
     def group_moves(self) -> Moves:
@@ -306,11 +307,10 @@ class Landscape:
 
     def _probe(self, state: State, pieces: Sequence[Piece]) -> list[int]:
         """Predict all of ``pieces``, which are far from each other, at once."""
-        before = self.predict(state)
-        after = self._layers(apply(state, [piece.move for piece in pieces]), before)
+        after = apply(state, [piece.move for piece in pieces])
         owner = {node: i for i, piece in enumerate(pieces) for node in piece.nodes}
         found: list[list[Change]] = [[] for _ in pieces]
-        for change in after.changes:
+        for change in self.layers.changes(self._place(after), self.predict(state)):
             index = owner.get(change.node)
             if index is not None:
                 found[index].append(change)

@@ -57,13 +57,9 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PredictedLayers:
-    """The layers of one placement.
-
-    ``changes``: what tells them from those that they were predicted from.
-    """
+    """The layers of one placement."""
 
     prediction: Prediction = field(repr=False)
-    changes: tuple[Change, ...]
     _counts: Counter[int]
 
     @property
@@ -97,14 +93,23 @@ class LayerModel:
 
         ``near``: the layers of a similar placement, from which it takes less time to get there.
         """
-        prediction = self._predictor.predict(placement, near.prediction if near else None)
-        changes = self._changes(near.prediction.steps if near else {}, prediction)
+        prediction, changes = self._compare(placement, near)
         counts = near.counts() if near else Counter()
         for signature, _, sign in changes:
             counts[signature] += sign
         # In order of numbers, so that sums over them do not depend on ``near``.
         sums = Counter({n: counts[n] for n in sorted(+counts)})
-        return PredictedLayers(prediction, tuple(changes), sums)
+        return PredictedLayers(prediction, sums)
+
+    def changes(self, placement: Placement, near: PredictedLayers) -> list[Change]:
+        """What tells the layers of ``placement`` from those of ``near``, without their counts."""
+        return self._compare(placement, near)[1]
+
+    def _compare(
+        self, placement: Placement, near: PredictedLayers | None
+    ) -> tuple[Prediction, list[Change]]:
+        prediction = self._predictor.predict(placement, near.prediction if near else None)
+        return prediction, self._changes(near.prediction.steps if near else {}, prediction)
 
     def _changes(self, before: Mapping[int, Step], after: Prediction) -> list[Change]:
         """The layers that only one of both has, or has with another signature."""

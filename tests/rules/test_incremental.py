@@ -182,9 +182,10 @@ def test_counts_and_changes_are_those_of_the_layers(text: str, data: st.DataObje
     sites = find_sites(graph, RULES["tensorrt"])
     model = LayerModel(graph, predictor_of(graph))
     before = model.predict(place(sites, data.draw(layouts(sites))))
-    after = model.predict(place(sites, data.draw(layouts(sites))), before)
+    placement = place(sites, data.draw(layouts(sites)))
+    after = model.predict(placement, before)
     changed = before.counts()
-    for signature, node, sign in after.changes:
+    for signature, node, sign in model.changes(placement, before):
         assert 0 <= node < len(graph.nodes)
         changed[signature] += sign
     assert +changed == after.counts() == Counter(map(model.number, after.layers))
