@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import platform
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,13 +40,15 @@ def temporary_beside(path: Path) -> Path:
     """The name under which this process writes ``path`` before it is renamed.
 
     Removes what processes of this machine left there that were killed while they wrote ``path``.
+    The name holds the machine's: containers that share a folder do not see each other's processes.
     """
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+    prefix = f".{path.name}.{platform.node().replace('.', '-')}"
+    for left in path.parent.glob(f"{glob.escape(prefix)}.*.tmp"):
         process = left.name.split(".")[-2]
         if process.isdecimal() and not _is_alive(int(process)):
             with suppress(OSError):
                 left.unlink()
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    return path.with_name(f"{prefix}.{os.getpid()}.tmp")
 
 
 def _is_alive(process: int) -> bool:
@@ -55,8 +58,8 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # Another user's.
-        return True
+    except PermissionError:  # It is another user's.
+        pass
     return True
 
 
