@@ -27,14 +27,14 @@ from rich.console import Console
 from rich.table import Table
 from topologies import TOPOLOGIES
 
-from placer.builder import check_model, import_builder
-from placer.data import synthetic_dataset
-from placer.edit import fix_input_shapes
+from placer.calibration.dataset import synthetic_dataset
+from placer.engines.tensorrt.offline_builder import check_model, import_builder
+from placer.graph.edit import fix_input_shapes
 from placer.model import Model, load_model
 from placer.qdq import Inserter
-from placer.ranges import Range
-from placer.result import versions
-from placer.rules.loader import load_pack
+from placer.quantization import Range
+from placer.results.result import versions
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.search.space import build_space
 

@@ -29,14 +29,14 @@ from onnx import TensorProto, helper
 from rich.console import Console
 from rich.table import Table
 
-from placer.gpus import load_gpu
 from placer.model import load_model, save_model
+from placer.prediction.gpus import load_gpu
+from placer.prediction.predictor import Predictor
+from placer.prediction.roofline import Roofline, load_layer_classes
 from placer.qdq import Inserter
-from placer.ranges import Range
-from placer.result import versions
-from placer.roofline import Roofline, load_layer_classes
-from placer.rules.fusion import Predictor
-from placer.rules.loader import load_pack
+from placer.quantization import Range
+from placer.results.result import versions
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import Target
 from placer.search.space import build_space

@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 from scipy.optimize import nnls
 
-from placer.gpus import load_gpu
 from placer.graph import Graph
 from placer.plan import Plan
-from placer.roofline import FEW_CHANNELS, Work, layer_work
-from placer.rules.fusion import PredictedLayer
+from placer.prediction.gpus import load_gpu
+from placer.prediction.predictor import PredictedLayer
+from placer.prediction.roofline import FEW_CHANNELS, Work, layer_work
 
 RATES = {"few-channel conv": {"int8": "dp4a", "float": "cuda"}}
 # What the fit finds for the classes conv (float16) and pooling (float).

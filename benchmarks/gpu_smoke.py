@@ -22,16 +22,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from placer.console import QuietObserver
-from placer.doctor import diagnose
-from placer.engines import select_engine
+from placer.common.files import write_text
+from placer.common.statistics import paired_ratio
 from placer.engines.base import Engine, Tensors
+from placer.engines.doctor import diagnose
+from placer.engines.select import select_engine
 from placer.errors import PlacerError
-from placer.files import write_text
 from placer.model import load_as_is
-from placer.result import versions
-from placer.run import Request, optimize
-from placer.search.race import paired_ratio
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.run import Request, optimize
+from placer.results.result import versions
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"
 

@@ -27,13 +27,13 @@ from typing import Any
 
 import onnx
 
-from placer.result import Result
+from placer.results.result import Result
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"
 COMMAND = (
     sys.executable,
     "-c",
-    "from placer.cli import main; main()",
+    "from placer.cli.app import main; main()",
     "optimize",
     str(DIGITS / "digits.onnx"),
     *("--engine", "fusion-model", "--gpu", "a100", "--preset", "quick", "--quiet"),

@@ -32,18 +32,18 @@ from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from rich.table import Table
 
-from placer.accuracy import finite
-from placer.console import ConsoleObserver
-from placer.data import Dataset, load_dataset
-from placer.edit import fix_input_shapes
+from placer.accuracy.evaluator import Evaluator
+from placer.accuracy.metrics import finite
+from placer.calibration.dataset import Dataset, load_dataset
+from placer.cli.console import ConsoleObserver
+from placer.common.statistics import paired_ratio
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import GateError
-from placer.gates import Evaluator
+from placer.graph.edit import fix_input_shapes
 from placer.model import load_model
-from placer.result import versions
-from placer.run import Request, optimize
-from placer.search.race import paired_ratio
+from placer.optimizer.run import Request, optimize
+from placer.results.result import versions
 
 FOLDER = Path(rapidocr_onnxruntime.__file__).parent / "models"
 IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], np.float32)

@@ -21,19 +21,19 @@ import reference_engines as engines
 from rich.console import Console
 from rich.table import Table
 
-from placer.console import QuietObserver
-from placer.files import write_text
-from placer.gpus import load_gpu
+from placer.common.files import write_text
 from placer.graph import Graph
 from placer.model import load_model
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.run import Request, optimize
 from placer.plan import Kind, Plan
-from placer.plan_diff import diff_plans
-from placer.result import versions
-from placer.roofline import Roofline, load_layer_classes
-from placer.rules.fusion import Predictor
-from placer.rules.loader import load_pack
+from placer.plan.diff import diff_plans
+from placer.prediction.gpus import load_gpu
+from placer.prediction.predictor import Predictor
+from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.results.result import versions
+from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
-from placer.run import Request, optimize
 
 CONVERSIONS: tuple[Kind, ...] = ("quantize", "dequantize", "requantize", "reformat")
 

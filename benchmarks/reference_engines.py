@@ -21,11 +21,11 @@ from topologies import resnet
 
 from placer.graph import Edge, Graph
 from placer.model import load_model
-from placer.placement import Placement
 from placer.plan import Layer, Plan
-from placer.plan_readers import read_plan
-from placer.rules.fusion import Predictor
-from placer.rules.loader import load_pack
+from placer.plan.readers.read import read_plan
+from placer.prediction.predictor import Predictor
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 
 VARIABLE = "PLACER_REFERENCE_ENGINES"

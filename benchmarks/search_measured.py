@@ -29,19 +29,20 @@ from ort_real_models import FOLDER, SUBJECTS, Subject, render
 from rich.console import Console
 from rich.table import Table
 
-from placer.bench import Bench, set_up
-from placer.console import QuietObserver
+from placer.common.files import write_text
+from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.base import Compiled
-from placer.files import write_text
-from placer.placement import EMPTY
-from placer.result import versions
-from placer.search.race import Ratio, paired_ratio
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.request import Request
+from placer.optimizer.search_loop import Device
+from placer.optimizer.search_loop import search as run_search
+from placer.optimizer.study_settings import open_study
+from placer.optimizer.task import Task, prepare
+from placer.optimizer.trial_setup import TrialSetup, set_up
+from placer.quantization import EMPTY
+from placer.results.result import versions
 from placer.search.records import TrialRecord, by_latency
 from placer.search.space import Choices
-from placer.searching import open_study
-from placer.task import Request, Task, prepare
-from placer.worker import Station
-from placer.worker import search as run_search
 
 SAMPLERS = ("surrogate", "tpe", "random")
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"
@@ -110,7 +111,7 @@ def _images(subject: Subject, tensor: str, count: int, first: int, folder: Path)
     return path
 
 
-def search(task: Task, bench: Bench, sampler: str, seed: int, effort: Effort) -> Searched:
+def search(task: Task, bench: TrialSetup, sampler: str, seed: int, effort: Effort) -> Searched:
     """Run one study in a fresh folder, without anything that other runs measured."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +120,7 @@ def search(task: Task, bench: Bench, sampler: str, seed: int, effort: Effort) ->
         )
         own = replace(task, request=request)
         study = open_study(own)
-        stopped = run_search([Station(own, bench)], study, QuietObserver(), "interrupted")
+        stopped = run_search([Device(own, bench)], study, QuietObserver(), "interrupted")
         records = tuple(study.records())
     best = {n: best_of(records[:n]) for n in effort.checkpoints}
     return Searched(sampler, seed, time.monotonic() - start, records, stopped, best)
@@ -134,7 +135,7 @@ def best_of(records: Sequence[TrialRecord]) -> Choices | None:
 
 
 def confirm(
-    task: Task, bench: Bench, found: Sequence[Searched], effort: Effort
+    task: Task, bench: TrialSetup, found: Sequence[Searched], effort: Effort
 ) -> dict[str, Ratio]:
     """Ratio to the float model by placement id, all measured in the same rounds."""
     wanted = {
@@ -147,7 +148,8 @@ def confirm(
     for placement in (EMPTY, *wanted.values()):
         models += [bench.candidates.compile(placement) for _ in range(effort.copies)]
     seconds = task.engine.measure(models, task.inputs, effort.rounds)
-    # Where a session's memory lies moves its latency for as long as it lives: see placer.finals.
+    # Where a session's memory lies moves its latency for as long as it lives: see
+    # placer.optimizer.finals.
     by_model = seconds.reshape(effort.rounds, -1, effort.copies).mean(axis=2)
     ratios = {EMPTY.id: Ratio(1.0, 1.0, 1.0, effort.rounds)}
     for column, name in enumerate(wanted, start=1):

@@ -23,16 +23,16 @@ import rapidocr_onnxruntime
 from onnx import helper
 from topologies import Net, classifier
 
-from placer.gpus import Gpu, load_gpu
 from placer.graph import Graph
 from placer.model import load_model, save_model
-from placer.placement import Placement
-from placer.roofline import Roofline, load_layer_classes
-from placer.rules.fusion import Predictor
-from placer.rules.loader import load_pack
+from placer.prediction.gpus import Gpu, load_gpu
+from placer.prediction.predictor import Predictor
+from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import Target
-from placer.search.layers import LayerModel
+from placer.search.layer_signatures import LayerModel
 from placer.search.space import Choices, Group, Space, build_space
 
 GPUS = ("a100-sxm-40gb", "l4", "t4", "orin-agx", "rtx-4090")

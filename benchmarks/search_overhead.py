@@ -36,29 +36,33 @@ from rich.console import Console
 from rich.table import Table
 from topologies import Net, classifier, efficientnet
 
-from placer.bench import Bench, set_up
-from placer.console import QuietObserver
+from placer.accuracy.evaluator import Evaluation, Evaluator, Run
+from placer.common.files import write_text
 from placer.engines.base import Compiled, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
-from placer.files import write_text
-from placer.gates import Evaluation, Evaluator, Run
 from placer.graph import Graph
 from placer.model import load_model
+from placer.optimizer.candidates import NoiseMeter
+from placer.optimizer.layer_times import ProfiledLayers
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.proposer import make_landscape, make_proposer
+from placer.optimizer.request import Request
+from placer.optimizer.study_settings import open_study
+from placer.optimizer.task import Task, prepare
+from placer.optimizer.trial import TrialRunner
+from placer.optimizer.trial_setup import TrialSetup, set_up
 from placer.plan import Plan
-from placer.result import versions
-from placer.rules.fusion import Predictor
-from placer.rules.loader import load_pack
+from placer.prediction.predictor import Predictor
+from placer.results.result import versions
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
 from placer.search.landscape import Landscape
-from placer.search.layers import LayerModel
+from placer.search.layer_signatures import LayerModel
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposal, Proposer
 from placer.search.space import Choices, Space, build_space
 from placer.search.surrogate import SurrogateProposer
-from placer.searching import ProfiledLayers, make_landscape, make_proposer, open_study
-from placer.task import Request, Task, prepare
-from placer.trials import NoiseMeter, TrialRunner
 
 SIZES = (100, 500, 1500, 5000)
 REAL_SITES = 500
@@ -244,7 +248,7 @@ def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
 
 
 def _search(
-    task: Task, bench: Bench, watch: Stopwatch, trials: int
+    task: Task, bench: TrialSetup, watch: Stopwatch, trials: int
 ) -> tuple[TimedProposer, list[TrialRecord]]:
     """The search of ``placer optimize``: study, predictions, proposals and trials."""
     study = open_study(task)

@@ -39,11 +39,11 @@ from rich.console import Console
 from rich.table import Table
 from search_models import FULL, GPUS, REDUCED, Latency, Noise, NoiseUnit, Problem, load_problem
 
-from placer.files import write_text
-from placer.gpus import load_gpu
-from placer.result import versions
+from placer.common.files import write_text
+from placer.prediction.gpus import load_gpu
+from placer.results.result import versions
 from placer.search.landscape import Landscape
-from placer.search.layers import LayerModel
+from placer.search.layer_signatures import LayerModel
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposal, Proposer, RandomProposer
 from placer.search.space import Choices, Space

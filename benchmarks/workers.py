@@ -31,13 +31,14 @@ import optuna
 
 from placer.graph import Edge
 from placer.model import load_model
-from placer.placement import Placement
-from placer.rules.loader import load_pack
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.search.records import Outcome
 from placer.search.samplers import RandomProposer
 from placer.search.space import build_space
-from placer.search.study import Study, open_storage
+from placer.search.storage import open_storage
+from placer.search.study import Study
 from tests import postgresql
 
 MODEL = Path(__file__).parent.parent / "examples" / "digits" / "digits.onnx"

@@ -4,18 +4,17 @@
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from placer.api import function_gate, optimize
-    from placer.console import ConsoleObserver, QuietObserver
-    from placer.errors import GateError, InputError, PlacerError, RunError
-    from placer.result import Result
-    from placer.shapes import ShapeRange
-    from placer.task import Observer
+from placer.version import __version__
 
-__version__ = version("placer")
+if TYPE_CHECKING:
+    from placer.cli.console import ConsoleObserver
+    from placer.errors import GateError, InputError, PlacerError, RunError
+    from placer.graph.shapes import ShapeRange
+    from placer.optimizer.api import function_gate, optimize
+    from placer.optimizer.observer import Observer, QuietObserver
+    from placer.results.result import Result
 
 __all__ = [
     "ConsoleObserver",
@@ -34,17 +33,17 @@ __all__ = [
 
 # Imported when first asked for: with them come ONNX Runtime and Optuna, which take seconds.
 _MODULES = {
-    "ConsoleObserver": "placer.console",
+    "ConsoleObserver": "placer.cli.console",
     "GateError": "placer.errors",
     "InputError": "placer.errors",
-    "Observer": "placer.task",
+    "Observer": "placer.optimizer.observer",
     "PlacerError": "placer.errors",
-    "QuietObserver": "placer.console",
-    "Result": "placer.result",
+    "QuietObserver": "placer.optimizer.observer",
+    "Result": "placer.results.result",
     "RunError": "placer.errors",
-    "ShapeRange": "placer.shapes",
-    "function_gate": "placer.api",
-    "optimize": "placer.api",
+    "ShapeRange": "placer.graph.shapes",
+    "function_gate": "placer.optimizer.api",
+    "optimize": "placer.optimizer.api",
 }
 
 if not TYPE_CHECKING:  # A type checker reads the imports above and finds misspelt names.

@@ -15,11 +15,12 @@ from packaging.version import Version
 
 from placer.errors import InputError
 from placer.graph import Graph
-from placer.rules.loader import Pack
-from placer.rules.matcher import Match, find_matches, match_rules
+from placer.graph.text import graph_of_text
+from placer.rules.match import Match
+from placer.rules.matcher import find_matches, match_rules
+from placer.rules.pack import Pack
 from placer.rules.schema import Layout, Rule
 from placer.rules.sites import Site, find_sites
-from placer.rules.testing import graph_of_text
 
 # Whose layers the pack's `layers` tests predict; the other packs' claims are held against the
 # engine itself.

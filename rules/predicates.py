@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from onnx import numpy_helper
 
-from placer.external import is_external
 from placer.graph import Graph
+from placer.graph.external_data import is_external
+from placer.rules.match import Match
 from placer.rules.schema import AttributeIs, ConsumersAre, DimIs, Predicate, RankIs, ValuesAre
-
-if TYPE_CHECKING:
-    from placer.rules.matcher import Match
 
 MAX_VALUES = 64  # Larger constants are weights; no condition needs their values.
 

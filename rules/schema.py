@@ -1,30 +1,26 @@
 """The rule language, version 1: what a rule file and a pack manifest may say.
 
 A rule is pure data. ``placer rules schema`` prints the JSON Schema of these models,
-``docs/rules.md`` explains them with examples, and ``python -m placer.rules.reference`` writes
-``docs/rule-reference.md`` from the descriptions here.
+``docs/rules.md`` explains them with examples, and ``python -m placer.rules.packaging.reference``
+writes ``docs/rule-reference.md`` from the descriptions here.
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     WithJsonSchema,
     model_validator,
 )
 
-from placer.scheme import Scheme
+from placer.common.yaml_file import Strict
 
 TensorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 InputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*|_)[?*]?$")]
@@ -81,36 +77,6 @@ Source = Annotated[str, AfterValidator(_one_line), Field(min_length=3)]
 Versions = Annotated[str, AfterValidator(_version_range)]
 
 
-@dataclass(frozen=True)
-class PackRequirement:
-    """A pack by its name and the versions that will do."""
-
-    name: str
-    versions: SpecifierSet
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.versions}" if str(self.versions) else self.name
-
-
-def parse_requirement(text: str) -> PackRequirement:
-    """Read ``NAME``, ``NAME@1.2.0`` (that version) or ``NAME@>=1.2,<2``.
-
-    Raises ValueError for anything else.
-    """
-    name, at, versions = text.partition("@")
-    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-        raise ValueError(f"'{text}' names no pack; write e.g. 'team-pack@>=0.2'")
-    if at and re.fullmatch(r"[0-9.]+", versions):
-        versions = f"=={versions}"
-    if at and not versions.strip():
-        raise ValueError(f"'{text}' has no version behind '@'; write e.g. '{name}@>=0.2'")
-    return PackRequirement(name, SpecifierSet(_version_range(versions)))
-
-
-def _requirement(text: str) -> str:
-    return str(parse_requirement(text))
-
-
 def _without_control_characters(data: object) -> object:
     """Texts of a pack are printed; an escape sequence in one could rewrite the terminal."""
     for text in _strings(data):
@@ -129,12 +95,6 @@ def _strings(data: object) -> Iterator[str]:
     elif isinstance(data, list):
         for value in data:
             yield from _strings(value)
-
-
-class Strict(BaseModel):
-    """Base of all models: unknown fields are errors, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class NodePattern(Strict):
@@ -511,67 +471,3 @@ class Rule(Strict):
         for node in nodes:
             if node is not None and node not in self.pattern:
                 raise ValueError(f"where: unknown node '{node}'")
-
-
-class AlternativeScheme(Strict):
-    """Another number format that the pack's layouts work in, and the engines that have it."""
-
-    scheme: Scheme = Field(description="The number formats.")
-    when: Condition = Field(default=Condition(), description="Engines that have it.")
-
-
-class ManifestFile(Strict):
-    """``pack.yaml``: what a rule pack is and for which engine."""
-
-    name: Annotated[RuleId, Field(max_length=64)] = Field(
-        description="Lower-case letters, digits and `-`."
-    )
-    version: Annotated[
-        str,
-        Field(pattern=r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$", max_length=32),
-    ] = Field(description="Semantic version, MAJOR.MINOR.PATCH.")
-    engine: EngineName = Field(description="The engine that the rules are for.")
-    engine_versions: Versions = Field(
-        description="The engine's versions that the rules are for; another one is warned of."
-    )
-    placer_versions: Versions | None = Field(
-        default=None, description="Versions of placer that can read the pack; others refuse it."
-    )
-    extends: Annotated[str, AfterValidator(_requirement)] | None = Field(
-        default=None,
-        description="Another pack, built in or installed, whose rules are taken over, e.g. "
-        "`tensorrt@>=0.2`. A rule with the id of one of these replaces it.",
-    )
-    disable: list[RuleId] = Field(
-        default=[], description="Rules of the extended pack that are left out."
-    )
-    scheme: Scheme | None = Field(
-        default=None,
-        description="Formats of quantized tensors; left out, those of the extended pack.",
-    )
-    alternatives: dict[RuleId, AlternativeScheme] = Field(
-        default={},
-        description="Other schemes by the name that `--scheme` takes, beside those of the extended "
-        "pack where its scheme is taken.",
-    )
-    licence: str = Field(description="Licence of the rules.")
-    maintainers: list[str] = Field(min_length=1, description="Who to ask.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_printable(cls, data: object) -> object:
-        return _without_control_characters(data)
-
-    @model_validator(mode="after")
-    def _says_enough(self) -> ManifestFile:
-        if self.extends is None and self.scheme is None:
-            raise ValueError("give the 'scheme', or a pack that this one 'extends'")
-        if self.extends is None and self.disable:
-            raise ValueError("'disable' is for rules of a pack that this one 'extends'")
-        return self
-
-
-class Manifest(ManifestFile):
-    """A manifest whose scheme is settled."""
-
-    scheme: Scheme

@@ -10,9 +10,10 @@ from itertools import compress
 from operator import ne
 
 from placer.graph import Edge, Graph, Node
-from placer.placement import Placement
+from placer.quantization import Placement
 from placer.rules.connected import connected
-from placer.rules.matcher import Match, match_rules
+from placer.rules.match import Match
+from placer.rules.matcher import match_rules
 from placer.rules.schema import Layout, Rule
 from placer.rules.target import ANY_TARGET, Target
 

@@ -1,0 +1,1 @@
+"""What to try next: the space, models of latency and noise, samplers, the study."""

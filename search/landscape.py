@@ -16,10 +16,10 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from placer.graph import Graph
-from placer.placement import Placement
+from placer.quantization import Placement
 from placer.rules.connected import connected
 from placer.rules.sites import Placer, Site
-from placer.search.layers import Change, LayerModel, PredictedLayers
+from placer.search.layer_signatures import Change, LayerModel, PredictedLayers
 from placer.search.space import Choices, Space
 
 State = tuple[int, ...]  # Number of the layout of each decided site.

@@ -17,7 +17,7 @@ class Outcome:
     ``constraints``: by gate, at most 0 where it is met (Optuna's convention).
     ``details``: JSON values kept with the trial. Those that searches learn from: ``interval``, the
     95% interval of the ratio; ``noise``, error power over signal power of the outputs; ``layers``,
-    mean microseconds by signature id (``placer.search.layers``).
+    mean microseconds by signature id (``placer.search.layer_signatures``).
     ``error``: why the trial failed, in one sentence.
     ``ruled_out``: why the candidate was not measured, or not judged by the gates, although the
     engine took it; None if it was both.

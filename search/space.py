@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placer.graph import Graph
-from placer.ops import weight_input
-from placer.placement import Placement
+from placer.graph.weights import weight_input
+from placer.quantization import Placement
 from placer.rules.sites import Site, place
 
 Choices = Mapping[str, str]  # Layout by group name, and by ``site_key`` for split groups.

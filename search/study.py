@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
@@ -20,42 +19,29 @@ from typing import Any, Literal, Protocol
 
 import optuna
 from optuna.exceptions import (
-    ExperimentalWarning,
     StorageInternalError,
     UpdateFinishedTrialError,
 )
-from optuna.samplers import RandomSampler
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy import URL, event, make_url
-from sqlalchemy.engine import Connection
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
+from placer.common.interrupts import held_back
 from placer.errors import InputError, RunError
-from placer.placement import Placement
-from placer.search.interrupts import held_back
+from placer.quantization import Placement
+from placer.search.attributes import CLAIM, KIND, OUTCOME, SKIPPED, WITHDRAWN
 from placer.search.records import Outcome, Skip, TrialRecord
 from placer.search.samplers import Proposal, Proposer, distributions
 from placer.search.space import Choices, Space
+from placer.search.storage import open_study, reason_of
 
 StopReason = Literal["budget", "timeout", "converged", "interrupted"]
 
 log = logging.getLogger(__name__)
 
 STUDY_NAME = "placer"
-# Seconds between signs of life of a worker, and without one until its trial is given to another.
-HEARTBEAT_S, GRACE_S = 5, 30
-# A trial that kills its worker once more than this has failed.
-MAX_RETRIES = 3
 POLL_S = 0.5
-# How long a process waits for others that are writing to the same SQLite file.
-SQLITE_TIMEOUT_S = 60
-# Processes that create the tables of one empty database at once get in each other's way so often.
-OPEN_ATTEMPTS = 5
 FIX = "choose another --output or --study, or remove it"
-_CLAIM, _KIND, _OUTCOME, _WITHDRAWN = "placement", "kind", "outcome", "withdrawn"
-_DEATHS = "deaths"
-_SKIPPED = "skipped"
 
 
 class Evaluate(Protocol):
@@ -90,7 +76,7 @@ class Study:
         self._shared = shared
         self._place = place or name
         self._lock = Lock()  # One thread at a time looks for the next trial.
-        self._study = _open(storage, name)
+        self._study = open_study(storage, name)
         self._id = storage.get_study_id_from_name(name)
         _check_settings(self._study, self._place, settings, fix)
         self._distributions = distributions(space)
@@ -164,7 +150,7 @@ class Study:
                     return found
         except (SQLAlchemyError, StorageInternalError) as error:
             raise RunError(
-                f"the database of {self._place} failed ({_reason(error)}); "
+                f"the database of {self._place} failed ({reason_of(error)}); "
                 "run the same command again to resume"
             ) from error
         return "interrupted"
@@ -198,9 +184,9 @@ class Study:
             params=dict(proposal.choices),
             distributions=self._distributions_of(proposal.choices),
             user_attrs={
-                _KIND: proposal.kind,
-                _CLAIM: self.space.placement(proposal.choices).id,
-                _SKIPPED: [[dict(skip.choices), skip.noise] for skip in proposal.skipped],
+                KIND: proposal.kind,
+                CLAIM: self.space.placement(proposal.choices).id,
+                SKIPPED: [[dict(skip.choices), skip.noise] for skip in proposal.skipped],
             },
         )
         self._storage.create_new_trial(self._id, template)
@@ -214,7 +200,7 @@ class Study:
             self._id, deepcopy=False, states=(TrialState.WAITING,)
         )
         for trial in waiting:
-            if _CLAIM not in trial.user_attrs:
+            if CLAIM not in trial.user_attrs:
                 continue
             trial_id = self._trial_id(trial.number)
             # Before it runs: a running trial that never gave a sign of life would run forever.
@@ -245,7 +231,7 @@ class Study:
             return False
         trial_id = self._trial_id(number)
         with suppress(UpdateFinishedTrialError):
-            self._storage.set_trial_user_attr(trial_id, _WITHDRAWN, True)
+            self._storage.set_trial_user_attr(trial_id, WITHDRAWN, True)
         self._set_state(trial_id, TrialState.FAIL)
         return True
 
@@ -280,7 +266,7 @@ class Study:
             trial = optuna.Trial(self._study, trial_id)
             for name, value in kept["constraints"].items():
                 trial.set_constraint(name, value)
-            self._storage.set_trial_user_attr(trial_id, _OUTCOME, _plain(kept))
+            self._storage.set_trial_user_attr(trial_id, OUTCOME, _plain(kept))
         except UpdateFinishedTrialError:
             log.warning(
                 "trial %d had gone to another worker, as this one had given no sign of life; "
@@ -293,7 +279,7 @@ class Study:
 
     def _tell(self, number: int) -> None:
         """End a trial by its outcome, unless another worker just did."""
-        outcome = self._storage.get_trial(self._trial_id(number)).user_attrs[_OUTCOME]
+        outcome = self._storage.get_trial(self._trial_id(number)).user_attrs[OUTCOME]
         with suppress(UpdateFinishedTrialError):
             if outcome["ruled_out"] is not None:
                 self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
@@ -308,9 +294,9 @@ class Study:
         return [
             _record(trial)
             for trial in trials
-            if _CLAIM in trial.user_attrs
-            and _WITHDRAWN not in trial.user_attrs
-            and (_OUTCOME in trial.user_attrs or not trial.state.is_finished())
+            if CLAIM in trial.user_attrs
+            and WITHDRAWN not in trial.user_attrs
+            and (OUTCOME in trial.user_attrs or not trial.state.is_finished())
         ]
 
     def _trial_id(self, number: int) -> int:
@@ -333,7 +319,7 @@ class Study:
                 try:
                     self._give_sign_of_life(trial_id)
                 except (SQLAlchemyError, StorageInternalError) as error:
-                    log.warning("no sign of life could be given: %s", _reason(error))
+                    log.warning("no sign of life could be given: %s", reason_of(error))
 
         thread = Thread(target=beat, daemon=True)
         thread.start()
@@ -354,7 +340,7 @@ class Study:
     def _end_measured(self) -> None:
         """End trials whose workers stored the outcome; if such a worker lives it does the same."""
         for trial in self._running():
-            if _OUTCOME in trial.user_attrs:
+            if OUTCOME in trial.user_attrs:
                 self._tell(trial.number)
 
     def _end_interrupted(self) -> None:
@@ -381,169 +367,6 @@ class _Asked:
         return proposal
 
 
-def open_storage(
-    url: str, *, shared: bool, heartbeat_s: int = HEARTBEAT_S, grace_s: int = GRACE_S
-) -> RDBStorage:
-    """The Optuna storage at ``url``; a ``shared`` one tells workers that died.
-
-    ``heartbeat_s``: seconds between signs of life of a shared study's worker, and ``grace_s``
-    without one until it counts as dead. ``postgresql://`` takes the driver psycopg.
-    Raises InputError, which hides passwords, if it cannot be opened.
-    """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    warnings.filterwarnings("ignore", category=ExperimentalWarning)  # Heartbeats.
-    parsed = _parse(url)
-    own: dict[str, Any] = {}
-    if shared:
-        own = {
-            "heartbeat_interval": heartbeat_s,
-            "grace_period": grace_s,
-            "heartbeat_stale_trial_callback": _retry,
-        }
-    try:
-        storage = _connect(parsed, own)
-    except ImportError as error:
-        driver = parsed.get_dialect().driver
-        package = "placer[postgresql]" if driver == "psycopg" else driver
-        raise InputError(
-            f"{masked(url)} needs the package {driver}, which is not installed; "
-            f"run: pip install '{package}'"
-        ) from error
-    except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"{masked(url)} cannot be opened as a study database ({_reason(error, parsed)}); "
-            "remove it or choose another --output or --storage"
-        ) from error
-    if parsed.get_backend_name() == "sqlite":
-        _lock_whole_transactions(storage)
-    return storage
-
-
-def kept_attributes(storage: BaseStorage, name: str) -> Mapping[str, Any] | None:
-    """What was kept with the study ``name``; None if there is no such study."""
-    try:
-        return storage.get_study_user_attrs(storage.get_study_id_from_name(name))
-    except KeyError:
-        return None
-
-
-def study_names(storage: BaseStorage) -> list[str]:
-    """Names of all studies in ``storage``."""
-    return sorted(study.study_name for study in storage.get_all_studies())
-
-
-def masked(url: str) -> str:
-    """``url`` without its passwords, for messages."""
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        return "the URL of --storage"
-    query = {key: "***" if "pass" in key.lower() else v for key, v in parsed.query.items()}
-    text = parsed.set(query=query).render_as_string(hide_password=True)
-    return text.replace("%2A%2A%2A", "***")
-
-
-def _parse(url: str) -> URL:
-    try:
-        parsed = make_url(url)
-        if parsed.drivername == "postgresql":
-            # SQLAlchemy itself would take psycopg2, which is no longer developed.
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        parsed.get_dialect()
-    except (SQLAlchemyError, ValueError) as error:
-        raise InputError(
-            "--storage is no URL of a database; write e.g. sqlite:///study.db or "
-            "postgresql://user@host/database"
-        ) from error
-    return parsed
-
-
-def _connect(url: URL, arguments: Mapping[str, Any]) -> RDBStorage:
-    # Optuna fills in templates in braces.
-    text = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
-    is_file = url.get_backend_name() == "sqlite"
-    engine: dict[str, Any] = (
-        {"connect_args": {"timeout": SQLITE_TIMEOUT_S}} if is_file else {"pool_pre_ping": True}
-    )
-    for attempt in range(1, OPEN_ATTEMPTS + 1):
-        try:
-            return RDBStorage(text, engine_kwargs=dict(engine), **arguments)
-        except (SQLAlchemyError, StorageInternalError) as error:
-            is_race = isinstance(error, IntegrityError) or "already exists" in str(error)
-            if not is_race or attempt == OPEN_ATTEMPTS:
-                raise
-            time.sleep(0.2 * attempt)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _lock_whole_transactions(storage: RDBStorage) -> None:
-    """Lock a SQLite file from a transaction's first read on, as SELECT FOR UPDATE does elsewhere.
-
-    Optuna reads a trial's state before it changes it, which SQLite allows two processes at once.
-    After https://docs.sqlalchemy.org/en/20/dialects/sqlite.html#sqlite-transactions.
-    """
-
-    def take_over(connection: Any, record: object) -> None:
-        del record
-        connection.isolation_level = None  # Python's sqlite3 begins no transactions itself.
-
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    storage.engine.dispose()  # Connections from before know nothing of this.
-    event.listen(storage.engine, "connect", take_over)
-    event.listen(storage.engine, "begin", begin)
-
-
-def _reason(error: Exception, url: URL | None = None) -> str:
-    """The first line or so of ``error``, without the password of ``url``."""
-    cause = error.__cause__ if isinstance(error, StorageInternalError) else None
-    text = " ".join(str(cause or error).split()).split(" (Background on", 1)[0]
-    secret = None if url is None else url.password
-    return (text.replace(secret, "***") if secret else text)[:200]
-
-
-def _retry(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Give the trial of a dead worker to another, unless it had been measured.
-
-    One that has died too often is kept as failed, so that it is not proposed again.
-    """
-    attributes = trial.user_attrs
-    if _CLAIM not in attributes or _OUTCOME in attributes or _WITHDRAWN in attributes:
-        return
-    deaths = attributes.get(_DEATHS, 0) + 1
-    log.warning("the worker of trial %d gave no sign of life any more", trial.number)
-    kept = {**attributes, _DEATHS: deaths}
-    state = TrialState.WAITING
-    if deaths > MAX_RETRIES:
-        error = f"{deaths} workers died while they evaluated it"
-        kept[_OUTCOME] = {
-            "ratio": None,
-            "constraints": {},
-            "details": {},
-            "error": error,
-            "ruled_out": None,
-            "seconds": 0.0,
-        }
-        state = TrialState.FAIL
-    study.add_trial(
-        create_trial(
-            state=state,
-            params=trial.params,
-            distributions=trial.distributions,
-            user_attrs=kept,
-        )
-    )
-
-
-def _open(storage: BaseStorage, name: str) -> optuna.Study:
-    # Placements are chosen by proposers; Optuna's sampler is never asked.
-    sampler = RandomSampler(seed=0)
-    return optuna.create_study(
-        storage=storage, study_name=name, sampler=sampler, load_if_exists=True
-    )
-
-
 def _check_settings(study: optuna.Study, place: str, settings: Mapping[str, Any], fix: str) -> None:
     """Raise InputError if the study was made with other ``settings``; a new one keeps them."""
     wanted = _plain(settings)
@@ -567,12 +390,12 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _record(trial: FrozenTrial) -> TrialRecord:
     attributes = trial.user_attrs
-    outcome = attributes.get(_OUTCOME)
+    outcome = attributes.get(OUTCOME)
     return TrialRecord(
         number=trial.number,
-        kind=attributes[_KIND],
+        kind=attributes[KIND],
         choices=dict(trial.params),
-        placement_id=attributes[_CLAIM],
+        placement_id=attributes[CLAIM],
         ratio=outcome["ratio"] if outcome else None,
         constraints=outcome["constraints"] if outcome else {},
         details=outcome["details"] if outcome else {},
@@ -580,5 +403,5 @@ def _record(trial: FrozenTrial) -> TrialRecord:
         seconds=outcome["seconds"] if outcome else 0.0,
         ruled_out=outcome["ruled_out"] if outcome else None,
         running=outcome is None,
-        skipped=tuple(Skip(*skip) for skip in attributes.get(_SKIPPED, ())),
+        skipped=tuple(Skip(*skip) for skip in attributes.get(SKIPPED, ())),
     )

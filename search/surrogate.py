@@ -9,10 +9,10 @@ from typing import TypeGuard
 
 import numpy as np
 
-from placer.search.front import FLOAT_MODEL, noise_targets
 from placer.search.landscape import Landscape, Move, Moves, Objective, State, apply
-from placer.search.latency import LatencyModel, Observation
-from placer.search.noise import NoiseModel, NoiseObservation, learn_limit
+from placer.search.latency_model import LatencyModel, Observation
+from placer.search.noise_model import NoiseModel, NoiseObservation, learn_limit
+from placer.search.pareto import FLOAT_MODEL, noise_targets
 from placer.search.records import Skip, TrialRecord
 from placer.search.samplers import Proposal, TpeProposer
 from placer.search.space import Choices, Space
@@ -88,7 +88,7 @@ class SurrogateProposer:
         ``remembered``: costs by signature id, as parts of the float model's latency.
         ``per_site``: whether groups may be split. ``noise_limit``: what the gates allow, where
         they say it in terms of noise; else it is learned. ``levels``: how many stricter limits of
-        noise to look at besides; see ``placer.search.front.noise_targets``.
+        noise to look at besides; see ``placer.search.pareto.noise_targets``.
         """
         self.landscape = landscape
         self.seed = seed

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from placer.cli import main
-from placer.rules.testing import parse_model
+from placer.cli.app import main
+from placer.graph.text import parse_model
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"
 

@@ -10,15 +10,15 @@ import onnx
 import pytest
 import typer
 
-from placer.calibration import calibrate
-from placer.cli import app
-from placer.data import synthetic_dataset
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
+from placer.cli.app import app
 from placer.model import load_model, save_model
 from placer.qdq import Inserter
-from placer.rules.loader import load_pack
-from placer.rules.reference import PAGE, SCHEMAS, reference, schema_text
+from placer.rules.packaging.load import load_pack
+from placer.rules.packaging.reference import PAGE, SCHEMAS, reference, schema_text
 from tests.conftest import Finished, with_random_weights
-from tests.test_stories import STORIES, Story, quantized
+from tests.prediction.test_stories import STORIES, Story, quantized
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -97,7 +97,7 @@ def test_the_readme_lists_every_page():
 
 
 def test_the_rule_reference_and_the_schemas_are_current():
-    """``python -m placer.rules.reference`` writes them anew."""
+    """``python -m placer.rules.packaging.reference`` writes them anew."""
     assert (ROOT / PAGE).read_text(encoding="utf-8") == reference()
     for path, model in SCHEMAS.items():
         assert (ROOT / path).read_text(encoding="utf-8") == schema_text(model)

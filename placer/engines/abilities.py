@@ -9,8 +9,8 @@ from typing import Literal, Protocol, runtime_checkable
 import onnx
 
 from placer.engines.base import Compiled, Engine, Tensors
+from placer.graph.shapes import InputType, ShapeRange
 from placer.rules.target import ANY_TARGET, Target
-from placer.shapes import InputType, ShapeRange
 
 # shape-ranges: builds for all shapes of a --shape range. implicit: HasImplicit. saved-engines:
 # LoadsEngines.

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from placer.cuda.nvml import GpuState
 from placer.engines.base import Compiled, Engine, Tensors
+from placer.engines.cuda.nvml import GpuState
 from placer.errors import RunError
 
 log = logging.getLogger(__name__)

@@ -13,22 +13,22 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from placer import __version__
-from placer.builder import check_file, import_builder
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
-from placer.gpus import Gpu
 from placer.graph import Graph
-from placer.harvest import Harvest, harvest
+from placer.graph.shapes import ShapeRange
 from placer.model import save_model
 from placer.plan import Plan
-from placer.roofline import Roofline, load_layer_classes
-from placer.rules.fusion import Prediction, Predictor
-from placer.rules.loader import Pack
+from placer.prediction.gpus import Gpu
+from placer.prediction.predictor import Prediction, Predictor
+from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.qdq.extract import ExtractedModel, extract_placement
+from placer.rules.pack import Pack
 from placer.rules.target import Target
-from placer.shapes import ShapeRange
+from placer.version import __version__
 
 BASES = ("float16", "bfloat16", "float")
 
@@ -84,11 +84,11 @@ class FusionModelEngine:
         """
         if self._build_for:
             self._build(model, base_dir, self._build_for)
-        harvested = harvest(model)
-        if self._known is None or self._known.structure != harvested.structure:
+        extracted = extract_placement(model)
+        if self._known is None or self._known.structure != extracted.structure:
             # All candidates of a run share the float graph, and so the predictor.
-            self._known = self._index(harvested)
-        estimated = self._known.estimate(harvested)
+            self._known = self._index(extracted)
+        estimated = self._known.estimate(extracted)
         optimized = not self._pack.manifest.scheme.is_float8
         return FusionModelCompiled(model, base_dir, self._threads, estimated, optimized)
 
@@ -100,13 +100,13 @@ class FusionModelEngine:
         if not report.accepted:
             raise RunError(f"{report.builder} refuses the candidate: {report.refusals[0]}")
 
-    def _index(self, harvested: Harvest) -> _ModelOnGpu:
-        graph = harvested.graph(self._shapes, Path("the candidate"))
+    def _index(self, extracted: ExtractedModel) -> _ModelOnGpu:
+        graph = extracted.graph(self._shapes, Path("the candidate"))
         scheme = self._pack.manifest.scheme
         rules = self._pack.rules
         predictor = Predictor(graph, rules, self.target, self._base, scheme.activation)
         roofline = Roofline(graph, self._gpu, load_layer_classes())
-        return _ModelOnGpu(harvested.structure, graph, predictor, roofline)
+        return _ModelOnGpu(extracted.structure, graph, predictor, roofline)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Estimated seconds, the same in every round, shape (rounds, len(models))."""
@@ -126,8 +126,8 @@ class _ModelOnGpu:
         self._predictor = predictor
         self._roofline = roofline
 
-    def estimate(self, harvested: Harvest) -> Plan:
-        prediction: Prediction = self._predictor.predict(harvested.placement)
+    def estimate(self, extracted: ExtractedModel) -> Plan:
+        prediction: Prediction = self._predictor.predict(extracted.placement)
         return self._roofline.estimate(prediction)
 
 

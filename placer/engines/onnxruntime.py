@@ -19,11 +19,11 @@ import onnxruntime as ort
 from onnx import TensorProto
 from pydantic import BaseModel, TypeAdapter
 
+from placer.common.ort_session import ORT_ERRORS, create_session, one_line
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.rounds import time_calls
 from placer.errors import RunError
 from placer.plan import Kind, Layer, Plan, Port
-from placer.session import ORT_ERRORS, create_session, one_line
 
 # Layers that a change of the memory layout adds.
 _REFORMATS = ("ReorderInput", "ReorderOutput", "Transpose")

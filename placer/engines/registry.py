@@ -13,11 +13,11 @@ from typing import Protocol, runtime_checkable
 
 from typing_extensions import get_protocol_members
 
+from placer.common.user_code import UserCode
 from placer.engines.base import Engine
 from placer.errors import InputError, RunError
-from placer.rules.loader import Pack
-from placer.shapes import ShapeRange
-from placer.user_code import UserCode
+from placer.graph.shapes import ShapeRange
+from placer.rules.pack import Pack
 
 GROUP = "placer.engines"
 AUTO = "auto"

@@ -14,12 +14,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from placer.engines import BUILT_IN
 from placer.engines.registry import Registry
+from placer.engines.select import BUILT_IN
 from placer.errors import PlacerError
 from placer.onboarding.manifest import Options
-from placer.rules.pack_lock import check_lock
-from placer.task import Request, engine_for
+from placer.optimizer.request import Request
+from placer.optimizer.task import engine_for
+from placer.rules.packaging.lock import check_lock
 
 TIMEOUT_S = 600
 # Built-in engines that refuse --device.

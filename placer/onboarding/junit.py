@@ -8,7 +8,7 @@ from io import BytesIO
 
 from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
-from placer.onboarding.records import DONE, ModelSummary, Summary
+from placer.results.onboarding import DONE, ModelSummary, Summary
 
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

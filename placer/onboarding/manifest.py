@@ -13,13 +13,12 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt
 
-from placer.beat import parse_beats
-from placer.cli_options import parse_duration
+from placer.accuracy.gates import Gate
+from placer.accuracy.latency_gates import parse_beats
+from placer.common.durations import parse_duration
+from placer.common.yaml_file import Strict, parse_text
 from placer.errors import InputError
-from placer.gates import Gate
-from placer.rules.loader import parse_text
-from placer.rules.schema import Strict
-from placer.shapes import parse_shape_range
+from placer.graph.shapes import parse_shape_range
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 # Names of what lies beside the folders of the models.

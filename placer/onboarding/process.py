@@ -15,9 +15,9 @@ from pathlib import Path
 from placer.errors import InputError
 from placer.onboarding.describe import child_environment
 from placer.onboarding.manifest import Job, Options
-from placer.onboarding.plan import Planned
-from placer.onboarding.records import State
-from placer.result import Result
+from placer.onboarding.planning import Planned
+from placer.results.onboarding import State
+from placer.results.result import Result
 
 LOG_NAME = "output.log"
 _ERROR = "placer: error: "
@@ -155,13 +155,13 @@ def start(planned: Planned, device: str | None, folder: Path) -> Running:
     """
     device = device if planned.described.takes_device else None
     log = planned.folder / LOG_NAME
-    command = [sys.executable, "-X", "faulthandler", "-m", "placer.onboarding.child"]
+    command = [sys.executable, "-X", "faulthandler", "-m", "placer.cli.child"]
     command += arguments(planned.job, planned.folder, device)
     with log.open("ab") as out:
         begin = out.tell()
         process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,  # Ends when this process does, see placer.onboarding.child.
+            stdin=subprocess.PIPE,  # Ends when this process does, see placer.cli.child.
             stdout=out,
             stderr=subprocess.STDOUT,
             cwd=folder,

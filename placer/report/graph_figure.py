@@ -12,9 +12,9 @@ import plotly.graph_objects as go
 
 from placer.graph import Edge, Node
 from placer.plan import Layer, Plan
-from placer.plan_diff import CONVERSIONS
-from placer.report.data import Run, Topology, computes_integers, float_name
-from placer.report.layout import Layout, Point, layered_layout
+from placer.plan.diff import CONVERSIONS
+from placer.report.graph_layout import Layout, Point, layered_layout
+from placer.report.run_folder import Run, Topology, computes_integers, float_name
 from placer.report.style import CONVERSION, FLOAT, INK, INTEGER, NO_OP, base_layout
 
 Class = Literal["integer", "float", "no-op", "in no layer"]

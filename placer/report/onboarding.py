@@ -13,9 +13,9 @@ import plotly.graph_objects as go
 from pydantic import ValidationError
 
 from placer.errors import InputError
-from placer.onboarding.records import DONE, ModelSummary, Summary
 from placer.report.page import figure_data, render
 from placer.report.style import FLOAT, GOOD, INK, base_layout, number
+from placer.results.onboarding import DONE, ModelSummary, Summary
 
 ESTIMATE = "#c98a1b"
 

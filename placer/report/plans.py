@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from placer.plan import Layer, Plan
-from placer.plan_diff import CONVERSIONS, PlanDiff, diff_plans
+from placer.plan.diff import CONVERSIONS, PlanDiff, diff_plans
 
 State = Literal[
     "same", "other type", "other layers", "predicted only", "actual only", "not compared"

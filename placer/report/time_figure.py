@@ -6,8 +6,8 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from placer.report.data import Run, computes_integers
 from placer.report.plans import Change, changes, has_times
+from placer.report.run_folder import Run, computes_integers
 from placer.report.style import CONVERSION, FLOAT, INTEGER, base_layout
 
 MOST = 20

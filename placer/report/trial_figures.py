@@ -10,8 +10,8 @@ from typing import Literal
 
 import plotly.graph_objects as go
 
-from placer.beat import BEATS
-from placer.gates import Gate
+from placer.accuracy.gates import Gate
+from placer.accuracy.latency_gates import BEATS
 from placer.report.style import (
     BAD,
     FAINT,
@@ -23,7 +23,7 @@ from placer.report.style import (
     milliseconds,
     number,
 )
-from placer.result import Result, TrialPart
+from placer.results.result import Result, TrialPart
 
 State = Literal["complete", "gate missed", "ruled out", "failed"]
 _LOOKS: Mapping[State, tuple[str, str, str]] = {

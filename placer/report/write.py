@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from placer.common.files import write_text
 from placer.errors import InputError
-from placer.files import write_text
 from placer.plan import Layer
-from placer.report import view
-from placer.report.data import Run, load_run
+from placer.report import tables
 from placer.report.graph_figure import graph_figure
 from placer.report.onboarding import onboarding_page, read_summary
 from placer.report.page import figure_data, render
 from placer.report.plans import STATES
+from placer.report.run_folder import Run, load_run
 from placer.report.style import number
 from placer.report.time_figure import remaining, time_figure
 from placer.report.trial_figures import accuracy_figure, trials_figure
@@ -47,12 +47,12 @@ def run_page(run: Run) -> str:
         "graph": graph_figure(run),
         "times": time_figure(run),
     }
-    table = view.plan_rows(run)
+    table = tables.plan_rows(run)
     values: dict[str, Any] = {
         "title": Path(run.result.model.path).name,
         "result": run.result,
         "estimated": run.result.engine.estimated,
-        "verdict": view.verdict(run.result),
+        "verdict": tables.verdict(run.result),
         "figures": {
             name: figure_data(figure, zoom=name == "graph")
             for name, figure in figures.items()
@@ -63,19 +63,19 @@ def run_page(run: Run) -> str:
         "unmeasured": any(t.ratio_to_float is None or t.skipped for t in run.result.trials),
         "table": table,
         "states": [state for state in STATES if any(row.state == state for row in table)],
-        "agreement": view.agreement(table),
+        "agreement": tables.agreement(table),
         "times": {
-            "predicted": view.total_time(run.predicted),
-            "actual": view.total_time(run.actual),
+            "predicted": tables.total_time(run.predicted),
+            "actual": tables.total_time(run.actual),
         },
         "remaining": remaining(run),
-        "types": view.types,
+        "types": tables.types,
         "number": number,
         "time": _time,
-        "decisions": view.decisions(run.result),
-        "rules": view.rule_shares(run.result),
-        "facts": view.facts(run),
-        "study": view.study_command(run),
+        "decisions": tables.decisions(run.result),
+        "rules": tables.rule_shares(run.result),
+        "facts": tables.facts(run),
+        "study": tables.study_command(run),
     }
     return render("run.html.j2", **values)
 

@@ -19,9 +19,9 @@ from placer.engines.base import Engine, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.engines.registry import EngineOptions
 from placer.errors import RunError
+from placer.graph.shapes import InputType
 from placer.model import load_as_is
 from placer.rules.target import Target
-from placer.shapes import InputType
 
 
 class SelfQuantizingEngine(OnnxRuntimeEngine):

@@ -11,14 +11,13 @@ import pytest
 from placer.engines.fusion_model import FusionModelEngine
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError
-from placer.gpus import load_gpu
 from placer.graph import Edge
 from placer.model import load_model
-from placer.placement import EMPTY, Placement
+from placer.prediction.gpus import load_gpu
 from placer.qdq import Inserter
-from placer.ranges import Range
-from placer.result import Result
-from placer.rules.loader import load_pack
+from placer.quantization import EMPTY, Placement, Range
+from placer.results.result import Result
+from placer.rules.packaging.load import load_pack
 from tests.conftest import DIGITS, Finished
 
 Placer = Callable[..., Finished]

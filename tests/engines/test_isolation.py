@@ -19,21 +19,24 @@ import numpy as np
 import onnx
 import pytest
 
-from placer.bench import set_up
-from placer.console import QuietObserver
 from placer.engines.base import Compiled, Engine
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import InputError, RunError
-from placer.finals import Finalist, confirm, race
-from placer.placement import EMPTY
-from placer.rules.testing import parse_model
+from placer.graph.text import parse_model
+from placer.optimizer.finals import Finalist, confirm, race
+from placer.optimizer.layer_times import ProfiledLayers
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.proposer import make_landscape
+from placer.optimizer.request import Request
+from placer.optimizer.task import prepare
+from placer.optimizer.trial import TrialRunner
+from placer.optimizer.trial_setup import set_up
+from placer.quantization import EMPTY
 from placer.search.records import by_latency
-from placer.search.study import Study, open_storage
+from placer.search.storage import open_storage
+from placer.search.study import Study
 from placer.search.surrogate import SurrogateProposer
-from placer.searching import ProfiledLayers, make_landscape
-from placer.task import Request, prepare
-from placer.trials import TrialRunner
 
 Save = Callable[..., Path]
 

@@ -7,16 +7,17 @@ import numpy as np
 import onnx
 import pytest
 
-from placer.calibration import calibrate
-from placer.data import synthetic_dataset
-from placer.engines import select_engine
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
 from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.select import select_engine
 from placer.errors import InputError, RunError
 from placer.model import load_model
 from placer.plan import Layer, Plan
 from placer.qdq import Inserter
-from placer.rules.loader import Pack, load_pack
+from placer.rules.pack import Pack
+from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Fusion, Rule
 from placer.rules.sites import find_sites, place
 

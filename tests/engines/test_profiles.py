@@ -12,17 +12,17 @@ import numpy as np
 import onnx
 import pytest
 
-from placer.calibration import calibrate
-from placer.data import synthetic_dataset
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
 from placer.engines.base import Compiled, Engine
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import RunError
 from placer.model import load_model
 from placer.plan import Layer, Plan
-from placer.plan_file import parse_plan
+from placer.plan.json_format import parse_plan
 from placer.qdq import Inserter
-from placer.rules.loader import load_pack
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
 from tests.conftest import Finished
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from placer.engines import BUILT_IN, select_engine
 from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.registry import EngineFactory, EngineOptions, Registry
+from placer.engines.select import BUILT_IN, select_engine
 from placer.errors import InputError, RunError
-from placer.rules.loader import load_pack
+from placer.rules.packaging.load import load_pack
 
 RULES = Path(load_pack("onnxruntime").path)
 

@@ -7,17 +7,16 @@ from pathlib import Path
 import onnx
 import pytest
 
-from placer.builder import check_file, check_model, import_builder
+from placer.engines.tensorrt.offline_builder import check_file, check_model, import_builder
 from placer.errors import InputError, RunError
 from placer.model import load_model
 from placer.plan import Layer, Port
+from placer.plan.readers.rtx_log import parse_layers
 from placer.qdq import Inserter
-from placer.ranges import Range
-from placer.rules.loader import load_pack
+from placer.quantization import Range, Scheme
+from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites, place
-from placer.scheme import Scheme
-from placer.trt.log import parse_layers
 from tests.conftest import DIGITS, Finished
 
 PACK = load_pack("tensorrt")

@@ -11,10 +11,10 @@ from pathlib import Path
 import onnx
 import pytest
 
+from placer.engines.tensorrt.build import BuildSettings, ShapeRange, build
+from placer.engines.tensorrt.library import Library, load_library
+from placer.engines.tensorrt.timing_cache import TimingCache
 from placer.errors import InputError, RunError
-from placer.trt.build import BuildSettings, ShapeRange, build
-from placer.trt.library import Library, load_library
-from placer.trt.timing_cache import TimingCache
 
 DYNAMIC = """
     <ir_version: 9, opset_import: ["": 17]>

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from placer.engines.tensorrt.cache_file import CacheFile
+from placer.engines.tensorrt.library import Library, load_library
+from placer.engines.tensorrt.runtime_cache import RuntimeCache
 from placer.errors import InputError, RunError
-from placer.trt.cache_file import CacheFile
-from placer.trt.library import Library, load_library
-from placer.trt.runtime_cache import RuntimeCache
 
 
 @pytest.fixture(scope="module")

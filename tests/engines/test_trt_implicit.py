@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.cuda import api
-from placer.cuda.memory import PinnedArray, Stream
-from placer.errors import InputError, RunError
-from placer.trt.build import BuildSettings, build
-from placer.trt.implicit import (
+from placer.engines.cuda import api
+from placer.engines.cuda.memory import PinnedArray, Stream
+from placer.engines.tensorrt.build import BuildSettings, build
+from placer.engines.tensorrt.implicit import (
     Feed,
     build_implicit,
     calibration_file,
     implicit_settings,
     refuse_without_implicit,
 )
-from placer.trt.library import Library, load_library
+from placer.engines.tensorrt.library import Library, load_library
+from placer.errors import InputError, RunError
 
 RELU = """
     <ir_version: 9, opset_import: ["": 17]>

@@ -7,16 +7,16 @@ import numpy as np
 import onnx
 import pytest
 
-from placer.cli_bench import described
-from placer.cuda import api
-from placer.data import load_dataset, synthetic_dataset
+from placer.calibration.dataset import load_dataset, synthetic_dataset
+from placer.cli.bench import described
+from placer.engines.cuda import api
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
+from placer.engines.tensorrt.build import BuildSettings, build
+from placer.engines.tensorrt.library import Library, load_library
+from placer.engines.tensorrt.log import BuildLog
+from placer.engines.tensorrt.saved import deserialize, load_failure
 from placer.errors import InputError, RunError
-from placer.shapes import InputType, ShapeRange
-from placer.trt.build import BuildSettings, build
-from placer.trt.library import Library, load_library
-from placer.trt.log import BuildLog
-from placer.trt.saved import deserialize, load_failure
+from placer.graph.shapes import InputType, ShapeRange
 from tests.conftest import DIGITS, Finished
 
 MODEL = DIGITS / "digits.onnx"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from placer.console import QuietObserver
 from placer.errors import GateError
-from placer.run import Request, optimize
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.run import Request, optimize
 from tests.conftest import DIGITS
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from placer.onboarding.records import ModelSummary, Summary
 from placer.report import write_report
-from placer.result import GatePart
+from placer.results.onboarding import ModelSummary, Summary
+from placer.results.result import GatePart
 from tests.conftest import Finished
 from tests.report.test_report import HOSTILE, Text
 

@@ -18,21 +18,21 @@ import optuna
 import pytest
 import typer
 
-from placer.cli import app
-from placer.command import command_of
-from placer.console import QuietObserver
+from placer.cli.app import app
+from placer.graph.shapes import ShapeRange
+from placer.optimizer.command import command_of
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.run import Request, optimize
 from placer.plan import Layer, Plan, Port
-from placer.plan_file import plan_json
+from placer.plan.json_format import plan_json
 from placer.report import write_report
-from placer.report.data import load_run
 from placer.report.graph_figure import graph_figure
 from placer.report.plans import changes, rows
+from placer.report.run_folder import load_run
+from placer.report.tables import verdict
 from placer.report.time_figure import time_figure
 from placer.report.trial_figures import accuracies, accuracy_figure, trials_figure
-from placer.report.view import verdict
-from placer.result import Result
-from placer.run import Request, optimize
-from placer.shapes import ShapeRange
+from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 from tests.report.conftest import digits
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from placer.common.yaml_file import parse_text
 from placer.graph import Edge
-from placer.rules.loader import parse_text
+from placer.graph.text import graph_of_text
 from placer.rules.matcher import find_matches, match_rules
 from placer.rules.schema import Rule
-from placer.rules.testing import graph_of_text
 
 
 def rule(text: str) -> Rule:

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from placer.common.yaml_file import parse_text
+from placer.prediction.rule_tests import failures
 from placer.rules.lint import lint
-from placer.rules.loader import Pack, builtin_pack_names, load_pack, parse_text
+from placer.rules.pack import Pack
+from placer.rules.packaging.load import builtin_pack_names, load_pack
 from placer.rules.schema import Rule
-from placer.rules.testing import failures
-from tests.rules.test_loader import GOOD, MANIFEST, pack
+from tests.rules.packaging.test_load import GOOD, MANIFEST, pack
 
 RULES = [
     pytest.param(rule, loaded, id=f"{loaded.manifest.name}-{rule.id}")

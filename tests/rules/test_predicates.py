@@ -2,15 +2,15 @@
 
 import pytest
 
+from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.graph import Edge
-from placer.placement import Placement
-from placer.rules.loader import parse_text
+from placer.graph.text import graph_of_text
+from placer.quantization import Placement
 from placer.rules.matcher import find_matches, match_rules
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites, place
 from placer.rules.target import Target
-from placer.rules.testing import graph_of_text
 
 HEAD = '<ir_version: 9, opset_import: ["": 17]>'
 NET = f"""

@@ -1,10 +1,10 @@
 """From layouts to placements."""
 
 from placer.graph import Edge
-from placer.placement import Placement
-from placer.rules.loader import load_pack
+from placer.graph.text import graph_of_text
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
-from placer.rules.testing import graph_of_text
 
 STEM = """
 <ir_version: 9, opset_import: ["": 17]>

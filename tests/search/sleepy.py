@@ -3,10 +3,11 @@
 import time
 from pathlib import Path
 
-from placer.placement import Placement
+from placer.quantization import Placement
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import ExhaustiveProposer
-from placer.search.study import Study, open_storage
+from placer.search.storage import open_storage
+from placer.search.study import Study
 from tests.search.test_space import space
 
 NAME = "shared"

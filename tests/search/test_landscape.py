@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.graph import Graph
-from placer.rules.fusion import Predictor
-from placer.rules.loader import load_pack
+from placer.graph.text import graph_of_text
+from placer.prediction.predictor import Predictor
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
-from placer.rules.testing import graph_of_text
 from placer.search.landscape import Landscape, Objective, apply
-from placer.search.layers import LayerModel
+from placer.search.layer_signatures import LayerModel
 from placer.search.space import build_space
 from tests.search.test_space import NET
 

@@ -1,10 +1,10 @@
 """Groups of equal sites, split groups and fixed choices."""
 
 from placer.graph import Edge
-from placer.placement import EMPTY
-from placer.rules.loader import load_pack
+from placer.graph.text import graph_of_text
+from placer.quantization import EMPTY
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
-from placer.rules.testing import graph_of_text
 from placer.search.space import PER_SITE, Space, build_space
 
 NET = """

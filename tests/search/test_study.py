@@ -8,11 +8,12 @@ import optuna
 import pytest
 
 from placer.errors import InputError
-from placer.placement import EMPTY, Placement
+from placer.quantization import EMPTY, Placement
 from placer.search.records import Outcome, Skip, TrialRecord, by_latency
 from placer.search.samplers import Proposal, RandomProposer
 from placer.search.space import Choices
-from placer.search.study import STUDY_NAME, Study, open_storage
+from placer.search.storage import open_storage
+from placer.search.study import STUDY_NAME, Study
 from placer.search.surrogate import SurrogateProposer
 from tests.search.test_landscape import landscape
 from tests.search.test_space import space

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from placer.search.landscape import Landscape, State
-from placer.search.layers import Signature
+from placer.search.layer_signatures import Signature
 from placer.search.records import TrialRecord, by_latency
 from placer.search.samplers import Proposal
 from placer.search.space import PER_SITE, Choices

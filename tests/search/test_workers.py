@@ -15,16 +15,17 @@ import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from placer.console import QuietObserver
 from placer.errors import InputError
-from placer.placement import Placement
-from placer.result import Result
-from placer.run import optimize
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.request import Request
+from placer.optimizer.run import optimize
+from placer.optimizer.worker import request_json
+from placer.quantization import Placement
+from placer.results.result import Result
 from placer.search.records import Outcome, TrialRecord, by_latency
 from placer.search.samplers import distributions
-from placer.search.study import MAX_RETRIES, Study, open_storage
-from placer.task import Request
-from placer.worker import request_json
+from placer.search.storage import MAX_RETRIES, open_storage
+from placer.search.study import Study
 from tests import postgresql
 from tests.conftest import DIGITS, Finished
 from tests.search.sleepy import NAME, cost, open_shared, run, worker
@@ -222,7 +223,7 @@ def test_a_worker_ends_the_study_and_optimize_then_writes_the_result(placer: Pla
     )
     first = optimize(request, InterruptedAfter(2))
     assert (first.budget.stopped, len(first.trials)) == ("interrupted", 2)
-    main = "from placer.cli import main; main()"
+    main = "from placer.cli.app import main; main()"
     command = [sys.executable, "-c", main, "worker", *options, "--no-cache"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "4 trials (4 measured); the study holds 6 trials" in ended.stdout

@@ -18,8 +18,8 @@ from placer.errors import InputError, RunError
 from placer.model import Model, load_model
 from placer.plan import Layer
 from placer.qdq import Inserter
-from placer.ranges import Range
-from placer.rules.loader import load_pack
+from placer.quantization import Range
+from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
 
 PACK = load_pack(factory.rules)

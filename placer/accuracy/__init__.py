@@ -1,0 +1,1 @@
+"""Metrics of outputs, the gates on them, and their evaluation."""

@@ -1,0 +1,269 @@
+"""Judge a candidate's outputs by metrics and gates against the float model's."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from onnx import TensorProto
+
+from placer.accuracy.gates import LABEL_METRICS, METRIC_NEEDS, METRICS, Gate, GateValue
+from placer.accuracy.metrics import (
+    ChannelGroup,
+    ClassCounts,
+    Comparison,
+    GroupSums,
+    channel_groups,
+    decibels,
+)
+from placer.common.user_code import UserCode, load_function
+from placer.errors import InputError
+from placer.graph import Graph
+
+log = logging.getLogger(__name__)
+
+
+# What the float model scores against itself, unless its outputs are not finite.
+_PERFECT = {"sqnr": math.inf, "cosine": 1.0, "max_abs": 0.0, "argmax_agreement": 1.0}
+_NOT_NUMBERS = (None, TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
+
+Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+Custom = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], float]
+
+
+class Sample(Protocol):
+    """One batch of evaluation data."""
+
+    @property
+    def inputs(self) -> Mapping[str, np.ndarray]:
+        """Input tensors by name."""
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """Class indices, None without labels."""
+
+
+class Samples(Protocol):
+    """Evaluation data: can be iterated any number of times, in the same order."""
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield the batches."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one candidate scored: its gates and all built-in metrics by where they were taken.
+
+    ``noise``: the worst error power over signal power of all channel groups of float outputs.
+    """
+
+    gates: tuple[GateValue, ...]
+    metrics: Mapping[str, float]
+    noise: float
+
+    @property
+    def sqnr(self) -> float:
+        """``noise`` in dB: the worst SQNR of all channel groups."""
+        return decibels(self.noise)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all gates are met."""
+        return all(value.passed for value in self.gates)
+
+
+class Score(NamedTuple):
+    """One built-in metric: of which output, its value, and the output's or part's name."""
+
+    metric: str
+    output: str
+    value: float
+    where: str
+
+
+class Evaluator:
+    """Evaluates candidates against the float model on the same data.
+
+    ``samples`` is iterated once per candidate; the float model's outputs are computed once and
+    kept in memory. A part of an output that is zero throughout has no signal to compare with, so
+    ``sqnr`` and ``cosine`` leave it out; the whole output still counts.
+
+    Raises InputError for a gate on labels without labels or with labels that do not fit, on an
+    output that is unknown, has no such metric or is not finite in the float model, or with a
+    function that cannot be used.
+    """
+
+    def __init__(
+        self, graph: Graph, gates: tuple[Gate, ...], samples: Samples, reference: Run
+    ) -> None:
+        self._gates = gates
+        self._samples = samples
+        self._groups = _number_groups(graph)
+        self._floats = frozenset(o for o in graph.outputs if graph.type_of(o).is_float)
+        _check_outputs(gates, graph.outputs)
+        self._custom = {g: load_function(g.metric) for g in gates if g.metric not in METRICS}
+        self._references: list[Mapping[str, np.ndarray]] = []
+        labelled = False
+        own = Comparison.of(self._groups)
+        for sample in samples:
+            outputs = dict(reference(sample.inputs))
+            self._references.append(outputs)
+            own.add(outputs, outputs, sample.labels)
+            labelled = labelled or sample.labels is not None
+        self._label_outputs = {
+            gate: self._label_output(gate, own.classes, labelled)
+            for gate in gates
+            if gate.metric in LABEL_METRICS
+        }
+        self._own_scores = tuple(self._scores(own))
+        self._check_scores()
+        self._log_silent(own)
+
+    def evaluate(self, run: Run) -> Evaluation:
+        """Run all samples through ``run`` and compare."""
+        comparison = Comparison.of(self._groups)
+        totals = dict.fromkeys(self._custom, 0.0)
+        for sample, reference in zip(self._samples, self._references, strict=True):
+            outputs = run(sample.inputs)
+            comparison.add(reference, outputs, sample.labels)
+            for gate, function in self._custom.items():
+                totals[gate] += _call(gate.metric, function, outputs, sample)
+        means = {gate: total / len(self._references) for gate, total in totals.items()}
+        scores = tuple(self._scores(comparison))
+        values = tuple(
+            GateValue(gate, means[gate], "all outputs")
+            if gate in means
+            else self._worst(gate, scores)
+            for gate in self._gates
+        )
+        return Evaluation(
+            gates=values,
+            metrics={**_by_name(scores), **{g.metric: v for g, v in means.items()}},
+            noise=max(
+                (s.noise for g, s in comparison.groups.items() if self._has_signal(g, s)),
+                default=0.0,
+            ),
+        )
+
+    def reference_metrics(self) -> dict[str, float]:
+        """What the float model itself scores on labels, by the same names."""
+        return _by_name(score for score in self._own_scores if score.metric == "top1")
+
+    def _label_output(self, gate: Gate, classes: Mapping[str, ClassCounts], labelled: bool) -> str:
+        """The output whose classes the labels tell; float outputs come first."""
+        if not labelled:
+            raise InputError(
+                f"gate {gate.text()} needs labels; add an array named 'labels' to the data"
+            )
+        fitting = [
+            output
+            for output, counts in classes.items()
+            if gate.output in (None, output) and 0 < counts.labelled == counts.positions
+        ]
+        fitting = [o for o in fitting if o in self._floats] or fitting
+        if not fitting:
+            fit = f"do not fit {gate.output}" if gate.output else "fit no output"
+            raise InputError(
+                f"gate {gate.text()}: labels {fit}; give one class index per position of an "
+                "output, which has classes along its last axis"
+            )
+        if len(fitting) > 1:
+            raise InputError(
+                f"gate {gate.text()}: labels fit several outputs ({', '.join(fitting)}); name one, "
+                f"as in {gate.text()}@{fitting[0]}"
+            )
+        counts = classes[fitting[0]]
+        if counts.outside:
+            raise InputError(
+                f"gate {gate.text()}: {counts.outside} labels lie outside 0 to "
+                f"{counts.classes - 1}, the classes of output '{fitting[0]}'; correct the labels"
+            )
+        return fitting[0]
+
+    def _check_scores(self) -> None:
+        """Raise InputError for a gate that no candidate could meet."""
+        for gate in self._gates:
+            if gate.metric not in METRIC_NEEDS:
+                continue
+            if not self._of(gate, self._own_scores):
+                raise InputError(
+                    f"gate {gate.text()} needs {METRIC_NEEDS[gate.metric]}, which "
+                    f"{gate.output or 'the model'} {'is not' if gate.output else 'has not'}; "
+                    "choose another metric or output"
+                )
+            worst = self._worst(gate, self._own_scores)
+            if worst.value != _PERFECT[gate.metric]:
+                raise InputError(
+                    f"gate {gate.text()}: the float model's own {worst.where} holds NaN or Inf; "
+                    "name another output, as in sqnr>=15@OUTPUT, or repair the model or the data"
+                )
+
+    def _log_silent(self, own: Comparison) -> None:
+        for group, sums in own.groups.items():
+            if group.output in self._floats and not self._has_signal(group, sums):
+                log.warning("%s is zero on all samples; sqnr and cosine leave it out", group.name)
+
+    def _of(self, gate: Gate, scores: Sequence[Score]) -> list[Score]:
+        """Those of ``scores`` that ``gate`` is on."""
+        output = self._label_outputs.get(gate, gate.output)
+        return [s for s in scores if s.metric == gate.metric and output in (None, s.output)]
+
+    def _worst(self, gate: Gate, scores: Sequence[Score]) -> GateValue:
+        sign = 1 if gate.comparison == ">=" else -1
+        worst = min(
+            self._of(gate, scores),
+            key=lambda s: -math.inf if math.isnan(s.value) else sign * s.value,
+        )
+        return GateValue(gate, worst.value, worst.where)
+
+    def _has_signal(self, group: ChannelGroup, sums: GroupSums) -> bool:
+        return group.output in self._floats and (sums.reference != 0 or not group.spans)
+
+    def _scores(self, comparison: Comparison) -> Iterator[Score]:
+        """All built-in metrics of all outputs that have them."""
+        for group, sums in comparison.groups.items():
+            if self._has_signal(group, sums):
+                yield Score("sqnr", group.output, sums.sqnr, group.name)
+                yield Score("cosine", group.output, sums.cosine, group.name)
+            yield Score("max_abs", group.output, sums.max_abs, group.name)
+        for output, counts in comparison.classes.items():
+            if counts.positions:
+                yield Score("argmax_agreement", output, counts.agreement, output)
+            if counts.labelled:
+                yield Score("top1", output, counts.top1, output)
+                yield Score("top1_drop", output, counts.top1_drop, output)
+
+
+def _number_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
+    """Channel groups of all outputs that hold numbers; integers have no heads of some range."""
+    return tuple(
+        group
+        for group in channel_groups(graph)
+        if (kind := graph.type_of(group.output)).dtype not in _NOT_NUMBERS
+        and (kind.is_float or not group.spans)
+    )
+
+
+def _check_outputs(gates: tuple[Gate, ...], outputs: tuple[str, ...]) -> None:
+    for gate in gates:
+        if gate.output is not None and gate.output not in outputs:
+            known = ", ".join(outputs)
+            raise InputError(f"gate {gate.text()}: the model has no such output; it has: {known}")
+
+
+def _by_name(scores: Iterable[Score]) -> dict[str, float]:
+    return {f"{score.metric} {score.where}": score.value for score in scores}
+
+
+def _call(
+    metric: str, function: Custom, outputs: Mapping[str, np.ndarray], sample: Sample
+) -> float:
+    batch = dict(sample.inputs)
+    if sample.labels is not None:
+        batch["labels"] = sample.labels
+    with UserCode(f"gate {metric}", "make it return a number"):
+        return float(function(outputs, batch))

@@ -1,0 +1,164 @@
+"""Gates: conditions that a candidate must meet, and their evaluation over data."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from placer.accuracy.metrics import (
+    finite,
+)
+from placer.common.statistics import Ratio
+from placer.errors import InputError
+
+log = logging.getLogger(__name__)
+
+# Direction in which each metric is good.
+METRICS = {
+    "sqnr": ">=",
+    "cosine": ">=",
+    "max_abs": "<=",
+    "argmax_agreement": ">=",
+    "top1": ">=",
+    "top1_drop": "<=",
+}
+LABEL_METRICS = ("top1", "top1_drop")
+METRIC_NEEDS = {
+    "sqnr": "a float output",
+    "cosine": "a float output",
+    "max_abs": "an output of numbers",
+    "argmax_agreement": "an output with classes along its last axis",
+}
+# What a value that is not a number counts as in a constraint, which must be finite.
+_FAR = 1e9
+
+
+@dataclass(frozen=True)
+class Gate:
+    """``metric>=threshold`` or ``metric<=threshold``, for one output if ``output`` is set.
+
+    ``metric`` is one of ``METRICS`` or ``module:function``, a function of (outputs, batch) that
+    returns a number, averaged over batches; batch holds the inputs, and ``labels`` if given.
+    Without ``output`` a built-in metric's worst value over all outputs that have it decides;
+    metrics on labels take the one output that the labels fit.
+    """
+
+    metric: str
+    comparison: str
+    threshold: float
+    output: str | None = None
+
+    @staticmethod
+    def parse(text: str) -> Gate:
+        """Read ``sqnr>=15``, ``cosine>=0.99@logits`` or ``module:function<=0.1``.
+
+        Raises InputError for an unknown metric, a bad number or the wrong direction.
+        """
+        match = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=)\s*([^@\s]+?)\s*(?:@\s*(\S+)\s*)?", text)
+        if match is None:
+            raise InputError(f"--gate '{text}' is no condition; write e.g. sqnr>=15")
+        metric, comparison, number, output = match.groups()
+        if metric not in METRICS and ":" not in metric:
+            known = ", ".join(METRICS)
+            raise InputError(
+                f"--gate '{text}': unknown metric '{metric}'; use one of {known}, or "
+                "module:function"
+            )
+        right = METRICS.get(metric, comparison)
+        if comparison != right:
+            raise InputError(f"--gate '{text}' points the wrong way; write {metric}{right}{number}")
+        try:
+            threshold = float(number)
+        except ValueError as error:
+            raise InputError(f"--gate '{text}': '{number}' is no number") from error
+        if not math.isfinite(threshold):
+            raise InputError(f"--gate '{text}': the threshold must be finite")
+        if output is not None and metric not in METRICS:
+            raise InputError(f"--gate '{text}': a function gets all outputs; leave out @{output}")
+        return Gate(metric, comparison, threshold, output)
+
+    def text(self) -> str:
+        """The gate as the user writes it."""
+        at = f"@{self.output}" if self.output else ""
+        # repr has all digits: gates that differ must not read the same.
+        return f"{self.metric}{self.comparison}{repr(self.threshold).removesuffix('.0')}{at}"
+
+
+@dataclass(frozen=True)
+class GateValue:
+    """A gate's worst value over outputs and channel groups, and where that is."""
+
+    gate: Gate
+    value: float
+    where: str
+
+    @property
+    def violation(self) -> float:
+        """At most 0 if the gate is met, and always finite (Optuna's convention)."""
+        sign = 1 if self.gate.comparison == ">=" else -1
+        missing = sign * (self.gate.threshold - self.value)
+        if math.isnan(missing):
+            return _FAR
+        return max(-_FAR, min(_FAR, missing))
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate is met."""
+        return self.violation <= 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Fields of result.json; a value that is not finite is null."""
+        return {
+            "gate": self.gate.text(),
+            "value": finite(self.value),
+            "where": self.where,
+            "passed": self.passed,
+        }
+
+
+@dataclass(frozen=True)
+class LatencyValue:
+    """A candidate's latency over that of what ``--beat`` names, from interleaved rounds.
+
+    The gate is met unless the candidate is slower outside the noise: unless the whole 95% interval
+    of the ratio lies above 1.
+    """
+
+    rival: str
+    ratio: Ratio
+
+    @property
+    def gate(self) -> Gate:
+        """The condition, e.g. ``implicit<=1``."""
+        return Gate(self.rival, "<=", 1.0)
+
+    @property
+    def violation(self) -> float:
+        """By how much even the lower end of the interval is above 1; at most 0 if it is not."""
+        return self.ratio.low - 1
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate is met."""
+        return self.violation <= 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Fields of result.json, as those of ``GateValue``."""
+        low, high = self.ratio.low, self.ratio.high
+        return {
+            "gate": self.gate.text(),
+            "value": self.ratio.median,
+            "where": f"latency over that of {self.rival}, 95% interval {low:.3f} to {high:.3f}",
+            "passed": self.passed,
+        }
+
+
+AnyGateValue: TypeAlias = GateValue | LatencyValue
+
+
+def default_gates(has_labels: bool) -> tuple[Gate, ...]:
+    """``top1_drop<=0.01`` with labels, else ``sqnr>=15`` (dB)."""
+    return (Gate.parse("top1_drop<=0.01" if has_labels else "sqnr>=15"),)

@@ -1,0 +1,1 @@
+"""A placement applied to another file of its network."""

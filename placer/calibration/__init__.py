@@ -1,0 +1,1 @@
+"""Data sets, statistics of activations, and the methods that turn them into ranges."""

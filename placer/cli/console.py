@@ -1,0 +1,199 @@
+"""What a run shows in the terminal: stages, live progress and the final table."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from placer.results.result import BaselinePart, BestPart, GatePart, Result
+from placer.search.records import TrialRecord
+
+
+class ConsoleObserver:
+    """Prints stages and one line per trial; on a terminal a progress bar stays below them."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console = console or Console()
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[best]}"),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._best: float | None = None
+        self._budget: int | None = None
+        self._count = 0
+        self._start = 0.0
+        self._searching = False
+        self._unit = "ms"
+
+    def stage(self, text: str) -> None:
+        """Print what happens next."""
+        self._end_bar()
+        self._console.print(f"[cyan]·[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Print a warning."""
+        self._console.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
+
+    def progress(self, done: int, total: int) -> None:
+        """Advance the bar of the current stage."""
+        if self._task is None:
+            self._begin_bar("samples", total)
+        self._update_bar(done)
+
+    def search(self, budget: int | None, done: int, estimated: bool) -> None:
+        """Begin the search's bar."""
+        self._unit = "ms (estimate)" if estimated else "ms"
+        self.stage("searching" if not done else f"searching, resumed after {done} trials")
+        self._budget, self._count, self._start = budget, done, time.monotonic()
+        self._begin_bar("trials", budget)
+        self._update_bar(done)
+
+    def trial(self, record: TrialRecord) -> None:
+        """Print the trial's latency, speed-up, gates, the best so far and the time left."""
+        self._count += 1
+        if record.feasible and record.ratio is not None:
+            self._best = min(record.ratio, self._best or record.ratio)
+        best = f"best {_speedup(self._best)}" if self._best else "best -"
+        count = f"{self._count}/{self._budget}" if self._budget else str(self._count)
+        outcome = _outcome(record, self._unit)
+        self._console.print(
+            f"trial {count:>7}  {outcome}  {best}  [dim]{escape(record.kind)}[/]",
+            highlight=False,
+            soft_wrap=True,
+        )
+        self._update_bar(self._count, best)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._end_bar()
+
+    def _begin_bar(self, description: str, total: int | None) -> None:
+        self._end_bar()
+        self._bar.start()
+        self._task = self._bar.add_task(description, total=total, best="")
+
+    def _update_bar(self, done: int, best: str = "") -> None:
+        if self._task is not None:
+            self._bar.update(self._task, completed=done, best=best)
+
+    def _end_bar(self) -> None:
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._bar.stop()
+            self._task = None
+
+
+def _outcome(record: TrialRecord, unit: str) -> str:
+    if record.error is not None:
+        return f"[red]failed[/] {escape(record.error)[:60]}"
+    gates = " ".join(
+        f"{gate['gate']}: {_number(gate['value'])} {_mark(gate['passed'])}"
+        for gate in record.details["gates"]
+    )
+    if record.ratio is None:
+        return f"[dim]not measured[/]  {gates}"
+    latency = record.details["latency"]["median_ms"]
+    conditions = record.details.get("conditions")
+    throttled = "  [yellow]throttled[/]" if conditions and conditions["throttled_by"] else ""
+    return f"{latency:8.3f} {unit}  {_speedup(record.ratio)}  {gates}{throttled}"
+
+
+def _speedup(ratio: float | None) -> str:
+    return "-" if ratio is None else f"x{1 / ratio:.2f}"
+
+
+def _mark(passed: bool) -> str:
+    return "[green]ok[/]" if passed else "[red]missed[/]"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def print_result(console: Console, result: Result, folder: str) -> None:
+    """Print the final table and where the outputs are."""
+    table = Table(title=f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}")
+    kind = "estimated " if result.engine.estimated else ""
+    columns = ("", f"{kind}latency, ms (p10 to p90)", f"{kind}speed-up (95% interval)", "gates")
+    for column in columns:
+        table.add_column(column)
+    if result.baseline is not None and result.best is not None:
+        best = result.best
+        table.add_row("float", _measured(result.baseline), "1", "")
+        low, high = best.speedup_interval
+        table.add_row(
+            f"best ({best.quantized_edges} quantized edges)",
+            _measured(best),
+            f"{best.speedup:.3f} ({low:.3f} to {high:.3f})",
+            "\n".join(_gate(gate) for gate in best.gates),
+        )
+    console.print(table)
+    if result.best is not None and result.baseline is not None:
+        _print_metrics(console, result.baseline.metrics, result.best.metrics)
+    if result.front:
+        _print_front(console, result)
+    if not result.calibrated:
+        console.print("[yellow]not calibrated:[/] ranges and gates rest on random inputs")
+    console.print(f"latency is {result.engine.clock} on {result.engine.device}", highlight=False)
+    console.print(f"outputs are in {escape(folder)}", highlight=False)
+
+
+def _print_front(console: Console, result: Result) -> None:
+    kind = "estimated " if result.engine.estimated else ""
+    table = Table(title=f"front of {kind}latency and accuracy")
+    for column in ("", "latency, ms", "of float (95% interval)", "SQNR, dB", "in"):
+        table.add_column(column, overflow="fold")
+    for rank, part in enumerate(result.front, start=1):
+        low, high = part.ratio_interval
+        table.add_row(
+            str(rank),
+            f"{part.latency.median_ms:.3f}",
+            f"{part.ratio_to_float:.3f} ({low:.3f} to {high:.3f})",
+            "exact" if part.sqnr_db is None else f"{part.sqnr_db:.1f}",
+            escape(part.folder),
+        )
+    console.print(table)
+
+
+def _print_metrics(
+    console: Console, before: dict[str, float | None], after: dict[str, float | None]
+) -> None:
+    for name, value in after.items():
+        was = f"{_number(before[name])} -> " if name in before else ""
+        console.print(f"{escape(name)}: {was}{_number(value)}", highlight=False)
+
+
+def _measured(part: BaselinePart | BestPart) -> str:
+    """Latency, throughput and, where it is known, device memory."""
+    latency = part.latency
+    lines = [
+        f"{latency.median_ms:.3f} ({latency.p10_ms:.3f} to {latency.p90_ms:.3f})",
+        f"{part.throughput.samples_per_s:.1f} samples/s",
+    ]
+    if part.memory_bytes is not None:
+        lines.append(f"{part.memory_bytes / 1e6:.1f} MB on the device")
+    return "\n".join(lines)
+
+
+def _gate(part: GatePart) -> str:
+    return f"{part.gate}: {_number(part.value)} {_mark(part.passed)}"

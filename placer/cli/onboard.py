@@ -1,0 +1,140 @@
+"""``placer onboard``: many models from one manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from placer.onboarding.manifest import read_manifest
+from placer.onboarding.planning import plan
+from placer.onboarding.runner import Run, onboard
+from placer.results.onboarding import ModelSummary, Summary
+from placer.results.result import GatePart
+
+# Where nobody has set how wide a line is, as in the log of a CI job.
+_WIDTH = 160
+_COLOURS = {"faster": "green", "float kept": "green", "gate not met": "yellow"}
+
+
+def onboard_command(
+    manifest: Annotated[Path, typer.Argument(help="YAML file that lists the models.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder [default: the manifest's own choice]."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Models at a time [default: one, or one per device]."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and why, and do nothing.")
+    ] = False,
+    redo: Annotated[
+        bool, typer.Option("--redo", help="Begin all models anew, changed or not.")
+    ] = False,
+    redo_model: Annotated[
+        list[str] | None,
+        typer.Option(help="Begin the model of this name anew; any number of times."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
+    debug: Annotated[  # noqa: ARG001 - read in placer.cli.app.main, where errors are shown
+        bool, typer.Option("--debug", help="Show tracebacks.")
+    ] = False,
+) -> None:
+    """Optimize many models; running it again redoes only what has changed.
+
+    Exit codes: 0 all done, 1 a model has no result, 2 the manifest is wrong, 3 a gate is missed.
+    """
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    onboarding = read_manifest(manifest, output, jobs)
+    begun_anew = None if redo else frozenset(redo_model or ())
+    if dry_run:
+        planned = plan(onboarding, begun_anew)
+        if as_json:
+            typer.echo(Run(onboarding, planned).summary().model_dump_json(indent=2))
+        elif not quiet:
+            table = _table("", "model", "path", "what", "why")
+            for number, one in enumerate(planned, start=1):
+                job = one.job
+                table.add_row(str(number), job.name, job.model, one.action, escape(one.why))
+            console.print(table)
+        return
+
+    def tell(text: str) -> None:
+        if not quiet and not as_json:
+            console.print(escape(text), highlight=False, soft_wrap=True)
+
+    summary = onboard(onboarding, begun_anew, tell)
+    if as_json:
+        typer.echo(summary.model_dump_json(indent=2))
+    elif not quiet:
+        print_summary(console, summary)
+        tell(f"summary.json, junit.xml and results are in {onboarding.output}")
+    raise typer.Exit(summary.exit_code or 0)
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    """Print a row per model."""
+    table = _table(
+        "model",
+        "state",
+        "float, ms",
+        "best, ms",
+        "speed-up (95% interval)",
+        "gates",
+        "trials",
+        "time, s",
+        "reason",
+    )
+    for model in summary.models:
+        table.add_row(*_row(model))
+    console.print(table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column == "state")
+    return table
+
+
+def _row(model: ModelSummary) -> tuple[str, ...]:
+    colour = _COLOURS.get(model.state, "red")
+    estimate = "\n(estimate)" if model.estimated else ""
+    why = model.why if model.ran and model.why != "new" else ""
+    reason = "" if model.state == "faster" else model.reason
+    return (
+        model.name,
+        f"[{colour}]{model.state_text}[/]",
+        _number(model.float_ms, estimate),
+        _number(model.best_ms, estimate),
+        _speedup(model) + (estimate if model.speedup is not None else ""),
+        "\n".join(escape(_gate(gate)) for gate in model.gates),
+        "" if model.trials is None else str(model.trials),
+        "" if model.seconds is None else f"{model.seconds:.1f}",
+        escape(": ".join(filter(None, (why, reason)))),
+    )
+
+
+def _number(value: float | None, estimate: str) -> str:
+    return "" if value is None else f"{value:.3g}{estimate}"
+
+
+def _speedup(model: ModelSummary) -> str:
+    if model.speedup is None or model.speedup_interval is None:
+        return ""
+    low, high = model.speedup_interval
+    return f"{model.speedup:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _gate(gate: GatePart) -> str:
+    value = "-" if gate.value is None else f"{gate.value:.4g}"
+    return f"{gate.gate}: {value} {'ok' if gate.passed else 'missed'}"

@@ -1,0 +1,81 @@
+"""``placer worker`` joins a study that ``placer optimize --storage`` began."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from placer.calibration.collect import default_cache_dir
+from placer.cli.console import ConsoleObserver
+from placer.optimizer.worker import work
+from placer.search.records import TrialRecord
+
+
+def worker_command(
+    study: Annotated[str, typer.Option(help="Name of the study, as placer optimize says it.")],
+    storage: Annotated[
+        str, typer.Option(help="URL of the storage that holds it, e.g. postgresql://...")
+    ],
+    model: Annotated[
+        Path | None, typer.Option(help="The ONNX model here [default: the study's path].")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Calibration data here [default: the study's].")
+    ] = None,
+    eval_data: Annotated[
+        str | None, typer.Option(help="Data for the gates here [default: the study's].")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device that the engine runs on [default: its first].")
+    ] = None,
+    cache: Annotated[bool, typer.Option(help="Keep times of layers on disk.")] = True,
+    debug: Annotated[  # noqa: ARG001 - read in main, where errors are shown
+        bool, typer.Option("--debug", help="Show tracebacks.")
+    ] = False,
+) -> None:
+    """Run trials of a shared study until none is left.
+
+    The model, its data, the pack, the engine and its device must be those of the study. Run the
+    command of placer optimize again afterwards: it writes the result.
+    """
+    given = {"model": model, "data": data, "evaluation_data": eval_data, "device": device}
+    changes = {name: value for name, value in given.items() if value is not None}
+    console, start = Console(), time.monotonic()
+    observer = ConsoleObserver(console)
+    try:
+        done = work(
+            storage,
+            study,
+            {**changes, "cache_dir": default_cache_dir() if cache else None},
+            observer,
+        )
+    finally:
+        observer.close()
+    seconds = time.monotonic() - start
+    console.print(
+        f"worked {seconds:.0f} s: {_counts(done.own)}; the study holds {done.trials} trials, "
+        f"and ended here by: {done.stopped}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if done.stopped == "interrupted":
+        raise typer.Exit(1)
+
+
+def _counts(records: Sequence[TrialRecord]) -> str:
+    """E.g. ``5 trials (3 measured, 1 failed, 1 not measured)``."""
+    kinds = Counter(_kind(record) for record in records)
+    parts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{len(records)} trial{'' if len(records) == 1 else 's'}" + (parts and f" ({parts})")
+
+
+def _kind(record: TrialRecord) -> str:
+    if record.error is not None:
+        return "failed"
+    return "not measured" if record.ratio is None else "measured"

@@ -1,0 +1,15 @@
+"""Durations as users write them."""
+
+from __future__ import annotations
+
+import re
+
+from placer.errors import InputError
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``90``, ``90s``, ``10m`` or ``1.5h``; InputError for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if match is None:
+        raise InputError(f"--timeout '{text}' is no duration; write e.g. 90s, 10m or 1h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

@@ -1,0 +1,135 @@
+"""Read YAML into typed documents; errors name file, line and field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+)
+
+from placer.errors import InputError
+
+M = TypeVar("M", bound=BaseModel)
+
+# A rule is a page of text; anything much larger is a mistake or an attack.
+MAX_FILE_BYTES = 256 * 1024
+MAX_NESTING = 40
+
+# YAML's own kinds of values, less those that no rule has: bytes, sets, ordered maps.
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{kind}"
+    for kind in ("null", "bool", "int", "float", "str", "seq", "map", "timestamp")
+)
+
+
+def parse_file(path: Path, folder: Path, model: type[M]) -> M:
+    """Read one YAML file of a pack into ``model``; the file must lie inside ``folder``."""
+    if not path.exists():
+        raise InputError(f"{path} does not exist; a rule pack needs it")
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{path} points outside its rule pack; replace the link by a file")
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise InputError(f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB; split it")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text: {error.reason}") from error
+    return parse_text(text, str(path), model)
+
+
+def parse_text(text: str, name: str, model: type[M]) -> M:
+    """Parse YAML ``text`` into ``model``; ``name`` stands for the file in messages."""
+    tree, data = _read_yaml(text, name)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        location = [part for part in first["loc"] if part != "function-after"]
+        field = ".".join(str(part) for part in location) or "document"
+        message = first["msg"].removeprefix("Value error, ")
+        line = _line_of(tree, location)
+        raise InputError(f"{name}:{line}: field '{field}': {message}") from error
+
+
+def _read_yaml(text: str, name: str) -> tuple[yaml.Node, object]:
+    """Return the node tree (for line numbers) and the plain data of one YAML document."""
+    try:
+        # Aliases can blow up exponentially and a rule has no use for them.
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):
+            if isinstance(token, yaml.AliasToken):
+                line = token.start_mark.line + 1
+                raise InputError(f"{name}:{line}: YAML aliases are not allowed; repeat the value")
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        if not isinstance(tree, yaml.MappingNode):
+            raise InputError(f"{name}:1: expected a mapping of fields")
+        _refuse_tags(tree, name)
+        _refuse_odd_keys(tree, name)
+        return tree, yaml.SafeLoader("").construct_document(tree)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InputError(f"{name}:{line}: not valid YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise InputError(f"{name}: not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{name}: nested too deeply; a rule needs few levels") from error
+
+
+def _refuse_tags(tree: yaml.Node, name: str) -> None:
+    for node in _walk(tree):
+        if node.tag not in _TAGS:
+            line = node.start_mark.line + 1
+            raise InputError(f"{name}:{line}: YAML tag '{node.tag}' is not allowed; remove it")
+
+
+def _refuse_odd_keys(tree: yaml.Node, name: str) -> None:
+    for node in _walk(tree):
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, _ in node.value:
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode):
+                    raise InputError(f"{name}:{line}: a field name must be plain text")
+                if key.value in seen:
+                    raise InputError(f"{name}:{line}: field '{key.value}' is given twice")
+                seen.add(key.value)
+
+
+def _walk(node: yaml.Node, depth: int = 0) -> Iterator[yaml.Node]:
+    if depth > MAX_NESTING:
+        raise RecursionError
+    yield node
+    if isinstance(node, yaml.MappingNode):
+        children = [child for pair in node.value for child in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        children = list(node.value)
+    else:
+        children = []
+    for child in children:
+        yield from _walk(child, depth + 1)
+
+
+def _line_of(tree: yaml.Node, location: list[int | str]) -> int:
+    """Line of the deepest node on the way to ``location``; 1-based."""
+    node = tree
+    for part in location:
+        found: yaml.Node | None = None
+        if isinstance(node, yaml.MappingNode):
+            found = next((v for k, v in node.value if k.value == str(part)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            found = node.value[part] if part < len(node.value) else None
+        if found is None:
+            break
+        node = found
+    return int(node.start_mark.line) + 1
+
+
+class Strict(BaseModel):
+    """Base of all models: unknown fields are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,0 +1,162 @@
+"""Time work on the GPU: CUDA graphs, events around batches of launches, interleaved rounds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placer.engines.cuda.api import CudaError, call, l2_bytes, runtime
+from placer.engines.cuda.memory import DeviceBuffer, Event, Resource, Stream
+from placer.errors import RunError
+
+Launch = Callable[[Stream], None]  # Puts the work to time on the stream, without waiting.
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How to time: seconds of warm-up, least seconds between two events, cold or warm L2 cache.
+
+    With ``flush_l2`` every launch starts with its data out of the L2 cache, as it would be after
+    other work; the flush itself is not timed.
+    """
+
+    warm_up_s: float = 0.2
+    interval_s: float = 2e-3
+    flush_l2: bool = False
+    graphs: bool = True
+
+
+class Graph(Resource):
+    """Work captured from a stream, which launches as one."""
+
+    def __init__(self, executable: Any) -> None:
+        self._executable = executable
+
+    def launch(self, stream: Stream) -> None:
+        """Put the graph on ``stream``."""
+        call("cudaGraphLaunch", self._executable, stream.handle)
+
+    def close(self) -> None:
+        """Destroy the graph."""
+        executable, self._executable = self._executable, None
+        if executable is not None:
+            call("cudaGraphExecDestroy", executable)
+
+
+def capture(launch: Launch, stream: Stream) -> Graph | None:
+    """Capture ``launch`` as a graph; None if it does something that cannot be captured."""
+    mode = runtime().cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+    call("cudaStreamBeginCapture", stream.handle, mode)
+    try:
+        launch(stream)
+    except RunError:
+        _end_capture(stream)
+        return None
+    graph = _end_capture(stream)
+    if graph is None:
+        return None
+    try:
+        return Graph(call("cudaGraphInstantiate", graph, 0))
+    except CudaError:
+        return None
+    finally:
+        call("cudaGraphDestroy", graph)
+
+
+def _end_capture(stream: Stream) -> Any:
+    try:
+        return call("cudaStreamEndCapture", stream.handle)
+    except CudaError:
+        runtime().cudaGetLastError()  # A failed capture is no error of the calls to come.
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """``seconds`` per launch, shape (rounds, launches); ``captured``: which ran as a graph."""
+
+    seconds: np.ndarray
+    captured: tuple[bool, ...]
+
+
+def time_launches(launches: Sequence[Launch], rounds: int, effort: Effort | None = None) -> Timing:
+    """Time ``launches`` in turn, ``rounds`` times, after a warm-up.
+
+    Each figure is the mean over a batch of launches between two events, long enough that the
+    events do not matter; the order rotates from round to round. Raises CudaError if work fails.
+    """
+    effort = effort or Effort()
+    with ExitStack() as stack:
+        stream = stack.enter_context(Stream())
+        flush = _flusher(stack, stream) if effort.flush_l2 else None
+        prepared = [_prepare(launch, stream, effort, stack) for launch in launches]
+        counts = [_count(launch, stream, effort) for launch, _ in prepared]
+        timer = _Timer(stream, stack, flush)
+        seconds = np.empty((rounds, len(prepared)))
+        for row in range(rounds):
+            # Rotating the order keeps a drift of the clock speed from favouring a column.
+            for position in range(len(prepared)):
+                column = (position + row) % len(prepared)
+                seconds[row, column] = timer.time(prepared[column][0], counts[column])
+    return Timing(seconds, tuple(captured for _, captured in prepared))
+
+
+def _prepare(
+    launch: Launch, stream: Stream, effort: Effort, stack: ExitStack
+) -> tuple[Launch, bool]:
+    launch(stream)  # What allocates or tunes on first use cannot be captured.
+    stream.synchronize()
+    graph = capture(launch, stream) if effort.graphs else None
+    if graph is None:
+        return launch, False
+    return stack.enter_context(graph).launch, True
+
+
+def _count(launch: Launch, stream: Stream, effort: Effort) -> int:
+    """Warm up; return how many launches take ``effort.interval_s``."""
+    start, done = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - start) < effort.warm_up_s or not done:
+        for _ in range(10):
+            launch(stream)
+        stream.synchronize()
+        done += 10
+    return max(1, math.ceil(effort.interval_s / (elapsed / done)))
+
+
+def _flusher(stack: ExitStack, stream: Stream) -> Callable[[], None]:
+    """Writes more than the L2 cache holds, which throws everything else out of it."""
+    size = 2 * l2_bytes()
+    buffer = stack.enter_context(DeviceBuffer(size))
+    return lambda: stream.fill(buffer.address, 0, size)
+
+
+class _Timer:
+    def __init__(self, stream: Stream, stack: ExitStack, flush: Callable[[], None] | None) -> None:
+        self._stream = stream
+        self._begin = stack.enter_context(Event())
+        self._end = stack.enter_context(Event())
+        self._flush = flush
+
+    def time(self, launch: Launch, count: int) -> float:
+        """Mean seconds of ``count`` launches."""
+        if self._flush is None:
+            return self._between(launch, count) / count
+        total = 0.0
+        for _ in range(count):
+            self._flush()
+            total += self._between(launch, 1)
+        return total / count
+
+    def _between(self, launch: Launch, count: int) -> float:
+        self._begin.record(self._stream)
+        for _ in range(count):
+            launch(self._stream)
+        self._end.record(self._stream)
+        self._stream.synchronize()
+        return self._end.seconds_since(self._begin)

@@ -1,0 +1,125 @@
+"""The engines that compile, run and measure candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from placer.engines.abilities import target_of
+from placer.engines.base import Engine
+from placer.engines.fusion_model import FusionModelEngine
+from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.registry import EngineFactory, EngineOptions, Registry
+from placer.engines.tensorrt.factory import TensorRtFactory
+from placer.errors import InputError
+from placer.graph.shapes import ShapeRange
+from placer.prediction.gpus import load_gpu
+from placer.rules.pack import Pack
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import Target
+
+
+class OnnxRuntimeFactory:
+    """Makes the engine ``onnxruntime``."""
+
+    rules = "onnxruntime"
+
+    def unavailable(self) -> str | None:
+        """None: ONNX Runtime comes with placer."""
+        return None
+
+    def create(self, options: EngineOptions) -> Engine:
+        """Raises InputError for options of GPUs."""
+        if options.gpu is not None or options.build_for is not None:
+            raise InputError(
+                "--gpu and --build-for go with --engine fusion-model; ONNX Runtime measures on "
+                "this machine's CPU"
+            )
+        if options.device is not None:
+            raise InputError("--device chooses a GPU; ONNX Runtime measures on this machine's CPU")
+        options.check_extra("onnxruntime")
+        return OnnxRuntimeEngine(options.threads)
+
+
+class FusionModelFactory:
+    """Makes the engine ``fusion-model``."""
+
+    rules = "tensorrt"
+
+    def unavailable(self) -> str | None:
+        """None: it predicts, and needs no GPU for it."""
+        return None
+
+    def create(self, options: EngineOptions) -> Engine:
+        """Raises InputError without a GPU to predict for, and for an unknown one."""
+        if options.gpu is None:
+            raise InputError(
+                "--engine fusion-model needs a GPU to predict for; give e.g. --gpu a100"
+            )
+        if options.device is not None:
+            raise InputError(
+                "--device chooses the GPU to run on; fusion-model predicts for the one of --gpu"
+            )
+        options.check_extra("fusion-model")
+        return FusionModelEngine(
+            load_gpu(options.gpu),
+            options.pack,
+            options.base,
+            options.shapes,
+            options.threads,
+            options.build_for,
+            options.shape_ranges,
+        )
+
+
+BUILT_IN: Mapping[str, EngineFactory] = MappingProxyType(
+    {
+        "onnxruntime": OnnxRuntimeFactory(),
+        "fusion-model": FusionModelFactory(),
+        "tensorrt": TensorRtFactory("tensorrt"),
+        "tensorrt-rtx": TensorRtFactory("tensorrt-rtx"),
+    }
+)
+
+
+def select_engine(
+    name: str,
+    *,
+    threads: int,
+    pack: str | None,
+    gpu: str | None,
+    base: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    build_for: str | None = None,
+    device: str | None = None,
+    extra: Mapping[str, str] | None = None,
+    scheme: str | None = None,
+    shape_ranges: Mapping[str, ShapeRange] | None = None,
+) -> tuple[Engine, Pack, str]:
+    """Return the engine called ``name`` (``auto`` chooses), its pack and why it was taken.
+
+    ``pack`` None takes the engine's own, ``scheme`` None the pack's own. The others: see
+    EngineOptions. Raises InputError for an
+    unknown name and for options that the engine does not take, RunError if it cannot run here.
+    """
+    registry = Registry.installed(BUILT_IN)
+    found, factory, why = registry.resolve(name)
+    rules = load_pack(pack or factory.rules)
+    if scheme is not None:
+        capability = load_gpu(gpu).compute_capability if gpu is not None else None
+        rules = rules.with_scheme(scheme, Target(compute_capability=capability))
+    options = EngineOptions(
+        pack=rules,
+        threads=threads,
+        shapes=shapes,
+        shape_ranges=shape_ranges or {},
+        gpu=gpu,
+        base=base,
+        build_for=build_for,
+        device=device,
+        extra=extra or {},
+    )
+    engine = registry.create(found, factory, options)
+    if scheme is not None:  # Some engines know their GPU only now.
+        load_pack(pack or factory.rules).with_scheme(scheme, target_of(engine))
+    return engine, rules, f"{why}; every latency is an estimate" if engine.estimated else why

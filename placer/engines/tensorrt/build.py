@@ -1,0 +1,213 @@
+"""Parse an ONNX model and build an engine from it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from placer.engines.cuda.api import compute_capability
+from placer.engines.tensorrt.library import NO_IMPLICIT, Library
+from placer.engines.tensorrt.log import BuildLog
+from placer.engines.tensorrt.timing_cache import TimingCache
+from placer.errors import InputError, RunError
+from placer.graph.shapes import ShapeRange
+from placer.plan import Plan
+from placer.plan.readers.rtx_log import parse_layers
+
+__all__ = ["BuildReport", "BuildSettings", "Refusal", "ShapeRange", "build"]
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """How to build.
+
+    ``shapes``: of dynamic inputs; unknown dimensions are 1 where an input is not listed.
+    ``gpu``: compute capability, e.g. ``sm89``, of a GPU that is not there; None builds for the one
+    that is. ``typing``: ``weak`` lets TensorRT up to 10 choose among FP32, FP16 and INT8.
+    ``workspace_bytes``, ``optimization_level``: TensorRT's own defaults where None.
+    ``timing_cache``: the folder that keeps it. ``plugins``: libraries to load. ``calibrator``:
+    makes the engine an implicitly quantized one (TensorRT up to 10).
+    """
+
+    shapes: Mapping[str, ShapeRange] = field(default_factory=dict)
+    gpu: str | None = None
+    typing: Literal["strong", "weak"] = "strong"
+    workspace_bytes: int | None = None
+    optimization_level: int | None = None
+    timing_cache: Path | None = None
+    plugins: tuple[Path, ...] = ()
+    calibrator: Any | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the parser or the builder refused; ``node`` and ``op`` are empty if it did not say."""
+
+    node: str
+    op: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        return f"node '{self.node}' ({self.op}): {self.reason}" if self.node else self.reason
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What the builder made of a model; ``plan`` and ``engine`` are empty unless it accepted."""
+
+    builder: str
+    gpu: str
+    refusals: tuple[Refusal, ...]
+    plan: Plan
+    engine: bytes
+    seconds: float
+
+    @property
+    def accepted(self) -> bool:
+        """Whether an engine was built."""
+        return not self.refusals
+
+
+def build(library: Library, source: Path | bytes, settings: BuildSettings) -> BuildReport:
+    """Parse ``source``, a file (external data beside it) or a serialized model, and build it.
+
+    Raises InputError for settings that the library or the model does not take; what the parser or
+    the builder refuses is in the report.
+    """
+    start = time.perf_counter()
+    log = BuildLog()
+    logger = log.attach(library.module)
+    _load_plugins(library, settings.plugins, logger, log)
+    builder = library.module.Builder(logger)
+    if builder is None:
+        raise RunError(f"{library.title} cannot make a builder: {log.reason()}")
+    _check_typing(library, settings)
+    network = builder.create_network(library.network_flags(settings.typing == "strong"))
+    parser = library.module.OnnxParser(network, logger)
+    is_file = isinstance(source, Path)
+    parsed = parser.parse_from_file(str(source)) if is_file else parser.parse(source)
+    engine, refusals = b"", tuple(_refusals(parser)) if not parsed else ()
+    if parsed:
+        engine = _build(library, builder, network, settings)
+    if not engine and not refusals:
+        refusals = (Refusal("", "", log.reason()),)
+    layers = tuple(parse_layers(log.lines)) if engine else ()
+    return BuildReport(
+        builder=library.title,
+        gpu=settings.gpu or "the GPU here",
+        refusals=refusals,
+        plan=Plan(layers, library.title),
+        engine=engine,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _build(library: Library, builder: Any, network: Any, settings: BuildSettings) -> bytes:
+    config = _config(library, builder, network, settings)
+    cache = None
+    if settings.timing_cache is not None:
+        gpu = settings.gpu or _gpu_name()
+        cache = TimingCache(settings.timing_cache, library, gpu)
+        cache.attach(config)
+    serialized = builder.build_serialized_network(network, config)
+    if serialized is None:
+        return b""
+    if cache is not None:
+        cache.merge(config)
+    return bytes(serialized)
+
+
+def _gpu_name() -> str:
+    return f"sm{compute_capability().replace('.', '')}"
+
+
+def _load_plugins(library: Library, plugins: tuple[Path, ...], logger: Any, log: BuildLog) -> None:
+    if not plugins:
+        return
+    library.module.init_libnvinfer_plugins(logger, "")
+    registry = library.module.get_plugin_registry()
+    for path in plugins:
+        if not path.is_file():
+            raise InputError(f"plugin library {path} does not exist; give the path of a .so file")
+        if registry.load_library(str(path.resolve())) is None:
+            raise InputError(f"{library.title} cannot load plugin library {path}: {log.reason()}")
+
+
+def _check_typing(library: Library, settings: BuildSettings) -> None:
+    if settings.typing == "weak" and not library.has_weak_typing:
+        raise InputError(f"{library.title} has strong typing only; leave out --typing weak")
+    if settings.calibrator is not None and not library.has_implicit_quantization:
+        raise InputError(f"{library.title} {NO_IMPLICIT}")
+
+
+def _config(library: Library, builder: Any, network: Any, settings: BuildSettings) -> Any:
+    module = library.module
+    config = builder.create_builder_config()
+    config.profiling_verbosity = module.ProfilingVerbosity.DETAILED
+    if settings.gpu is not None:
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(_capability(library, settings.gpu), 0)
+    if settings.workspace_bytes is not None:
+        config.set_memory_pool_limit(module.MemoryPoolType.WORKSPACE, settings.workspace_bytes)
+    if settings.optimization_level is not None:
+        config.builder_optimization_level = settings.optimization_level
+    if settings.typing == "weak":
+        config.set_flag(module.BuilderFlag.FP16)
+        config.set_flag(module.BuilderFlag.INT8)
+    if settings.calibrator is not None:
+        config.int8_calibrator = settings.calibrator
+    _add_profile(builder, network, config, settings.shapes, settings.calibrator is not None)
+    return config
+
+
+def _capability(library: Library, gpu: str) -> Any:
+    if not library.builds_without_gpu:
+        raise InputError(
+            f"{library.title} builds for the GPU of this machine only; leave out --gpu"
+        )
+    members = library.module.ComputeCapability.__members__
+    known = [name for name in members if re.fullmatch(r"SM\d+", name)]
+    if gpu.upper() not in known:
+        names = ", ".join(name.lower() for name in sorted(known))
+        raise InputError(f"unknown GPU '{gpu}'; --gpu takes one of: {names}")
+    return members[gpu.upper()]
+
+
+def _add_profile(
+    builder: Any,
+    network: Any,
+    config: Any,
+    shapes: Mapping[str, ShapeRange],
+    calibrates: bool,
+) -> None:
+    inputs = [network.get_input(i) for i in range(network.num_inputs)]
+    known = {tensor.name: tensor for tensor in inputs}
+    for name, given in shapes.items():
+        if name not in known:
+            names = ", ".join(known)
+            raise InputError(f"--shape names unknown input '{name}'; the model has: {names}")
+        given.check(name, [None if d < 0 else int(d) for d in known[name].shape])
+    dynamic = [tensor for tensor in inputs if -1 in tuple(tensor.shape)]
+    if not dynamic:
+        return
+    profile = builder.create_optimization_profile()
+    for tensor in dynamic:
+        ones = tuple(max(int(d), 1) for d in tensor.shape)
+        found = shapes.get(tensor.name, ShapeRange.fixed(ones))
+        profile.set_shape(tensor.name, found.minimum, found.optimum, found.maximum)
+    if config.add_optimization_profile(profile) < 0:
+        names = ", ".join(tensor.name for tensor in dynamic)
+        raise InputError(f"the shapes given for {names} are no valid range; order min, opt, max")
+    if calibrates:
+        config.set_calibration_profile(profile)  # Which takes the optimum for all three.
+
+
+def _refusals(parser: Any) -> Iterator[Refusal]:
+    for index in range(parser.num_errors):
+        error = parser.get_error(index)
+        yield Refusal(error.node_name(), error.node_operator(), BuildLog([error.desc()]).reason())

@@ -1,0 +1,210 @@
+"""Run a built engine on the GPU: buffers, shapes, launches, layer times, what it really built."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from placer.engines.cuda.memory import DeviceBuffer, PinnedArray, Stream
+from placer.engines.tensorrt.library import Library
+from placer.engines.tensorrt.log import BuildLog
+from placer.engines.tensorrt.runtime_cache import RuntimeCache
+from placer.engines.tensorrt.saved import deserialize
+from placer.errors import InputError, RunError
+from placer.graph.shapes import InputType
+from placer.plan import Layer, Plan
+from placer.plan.readers.tensorrt_inspector import inspector_plan
+
+Tensors = Mapping[str, np.ndarray]
+
+
+class Execution:
+    """An engine on the current GPU, ready for inputs of one set of shapes at a time.
+
+    Inputs and outputs are NumPy arrays in the types of the engine; bfloat16 and float8 are those of
+    ``ml_dtypes``. ``runtime_cache``: where TensorRT-RTX finds kernels that it has compiled.
+    ``what``: the engine in words. Raises RunError if it cannot be loaded, for another GPU or
+    version, say.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        engine: bytes,
+        runtime_cache: RuntimeCache | None = None,
+        what: str = "the engine",
+    ) -> None:
+        self._library = library
+        self._serialized_bytes = len(engine)
+        self._log = BuildLog()
+        self._stack = ExitStack()
+        self._runtime = library.module.Runtime(self._log.attach(library.module))
+        self._engine: Any = deserialize(library, self._runtime, self._log, engine, what)
+        self._runtime_cache = runtime_cache
+        self._compiled: Any = None
+        self._context: Any = self._make_context()
+        if self._context is None:
+            raise RunError(f"{library.title} cannot run {what}: {self._log.reason()}")
+        mode = library.module.TensorIOMode.INPUT
+        names = [self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)]
+        self._inputs = [n for n in names if self._engine.get_tensor_mode(n) == mode]
+        self._outputs = [n for n in names if n not in self._inputs]
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._device: dict[str, DeviceBuffer] = {}
+        self._host: dict[str, PinnedArray] = {}
+        self._stream = self._stack.enter_context(Stream())
+
+    def _make_context(self) -> Any:
+        if self._runtime_cache is None:
+            return self._engine.create_execution_context()
+        config, self._compiled = self._runtime_cache.config(self._engine)
+        return self._engine.create_execution_context(config)
+
+    def keep_compiled(self) -> None:
+        """Write the kernels that TensorRT-RTX has compiled so far to the runtime cache."""
+        if self._runtime_cache is not None:
+            self._runtime_cache.save(self._compiled)
+
+    @property
+    def inputs(self) -> dict[str, InputType]:
+        """Shape (the optimum of the first profile where it is dynamic) and type of each input."""
+        return {name: self._input_type(name) for name in self._inputs}
+
+    def _input_type(self, name: str) -> InputType:
+        shape = tuple(self._engine.get_tensor_shape(name))
+        if any(d < 0 for d in shape):
+            _, optimum, _ = self._engine.get_tensor_profile_shape(name, 0)
+            shape = tuple(optimum)
+        dtype = np.dtype(_numpy_type(self._library, self._engine.get_tensor_dtype(name)))
+        return InputType(shape, dtype.name)
+
+    def memory_bytes(self, inputs: Tensors) -> int:
+        """Device memory in bytes: activations, ``inputs`` and their outputs, weights and kernels.
+
+        Weights and kernels are taken to be what the serialized engine holds.
+        """
+        self.prepare(inputs)
+        buffers = sum(buffer.size for buffer in self._device.values())
+        return self._serialized_bytes + int(self._engine.device_memory_size_v2) + buffers
+
+    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
+        """All outputs by name, copied to the host."""
+        self.prepare(inputs)
+        self.launch(self._stream)
+        for name in self._outputs:
+            host = self._host[name].values
+            self._stream.copy(host.ctypes.data, self._device[name].address, host.nbytes)
+        self._stream.synchronize()
+        return {name: self._host[name].values.copy() for name in self._outputs}
+
+    def prepare(self, inputs: Tensors) -> None:
+        """Make room for ``inputs``, copy them to the GPU and bind all tensors.
+
+        Raises InputError for inputs that the engine does not take.
+        """
+        missing = [name for name in self._inputs if name not in inputs]
+        if missing:
+            raise InputError(f"the engine needs input '{missing[0]}'; give it")
+        shapes = {name: inputs[name].shape for name in self._inputs}
+        if shapes != self._shapes:
+            self._bind(shapes)
+        for name in self._inputs:
+            host = self._host[name].values
+            np.copyto(host, inputs[name], casting="same_kind")
+            self._stream.copy(self._device[name].address, host.ctypes.data, host.nbytes)
+        self._stream.synchronize()
+
+    def launch(self, stream: Stream) -> None:
+        """Put one inference on ``stream``; RunError if TensorRT refuses."""
+        if not self._context.execute_async_v3(stream.handle):
+            raise RunError(f"{self._library.title} failed to run the engine: {self._log.reason()}")
+
+    def _bind(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        for name, shape in shapes.items():
+            if not self._context.set_input_shape(name, shape):
+                shown = "x".join(map(str, shape))
+                raise InputError(
+                    f"the engine was not built for shape {shown} of input '{name}'; "
+                    "build it with a --shape range that holds it"
+                )
+        self._free()
+        for name in (*self._inputs, *self._outputs):
+            shape = tuple(self._context.get_tensor_shape(name))
+            if any(d < 0 for d in shape):
+                raise RunError(f"output '{name}' has a shape that only data can tell: {shape}")
+            dtype = np.dtype(_numpy_type(self._library, self._engine.get_tensor_dtype(name)))
+            self._host[name] = PinnedArray(shape, dtype)
+            self._device[name] = DeviceBuffer(self._host[name].values.nbytes)
+            self._context.set_tensor_address(name, self._device[name].address)
+        self._shapes = shapes
+
+    def plan(self, inputs: Tensors | None = None, repeats: int = 10) -> Plan:
+        """What was built, by the engine's inspector; with ``inputs``, each layer's time."""
+        inspector = self._engine.create_engine_inspector()
+        form = self._library.module.LayerInformationFormat.JSON
+        document = json.loads(inspector.get_engine_information(form))
+        plan = inspector_plan(document, self._library.title)
+        if inputs is None:
+            return plan
+        times = self._layer_times(inputs, repeats)
+        layers = (_timed(layer, times) for layer in plan.layers)
+        return replace(plan, layers=tuple(layers))
+
+    def _layer_times(self, inputs: Tensors, repeats: int) -> dict[str, float]:
+        """Median microseconds by layer name; the profiler slows the whole, so use shares."""
+        profiler = _profiler(self._library.module)
+        self.prepare(inputs)
+        self.launch(self._stream)
+        self._stream.synchronize()
+        self._context.profiler = profiler
+        runs = []
+        for _ in range(repeats):
+            profiler.milliseconds = {}
+            self.launch(self._stream)
+            self._stream.synchronize()
+            runs.append(profiler.milliseconds)
+        self._context.profiler = None
+        return {name: 1e3 * median(run.get(name, 0.0) for run in runs) for name in runs[0]}
+
+    def _free(self) -> None:
+        for resource in (*self._device.values(), *self._host.values()):
+            resource.close()
+        self._device, self._host = {}, {}
+
+    def close(self) -> None:
+        """Free everything on the GPU."""
+        self._free()
+        self._stack.close()
+        self._context = self._compiled = self._engine = self._runtime = None
+
+
+def _timed(layer: Layer, times: Mapping[str, float]) -> Layer:
+    return replace(layer, time_us=times.get(layer.name, layer.time_us))
+
+
+def _profiler(module: Any) -> Any:
+    class Profiler(module.IProfiler):  # type: ignore[misc]
+        def __init__(self) -> None:
+            module.IProfiler.__init__(self)
+            self.milliseconds: dict[str, float] = {}
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            self.milliseconds[layer_name] = self.milliseconds.get(layer_name, 0.0) + ms
+
+    return Profiler()
+
+
+def _numpy_type(library: Library, dtype: Any) -> Any:
+    """NumPy's type of TensorRT's; those that NumPy lacks come from ml_dtypes, as onnx has them."""
+    if dtype.name == "BF16":
+        return ml_dtypes.bfloat16
+    if dtype.name == "FP8":
+        return ml_dtypes.float8_e4m3fn
+    return library.module.nptype(dtype)

@@ -1,0 +1,94 @@
+"""The engines ``tensorrt`` and ``tensorrt-rtx`` as the command line makes them: in a worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path, user_log_path
+
+from placer.engines.base import Engine
+from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
+from placer.engines.registry import EngineOptions
+from placer.engines.tensorrt.engine import refuse_gpu
+from placer.engines.tensorrt.library import Kind, load_library
+from placer.errors import InputError, RunError
+from placer.graph.shapes import ShapeRange
+
+OPTIONS = (
+    "typing",
+    "workspace-mb",
+    "optimization-level",
+    "timing-cache",
+    "plugins",
+    "flush-l2",
+    "build-timeout",
+    "memory-gb",
+)
+
+
+class TensorRtFactory:
+    """Makes TensorRT (``kind``) engines that live in worker processes."""
+
+    rules = "tensorrt"
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+
+    def unavailable(self) -> str | None:
+        """Whether the library, a driver or a GPU that it takes is missing."""
+        try:
+            refuse_gpu(load_library(self._kind), 0)
+        except RunError as error:
+            return str(error)
+        return None
+
+    def create(self, options: EngineOptions) -> Engine:
+        """Raises InputError for wrong options and RunError if the engine cannot start."""
+        if options.gpu is not None or options.build_for is not None:
+            raise InputError("--gpu and --build-for go with --engine fusion-model; use --device")
+        options.check_extra(self._kind, OPTIONS)
+        extra = options.extra
+        fixed = {name: ShapeRange.fixed(shape) for name, shape in options.shapes.items()}
+        arguments: dict[str, Any] = {
+            "kind": self._kind,
+            "device": _device(options.device),
+            "shapes": {**fixed, **options.shape_ranges},
+            "typing": _typing(extra),
+            "workspace_bytes": _scaled(extra, "workspace-mb", 1 << 20),
+            "optimization_level": _scaled(extra, "optimization-level", 1),
+            "timing_cache": Path(extra.get("timing-cache", user_cache_path("placer") / "timing")),
+            "plugins": tuple(Path(p) for p in extra.get("plugins", "").split(os.pathsep) if p),
+            "flush_l2": extra.get("flush-l2", "false").lower() == "true",
+        }
+        spec = EngineSpec("placer.engines.tensorrt.engine", "create", arguments)
+        limits = Limits(
+            compile_s=float(_scaled(extra, "build-timeout", 1) or Limits.compile_s),
+            memory_bytes=_scaled(extra, "memory-gb", 1 << 30),
+        )
+        return IsolatedEngine(spec, limits, user_log_path("placer"))
+
+
+def _device(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not text.isdecimal():
+        raise InputError(f"--device '{text}' is no GPU; give its number, counted from 0")
+    return int(text)
+
+
+def _typing(extra: Mapping[str, str]) -> str:
+    typing = extra.get("typing", "strong")
+    if typing not in ("strong", "weak"):
+        raise InputError(f"--engine-option typing={typing}: write strong or weak")
+    return typing
+
+
+def _scaled(extra: Mapping[str, str], key: str, unit: int) -> int | None:
+    if key not in extra:
+        return None
+    if not extra[key].isdecimal():
+        raise InputError(f"--engine-option {key}={extra[key]}: give a whole number")
+    return int(extra[key]) * unit

@@ -1,0 +1,44 @@
+"""Load a serialized engine, and say in one sentence why that fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from placer.engines.tensorrt.library import Library
+from placer.engines.tensorrt.log import BuildLog
+from placer.errors import RunError
+
+# In a file's name, what marks it as a serialized engine.
+SUFFIXES = (".engine", ".plan", ".trt")
+# What TensorRT's messages say, and what that means for the user; the first that fits counts.
+_CAUSES = (
+    (("Cuda Runtime", "CUDA GPU properties"), "CUDA does not work here"),
+    (
+        ("version", "magicTag", "Serialization assertion"),
+        "it is no engine of this library and version; build it with the ones that are installed",
+    ),
+    (
+        ("compute", "different device", "platform"),
+        "it was built for another GPU; build it on one like this",
+    ),
+)
+
+
+def deserialize(library: Library, runtime: Any, log: BuildLog, data: bytes, what: str) -> Any:
+    """Return the ``ICudaEngine`` of ``data``; ``log`` is what ``runtime`` writes to.
+
+    Raises RunError that says why ``what`` cannot be loaded: damage, another version, another GPU.
+    """
+    engine = runtime.deserialize_cuda_engine(data) if runtime is not None else None
+    if engine is None:
+        raise RunError(f"{library.title} cannot load {what}: {load_failure(log.errors)}")
+    return engine
+
+
+def load_failure(errors: list[str]) -> str:
+    """What TensorRT's ``errors`` while it loaded an engine mean, with the first that tells why."""
+    reason = BuildLog(errors).reason()
+    for signs, meaning in _CAUSES:
+        if any(sign.lower() in reason.lower() for sign in signs):
+            return f"{meaning} ({reason})"
+    return reason

@@ -1,0 +1,194 @@
+"""Fold per-channel affine nodes into the weighted node before them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from placer.graph.edit import reads
+from placer.graph.external_data import read_tensor
+
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
+
+
+@dataclass(frozen=True, eq=False)
+class _Affine:
+    """``y = x * scale + shift``; each of shape (channels,) or ()."""
+
+    scale: np.ndarray
+    shift: np.ndarray
+
+
+def fold_affine(graph: GraphProto, base_dir: Path) -> Counter[str]:
+    """Fold BatchNormalization and constant Mul and Add into a preceding weighted node.
+
+    Exact up to rounding: with y = W x + b, scale * y + shift = (scale * W) x + (scale * b + shift)
+    per output channel. Computed in float64, stored in the weights' type. Nodes whose output has
+    other readers, and weights or biases that are no initializers, are left alone; an initializer
+    that others read is copied. Returns the number of folded nodes by operator.
+    """
+    return _Folder(graph, base_dir).run()
+
+
+class _Folder:
+    def __init__(self, graph: GraphProto, base_dir: Path) -> None:
+        self._graph = graph
+        self._base_dir = base_dir
+        self._tensors = {t.name: t for t in graph.initializer}
+        self._producer = {t: node for node in graph.node for t in node.output}
+        self._reads = Counter(t for node in graph.node for t in reads(node))
+        self._reads.update(value.name for value in graph.output)
+
+    def run(self) -> Counter[str]:
+        folded: Counter[str] = Counter()
+        kept = []
+        for node in self._graph.node:
+            if self._fold(node):
+                folded[node.op_type] += 1
+            else:
+                kept.append(NodeProto.FromString(node.SerializeToString()))
+                for tensor in node.output:
+                    self._producer[tensor] = kept[-1]
+        if folded:
+            del self._graph.node[:]
+            self._graph.node.extend(kept)
+        return folded
+
+    def _fold(self, node: NodeProto) -> bool:
+        """Fold ``node`` into the node that made its input; False if that is not possible."""
+        for position, source in enumerate(node.input[:2]):
+            before = self._producer.get(source)
+            if before is None or before.op_type not in _WEIGHTED or before.domain:
+                continue
+            if self._reads[source] != 1 or not self._has_constant_weights(before):
+                continue
+            affine = self._affine(node, position, before)
+            if affine is not None and self._apply(before, affine):
+                before.output[0] = node.output[0]
+                self._producer[node.output[0]] = before
+                return True
+        return False
+
+    def _has_constant_weights(self, node: NodeProto) -> bool:
+        return all(name in self._tensors for name in node.input[1:3] if name)
+
+    def _array(self, name: str) -> np.ndarray:
+        return read_tensor(self._tensors[name], self._base_dir).astype(np.float64)
+
+    def _affine(self, node: NodeProto, position: int, before: NodeProto) -> _Affine | None:
+        if node.op_type == "BatchNormalization" and position == 0:
+            return self._batch_normalization(node, self._channels(before))
+        if node.op_type in ("Add", "Mul") and node.input[1 - position] in self._tensors:
+            value = self._array(node.input[1 - position])
+            channels = self._per_channel(value, before)
+            if channels is not None:
+                one, zero = np.float64(1), np.float64(0)
+                add = node.op_type == "Add"
+                return _Affine(one, channels) if add else _Affine(channels, zero)
+        return None
+
+    def _batch_normalization(self, node: NodeProto, channels: int) -> _Affine | None:
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if attributes.get("training_mode", 0) or sum(bool(o) for o in node.output) > 1:
+            return None
+        if not all(name in self._tensors for name in node.input[1:5]):
+            return None
+        if any(list(self._tensors[name].dims) != [channels] for name in node.input[1:5]):
+            return None
+        gamma, beta, mean, variance = (self._array(name) for name in node.input[1:5])
+        if not (variance + attributes.get("epsilon", 1e-5) > 0).all():
+            return None
+        scale = gamma / np.sqrt(variance + attributes.get("epsilon", 1e-5))
+        return _Affine(scale, beta - mean * scale)
+
+    def _per_channel(self, value: np.ndarray, before: NodeProto) -> np.ndarray | None:
+        """``value`` as (channels,) or () if it broadcasts along the channels alone."""
+        if value.size == 1:
+            # A higher rank than the output's would change the output's rank.
+            return value.reshape(()) if value.ndim <= self._rank(before) else None
+        axis = -1 if before.op_type == "Gemm" else 1 - self._rank(before)
+        channels = self._channels(before)
+        fits = value.size == channels and value.ndim >= -axis and value.shape[axis] == channels
+        return value.reshape(-1) if fits and value.ndim <= self._rank(before) else None
+
+    def _rank(self, node: NodeProto) -> int:
+        return len(self._tensors[node.input[1]].dims)
+
+    def _channels(self, node: NodeProto) -> int:
+        dims = self._tensors[node.input[1]].dims
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if node.op_type == "ConvTranspose":
+            return int(dims[1] * attributes.get("group", 1))
+        if node.op_type == "Gemm":
+            return int(dims[0] if attributes.get("transB", 0) else dims[1])
+        return int(dims[0])
+
+    def _apply(self, node: NodeProto, affine: _Affine) -> bool:
+        bias = self._bias(node)
+        if bias is None:
+            return False
+        weight = self._array(node.input[1])
+        dtype = numpy_helper.to_array(
+            TensorProto(data_type=self._tensors[node.input[1]].data_type, dims=[0])
+        ).dtype
+        scale = np.broadcast_to(affine.scale, self._channels(node))
+        with np.errstate(over="ignore"):
+            new_weight = (weight * self._along(node, scale, weight)).astype(dtype)
+            new_bias = (bias * scale + affine.shift).astype(dtype)
+        if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
+            return False  # The products overflow the weights' type, the activations may not.
+        self._replace(node, 1, new_weight)
+        self._replace(node, 2, new_bias)
+        for attribute in node.attribute:
+            if node.op_type == "Gemm" and attribute.name == "beta":
+                attribute.f = 1.0
+        return True
+
+    def _bias(self, node: NodeProto) -> np.ndarray | None:
+        """The bias, shape (channels,), with Gemm's beta applied; None if it varies by row."""
+        channels = self._channels(node)
+        if len(node.input) < 3 or not node.input[2]:
+            return np.zeros(channels)
+        bias = self._array(node.input[2])
+        if bias.size not in (1, channels) or (bias.size > 1 and bias.shape[-1] != channels):
+            return None
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        beta = attributes.get("beta", 1.0) if node.op_type == "Gemm" else 1.0
+        return np.broadcast_to(beta * bias.reshape(-1), channels)
+
+    def _along(self, node: NodeProto, scale: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """``scale`` (channels,) shaped to multiply ``weight``'s output channels."""
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        ones = (1,) * (weight.ndim - 2)
+        if node.op_type == "Gemm":
+            return scale.reshape(-1, 1) if attributes.get("transB", 0) else scale.reshape(1, -1)
+        if node.op_type == "Conv":
+            return scale.reshape(-1, 1, *ones)
+        # ConvTranspose weights are (inputs, outputs / group): rows of one group share a block.
+        groups = attributes.get("group", 1)
+        block = scale.reshape(groups, -1)
+        return np.repeat(block, weight.shape[0] // groups, axis=0).reshape(*weight.shape[:2], *ones)
+
+    def _replace(self, node: NodeProto, index: int, value: np.ndarray) -> None:
+        """Give ``node`` a new initializer, in place of its own or beside a shared one."""
+        while len(node.input) <= index:
+            node.input.append("")
+        old = node.input[index]
+        name = old
+        if not old or self._reads[old] > 1:
+            name = f"{old or node.output[0]}/{('x', 'weight', 'bias')[index]}"
+            while name in self._tensors:
+                name += "_"
+        tensor = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        if name == old:
+            self._tensors[name].CopyFrom(tensor)
+        else:
+            self._reads[old] -= 1
+            self._reads[name] = 1
+            self._graph.initializer.append(tensor)
+            self._tensors[name] = self._graph.initializer[-1]
+            node.input[index] = name

@@ -1,0 +1,165 @@
+"""Fold nodes whose inputs are constant, and Shape nodes whose answer the model fixes.
+
+Not onnx_graphsurgeon's ``fold_constants``: version 0.6.1 gives wrong values for ``Shape`` with
+``start``, rounds float constants between two Casts to integers, and evaluates tensors of any size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import numpy_helper as nph
+
+from placer.common.ort_session import ORT_ERRORS, create_session
+from placer.errors import RunError
+from placer.graph.edit import reads, replace_nodes, subgraphs
+from placer.graph.external_data import is_external, tensor_bytes
+
+# A folded tensor may be larger than what it is computed from up to this size.
+_MAX_GROWN_BYTES = 1 << 20
+# Types that ONNX Runtime hands over as NumPy arrays.
+_FOLDABLE_TYPES = frozenset(
+    {
+        TensorProto.FLOAT,
+        TensorProto.FLOAT16,
+        TensorProto.DOUBLE,
+        TensorProto.BOOL,
+        TensorProto.INT8,
+        TensorProto.INT16,
+        TensorProto.INT32,
+        TensorProto.INT64,
+        TensorProto.UINT8,
+        TensorProto.UINT16,
+        TensorProto.UINT32,
+        TensorProto.UINT64,
+    }
+)
+_RANDOM_OPS = ("Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike")
+
+Values = Mapping[str, ValueInfoProto]
+
+
+def fold_constants(proto: ModelProto, values: Values, keep: Collection[str] = ()) -> int:
+    """Replace nodes that depend on constants alone by initializers; return how many.
+
+    ``values``: inferred types; only dimensions that they fix count as known. External tensors
+    are not read, and nodes that make graph outputs, random values or large tensors stay, as do
+    those of the operators ``keep``.
+    """
+    graph = proto.graph
+    constants = {t.name: t for t in graph.initializer if not is_external(t)}
+    results: dict[str, TensorProto] = {}
+    outputs = {value.name for value in graph.output}
+    pending: list[NodeProto] = []
+    expected = {name: tensor_bytes(t) for name, t in constants.items()}
+    for node in graph.node:
+        if node.domain or node.op_type in keep or outputs.intersection(node.output):
+            continue
+        shape = _known_shape(node, values)
+        if shape is not None:
+            name = node.output[0]
+            results[name] = nph.from_array(shape, name)
+            expected[name] = shape.nbytes
+        elif _is_foldable(node, expected):
+            sizes = _output_bytes(node, values)
+            limit = max(_MAX_GROWN_BYTES, *(expected[t] for t in node.input if t))
+            if sizes is not None and sum(sizes.values()) <= limit:
+                pending.append(node)
+                expected.update(sizes)
+    results.update(_evaluate(pending, {**constants, **results}, values, proto))
+    kept = [node for node in graph.node if not _is_replaced(node, results)]
+    read = {tensor for node in kept for tensor in reads(node)}
+    count = len(graph.node) - len(kept)
+    if count:
+        replace_nodes(graph, kept)
+    graph.initializer.extend(results[name] for name in results if name in read)
+    return count
+
+
+def _known_shape(node: NodeProto, values: Values) -> np.ndarray | None:
+    """What a Shape or Size node returns, if the dimensions it reads are known."""
+    if node.op_type not in ("Shape", "Size") or node.input[0] not in values:
+        return None
+    tensor = values[node.input[0]].type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    attributes = {a.name: a.i for a in node.attribute}
+    dims = tensor.shape.dim[attributes.get("start", 0) : attributes.get("end")]
+    sizes = [d.dim_value for d in dims]
+    if any(size < 1 for size in sizes):  # Some exporters write unknown dimensions as 0 or -1.
+        return None
+    return np.array(math.prod(sizes) if node.op_type == "Size" else sizes, np.int64)
+
+
+def _is_foldable(node: NodeProto, constants: Mapping[str, int]) -> bool:
+    names = [tensor for tensor in node.input if tensor]
+    if not names or any(tensor not in constants for tensor in names):
+        return False
+    return node.op_type not in _RANDOM_OPS and not any(subgraphs(node))
+
+
+def _output_bytes(node: NodeProto, values: Values) -> dict[str, int] | None:
+    """Size of each output; None if one is unknown or no array."""
+    sizes = {}
+    for name in node.output:
+        if not name:
+            continue
+        tensor = values[name].type.tensor_type if name in values else None
+        if tensor is None or tensor.elem_type not in _FOLDABLE_TYPES:
+            return None
+        dims = tensor.shape.dim
+        if not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in dims):
+            return None
+        itemsize = helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize
+        sizes[name] = math.prod(d.dim_value for d in dims) * int(itemsize)
+    return sizes
+
+
+def _evaluate(
+    nodes: list[NodeProto],
+    constants: Mapping[str, TensorProto],
+    values: Values,
+    proto: ModelProto,
+) -> dict[str, TensorProto]:
+    """Outputs of ``nodes``; where ONNX Runtime refuses them together, of those it runs alone."""
+    if not nodes:
+        return {}
+    try:
+        return _run(nodes, constants, values, proto)
+    except (RunError, *ORT_ERRORS):
+        if len(nodes) == 1:
+            return {}
+    found: dict[str, TensorProto] = {}
+    for node in nodes:
+        known = {**constants, **found}
+        if all(tensor in known for tensor in node.input if tensor):
+            found.update(_evaluate([node], known, values, proto))
+    return found
+
+
+def _run(
+    nodes: list[NodeProto],
+    constants: Mapping[str, TensorProto],
+    values: Values,
+    proto: ModelProto,
+) -> dict[str, TensorProto]:
+    names = [name for node in nodes for name in node.output if name]
+    read = {tensor: None for node in nodes for tensor in node.input if tensor in constants}
+    graph = helper.make_graph(
+        nodes, "constants", [], [values[n] for n in names], [constants[n] for n in read]
+    )
+    model = helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
+    level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = create_session(model.SerializeToString(), Path(), threads=1, level=level)
+    arrays = session.run(names, {})
+    return {n: nph.from_array(np.asarray(a), n) for n, a in zip(names, arrays, strict=True)}
+
+
+def _is_replaced(node: NodeProto, results: Mapping[str, TensorProto]) -> bool:
+    names = [name for name in node.output if name]
+    return bool(names) and all(name in results for name in names)

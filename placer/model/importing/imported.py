@@ -1,0 +1,266 @@
+"""What is taken over from a quantized model: scales, the placement, and what could not be kept."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, TensorProto, helper
+
+from placer.graph import Edge, Graph
+from placer.graph.external_data import is_external
+from placer.graph.weights import bias_input, weight_input
+from placer.quantization import Placement, Range, Ranges, Scheme
+
+# Smallest and largest value of the types that QuantizeLinear makes (ONNX, TensorProto.DataType).
+LIMITS: Mapping[int, tuple[float, float]] = {
+    TensorProto.INT4: (-8, 7),
+    TensorProto.UINT4: (0, 15),
+    TensorProto.INT8: (-128, 127),
+    TensorProto.UINT8: (0, 255),
+    TensorProto.INT16: (-32768, 32767),
+    TensorProto.UINT16: (0, 65535),
+    TensorProto.INT32: (-(2**31), 2**31 - 1),
+    TensorProto.FLOAT8E4M3FN: (-448, 448),
+    TensorProto.FLOAT8E4M3FNUZ: (-240, 240),
+    TensorProto.FLOAT8E5M2: (-57344, 57344),
+    TensorProto.FLOAT8E5M2FNUZ: (-57344, 57344),
+}
+# They hand values on, or the largest of them, so that a range before them holds behind them.
+_KEEPS_RANGE = frozenset(
+    "MaxPool Reshape Flatten Squeeze Unsqueeze Transpose Identity Cast DepthToSpace SpaceToDepth "
+    "Expand Tile".split()
+)
+
+
+@dataclass(frozen=True)
+class ActivationScale:
+    """How the source quantizes one tensor: q = saturate(round(x / scale) + zero_point).
+
+    ``lowest``, ``highest``: limits of q. ``type``: name of q's type, e.g. ``uint8``.
+    """
+
+    scale: float
+    zero_point: int
+    lowest: float
+    highest: float
+    type: str
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether q is symmetric around the zero point, but for one value at its low end."""
+        return self.highest - self.zero_point in (
+            self.zero_point - self.lowest,
+            self.zero_point - self.lowest - 1,
+        )
+
+    @property
+    def amax(self) -> float:
+        """Largest magnitude that q represents."""
+        largest = max(self.highest - self.zero_point, self.zero_point - self.lowest)
+        return largest * self.scale
+
+    def range(self, scheme: Scheme) -> Range:
+        """The range that gives this very scale under ``scheme``, if it can have it.
+
+        That is what q represents; of symmetric scales, under a symmetric scheme, whose scale is
+        amax / 127, without the one value more at the low end.
+        """
+        high = (self.highest - self.zero_point) * self.scale
+        low = (self.lowest - self.zero_point) * self.scale
+        return Range(-high if scheme.symmetric and self.is_symmetric else low, high)
+
+    @cached_property
+    def text(self) -> str:
+        """For example ``uint8, zero point 12``."""
+        return f"{self.type}, zero point {self.zero_point}"
+
+
+@dataclass(frozen=True, eq=False)
+class WeightScale:
+    """How the source quantizes a constant: ``scale`` of shape () or (channels,) along ``axis``.
+
+    ``digest``: SHA-256 of the float values that the scale belongs to.
+    """
+
+    scale: np.ndarray
+    axis: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a tensor loses where a scheme cannot have the source's zero point or type.
+
+    ``step_growth``: the scheme's quantization step over the source's, above 1.
+    """
+
+    tensor: str
+    source: ActivationScale
+    step_growth: float
+
+    @property
+    def decibel(self) -> float:
+        """By how much the noise of rounding grows: 20 log10 of the growth of the step."""
+        return 20 * math.log10(self.step_growth)
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A quantized model taken apart.
+
+    ``proto``: the float model, weights dequantized, not yet normalised. ``source``: the formats
+    that were seen, e.g. ``QDQ, uint8 activations``. ``activations``: the source's scale by float
+    tensor; ``weights``: by float constant. ``placement``: the edges that had pairs, grouped by
+    equal scales. ``notes``: a sentence for everything that was changed or could not be kept.
+    """
+
+    proto: ModelProto
+    source: str
+    activations: Mapping[str, ActivationScale]
+    weights: Mapping[str, WeightScale]
+    placement: Placement
+    notes: tuple[str, ...]
+
+    def ranges(self, scheme: Scheme) -> Ranges:
+        """Range by float tensor for ``scheme``."""
+        return {name: scale.range(scheme) for name, scale in self.activations.items()}
+
+    def summary(self, path: Path, scheme: Scheme, keep: bool) -> str:
+        """One sentence for the user; ``keep``: whether the scales are used."""
+        found = f"{path} is quantized already ({self.source}) and was taken apart"
+        if not keep:
+            return f"{found}; its scales are not used"
+        losses = self.losses(scheme)
+        worst = f", at worst {losses[0].decibel:.1f} dB more noise" if losses else ""
+        return (
+            f"{found}: {len(self.activations)} scales of activations kept, {len(losses)} of them "
+            f"coarser in this scheme{worst}; {len(self.notes)} remarks, shown by placer import"
+        )
+
+    def losses(self, scheme: Scheme) -> tuple[Loss, ...]:
+        """Tensors whose quantization step grows under ``scheme``, the worst first."""
+        found = []
+        for tensor, source in self.activations.items():
+            growth = _step(source.range(scheme), scheme) / source.scale
+            if not scheme.is_float8 and growth > 1 + 1e-6:
+                found.append(Loss(tensor, source, growth))
+        return tuple(sorted(found, key=lambda loss: -loss.step_growth))
+
+    def weight_scale(
+        self, tensor: str, axis: int | None, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """The source's scale of a constant, shape (), or (channels,) for channels along ``axis``.
+
+        None if the source has none, or none that fits.
+        """
+        found = self.weights.get(tensor)
+        if found is None:
+            return None
+        if axis is None:
+            return found.scale.reshape(()) if found.scale.size == 1 else None
+        if found.scale.size == 1:
+            return np.full(shape[axis], found.scale.item())
+        axis = axis % len(shape)
+        fits = found.axis == axis and found.scale.shape == (shape[axis],)
+        return found.scale if fits else None
+
+    def restricted(self, graph: Graph) -> Imported:
+        """What of this still holds in ``graph``, the normalised float model; the rest is noted.
+
+        Ranges also spread over operators that hand on their input's values.
+        """
+        tensors = {*graph.producer, *graph.inputs, *graph.initializers}
+        lost = [name for name in self.activations if name not in tensors]
+        kept = {n: s for n, s in self.activations.items() if n in tensors}
+        _spread(kept, graph)
+        weights = {n: s for n, s in self.weights.items() if _is_same(graph, n, s)}
+        changed = [n for n in self.weights if n not in weights and n in graph.initializers]
+        moved = [frozenset(_found(group, graph)) for group in self.placement.groups]
+        placement = Placement(frozenset(group for group in moved if group))
+        gone = len(self.placement.edges) - len(placement.edges)
+        notes = [
+            *(f"scale of '{name}' dropped: normalising removed the tensor" for name in lost),
+            *(f"scales of weight '{name}' dropped: another node was folded in" for name in changed),
+            *(
+                [f"{gone} pairs dropped: normalising removed the nodes that read them"]
+                if gone
+                else []
+            ),
+            *_other_constants(graph, weights),
+        ]
+        return replace(
+            self,
+            activations=kept,
+            weights=weights,
+            placement=placement,
+            notes=(*self.notes, *notes),
+        )
+
+
+def digest(tensor: TensorProto) -> str:
+    """SHA-256 of the tensor's values as stored; of external values, of where they are."""
+    if is_external(tensor):
+        return hashlib.sha256(tensor.SerializeToString()).hexdigest()
+    values = tensor.raw_data or tensor.SerializeToString()
+    return hashlib.sha256(values).hexdigest()
+
+
+def type_name(dtype: int) -> str:
+    """NumPy's name of an ONNX element type, e.g. ``uint8``."""
+    return str(helper.tensor_dtype_to_np_dtype(dtype))
+
+
+def _step(value_range: Range, scheme: Scheme) -> float:
+    low, high = min(value_range.low, 0.0), max(value_range.high, 0.0)
+    return max(-low, high) / 127 if scheme.symmetric else (high - low) / 255
+
+
+def _spread(scales: dict[str, ActivationScale], graph: Graph) -> None:
+    for node in graph.nodes:
+        if node.op in _KEEPS_RANGE and node.inputs[0] in scales and node.domain == "":
+            dtype = graph.type_of(node.outputs[0])
+            if dtype.is_float:
+                scales.setdefault(node.outputs[0], scales[node.inputs[0]])
+    for node in reversed(graph.nodes):
+        # MaxPool may skip values of its input, so its output's range says less.
+        if node.op in _KEEPS_RANGE - {"MaxPool"} and node.outputs[0] in scales:
+            source = node.inputs[0]
+            if graph.type_of(source).is_float and source not in graph.initializers:
+                scales.setdefault(source, scales[node.outputs[0]])
+
+
+def _is_same(graph: Graph, name: str, scale: WeightScale) -> bool:
+    tensor = graph.initializers.get(name)
+    return tensor is not None and digest(tensor) == scale.digest
+
+
+def _found(group: frozenset[Edge], graph: Graph) -> Iterator[Edge]:
+    """The group's edges by node and input: a tensor may be called otherwise by now."""
+    for edge in group:
+        reads = graph.by_name[edge.node].inputs if edge.node in graph.by_name else ()
+        if not edge.node:
+            reads = graph.outputs
+        if edge.input_index < len(reads):
+            yield Edge(reads[edge.input_index], edge.node, edge.input_index)
+
+
+def _other_constants(graph: Graph, weights: Mapping[str, WeightScale]) -> list[str]:
+    """Constants with a scale that placer will choose itself."""
+    used = set()
+    for node in graph.nodes:
+        weight, bias = weight_input(graph, node), bias_input(node)
+        used |= {weight.tensor} if weight else set()
+        used |= {node.inputs[bias]} if bias is not None else set()
+    others = [f"'{name}'" for name in weights if name not in used]
+    if not others:
+        return []
+    return [
+        f"scales of {len(others)} constants dropped, which are no weights, so that their values "
+        f"give them: {', '.join(others)}"
+    ]

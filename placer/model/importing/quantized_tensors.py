@@ -1,0 +1,155 @@
+"""What integer tensors stand for, and the record of all scales that were seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import TensorProto
+
+from placer.model.importing import arithmetic
+from placer.model.importing.imported import ActivationScale, WeightScale, digest, type_name
+
+INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16})
+# Their values keep their scale in int8 if the zero point is the middle of the type.
+_MIDDLE: dict[int, int] = {
+    TensorProto.INT8: 0,
+    TensorProto.UINT8: 128,
+    TensorProto.INT4: 0,
+    TensorProto.UINT4: 8,
+}
+_LEAST_OF_FLOAT8 = -240.0
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """What an integer tensor stands for: a float tensor and its scale.
+
+    ``scale`` is None where it is computed at run time, as ``symbol``. ``lowest``, ``highest``:
+    limits of the integers; ``dtype``: their ONNX element type; ``axis``: of several scales.
+    """
+
+    tensor: str
+    scale: np.ndarray | None
+    zero_point: np.ndarray
+    axis: int
+    lowest: float
+    highest: float
+    dtype: int
+    is_constant: bool = False
+    symbol: str = ""
+
+    @property
+    def key(self) -> str:
+        """Equal for edges that share a scale."""
+        if self.is_constant or self.scale is None:
+            return f"tensor {self.tensor}"
+        zero_point = [int(z) for z in self.zero_point.ravel() if z]
+        return f"value {self.scale.ravel().tolist()} {zero_point}"
+
+    @property
+    def clamps_at_zero(self) -> bool:
+        """Whether no integer stands for a negative value."""
+        if self.scale is None or self.scale.size != 1 or self.zero_point.size != 1:
+            return False
+        return self.lowest > _LEAST_OF_FLOAT8 and float(self.zero_point.item()) == self.lowest
+
+    def is_undone_by(self, scale: np.ndarray, zero_point: np.ndarray) -> bool:
+        """Whether dequantizing with these gives the float values back, rounded."""
+        if self.scale is None or not _same(scale, self.scale):
+            return False
+        return _same(zero_point, self.zero_point) or not (zero_point.any() or self.zero_point.any())
+
+
+@dataclass(eq=False)
+class Records:
+    """Scales by float tensor, the formats seen, and a sentence for what could not be kept."""
+
+    seen: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    activations: dict[str, ActivationScale] = field(default_factory=dict)
+    weights: dict[str, WeightScale] = field(default_factory=dict)
+
+    def add_activation(self, info: Quantized) -> None:
+        """Record the scale of a tensor; of several, the one with the largest range."""
+        name = type_name(info.dtype)
+        self.seen[f"{'dynamic ' if info.scale is None else ''}{name} activations"] += 1
+        if info.scale is None:
+            return
+        scale, zero_point = info.scale.astype(np.float64).ravel(), info.zero_point.ravel()
+        if not (scale.size and np.isfinite(scale).all() and (scale > 0).all()):
+            self.notes.append(f"scale of '{info.tensor}' dropped: it is not positive and finite")
+            return
+        largest = int(scale.argmax())
+        if scale.size > 1:
+            self.notes.append(
+                f"'{info.tensor}' has one scale per channel, which engines take of weights only: "
+                "the largest is kept"
+            )
+        point = int(zero_point[min(largest, zero_point.size - 1)])
+        found = ActivationScale(float(scale[largest]), point, info.lowest, info.highest, name)
+        before = self.activations.get(info.tensor, found)
+        if before != found:
+            self.notes.append(f"'{info.tensor}' has several scales: the largest range is kept")
+            found = max(before, found, key=lambda s: s.amax)
+        self.activations[info.tensor] = found
+
+    def add_weight(
+        self,
+        tensor: TensorProto,
+        values: np.ndarray,
+        scale: np.ndarray,
+        zero_point: np.ndarray,
+        axis: int,
+        dtype: int,
+        block: int = 0,
+    ) -> None:
+        """Record the scale of a constant, quantized to ``dtype``, if symmetric int8 can have it.
+
+        ``values``: the float ones. A bias (int32) has no scale of its own.
+        """
+        self.seen[_weight_text(dtype, scale)] += 1
+        dropped = f"scale of constant '{tensor.name}' dropped:"
+        if dtype == TensorProto.INT32:
+            return
+        if block:
+            self.notes.append(f"{dropped} it has one per block of {block} values")
+        elif dtype in (TensorProto.INT16, TensorProto.UINT16):
+            self.notes.append(f"{dropped} its values have 16 bits")
+        elif dtype in _MIDDLE and np.any(zero_point.astype(np.int64) != _MIDDLE[dtype]):
+            growth = arithmetic.step_growth(values, scale, axis)
+            self.notes.append(
+                f"{dropped} it has a zero point, {_span(zero_point)}; the symmetric step is "
+                f"{growth:.2f} times as large"
+            )
+        elif scale.size:
+            self.keep_weight(tensor, scale, axis)
+
+    def keep_weight(self, tensor: TensorProto, scale: np.ndarray, axis: int) -> None:
+        """Record ``scale`` for ``tensor``."""
+        rank = len(tensor.dims)
+        scale = scale.astype(np.float64)
+        shaped = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
+        self.weights[tensor.name] = WeightScale(shaped, axis % rank if rank else 0, digest(tensor))
+
+    def rename(self, new_name: Mapping[str, str]) -> None:
+        """Rename activations."""
+        self.activations = {new_name.get(n, n): scale for n, scale in self.activations.items()}
+
+
+def _same(left: np.ndarray, right: np.ndarray) -> bool:
+    left, right = left.ravel().astype(np.float64), right.ravel().astype(np.float64)
+    return bool(np.array_equal(left, right))
+
+
+def _weight_text(dtype: int, scale: np.ndarray) -> str:
+    if dtype == TensorProto.INT32:
+        return "int32 biases"
+    return f"{type_name(dtype)} {'per-channel' if scale.size > 1 else 'per-tensor'} weights"
+
+
+def _span(zero_point: np.ndarray) -> str:
+    low, high = int(zero_point.min()), int(zero_point.max())
+    return str(low) if low == high else f"{low} to {high}"

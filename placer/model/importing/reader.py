@@ -1,0 +1,62 @@
+"""Read a quantized model: prepare it, take it apart, put the float model together."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx.inliner
+from onnx import ModelProto
+
+from placer.graph.edit import adopt, without_initializers, without_large_tensors
+from placer.model.constant_folding import fold_constants
+from placer.model.importing.dequantizer import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, Dequantizer
+from placer.model.importing.imported import Imported
+from placer.model.normalize import infer_values, tidy_quantized
+
+_OPERATORS = re.compile(
+    r"(TRT_(INT8|FP8))?(Quantize|Dequantize)Linear|DynamicQuantize(Linear|MatMul)|QLinear\w+|QGemm|"
+    r"(MatMul|Conv)Integer|MatMulIntegerToFloat"
+)
+# Folding these would lose the scales.
+_KEPT = QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE
+
+
+def is_quantized(proto: ModelProto) -> bool:
+    """Whether a node of ``proto`` or of one of its functions quantizes."""
+    nodes = [*proto.graph.node, *(node for f in proto.functions for node in f.node)]
+    return any(
+        _OPERATORS.fullmatch(str(node.op_type)) or (node.op_type in FAKE_QUANTIZE and node.domain)
+        for node in nodes
+    )
+
+
+def import_model(proto: ModelProto, base_dir: Path, path: Path) -> Imported:
+    """Take a quantized model apart into its float model, scales and placement; uses ``proto`` up.
+
+    ``base_dir`` is where external data lies, ``path`` is for messages. Q/DQ pairs go, whatever
+    stands between Q and DQ; QOperator nodes and integer products become float nodes; quantized
+    constants become float ones. Graph inputs and outputs keep names and types. Raises InputError,
+    naming the node, for what cannot be taken apart.
+    """
+    if proto.functions:
+        stub = without_large_tensors(proto)
+        adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=True))
+    tidy_quantized(proto)
+    values = infer_values(proto, {}, path)
+    fold_constants(proto, values, keep=_KEPT)
+    types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
+    walk = Dequantizer(proto, types, base_dir, path)
+    floats = without_initializers(proto, [t.name for t in proto.graph.initializer])
+    del floats.graph.node[:]
+    floats.graph.node.extend(walk.draft.nodes)
+    floats.graph.initializer.extend(walk.draft.read_constants)
+    records = walk.records
+    return Imported(
+        proto=floats,
+        source=", ".join(records.seen),
+        activations=records.activations,
+        weights=records.weights,
+        placement=walk.draft.placement,
+        notes=tuple(dict.fromkeys(records.notes)),
+    )

@@ -1,0 +1,202 @@
+"""Which Q/DQ pairs TensorRT's parser refuses, and why, without TensorRT.
+
+Each reason was seen on NVIDIA's builder (TensorRT-RTX 1.7) or is documented in NvInfer.h 11; the
+tests hold them against that builder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto
+
+from placer.graph.edit import reads
+from placer.graph.external_data import read_tensor
+from placer.model.constant_folding import fold_constants
+from placer.model.importing.dequantizer import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
+from placer.model.importing.imported import type_name
+from placer.model.normalize import infer_values, tidy_quantized
+
+Verdict = Literal["refused", "altered", "undocumented"]
+
+_UNKNOWN_OPERATORS = re.compile(
+    r"QLinear\w+|QGemm|DynamicQuantize(Linear|MatMul)|(MatMul|Conv)Integer|MatMulIntegerToFloat"
+)
+# Quantized types that the parser reads, beside those of 4 bits, which only weights have.
+_TYPES = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.FLOAT8E4M3FN})
+_INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8})
+_SMALL_TYPES = frozenset({TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What TensorRT makes of one Q or DQ.
+
+    ``verdict``: ``refused``: no engine is built; ``altered``: an engine is built that computes
+    something else; ``undocumented``: TensorRT's documentation rules it out, the builder seen does
+    not refuse it. ``fix``: what to do.
+    """
+
+    node: str
+    op: str
+    tensor: str
+    verdict: Verdict
+    reason: str
+    fix: str
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        return f"node '{self.node}' ({self.op}) on '{self.tensor}': {self.reason}; {self.fix}"
+
+
+def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding, ...]:
+    """Look at every node of ``proto`` that quantizes or dequantizes; uses ``proto`` up.
+
+    ``base_dir`` is where external data lies, ``path`` is for messages.
+    """
+    tidy_quantized(proto)
+    before = list(_Check(proto, base_dir).readers_of_constants())  # Folding removes them.
+    fold_constants(proto, infer_values(proto, {}, path), keep=QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE)
+    return (*before, *_Check(proto, base_dir).findings())
+
+
+class _Check:
+    def __init__(self, proto: ModelProto, base_dir: Path) -> None:
+        self._nodes = list(proto.graph.node)
+        self._base_dir = base_dir
+        self._constants: Mapping[str, TensorProto] = {t.name: t for t in proto.graph.initializer}
+        self._inputs = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
+        self._producer = {t: node for node in self._nodes for t in node.output}
+        halves = (node for node in self._nodes if node.op_type in DEQUANTIZE)
+        self._dequantized = {node.input[0] for node in halves}
+
+    def findings(self) -> Iterator[Finding]:
+        """All findings in node order; what is wrong with Q and DQ alike is said of Q."""
+        said: set[tuple[str, str]] = set()
+        for node in self._nodes:
+            behind = self._quantized_by(node)
+            for finding in self._check(node):
+                if (behind, finding.reason) not in said:
+                    said.add((node.name, finding.reason))
+                    yield finding
+
+    def _check(self, node: NodeProto) -> Iterator[Finding]:
+        if node.op_type in QUANTIZE | DEQUANTIZE:
+            yield from self._check_half(node)
+        elif _UNKNOWN_OPERATORS.fullmatch(node.op_type):
+            yield self._finding(node, "refused", "TensorRT has no such operator", "use Q/DQ pairs")
+        elif node.op_type in FAKE_QUANTIZE and node.domain:
+            reason = f"TensorRT has no operator of domain '{node.domain}'"
+            yield self._finding(node, "refused", reason, "export Q/DQ pairs")
+        else:
+            yield from self._check_between(node)
+
+    def _finding(self, node: NodeProto, verdict: Verdict, reason: str, fix: str) -> Finding:
+        return Finding(node.name, node.op_type, node.input[0], verdict, reason, fix)
+
+    def _check_half(self, node: NodeProto) -> Iterator[Finding]:
+        yield from self._check_scale(node)
+        zero_point = self._array(node.input[2]) if len(node.input) > 2 else None
+        if node.op_type in DEQUANTIZE:
+            yield from self._check_source(node)
+        dtype = self._quantized_type(node)
+        if dtype not in _TYPES | _SMALL_TYPES and dtype != TensorProto.INT32:
+            reason = f"TensorRT does not read {type_name(dtype)}"
+            yield self._finding(node, "refused", reason, "quantize to int8 or float8e4m3fn")
+        elif zero_point is not None and np.any(zero_point.astype(np.float32)):
+            shown = int(zero_point.ravel()[np.abs(zero_point.ravel().astype(np.int64)).argmax()])
+            reason = f"its zero point is {shown}, TensorRT takes symmetric quantization only"
+            yield self._finding(node, "refused", reason, "quantize symmetrically")
+        elif dtype == TensorProto.UINT8 and node.op_type in QUANTIZE:
+            reason = "TensorRT builds it as int8, so that values above 127 * scale saturate"
+            fix = "quantize to int8 with the scale of the largest value"
+            yield self._finding(node, "altered", reason, fix)
+
+    def _check_scale(self, node: NodeProto) -> Iterator[Finding]:
+        scale = self._array(node.input[1])
+        if scale is None:
+            reason = "its scale is computed at run time, TensorRT documents constant ones"
+            yield self._finding(node, "undocumented", reason, "calibrate a scale")
+            return
+        if not (scale.astype(np.float32) > 0).all():
+            reason = f"its scale is {float(scale.min()):g}, TensorRT takes positive ones only"
+            yield self._finding(node, "refused", reason, "calibrate again with other data")
+        if scale.size > 1 and not self._is_constant(node.input[0]):
+            reason = f"it has {scale.size} scales, TensorRT documents that of constants only"
+            fix = "give activations one scale"
+            yield self._finding(node, "undocumented", reason, fix)
+
+    def _check_source(self, node: NodeProto) -> Iterator[Finding]:
+        source = node.input[0]
+        constant = self._constants.get(source)
+        dtype = constant.data_type if constant is not None else self._inputs.get(source)
+        if dtype == TensorProto.INT32:
+            reason = "it reads int32, which TensorRT does not dequantize"
+            yield self._finding(node, "refused", reason, "keep the bias float")
+        elif dtype == TensorProto.UINT8:
+            reason = "it reads uint8, which TensorRT does not take"
+            yield self._finding(node, "refused", reason, "store int8 values")
+        elif constant is not None and not constant.dims:
+            reason = "it reads a quantized scalar, which TensorRT takes before tensors only"
+            yield self._finding(node, "refused", reason, "keep the scalar float")
+
+    def _check_between(self, node: NodeProto) -> Iterator[Finding]:
+        """A node of another kind that reads quantized values."""
+        to = next((a.i for a in node.attribute if a.name == "to"), None)
+        if node.op_type == "Cast" and to == TensorProto.UINT8 and self._quantized_by(node):
+            reason = "it makes uint8, which TensorRT does not take between Q and DQ"
+            fix = "remove the Cast and retype the zero points"
+            yield self._finding(node, "refused", reason, fix)
+
+    def readers_of_constants(self) -> Iterator[Finding]:
+        """Nodes that do something to a quantized constant before DQ."""
+        for node in self._nodes:
+            known = node.op_type in QUANTIZE | DEQUANTIZE or _UNKNOWN_OPERATORS.fullmatch(
+                node.op_type
+            )
+            if known or self._dequantized.isdisjoint(node.output):
+                continue
+            for tensor in reads(node):
+                constant = self._constants.get(tensor)
+                if constant is not None and constant.data_type in _INTEGERS:
+                    reason = f"it reads the quantized constant '{tensor}', which only a DQ may"
+                    yield self._finding(node, "refused", reason, "do this to the float constant")
+
+    def _quantized_type(self, node: NodeProto) -> int:
+        name = node.input[2] if len(node.input) > 2 else ""
+        if name in self._constants:
+            return int(self._constants[name].data_type)
+        if node.op_type in DEQUANTIZE:
+            source = node.input[0]
+            if source in self._constants:
+                return int(self._constants[source].data_type)
+            return int(self._inputs.get(source, TensorProto.INT8))
+        if "FP8" in node.op_type:
+            return int(TensorProto.FLOAT8E4M3FN)
+        given = next((int(a.i) for a in node.attribute if a.name == "output_dtype"), 0)
+        return given or int(TensorProto.INT8 if node.domain == "trt" else TensorProto.UINT8)
+
+    def _array(self, name: str) -> np.ndarray | None:
+        if name not in self._constants:
+            return None
+        return read_tensor(self._constants[name], self._base_dir)
+
+    def _is_constant(self, tensor: str) -> bool:
+        while tensor in self._producer and self._producer[tensor].op_type in QUANTIZE:
+            tensor = self._producer[tensor].input[0]
+        return tensor in self._constants
+
+    def _quantized_by(self, node: NodeProto) -> str:
+        """Name of the QuantizeLinear behind ``node``, through first inputs; empty if none is."""
+        while node.input and node.input[0] in self._producer:
+            node = self._producer[node.input[0]]
+            if node.op_type in QUANTIZE:
+                return str(node.name)
+            if node.op_type in DEQUANTIZE:
+                return ""
+        return ""

@@ -1,0 +1,257 @@
+"""Load an ONNX file as a normalised float model, and save models without losing work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.checker
+import onnx.defs
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from placer.errors import InputError
+from placer.graph import Graph, index_graph, tensor_type
+from placer.graph.edit import (
+    all_tensors,
+    standard_opset,
+    subgraphs,
+    without_large_tensors,
+)
+from placer.graph.external_data import (
+    check_tensors,
+    fingerprint,
+    is_external,
+    read_tensor,
+    tensor_bytes,
+)
+from placer.model.importing import Imported, import_model, is_quantized
+from placer.model.normalize import infer_values, normalize, tidy, tidy_quantized
+
+_STANDARD = ("", "ai.onnx")
+_KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
+_QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|QLinear\w+|\w+Integer|QGemm")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A normalised float model.
+
+    ``proto``: keeps dynamic dimensions; external initializers stay references to ``base_dir``.
+    ``graph``: index of ``proto`` with types inferred for ``input_shapes``.
+    ``fingerprint``: SHA-256 of the file and its external data.
+    ``notes``: what normalising changed, a sentence each.
+    ``imported``: what a model that was quantized already said besides; None if it was float.
+    """
+
+    path: Path
+    proto: ModelProto
+    graph: Graph
+    fingerprint: str
+    base_dir: Path
+    input_shapes: Mapping[str, tuple[int, ...]]
+    notes: tuple[str, ...]
+    imported: Imported | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of all initializers."""
+        return sum(tensor_bytes(tensor) for tensor in self.graph.initializers.values())
+
+    def array(self, initializer: str) -> np.ndarray:
+        """Values of one initializer; reads no other one."""
+        return read_tensor(self.graph.initializers[initializer], self.base_dir)
+
+
+def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
+    """Load, check and normalise the model at ``path``; ``shapes`` fixes dynamic inputs.
+
+    A model that is quantized already is taken apart first (``placer.model.importing``). Raises
+    InputError, naming the file, node, tensor or input, for anything that is not a valid ONNX model
+    with known input shapes, or is quantized in a way that cannot be taken apart.
+    """
+    path = Path(path)
+    base_dir = path.parent
+    proto = _read(path)
+    tensors = list(all_tensors(proto.graph))
+    imported = None
+    try:
+        check_tensors(tensors, base_dir, path)
+        if is_quantized(proto):
+            imported = import_model(proto, base_dir, path)
+            proto = imported.proto
+        _check(proto, list(all_tensors(proto.graph)), path)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: a name is not UTF-8; export it again") from error
+    digest = fingerprint(path, tensors, base_dir)
+    proto, notes = normalize(proto, base_dir, path)
+    input_shapes = _input_shapes(proto, dict(shapes or {}), path)
+    values = infer_values(proto, input_shapes, path)
+    types = {name: tensor_type(value) for name, value in values.items()}
+    graph = index_graph(proto.graph, types)
+    imported = None if imported is None else imported.restricted(graph)
+    return Model(path, proto, graph, digest, base_dir, input_shapes, notes, imported)
+
+
+def load_quantized(path: Path) -> ModelProto:
+    """Read a model with Q/DQ pairs to look at its structure; external data is not read.
+
+    Raises InputError if the file is no ONNX model.
+    """
+    proto = _read(path)
+    tidy_quantized(proto)
+    return proto
+
+
+def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
+    """Read any ONNX model to run it, unchanged; ``shapes`` fixes dynamic inputs.
+
+    Raises InputError if the file is no ONNX model or an input's shape is not known.
+    """
+    proto = _read(path)
+    check_tensors(list(all_tensors(proto.graph)), path.parent, path)
+    input_shapes = _input_shapes(proto, dict(shapes or {}), path)
+    types = {value.name: tensor_type(value) for value in proto.graph.input}
+    digest = fingerprint(path, list(all_tensors(proto.graph)), path.parent)
+    graph = index_graph(proto.graph, types)
+    return Model(path, proto, graph, digest, path.parent, input_shapes, ())
+
+
+def is_quantized_file(path: Path) -> bool:
+    """Whether the ONNX file at ``path`` has QuantizeLinear or DequantizeLinear nodes."""
+    return any(
+        node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in _read(path).graph.node
+    )
+
+
+def _read(path: Path) -> ModelProto:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise InputError(f"{path} {what}; give the path of an ONNX file")
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except DecodeError as error:
+        raise InputError(
+            f"{path} is not an ONNX file, or was cut short; export it again"
+        ) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; check the file") from error
+    if not proto.opset_import or not proto.graph.node:
+        raise InputError(f"{path} is not an ONNX model: it has no operator set or no node")
+    return proto
+
+
+def _check(proto: ModelProto, tensors: list[TensorProto], path: Path) -> None:
+    """Tidy ``proto`` and raise InputError unless it is a valid float model."""
+    check_tensors(tensors, path.parent, path)
+    tidy(proto)
+    _check_nodes(proto, path)
+    stub = without_large_tensors(proto)
+    for tensor in all_tensors(stub.graph):
+        if is_external(tensor):  # In a subgraph; the checker looks for it in the current folder.
+            tensor.CopyFrom(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
+    try:
+        onnx.checker.check_model(stub)
+    except onnx.checker.ValidationError as error:
+        raise InputError(f"{path} is not a valid ONNX model: {_first_line(error)}") from error
+
+
+def _check_nodes(proto: ModelProto, path: Path) -> None:
+    functions = {(function.domain, function.name) for function in proto.functions}
+    opset = standard_opset(proto)
+    bodies = [(node, opset) for node in proto.graph.node]
+    for function in proto.functions:
+        own = max((e.version for e in function.opset_import if e.domain == ""), default=opset)
+        bodies += [(node, own) for node in function.node]
+    while bodies:
+        node, opset = bodies.pop(0)
+        if (node.domain, node.op_type) not in functions:
+            _check_node(node, opset, path)
+        bodies[:0] = [(inner, opset) for graph in subgraphs(node) for inner in graph.node]
+
+
+def _check_node(node: NodeProto, opset: int, path: Path) -> None:
+    name = node.name or f"(unnamed, output '{next(iter(node.output), '')}')"
+    op = str(node.op_type)  # Damaged files have bytes here.
+    if _QUANTIZED.fullmatch(op):
+        raise InputError(
+            f"{path}: node '{name}' ({op}) is quantized in a way that placer cannot take apart; "
+            "give the float model"
+        )
+    if node.domain in _STANDARD:
+        if not onnx.defs.has(op, max_inclusive_version=opset):
+            raise InputError(
+                f"{path}: node '{name}' uses operator {op}, which opset {opset} does "
+                "not define; export it with another opset"
+            )
+    elif node.domain not in _KNOWN_DOMAINS:
+        raise InputError(
+            f"{path}: node '{name}' uses operator {op} of the unknown domain "
+            f"'{node.domain}'; export it with standard operators"
+        )
+
+
+def _input_shapes(
+    proto: ModelProto, given: dict[str, tuple[int, ...]], path: Path
+) -> dict[str, tuple[int, ...]]:
+    names = [value.name for value in proto.graph.input]
+    for name in given:
+        if name not in names:
+            raise InputError(
+                f"--shape names unknown input '{name}'; {path} has: {', '.join(names)}"
+            )
+    return {v.name: _input_shape(v, given.get(v.name), path) for v in proto.graph.input}
+
+
+def _input_shape(
+    value: ValueInfoProto, given: tuple[int, ...] | None, path: Path
+) -> tuple[int, ...]:
+    if not value.type.HasField("tensor_type"):
+        raise InputError(f"{path}: input '{value.name}' is no tensor; placer needs tensor inputs")
+    tensor = value.type.tensor_type
+    dims = list(tensor.shape.dim) if tensor.HasField("shape") else None
+    if given is not None:
+        _check_given(value.name, dims, given)
+        return given
+    if dims is None:
+        raise InputError(
+            f"{path}: input '{value.name}' has no shape; "
+            f"give it with --shape {value.name}=1x3x224x224"
+        )
+    sizes = [d.dim_value if d.dim_value > 0 else None for d in dims]
+    if sizes and sizes[0] is None:
+        sizes[0] = 1
+    if None not in sizes:
+        return tuple(size or 0 for size in sizes)
+    labels = [d.dim_param if d.dim_param not in ("", "?") else "?" for d in dims]
+    shown = ", ".join(str(size or label) for size, label in zip(sizes, labels, strict=True))
+    flag = "x".join(str(size) if size else "N" for size in sizes)
+    raise InputError(
+        f"{path}: input '{value.name}' has unknown dimensions [{shown}]; give them with "
+        f"--shape {value.name}={flag}, a number for each N"
+    )
+
+
+def _check_given(
+    name: str, dims: list[onnx.TensorShapeProto.Dimension] | None, given: tuple[int, ...]
+) -> None:
+    shown = "x".join(map(str, given))
+    if any(size < 1 for size in given):
+        raise InputError(f"--shape {name}={shown}: every dimension must be at least 1")
+    if dims is None:
+        return
+    if len(dims) != len(given):
+        raise InputError(f"--shape {name}={shown}: the input has {len(dims)} dimensions")
+    for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
+        if dim.dim_value > 0 and dim.dim_value != size:
+            raise InputError(
+                f"--shape {name}={shown}: dimension {axis} is fixed to {dim.dim_value} in the model"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

@@ -1,0 +1,190 @@
+"""What is to be done with each model of a manifest, and why."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from placer.common.files import make_output_folder
+from placer.errors import InputError
+from placer.onboarding.describe import Described, describe, question_key
+from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
+from placer.onboarding.manifest import Job, Onboarding, new_folder
+from placer.results.onboarding import DONE, FILE_NAME, SETTLED, Record
+from placer.results.result import Result
+
+Action = Literal["run", "resume", "redo", "nothing"]
+# Engines are started to ask for their versions; more at once would only compete.
+_ASKED_AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One model and what is done with it.
+
+    ``home``: the folder of its results. ``folder``: where it is worked on, ``home`` or, while that
+    keeps earlier results, a folder beside it. ``kept``: how an earlier run ended, in ``folder``.
+    """
+
+    job: Job
+    action: Action
+    why: str
+    home: Path
+    folder: Path
+    inputs: Mapping[str, str]
+    described: Described
+    kept: Record | None
+
+
+def plan(onboarding: Onboarding, redo: frozenset[str] | None) -> list[Planned]:
+    """What is to be done, in order; writes nothing.
+
+    ``redo``: names of models to begin anew whatever is there, None for all. Raises InputError for
+    a name that no model has, and for folders that hold something else.
+    """
+    names = {job.name for job in onboarding.jobs}
+    unknown = sorted((redo or frozenset()) - names)
+    if unknown:
+        raise InputError(
+            f"--redo-model {unknown[0]}: {onboarding.manifest} has no such model; it has: "
+            f"{', '.join(sorted(names))}"
+        )
+    described = _described(onboarding)
+    return [
+        _planned(
+            job,
+            described[question_key(job.options)],
+            onboarding,
+            redo is None or job.name in redo,
+        )
+        for job in onboarding.jobs
+    ]
+
+
+def make_ready(planned: Planned) -> Record:
+    """Make the folder in which ``planned`` is run, with a record that says so."""
+    if planned.action != "resume":
+        _remove(planned.folder)
+        make_output_folder(planned.folder)
+    record = Record(state="running", reason="", inputs=dict(planned.inputs), seconds=0)
+    record.write(planned.folder)
+    return record
+
+
+def settle(planned: Planned, record: Record) -> Path:
+    """Keep ``record``; results of changed inputs replace earlier ones. Returns their folder."""
+    record.write(planned.folder)
+    if record.state not in SETTLED or planned.folder == planned.home:
+        return planned.folder
+    _replace(planned.home)
+    return planned.home
+
+
+def clean_up(home: Path) -> None:
+    """End what a killed run left half done in place of results."""
+    pending = Record.read(new_folder(home))
+    if pending is not None and pending.state in SETTLED:
+        _replace(home)
+    for folder in (home, new_folder(home)):
+        shutil.rmtree(_old(folder), ignore_errors=True)
+
+
+def _replace(home: Path) -> None:
+    """Put the new results in place of the old ones."""
+    _remove(home)
+    new_folder(home).replace(home)
+
+
+def _remove(folder: Path) -> None:
+    """Remove ``folder``; renamed first, as one that is half removed would look like results."""
+    old = _old(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        folder.replace(old)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _old(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _described(onboarding: Onboarding) -> dict[str, Described]:
+    questions = {question_key(job.options): job.options for job in onboarding.jobs}
+    device = onboarding.slots[0]
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        answers = pool.map(
+            lambda options: describe(options, device, onboarding.folder), questions.values()
+        )
+        return dict(zip(questions, answers, strict=True))
+
+
+def _planned(job: Job, described: Described, onboarding: Onboarding, redo: bool) -> Planned:
+    home = onboarding.output / job.name
+    new = new_folder(home)
+    inputs = inputs_of(job, described, onboarding.folder)
+    current, pending = Record.read(home), Record.read(new)
+    if pending is not None and pending.state in SETTLED:  # About to take the place of the other.
+        current, pending, folder = pending, None, new
+    else:
+        folder = home
+    _check_is_ours(home, current, job)
+
+    def decided(action: Action, why: str, where: Path, kept: Record | None) -> Planned:
+        return Planned(job, action, why, home, where, inputs, described, kept)
+
+    has_results = current is not None and current.state in SETTLED
+    fresh = new if has_results else home
+    if redo:
+        return decided("redo" if current else "run", "asked for by --redo", fresh, None)
+    if current is not None and has_results and current.inputs == inputs:
+        if _is_complete(current, folder):
+            return decided("nothing", "nothing changed", folder, current)
+        return decided("redo", "its results are not complete", fresh, None)
+    if pending is not None and _can_resume(pending, inputs):
+        return decided("resume", _why_again(pending, inputs), new, pending)
+    if current is not None and _can_resume(current, inputs):
+        return decided("resume", _why_again(current, inputs), folder, current)
+    if current is None:
+        return decided("run", "new", home, None)
+    return decided("redo", _why_again(current, inputs), fresh, None)
+
+
+def _check_is_ours(home: Path, record: Record | None, job: Job) -> None:
+    """Raise InputError for a folder that no run of this command made: it might be removed."""
+    if record is None and home.exists() and not (home / FILE_NAME).exists():
+        if home.is_dir() and not any(home.iterdir()):
+            return
+        raise InputError(
+            f"{home} holds something that placer onboard has not written; give model {job.model} "
+            "another name, or choose another --output"
+        )
+
+
+def _is_complete(record: Record, folder: Path) -> bool:
+    """Whether the files that a run ends with are still there and can be read."""
+    if record.state == "bad input":
+        return True
+    try:
+        Result.read(folder)
+    except InputError:
+        return False
+    wanted = ("optimized.onnx", "placement.yaml") if record.state in DONE else ()
+    return all((folder / name).is_file() for name in wanted)
+
+
+def _can_resume(record: Record, inputs: Mapping[str, str]) -> bool:
+    """Whether the study can be gone on with; a failed one would only repeat what it knows."""
+    return record.state not in ("failed", "bad input") and only_goes_on(record.inputs, inputs)
+
+
+def _why_again(record: Record, inputs: Mapping[str, str]) -> str:
+    found = changes(record.inputs, inputs)
+    if found:
+        return ", ".join(found)
+    before = "interrupted" if record.state == "running" else record.state
+    return f"{before} before"

@@ -1,0 +1,1 @@
+"""One run: what is asked for, set-up, trials, the search loop, the final choice, the result."""

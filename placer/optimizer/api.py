@@ -1,0 +1,179 @@
+"""The Python API: ``placer.optimize`` and what it takes. The command line calls it too."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from onnx import ModelProto
+
+from placer.accuracy.gates import Gate
+from placer.calibration.collect import default_cache_dir
+from placer.common.files import make_output_folder, write_bytes
+from placer.errors import InputError
+from placer.graph.shapes import ShapeRange
+from placer.model import save_model
+from placer.optimizer.observer import Observer, QuietObserver
+from placer.optimizer.request import Request
+from placer.optimizer.run import optimize as run
+from placer.qdq.precision import InputOutputTypes
+from placer.results.result import Result
+
+StrPath: TypeAlias = str | PathLike[str]
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+
+
+def optimize(
+    model: StrPath | ModelProto,
+    *,
+    data: StrPath | Arrays | None = None,
+    eval_data: StrPath | Arrays | None = None,
+    gates: str | Sequence[str] = Request.gates,
+    beats: str | Sequence[str] = Request.beats,
+    shapes: Mapping[str, Sequence[int] | ShapeRange] | None = None,
+    engine: str = Request.engine,
+    threads: int = Request.threads,
+    device: str | None = Request.device,
+    devices: str | Sequence[str] = Request.devices,
+    engine_options: Mapping[str, str] | None = None,
+    gpu: str | None = Request.gpu,
+    build_for: str | None = Request.build_for,
+    base: str = Request.base,
+    io_type: InputOutputTypes = Request.io_type,
+    pack: str | None = Request.pack,
+    scheme: str | None = Request.scheme,
+    calibration: str = Request.calibration,
+    ranges: str = Request.ranges,
+    preset: str = Request.preset,
+    budget: int | None = Request.budget,
+    timeout: float | None = Request.timeout,
+    sampler: str = Request.sampler,
+    front: int | None = Request.front,
+    warm_starts: StrPath | Sequence[StrPath] = Request.warm_starts,
+    storage: str | None = Request.storage,
+    study: str | None = Request.study,
+    seed: int = Request.seed,
+    cache: bool = True,
+    output: StrPath | None = Request.output,
+    observer: Observer | None = None,
+) -> Result:
+    """Find the fastest Q/DQ placement of ``model`` that meets ``gates`` and write it to ``output``.
+
+    Keywords are the options of ``placer optimize`` (``docs/api.md`` has the table); those that can
+    be given several times are plural. ``model``: a path, or a model in memory, which needs
+    ``output``. ``data``, ``eval_data``: see ``placer.calibration.dataset.load_dataset``, or arrays
+    by input name, the leading axis holding all samples, and optionally ``labels``. What is given in
+    memory is kept in ``output``, so that the same call resumes. ``shapes``: by input name.
+    ``timeout`` in seconds. ``output``: by default ``MODEL.placer`` in the current folder.
+    ``cache``: keep calibration statistics and layer times in the user's cache. ``observer`` is told
+    how the run goes on; by default nothing is printed.
+
+    Raises InputError for wrong input, RunError if the engine refuses every candidate, and
+    GateError, after writing result.json, if no quantized candidate meets the gates.
+    """
+    request = Request(
+        model=_model_path(model, output),
+        output=None if output is None else Path(output),
+        shape_ranges={name: _range(shape) for name, shape in (shapes or {}).items()},
+        engine=engine,
+        threads=threads,
+        gpu=gpu,
+        base=base,
+        io_type=io_type,
+        build_for=build_for,
+        device=device,
+        devices=_strings(devices),
+        engine_options=dict(engine_options or {}),
+        pack=pack,
+        scheme=scheme,
+        calibration=calibration,
+        ranges=ranges,
+        gates=_strings(gates),
+        beats=_strings(beats),
+        preset=preset,
+        budget=budget,
+        timeout=timeout,
+        seed=seed,
+        sampler=sampler,
+        front=front,
+        warm_starts=_paths(warm_starts),
+        storage=storage,
+        study=study,
+        cache_dir=default_cache_dir() if cache else None,
+    )
+    folder = request.output_folder
+    request = replace(
+        request,
+        data=_source(data, folder / "data.npz"),
+        evaluation_data=_source(eval_data, folder / "eval_data.npz"),
+    )
+    return run(request, observer or QuietObserver())
+
+
+def function_gate(
+    function: Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], float],
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> str:
+    """The gate on ``function(outputs, batch)``, averaged over batches, for ``gates``.
+
+    ``batch`` holds the inputs, and ``labels`` if given. Raises InputError unless the function can
+    be found by its module and name, which workers need, and exactly one limit is given.
+    """
+    module, name = function.__module__, function.__qualname__
+    if getattr(sys.modules.get(module), name, None) is not function:
+        raise InputError(f"gate function '{name}' is not at the top level of a module; move it")
+    if at_least is not None and at_most is None:
+        return Gate(f"{module}:{name}", ">=", at_least).text()
+    if at_most is not None and at_least is None:
+        return Gate(f"{module}:{name}", "<=", at_most).text()
+    raise InputError(f"gate function '{name}' needs one limit; give at_least or at_most")
+
+
+def _model_path(model: StrPath | ModelProto, output: StrPath | None) -> Path:
+    if not isinstance(model, ModelProto):
+        return Path(model)
+    if output is None:
+        raise InputError("a model in memory has no file name to call the results after; set output")
+    path = Path(output) / "model.onnx"
+    make_output_folder(path.parent)
+    save_model(model, path.parent, path)
+    return path
+
+
+def _source(data: StrPath | Arrays | None, kept: Path) -> str | None:
+    """Where the data is; arrays are written to ``kept``."""
+    if data is None or not isinstance(data, Mapping):
+        return None if data is None else str(data)
+    packed = BytesIO()
+    # As np.savez does, which would take an input called 'file' for its own argument.
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, values in data.items():
+            array = np.asanyarray(values)
+            if array.dtype.hasobject:
+                raise InputError(f"array '{name}' holds Python objects; give numbers")
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+    make_output_folder(kept.parent)
+    write_bytes(kept, packed.getvalue())
+    return str(kept)
+
+
+def _range(shape: Sequence[int] | ShapeRange) -> ShapeRange:
+    return shape if isinstance(shape, ShapeRange) else ShapeRange.fixed(tuple(shape))
+
+
+def _strings(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _paths(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
+    return tuple(map(Path, [given] if isinstance(given, str | PathLike) else given))

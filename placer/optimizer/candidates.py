@@ -1,0 +1,104 @@
+"""Candidates of placements: built, compiled, checked, and their noise."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import onnx
+
+from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.sanity import invalid_output
+from placer.engines.base import Compiled, Engine, Tensors
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.errors import RunError
+from placer.model import Model
+from placer.qdq import Inserter
+from placer.qdq.mixed_precision import MixedPrecision
+from placer.quantization import Placement, Ranges
+from placer.search.space import Choices, Space
+
+log = logging.getLogger(__name__)
+
+
+class Candidates:
+    """Builds candidates of one model with fixed ranges and compiles them on one engine.
+
+    ``remainder`` is what the engine's attribute of that name says is built, or only written.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        engine: Engine,
+        inserter: Inserter,
+        ranges: Ranges,
+        remainder: MixedPrecision | None = None,
+    ) -> None:
+        self.model = model
+        self.engine = engine
+        self._inserter = inserter
+        self._ranges = ranges
+        self._remainder = remainder
+
+    def build(self, placement: Placement) -> onnx.ModelProto:
+        """Return the Q/DQ model of ``placement`` for the engine; the float model if it is empty."""
+        if self._remainder is not None and self.engine.remainder == "built":
+            return self._remainder.insert(placement)
+        return self._inserter.insert(placement, self._ranges)
+
+    def result(self, placement: Placement) -> onnx.ModelProto:
+        """Return the model of ``placement`` as it is written."""
+        if self._remainder is not None:
+            return self._remainder.insert(placement)
+        return self.build(placement)
+
+    def compile(self, placement: Placement) -> Compiled:
+        """Build and compile; raises RunError if the engine refuses the candidate."""
+        return self.engine.compile(self.build(placement), self.model.base_dir)
+
+    def verify(self, placement: Placement, compiled: Compiled, inputs: Tensors) -> None:
+        """Raise RunError if ``compiled`` gives garbage on ``inputs``, by ONNX Runtime's results.
+
+        Engines that run on ONNX Runtime are not compared with themselves, and a candidate that it
+        does not run cannot be compared.
+        """
+        if not self.engine.verified:
+            return
+        try:
+            reference = self._on_cpu(placement).run(inputs)
+        except RunError as error:
+            log.info("not compared with ONNX Runtime: %s", error)
+            return
+        problem = invalid_output(compiled.run(inputs), reference)
+        if problem is not None:
+            raise RunError(f"invalid output: {problem}")
+
+    def runner(self, placement: Placement) -> Run:
+        """What runs the candidate to judge its outputs only: no build of an engine is spent on it.
+
+        Raises RunError if the candidate is refused.
+        """
+        return (self._on_cpu if self.engine.verified else self.compile)(placement).run
+
+    def _on_cpu(self, placement: Placement) -> OnnxRuntimeModel:
+        candidate = self.build(placement)
+        return OnnxRuntimeModel(candidate, self.model.base_dir, threads=1, optimized=False)
+
+
+class NoiseMeter:
+    """Noise power of a placement on a few samples, relative to the outputs' power."""
+
+    def __init__(self, space: Space, candidates: Candidates, evaluator: Evaluator) -> None:
+        self._space = space
+        self._candidates = candidates
+        self._evaluator = evaluator
+
+    def __call__(self, choices: Choices) -> float:
+        """Return the noise of ``choices``; 1, as much as signal, where the engine refuses them."""
+        try:
+            run = self._candidates.runner(self._space.placement(choices))
+            noise = self._evaluator.evaluate(run).noise
+        except RunError:
+            return 1.0
+        return noise if math.isfinite(noise) else 1.0

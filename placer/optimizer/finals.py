@@ -1,0 +1,163 @@
+"""Name the best candidate: race the finalists, then confirm the winner against the float model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from placer.common.statistics import Ratio, fastest, paired_ratio, still_in
+from placer.engines.base import Compiled, Engine, Tensors
+from placer.engines.conditions import Conditions, conditions_of
+from placer.errors import RunError
+from placer.optimizer.task import Task
+from placer.optimizer.trial_setup import TrialSetup
+from placer.quantization import Placement
+from placer.search.records import TrialRecord
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Finalist(Generic[T]):
+    """A candidate in the race, compiled several times, and what it stands for.
+
+    Where a session's memory happens to lie moves its latency by a few percent for as long as it
+    lives, which more rounds of the same session cannot average out.
+    """
+
+    entry: T
+    copies: Sequence[Compiled]
+
+
+@dataclass(frozen=True, eq=False)
+class Final(Generic[T]):
+    """The winner and fresh measurements of it and of the float model, in the same rounds.
+
+    ``seconds``: shape (rounds, 2 + n), columns float model, winner and the n others.
+    ``conditions``: how measuring went, where the engine tells.
+    """
+
+    entry: T
+    compiled: Compiled
+    seconds: np.ndarray
+    ratio: Ratio
+    conditions: Conditions | None = None
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the whole interval of the ratio to the float model lies below 1."""
+        return self.ratio.high < 1
+
+
+def race(
+    engine: Engine, finalists: Sequence[Finalist[T]], inputs: Tensors, rounds: int, races: int
+) -> Finalist[T]:
+    """Return the fastest of ``finalists``.
+
+    Runs at most ``races`` times ``rounds`` interleaved rounds over those that remain and drops
+    after each those that are slower than the leader outside the noise. Earlier rounds count.
+    """
+    running = list(finalists)
+    seconds = np.empty((0, len(running)))
+    for _ in range(races):
+        if len(running) == 1:
+            break
+        copies = [finalist.copies for finalist in running]
+        seconds = np.vstack([seconds, _measure(engine, copies, inputs, rounds)])
+        kept = still_in(seconds)
+        running = [running[i] for i in kept]
+        seconds = seconds[:, kept]
+    return running[fastest(seconds)] if len(running) > 1 else running[0]
+
+
+def confirm(
+    engine: Engine,
+    winner: Finalist[T],
+    baseline: Sequence[Compiled],
+    inputs: Tensors,
+    rounds: int,
+    others: Sequence[Compiled] = (),
+) -> Final[T]:
+    """Measure the winner afresh, with the float model and ``others`` in the same rounds.
+
+    Its race selected it partly for lucky rounds.
+    """
+    (final,) = confirm_all(engine, [winner], baseline, inputs, rounds, others)
+    return final
+
+
+def confirm_all(
+    engine: Engine,
+    finalists: Sequence[Finalist[T]],
+    baseline: Sequence[Compiled],
+    inputs: Tensors,
+    rounds: int,
+    others: Sequence[Compiled] = (),
+) -> list[Final[T]]:
+    """Measure all ``finalists``, the float model and ``others`` in the same rounds."""
+    copies = [finalist.copies for finalist in finalists]
+    models = [baseline, *copies, *([other] for other in others)]
+    seconds = _measure(engine, models, inputs, rounds)
+    conditions = conditions_of(engine)
+    rest = range(1 + len(copies), len(models))
+    found = []
+    for column, finalist in enumerate(finalists, start=1):
+        own = seconds[:, [0, column, *rest]]
+        ratio = paired_ratio(own[:, 1], own[:, 0])
+        found.append(Final(finalist.entry, finalist.copies[0], own, ratio, conditions))
+    return found
+
+
+def _measure(
+    engine: Engine, models: Sequence[Sequence[Compiled]], inputs: Tensors, rounds: int
+) -> np.ndarray:
+    """Seconds of each model, averaged over its copies, shape (rounds, len(models))."""
+    flat = [compiled for copies in models for compiled in copies]
+    seconds = engine.measure(flat, inputs, rounds)
+    bounds = np.cumsum([len(copies) for copies in models])[:-1]
+    parts = np.split(seconds, bounds, axis=1)
+    return np.stack([part.mean(axis=1) for part in parts], axis=1)
+
+
+# Above this size of its weights a model is compiled once per finalist, to spare memory; for as many
+# finalists as the preset races.
+LARGE_MODEL_BYTES = 200_000_000
+
+
+def compiled_finalists(
+    task: Task, setup: TrialSetup, records: Sequence[TrialRecord], copies: int
+) -> list[Finalist[TrialRecord]]:
+    """The records compiled anew; one that fails now, an engine having crashed, is left out.
+
+    Raises RunError if all fail.
+    """
+    found = []
+    for record in records:
+        try:
+            placement = task.space.placement(record.choices)
+            found.append(Finalist(record, compile_copies(task, setup, placement, copies)))
+        except RunError as error:
+            log.warning("finalist %d left out: %s", record.number, error)
+    if not found:
+        raise RunError("the engine failed on every finalist; their reasons are in placer.log")
+    return found
+
+
+def compile_copies(
+    task: Task, setup: TrialSetup, placement: Placement, copies: int
+) -> list[Compiled]:
+    """``placement`` compiled so many times; RunError if the engine refuses it."""
+    candidate = setup.candidates.build(placement)
+    return [task.engine.compile(candidate, task.model.base_dir) for _ in range(copies)]
+
+
+def copies_of(task: Task, finalists: int) -> int:
+    """How often each of so many finalists is compiled, and the float model."""
+    preset = task.preset
+    crowd = max(1.0, finalists / preset.finalists)
+    return preset.copies if task.model.weight_bytes * crowd < LARGE_MODEL_BYTES else 1

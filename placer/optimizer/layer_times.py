@@ -1,0 +1,105 @@
+"""Times of layers that trials profile, and that earlier runs have left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from placer.engines.base import Compiled, Tensors
+from placer.optimizer.layer_cache import FILE_NAME, LayerCosts
+from placer.optimizer.task import Task
+from placer.optimizer.trial_setup import TrialSetup
+from placer.quantization import Placement
+from placer.search.landscape import Landscape
+from placer.search.layer_signatures import PredictedLayers, attribute
+from placer.search.records import TrialRecord
+from placer.search.study import Study
+from placer.search.surrogate import observe
+
+# A layer that so many trials have profiled is known well enough.
+ENOUGH_PROFILES = 2
+# Rounds in which the float model is measured to compare with what other runs measured.
+FLOAT_ROUNDS = 5
+
+
+class ProfiledLayers:
+    """Times of layers by the engine's profiler, until they are known well enough."""
+
+    def __init__(
+        self, landscape: Landscape, inputs: Tensors, earlier: Sequence[TrialRecord]
+    ) -> None:
+        """``earlier``: the trials of the study so far."""
+        self._model = landscape.layers
+        self._inputs = inputs
+        self._last: PredictedLayers | None = None
+        self._seen: Counter[str] = Counter()
+        for record in earlier:
+            self._seen.update((record.details.get("layers") or {}).keys())
+
+    def known(self, placement: Placement) -> bool:
+        """See ``placer.optimizer.trial.LayerTimes``."""
+        numbers = self._predict(placement).counts()
+        return all(
+            self._seen[self._model.signatures[number].id] >= ENOUGH_PROFILES for number in numbers
+        )
+
+    def measure(self, placement: Placement, compiled: Compiled) -> Mapping[str, float]:
+        """See ``placer.optimizer.trial.LayerTimes``."""
+        predicted = self._predict(placement)
+        times = attribute(predicted, compiled.plan(self._inputs), self._model)
+        found = {self._model.signatures[number].id: time for number, time in times.items()}
+        self._seen.update(found.keys())
+        return found
+
+    def _predict(self, placement: Placement) -> PredictedLayers:
+        # What is asked for twice in turn, or is like the last, takes next to no time.
+        self._last = self._model.predict(placement, self._last)
+        return self._last
+
+
+def remembered_layers(
+    task: Task, setup: TrialSetup, study: Study, costs: LayerCosts | None
+) -> Mapping[str, float]:
+    """Costs of layers that other runs measured, in parts of the float model's latency.
+
+    As the study began with them, so that a resumed one goes on in the same way.
+    """
+    kept = study.attribute("remembered")
+    if kept is None:
+        times = costs.load() if costs is not None else {}
+        kept = {}
+        if times:
+            seconds = task.engine.measure([setup.baseline], task.inputs, FLOAT_ROUNDS)
+            latency_us = 1e6 * float(np.median(seconds))
+            kept = {signature: time / latency_us for signature, time in times.items()}
+        study.set_attribute("remembered", kept)
+    shares: Mapping[str, float] = kept
+    return shares
+
+
+def keep_layers(
+    costs: LayerCosts | None, landscape: Landscape, records: Sequence[TrialRecord]
+) -> None:
+    """Keep the times of layers that trials measured for other runs."""
+    if costs is None:
+        return
+    found: list[tuple[str, float]] = []
+    for record in records:
+        if record.ratio is not None and record.details.get("layers"):
+            seen = observe(landscape, record)
+            float_us = 1e3 * record.details["latency"]["median_ms"] / record.ratio
+            signatures = landscape.layers.signatures
+            found += [(signatures[n].id, share * float_us) for n, share in seen.layers.items()]
+    costs.add(found)
+
+
+def layer_costs(task: Task) -> LayerCosts | None:
+    """Where times of layers are kept between runs; None if nothing is, or nothing is measured."""
+    folder = task.request.cache_dir
+    if folder is None or task.engine.estimated:
+        return None
+    engine = task.engine
+    kind = f"{engine.name} {engine.version}, {engine.device}, {engine.clock}, {task.base}"
+    return LayerCosts(folder / FILE_NAME, kind)

@@ -1,0 +1,48 @@
+"""What is told how a run goes on."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from placer.search.records import TrialRecord
+
+
+class QuietObserver:
+    """Shows nothing; warnings are in result.json."""
+
+    def stage(self, text: str) -> None:
+        """Ignore ``text``."""
+
+    def warn(self, text: str) -> None:
+        """Ignore ``text``."""
+
+    def search(self, budget: int | None, done: int, estimated: bool) -> None:
+        """Ignore the search's size."""
+
+    def trial(self, record: TrialRecord) -> None:
+        """Ignore ``record``."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Ignore the progress."""
+
+
+class Observer(Protocol):
+    """Is told how a run goes on."""
+
+    def stage(self, text: str) -> None:
+        """A stage begins."""
+
+    def warn(self, text: str) -> None:
+        """Something the user should know."""
+
+    def search(self, budget: int | None, done: int, estimated: bool) -> None:
+        """The search begins; ``done`` trials were found in the study.
+
+        ``estimated``: latencies are estimates.
+        """
+
+    def trial(self, record: TrialRecord) -> None:
+        """A trial has ended."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Part of a stage is done."""

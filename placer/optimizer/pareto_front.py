@@ -1,0 +1,153 @@
+"""``--front``: the points of the latency-accuracy front that a search found, confirmed together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from placer.accuracy.evaluator import Evaluation
+from placer.accuracy.gates import AnyGateValue
+from placer.accuracy.metrics import finite
+from placer.common.files import remove_if_empty
+from placer.optimizer.finals import (
+    Final,
+    Finalist,
+    compile_copies,
+    compiled_finalists,
+    confirm_all,
+    copies_of,
+)
+from placer.optimizer.observer import Observer
+from placer.optimizer.result_parts import latency
+from placer.optimizer.summary import latency_gates
+from placer.optimizer.task import Task
+from placer.optimizer.trial_setup import TrialSetup
+from placer.quantization import EMPTY
+from placer.results.result import FrontPart, GatePart
+from placer.search.pareto import Point, point_of, spread, useful_front
+from placer.search.records import TrialRecord, by_latency
+
+log = logging.getLogger(__name__)
+
+FOLDER = "front"
+MODEL_FILE, PLACEMENT_FILE = "optimized.onnx", "placement.yaml"
+
+
+@dataclass(frozen=True, eq=False)
+class FrontPoint:
+    """A candidate, measured in the same rounds as all others of its front, and judged afresh."""
+
+    final: Final[TrialRecord]
+    evaluation: Evaluation
+
+    @property
+    def point(self) -> Point:
+        """Where it stands."""
+        return Point(self.final.ratio.median, self.evaluation.noise)
+
+
+def confirmed_front(
+    task: Task, records: Sequence[TrialRecord], setup: TrialSetup, observer: Observer, count: int
+) -> tuple[Final[TrialRecord] | None, list[FrontPoint]]:
+    """The result of a run and at most ``count`` points of its front, the fastest first.
+
+    The result is the fastest point; without any, as no candidate is faster than the float model
+    outside the noise, it is the fastest candidate, or None if all miss the gates. Raises RunError
+    if the engine fails on every candidate.
+    """
+    records = _candidates(records, count, task.preset.finalists)
+    if not records:
+        return None, []
+    copies = copies_of(task, len(records))
+    baseline = compile_copies(task, setup, EMPTY, copies)
+    finalists = compiled_finalists(task, setup, records, copies)
+    preset, others = task.preset, setup.latency_baselines.measured
+    if len(finalists) > count:
+        observer.stage(f"comparing {len(finalists)} candidates for the front")
+        rounds = preset.races * preset.race_rounds
+        compared = confirm_all(task.engine, finalists, baseline, task.inputs, rounds, others)
+        finalists = _spread(finalists, compared, count)
+    observer.stage(f"confirming {len(finalists)} points against the float model")
+    rounds = preset.confirm_rounds
+    finals = confirm_all(task.engine, finalists, baseline, task.inputs, rounds, others)
+    judged = [FrontPoint(final, setup.evaluator.evaluate(final.compiled.run)) for final in finals]
+    held = sorted((p for p in judged if _holds(p, setup)), key=lambda p: p.final.ratio.median)
+    faster = [p for p in held if p.final.is_faster]
+    if not faster:
+        return (held[0].final if held else None), []
+    # The result is a point of the front, however small its gain is.
+    points = [faster[index] for index in useful_front([p.point for p in faster]) or [0]]
+    return points[0].final, points
+
+
+def _candidates(records: Sequence[TrialRecord], count: int, finalists: int) -> list[TrialRecord]:
+    """What is on the front by its trial, and the fastest ones, as luck may have ordered them.
+
+    Twice as many as asked for: some may turn out to be no faster than the float model.
+    """
+    judged = [
+        (record, point)
+        for record in by_latency(records)
+        if record.placement_id != EMPTY.id and (point := point_of(record)) is not None
+    ]
+    useful = [judged[index] for index in useful_front([point for _, point in judged])]
+    chosen = [useful[index] for index in spread([point for _, point in useful], 2 * count)]
+    numbers = {record.number for record, _ in (*chosen, *judged[:finalists])}
+    return [record for record, _ in judged if record.number in numbers]
+
+
+def _spread(
+    finalists: Sequence[Finalist[TrialRecord]], compared: Sequence[Final[TrialRecord]], count: int
+) -> list[Finalist[TrialRecord]]:
+    """The finalists that are faster than the float model, spread over their front."""
+    faster = [i for i, own in enumerate(compared) if own.is_faster] or list(range(len(compared)))
+    points = [Point(compared[i].ratio.median, compared[i].entry.details["noise"]) for i in faster]
+    return [finalists[faster[index]] for index in spread(points, count)]
+
+
+def _holds(point: FrontPoint, setup: TrialSetup) -> bool:
+    values = _gates(point, setup)
+    missed = [value.gate.text() for value in values if not value.passed]
+    if missed:
+        number = point.final.entry.number
+        log.warning("confirming trial %d: it misses %s", number, ", ".join(missed))
+    return not missed
+
+
+def _gates(point: FrontPoint, setup: TrialSetup) -> tuple[AnyGateValue, ...]:
+    return (*point.evaluation.gates, *latency_gates(setup.latency_baselines, point.final))
+
+
+def front_parts(task: Task, setup: TrialSetup, points: Sequence[FrontPoint]) -> list[FrontPart]:
+    """What result.json says of ``points``."""
+    return [_part(task, setup, rank, point) for rank, point in enumerate(points, start=1)]
+
+
+def _part(task: Task, setup: TrialSetup, rank: int, point: FrontPoint) -> FrontPart:
+    final, evaluation = point.final, point.evaluation
+    placement = task.space.placement(final.entry.choices)
+    return FrontPart(
+        folder=f"{FOLDER}/{rank}-{placement.id}",
+        placement=placement.id,
+        trial=final.entry.number,
+        quantized_edges=len(placement.edges),
+        latency=latency(final.seconds[:, 1]),
+        ratio_to_float=final.ratio.median,
+        ratio_interval=[final.ratio.low, final.ratio.high],
+        sqnr_db=finite(evaluation.sqnr),
+        gates=[GatePart(**value.to_json()) for value in _gates(point, setup)],
+        metrics={name: finite(value) for name, value in evaluation.metrics.items()},
+    )
+
+
+def remove_others(folder: Path, parts: Sequence[FrontPart]) -> None:
+    """Remove the points of an earlier run of the same study from the output folder."""
+    kept = {folder / part.folder for part in parts}
+    names = (MODEL_FILE, f"{MODEL_FILE}.data", PLACEMENT_FILE)
+    for other in set((folder / FOLDER).glob("[0-9]*-*")) - kept:
+        for name in names:
+            (other / name).unlink(missing_ok=True)
+        remove_if_empty(other)
+    remove_if_empty(folder / FOLDER)

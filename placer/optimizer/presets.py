@@ -1,0 +1,46 @@
+"""Named sets of effort: how many trials, samples and rounds a run takes."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, PositiveInt
+
+from placer.common.yaml_file import parse_file
+from placer.errors import InputError
+
+
+class Preset(BaseModel):
+    """Effort of a run.
+
+    ``budget``: trials. ``calibration_samples``, ``evaluation_samples``: at most that many samples
+    are used. ``noise_samples``: calibration samples on which calibration methods and the noise of
+    single groups are compared. ``rounds``: interleaved rounds per trial. ``finalists``: candidates
+    that are raced; ``race_rounds``: rounds before each elimination and ``races`` the most of
+    those; ``confirm_rounds``: fresh rounds of the winner against the float model. In both every
+    model is compiled ``copies`` times.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    budget: PositiveInt
+    calibration_samples: PositiveInt
+    evaluation_samples: PositiveInt
+    noise_samples: PositiveInt
+    rounds: PositiveInt
+    finalists: PositiveInt
+    race_rounds: PositiveInt
+    races: PositiveInt
+    confirm_rounds: PositiveInt
+    copies: PositiveInt
+
+
+def load_preset(name: str) -> Preset:
+    """Return the preset of ``configs/presets/NAME.yaml``; InputError lists the known ones."""
+    folder = Path(str(resources.files("placer.configs"))) / "presets"
+    path = folder / f"{name}.yaml"
+    known = sorted(p.stem for p in folder.glob("*.yaml"))
+    if name not in known:
+        raise InputError(f"unknown preset '{name}'; --preset takes one of: {', '.join(known)}")
+    return parse_file(path, folder, Preset)

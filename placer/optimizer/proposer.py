@@ -1,0 +1,111 @@
+"""What a run asks for the next placement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from placer.accuracy.gates import Gate
+from placer.engines.abilities import target_of
+from placer.errors import InputError
+from placer.optimizer.task import Task
+from placer.optimizer.trial_setup import TrialSetup
+from placer.optimizer.warm_start import warm_starts
+from placer.prediction.predictor import Predictor
+from placer.quantization import EMPTY
+from placer.search.landscape import Landscape
+from placer.search.layer_signatures import LayerModel
+from placer.search.samplers import (
+    ExhaustiveProposer,
+    Proposal,
+    Proposer,
+    RandomProposer,
+    TpeProposer,
+)
+from placer.search.space import Choices
+from placer.search.study import Study
+from placer.search.surrogate import SurrogateProposer
+
+Sampler = Literal["surrogate", "tpe", "random", "exhaustive"]
+SAMPLERS: tuple[Sampler, ...] = ("surrogate", "tpe", "random", "exhaustive")
+
+
+def parse_sampler(text: str) -> Sampler:
+    """The sampler that --sampler names; InputError for any other."""
+    for sampler in SAMPLERS:
+        if text == sampler:
+            return sampler
+    raise InputError(f"unknown --sampler '{text}'; use one of: {', '.join(SAMPLERS)}")
+
+
+def make_predictor(task: Task) -> Predictor:
+    """Predicts plans by the pack's rules, for what the engine builds."""
+    scheme = task.pack.manifest.scheme
+    base = "float" if task.engine.remainder == "kept" else task.base
+    rules, target = task.pack.rules, target_of(task.engine)
+    return Predictor(task.model.graph, rules, target, base, scheme.activation)
+
+
+def make_landscape(task: Task) -> Landscape:
+    """What the search predicts layers with."""
+    return Landscape(task.space, LayerModel(task.model.graph, make_predictor(task)))
+
+
+def make_proposer(
+    task: Task,
+    setup: TrialSetup,
+    study: Study,
+    landscape: Landscape,
+    remembered: Mapping[str, float],
+) -> Proposer:
+    """The proposer that --sampler names."""
+    space, seed = task.space, task.request.seed
+    sampler = parse_sampler(task.request.sampler)
+    if sampler == "random":
+        return RandomProposer(space, seed)
+    if sampler == "tpe":
+        return TpeProposer(space, seed)
+    if sampler == "exhaustive":
+        return ExhaustiveProposer(space)
+
+    def probe(choices: Choices) -> float:
+        return study.keep(f"noise of {space.placement(choices).id}", lambda: setup.noise(choices))
+
+    return SurrogateProposer(
+        landscape,
+        seed,
+        probe,
+        warm_starts=(*_as_imported(task), *_warm_starts(task, study)),
+        remembered=remembered,
+        noise_limit=_noise_limit(task.gates),
+        levels=0 if task.request.front is None else task.request.front - 1,
+    )
+
+
+def _warm_starts(task: Task, study: Study) -> tuple[Proposal, ...]:
+    """What --warm-start names, or what the study began with: its files may be elsewhere."""
+    if task.request.warm_starts:
+        found = warm_starts(task.request.warm_starts, task.model, task.space)
+        study.set_attribute("warm starts", [[own.kind, dict(own.choices)] for own in found])
+        return found
+    return tuple(Proposal(*pair) for pair in study.attribute("warm starts") or ())
+
+
+def _as_imported(task: Task) -> Iterator[Proposal]:
+    """Where a model that is quantized already had its pairs."""
+    if task.model.imported is None:
+        return
+    choices = task.space.nearest(task.model.imported.placement)
+    if task.space.placement(choices) != EMPTY:
+        yield Proposal("as imported", choices)
+
+
+def _noise_limit(gates: tuple[Gate, ...]) -> float | None:
+    """The noise power that a gate on the SQNR of all outputs allows, None without such a gate."""
+    limits = [
+        10 ** (-gate.threshold / 10)
+        for gate in gates
+        if gate.metric == "sqnr" and gate.output is None and gate.comparison == ">="
+    ]
+    only = len(limits) == len(gates)
+    return min(limits) if limits and only else None

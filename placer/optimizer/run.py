@@ -1,0 +1,250 @@
+"""The main job: a float model in, a measured and gated Q/DQ model out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+import onnx.helper
+
+from placer.common.files import make_output_folder, remove_if_empty, write_text
+from placer.errors import GateError, InputError, PlacerError, RunError
+from placer.model import save_model
+from placer.optimizer.finals import (
+    Final,
+    compile_copies,
+    compiled_finalists,
+    confirm,
+    copies_of,
+    race,
+)
+from placer.optimizer.observer import Observer
+from placer.optimizer.pareto_front import (
+    MODEL_FILE,
+    PLACEMENT_FILE,
+    FrontPoint,
+    confirmed_front,
+    front_parts,
+    remove_others,
+)
+from placer.optimizer.proposer import make_predictor
+from placer.optimizer.request import Request
+from placer.optimizer.result_parts import throttling_warnings
+from placer.optimizer.search_loop import Device, devices_of, search
+from placer.optimizer.study_settings import earlier_study, open_study
+from placer.optimizer.summary import (
+    chosen_placement,
+    latency_gates,
+    no_difference_sentence,
+    summarize,
+)
+from placer.optimizer.task import Task, prepare
+from placer.optimizer.trial_setup import TrialSetup
+from placer.optimizer.worker import keep_for_workers, trial_setup_of
+from placer.plan import Plan
+from placer.plan.json_format import plan_json
+from placer.quantization import EMPTY, Placement
+from placer.quantization.placement_file import placement_text
+from placer.report import write_report
+from placer.results.result import Result
+from placer.search.records import TrialRecord, by_latency
+from placer.search.study import Study
+
+__all__ = ["Observer", "Request", "optimize"]
+
+log = logging.getLogger(__name__)
+
+INTERRUPTED = "interrupted: going on with the best so far (again to quit)"
+
+
+def optimize(request: Request, observer: Observer) -> Result:
+    """Run ``request`` and write its outputs.
+
+    Raises InputError for wrong input, RunError if the engine refuses every candidate, and
+    GateError, after writing result.json, if no quantized candidate meets the gates.
+    """
+    task = prepare(request, observer)
+    folder = request.output_folder
+    make_output_folder(folder)
+    with _log_to(folder / "placer.log"):
+        try:
+            earlier = earlier_study(task)
+            setup = trial_setup_of(task, earlier, observer)
+            devices = devices_of(task, setup, observer)
+            study = earlier or open_study(task)
+            keep_for_workers(study, task, setup)
+        except PlacerError:
+            remove_if_empty(folder)
+            raise
+        return _run(devices, study, folder, observer)
+
+
+def _run(devices: Sequence[Device], study: Study, folder: Path, observer: Observer) -> Result:
+    task, setup = devices[0].task, devices[0].setup
+    if study.shared:
+        observer.stage(f"others join with: placer worker --study '{study.name}' --storage ...")
+    stopped = search(devices, study, observer, INTERRUPTED)
+    records = study.records()
+    _refuse_if_all_failed(records)
+    final, points = _results(task, records, setup, observer)
+    if final is not None and not final.is_faster:
+        observer.warn(no_difference_sentence(final, task.engine.estimated))
+    front = front_parts(task, setup, points)
+    result = summarize(task, records, setup, final, stopped, front)
+    for sentence in throttling_warnings(result.trials, result.confirmation):
+        observer.warn(sentence)
+    for part, point in zip(front, points, strict=True):
+        _write_model(task, folder / part.folder, result, point.final, setup)
+    _write(task, folder, result, final, setup)
+    if task.request.front is not None:
+        remove_others(folder, front)
+    _write_report(folder, observer)
+    if result.verdict == "gate not met":
+        raise GateError(_gate_sentence(task, records))
+    return result
+
+
+def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:
+    quantized = [record for record in records if record.placement_id != EMPTY.id]
+    if quantized and all(record.ratio is None for record in quantized):
+        raise RunError(f"the engine refused every candidate; the first: {quantized[0].error}")
+
+
+def _results(
+    task: Task, records: Sequence[TrialRecord], setup: TrialSetup, observer: Observer
+) -> tuple[Final[TrialRecord] | None, list[FrontPoint]]:
+    """The result and, with --front, the points of the front."""
+    if task.request.front is None:
+        return _final(task, records, setup, observer), []
+    return confirmed_front(task, records, setup, observer, task.request.front)
+
+
+def _final(
+    task: Task, records: Sequence[TrialRecord], setup: TrialSetup, observer: Observer
+) -> Final[TrialRecord] | None:
+    """Race the fastest candidates that meet the gates; None if there are none."""
+    best = [r for r in by_latency(records) if r.placement_id != EMPTY.id]
+    if not best:
+        return None
+    preset = task.preset
+    copies = copies_of(task, preset.finalists)
+    finalists = compiled_finalists(task, setup, best[: preset.finalists], copies)
+    if len(finalists) > 1:
+        observer.stage(f"racing {len(finalists)} finalists")
+    winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
+    observer.stage("confirming the winner against the float model")
+    baseline = compile_copies(task, setup, EMPTY, copies)
+    rounds, others = preset.confirm_rounds, setup.latency_baselines.measured
+    final = confirm(task.engine, winner, baseline, task.inputs, rounds, others)
+    missed = [gate for gate in latency_gates(setup.latency_baselines, final) if not gate.passed]
+    for gate in missed:
+        log.warning("confirming the winner: gate %s is missed: %s", gate.gate.text(), gate.ratio)
+    return None if missed else final
+
+
+def _write(
+    task: Task, folder: Path, result: Result, final: Final[TrialRecord] | None, setup: TrialSetup
+) -> None:
+    if final is not None:
+        _write_model(task, folder, result, final, setup)
+    result.write(folder / "result.json")
+    _write_plans(task, folder, final, setup)
+
+
+def _write_model(
+    task: Task, folder: Path, result: Result, final: Final[TrialRecord], setup: TrialSetup
+) -> None:
+    placement = chosen_placement(task, final)
+    proto = setup.candidates.result(placement)
+    _describe(proto, placement, result)
+    save_model(proto, task.model.base_dir, folder / MODEL_FILE)
+    text = placement_text(
+        placement,
+        setup.ranges,
+        result.scheme,
+        model=task.model.fingerprint,
+        pack=task.pack.name_and_version,
+        calibrated=result.calibrated,
+        graph=task.model.graph,
+    )
+    write_text(folder / PLACEMENT_FILE, text)
+
+
+def _write_plans(
+    task: Task, folder: Path, final: Final[TrialRecord] | None, setup: TrialSetup
+) -> None:
+    """Write what the engine really runs, layer by layer, and what the rules predict.
+
+    An engine that only estimates predicts both: the plan of the result and that of the float model.
+    """
+    kind = "_predicted" if task.engine.estimated else ""
+    models = {f"plan_float{kind}.json": setup.baseline}
+    if final is not None:
+        models[f"plan{kind}.json"] = final.compiled if final.is_faster else setup.baseline
+    if final is not None and not task.engine.estimated:
+        predicted = make_predictor(task).predict(chosen_placement(task, final)).plan
+        _write_plan(folder / "plan_predicted.json", predicted)
+    for name, compiled in models.items():
+        try:
+            plan = compiled.plan(task.inputs)
+        except RunError as error:
+            log.warning("%s is not written: %s", name, error)
+            continue
+        _write_plan(folder / name, plan)
+
+
+def _write_plan(path: Path, plan: Plan) -> None:
+    write_text(path, json.dumps(plan_json(plan), indent=2) + "\n")
+
+
+def _write_report(folder: Path, observer: Observer) -> None:
+    try:
+        write_report(folder)
+    except InputError as error:  # Everything else is written; the report can be made again.
+        log.warning("no report: %s", error)
+        observer.warn(f"no report.html: {error}")
+
+
+def _describe(proto: onnx.ModelProto, placement: Placement, result: Result) -> None:
+    """Say in the model's metadata where it comes from, beside what it says already."""
+    properties = {entry.key: entry.value for entry in proto.metadata_props}
+    properties["placer.quantization.placement"] = placement.id
+    properties["placer.calibrated"] = str(result.calibrated).lower()
+    onnx.helper.set_model_props(proto, properties)
+
+
+def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:
+    gates = ", ".join(task.gate_texts)
+    quantized = [r for r in records if r.placement_id != EMPTY.id and r.ratio is not None]
+    if not quantized:
+        return f"no quantized candidate was measured, so none meets {gates}; raise --budget"
+    closest = min(quantized, key=lambda record: record.violation)
+    values = ", ".join(f"{gate['gate']} has {gate['value']}" for gate in closest.details["gates"])
+    if closest.feasible:
+        return f"the fastest candidate misses {gates} when it is confirmed; in its trial: {values}"
+    return (
+        f"none of {len(quantized)} quantized candidates meets {gates}; the closest: {values}; "
+        "relax the gate or raise --budget"
+    )
+
+
+@contextmanager
+def _log_to(path: Path) -> Iterator[None]:
+    """Keep placer's log messages in ``path`` while the run lasts."""
+    root = logging.getLogger("placer")
+    # Opened with the first message: a run that is refused leaves no file.
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()

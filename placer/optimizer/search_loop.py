@@ -1,0 +1,169 @@
+"""Trials on every device of a process until nothing is left to do."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from threading import Event, Lock, Thread
+
+from placer.errors import InputError, PlacerError
+from placer.optimizer.layer_times import ProfiledLayers, keep_layers, layer_costs, remembered_layers
+from placer.optimizer.observer import Observer
+from placer.optimizer.proposer import make_landscape, make_proposer
+from placer.optimizer.study_settings import settings_of
+from placer.optimizer.task import Task, engine_for
+from placer.optimizer.trial import TrialRunner
+from placer.optimizer.trial_setup import TrialSetup, set_up
+from placer.search.records import TrialRecord
+from placer.search.study import StopReason, Study
+
+log = logging.getLogger(__name__)
+
+
+OnTrial = Callable[[TrialRecord], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """One device and what its trials are made with; ``task.engine`` runs on it."""
+
+    task: Task
+    setup: TrialSetup
+
+
+def devices_of(task: Task, setup: TrialSetup, observer: Observer) -> list[Device]:
+    """``task`` and ``setup``, and the same on each other device of --devices.
+
+    Raises InputError or RunError, which name the device, if one cannot be used.
+    """
+    others = task.request.devices[1:]
+    if not others:
+        return [Device(task, setup)]
+    observer.stage(f"starting devices {', '.join(others)}")
+    with ThreadPoolExecutor(len(others)) as pool:
+        found = pool.map(lambda device: _other_device(task, setup, device, observer), others)
+        return [Device(task, setup), *found]
+
+
+def search(
+    devices: Sequence[Device],
+    study: Study,
+    observer: Observer,
+    interrupted: str,
+    on_trial: OnTrial | None = None,
+) -> StopReason:
+    """Run trials on all ``devices`` at once until nothing is left to do.
+
+    ``interrupted``: what the user is told on Ctrl-C; another one raises KeyboardInterrupt. Each
+    device has its own proposer, as proposers are functions of the study's trials.
+    """
+    task, earlier = devices[0].task, study.records()
+    deadline = None if task.request.timeout is None else time.monotonic() + task.request.timeout
+    stop, telling = Event(), Lock()
+
+    def tell(record: TrialRecord) -> None:
+        with telling:
+            log.info("trial %d %s %s", record.number, record.kind, record.ratio or record.error)
+            observer.trial(record)
+            if on_trial is not None:
+                on_trial(record)
+
+    work_of = [_work(device, study, earlier, deadline, tell, stop) for device in devices]
+    observer.search(task.budget, len(earlier), task.engine.estimated)
+    if len(work_of) == 1:
+        try:
+            return work_of[0]()
+        except KeyboardInterrupt:
+            observer.warn(interrupted)
+            return "interrupted"
+    futures = [_start(run) for run in work_of]
+    try:
+        wait(futures, return_when=FIRST_EXCEPTION)
+        stop.set()  # After an exception; else all have ended.
+    except KeyboardInterrupt:
+        observer.warn(interrupted)
+        stop.set()
+    wait(futures)
+    return min((future.result() for future in futures), key=_REASONS.index)
+
+
+# The most telling first: a thread that finds nothing to do says less than one that was stopped.
+_REASONS: tuple[StopReason, ...] = ("interrupted", "timeout", "budget", "converged")
+
+
+def _work(
+    device: Device,
+    study: Study,
+    earlier: Sequence[TrialRecord],
+    deadline: float | None,
+    tell: OnTrial,
+    stop: Event,
+) -> Callable[[], StopReason]:
+    """What one device does; all that its devices share is read before it begins."""
+    task, setup = device.task, device.setup
+    landscape, costs = make_landscape(task), layer_costs(task)
+    remembered = remembered_layers(task, setup, study, costs)
+    proposer = make_proposer(task, setup, study, landscape, remembered)
+    runner = TrialRunner(
+        setup.candidates,
+        setup.evaluator,
+        setup.baseline,
+        task.inputs,
+        task.preset.rounds,
+        task.sites,
+        setup.latency_baselines,
+        layers=ProfiledLayers(landscape, task.inputs, earlier),
+        earlier=earlier,
+        judge_all=task.request.front is not None,
+    )
+    own: list[TrialRecord] = []
+
+    def on_trial(record: TrialRecord) -> None:
+        own.append(record)
+        tell(record)
+
+    def run() -> StopReason:
+        try:
+            return study.run(
+                proposer,
+                runner,
+                budget=task.budget,
+                deadline=deadline,
+                on_trial=on_trial,
+                stop=stop,
+            )
+        finally:
+            keep_layers(costs, landscape, own)
+
+    return run
+
+
+def _start(run: Callable[[], StopReason]) -> Future[StopReason]:
+    """Run in a thread that does not keep the process alive, unlike those of an executor."""
+    future: Future[StopReason] = Future()
+
+    def target() -> None:
+        try:
+            future.set_result(run())
+        except BaseException as error:  # Raised where the result is asked for.
+            future.set_exception(error)
+
+    Thread(target=target, daemon=True).start()
+    return future
+
+
+def _other_device(task: Task, setup: TrialSetup, device: str, observer: Observer) -> Device:
+    try:
+        engine, _, _ = engine_for(task.request, device)
+        other = replace(task, engine=engine)
+        if settings_of(other) != settings_of(task):
+            raise InputError(
+                f"it is {engine.device}, and the first device {task.engine.device}, so their "
+                "latencies do not compare; leave it out of --devices"
+            )
+        return Device(other, set_up(other, observer, setup.calibrated))
+    except PlacerError as error:
+        raise type(error)(f"device {device}: {error}") from error

@@ -1,0 +1,63 @@
+"""What a run searches with: its study, its proposer and what its trials learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from placer.optimizer.proposer import parse_sampler
+from placer.optimizer.task import Task
+from placer.search.storage import open_storage
+from placer.search.study import STUDY_NAME, Study
+from placer.version import __version__
+
+# Raised when trials of earlier versions cannot be gone on with.
+STUDY_FORMAT = 2
+
+
+def settings_of(task: Task) -> dict[str, Any]:
+    """What must not change within a study, by the name that the user knows it by."""
+    model, request = task.model, task.request
+    return {
+        "model": model.fingerprint,
+        "input shapes": {
+            **{name: list(shape) for name, shape in model.input_shapes.items()},
+            **{name: found.text for name, found in task.shape_ranges.items()},
+        },
+        "pack": f"{task.pack.name_and_version} {task.pack.fingerprint}",
+        "engine": f"{task.engine.name} {task.engine.version}, {task.engine.device}",
+        "calibration": request.calibration,
+        "calibration data": f"{task.calibration_data.fingerprint}, {len(task.calibration_data)}",
+        "evaluation data": f"{task.evaluation_data.fingerprint}, {len(task.evaluation_data)}",
+        "gates": list(task.gate_texts),
+        "seed": request.seed,
+        "sampler": parse_sampler(request.sampler),
+        "study format": STUDY_FORMAT,
+        "engine options": dict(request.engine_options),
+        **({"ranges": "imported"} if task.model.imported else {}),
+        # Other versions may build other candidates; a run of one machine is gone on with.
+        **({} if request.storage is None else {"version of placer": __version__}),
+        "base": "kept" if task.engine.remainder == "kept" else f"{task.base}, {request.io_type}",
+    }
+
+
+def earlier_study(task: Task) -> Study | None:
+    """The run's study if it exists, or if there is a storage to keep it in; None otherwise.
+
+    Raises InputError if it was made with other settings.
+    """
+    request = task.request
+    if request.storage is None and not (request.output_folder / "study.db").exists():
+        return None
+    return open_study(task)
+
+
+def open_study(task: Task) -> Study:
+    """Open or create the run's study: in its output folder, or in --storage."""
+    request, settings = task.request, settings_of(task)
+    if request.storage is None:
+        path = request.output_folder / "study.db"
+        storage = open_storage(f"sqlite:///{path}", shared=False)
+        return Study(storage, STUDY_NAME, task.space, settings, place=str(request.output_folder))
+    storage = open_storage(request.storage, shared=True)
+    name = request.study or f"{request.model.stem} {task.model.fingerprint[:12]}"
+    return Study(storage, name, task.space, settings, shared=True, place=f"study '{name}'")

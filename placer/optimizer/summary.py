@@ -1,0 +1,282 @@
+"""From a finished run to result.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from placer.accuracy.gates import AnyGateValue, LatencyValue
+from placer.accuracy.metrics import finite
+from placer.common.statistics import Ratio
+from placer.engines.conditions import memory_of
+from placer.optimizer.command import command_of
+from placer.optimizer.finals import Final
+from placer.optimizer.latency_baselines import CANDIDATE, FLOAT, LatencyBaselines
+from placer.optimizer.result_parts import (
+    conditions_part,
+    latency,
+    throttling_warnings,
+    throughput_part,
+)
+from placer.optimizer.task import Task
+from placer.optimizer.trial_setup import TrialSetup
+from placer.quantization import EMPTY, Placement
+from placer.results.result import (
+    BaselinePart,
+    BestPart,
+    BudgetPart,
+    DecisionPart,
+    EnginePart,
+    EvaluationPart,
+    FrontPart,
+    GatePart,
+    LatencyPart,
+    ModelPart,
+    PackPart,
+    Result,
+    RulePart,
+    SitePart,
+    StopReason,
+    TrialPart,
+    Verdict,
+    versions,
+)
+from placer.rules.sites import Site
+from placer.search.importance import by_rule, importances
+from placer.search.records import TrialRecord
+from placer.search.space import PER_SITE, Choices, Space
+
+# Fewer samples may well miss what the network meets in use.
+FEW_SAMPLES = 8
+
+
+def _verdict(final: Final[TrialRecord] | None) -> Verdict:
+    if final is None:
+        return "gate not met"
+    return "faster" if final.is_faster else "no difference"
+
+
+def summarize(
+    task: Task,
+    records: Sequence[TrialRecord],
+    setup: TrialSetup,
+    final: Final[TrialRecord] | None,
+    stopped: StopReason,
+    front: Sequence[FrontPart] = (),
+) -> Result:
+    """Gather what result.json says; ``front``: with --front, its points."""
+    request, model, manifest = task.request, task.model, task.pack.manifest
+    verdict = _verdict(final)
+    warnings = list(task.warnings)
+    trials = [_trial_part(record) for record in records]
+    important = importances(task.space, records)
+    confirmation = None if final is None else conditions_part(final.conditions)
+    choices = _choices(task.space, final)
+    warnings += calibration_warnings(task, setup, task.space.placement(choices or {}))
+    if final is not None and verdict == "no difference":
+        warnings.append(no_difference_sentence(final, task.engine.estimated))
+    warnings += throttling_warnings(trials, confirmation)
+    return Result(
+        verdict=verdict,
+        model=ModelPart(
+            path=str(model.path),
+            fingerprint=model.fingerprint,
+            input_shapes={name: list(shape) for name, shape in model.input_shapes.items()},
+            shape_ranges={
+                name: [list(found.minimum), list(found.optimum), list(found.maximum)]
+                for name, found in task.shape_ranges.items()
+            },
+            notes=list(model.notes),
+        ),
+        engine=EnginePart(
+            name=task.engine.name,
+            version=task.engine.version,
+            device=task.engine.device,
+            clock=task.engine.clock,
+            estimated=task.engine.estimated,
+        ),
+        pack=PackPart(
+            name=manifest.name, version=manifest.version, fingerprint=task.pack.fingerprint
+        ),
+        scheme=manifest.scheme,
+        calibrated=not task.calibration_data.synthetic,
+        calibration=setup.calibration,
+        evaluation=EvaluationPart(
+            data=request.evaluation_data or request.data,
+            samples=len(task.evaluation_data),
+            labels=task.evaluation_data.has_labels,
+        ),
+        gates=list(task.gate_texts),
+        seed=request.seed,
+        budget=BudgetPart(trials=task.budget, timeout_s=request.timeout, stopped=stopped),
+        sites=len(task.sites),
+        sampler=task.request.sampler,
+        decisions=_decisions(task.space, choices or {}, important),
+        importance_by_rule=by_rule(task.space, important),
+        trials=trials,
+        baseline=_baseline_part(task, setup, final),
+        best=_best_part(task, setup, final),
+        front=list(front),
+        confirmation=confirmation,
+        warnings=warnings,
+        versions=dict(versions()),
+        command=command_of(request),
+        rules=_rules(task.sites),
+        site_decisions=_site_decisions(task, choices),
+    )
+
+
+def _choices(space: Space, final: Final[TrialRecord] | None) -> Choices | None:
+    """What the final decides, or the float model if that is the result; None without a final."""
+    if final is None:
+        return None
+    return final.entry.choices if final.is_faster else space.floats
+
+
+def calibration_warnings(task: Task, setup: TrialSetup, placement: Placement) -> list[str]:
+    """Sentences on ranges of ``placement`` that its calibration data say little of."""
+    sentences = []
+    count = len(task.calibration_data)
+    if not task.calibration_data.synthetic and count < FEW_SAMPLES:
+        sentences.append(
+            f"ranges rest on {count} calibration samples only; give at least {FEW_SAMPLES}"
+        )
+    tensors = sorted({edge.tensor for edge in placement.edges} & setup.ranges.keys())
+    constant = [name for name in tensors if setup.ranges[name].low == setup.ranges[name].high]
+    if constant:
+        more = f" and {len(constant) - 3} more" if len(constant) > 3 else ""
+        sentences.append(
+            "one value only in all calibration samples: "
+            f"{', '.join(repr(name) for name in constant[:3])}{more}; "
+            "give samples in which these tensors vary, or their range is a guess"
+        )
+    return sentences
+
+
+def _rules(sites: Sequence[Site]) -> dict[str, RulePart]:
+    rules = {site.match.rule.id: site.match.rule for site in sites}
+    return {name: RulePart(why=rule.why, source=rule.source) for name, rule in rules.items()}
+
+
+def _site_decisions(task: Task, choices: Choices | None) -> list[SitePart]:
+    layouts = {} if choices is None else task.space.layouts(choices)
+    return [
+        SitePart(
+            rule=site.match.rule.id,
+            nodes=[node.name for node in site.match.nodes.values()],
+            layout=layouts.get(site.name),
+        )
+        for site in task.sites
+    ]
+
+
+def _decisions(
+    space: Space, choices: Choices, important: Mapping[str, float]
+) -> list[DecisionPart]:
+    return [
+        DecisionPart(
+            group=group.name,
+            rule=group.sites[0].match.rule.id,
+            signature=group.sites[0].signature,
+            sites=len(group.sites),
+            layout=None if choices.get(group.name) == PER_SITE else choices.get(group.name),
+            default=group.default,
+            importance=important.get(group.name),
+        )
+        for group in space.groups
+    ]
+
+
+def _state(record: TrialRecord) -> Literal["complete", "gate missed", "ruled out", "failed"]:
+    if record.error is not None:
+        return "failed"
+    if record.violation > 0:
+        return "gate missed"
+    return "complete" if record.feasible else "ruled out"
+
+
+def _trial_part(record: TrialRecord) -> TrialPart:
+    measured = record.ratio is not None
+    latency_part = LatencyPart(**record.details["latency"]) if measured else None
+    return TrialPart(
+        number=record.number,
+        kind=record.kind,
+        placement=record.placement_id,
+        state=_state(record),
+        latency_ms=latency_part.median_ms if latency_part else None,
+        latency=latency_part,
+        ratio_to_float=record.ratio,
+        ratio_interval=record.details["interval"] if measured else None,
+        gates=[GatePart(**gate) for gate in record.details.get("gates", [])],
+        error=record.error,
+        ruled_out=record.ruled_out,
+        seconds=record.seconds,
+        conditions=record.details.get("conditions"),
+        noise=record.details.get("noise"),
+        skipped=len(record.skipped),
+    )
+
+
+def _baseline_part(
+    task: Task, setup: TrialSetup, final: Final[TrialRecord] | None
+) -> BaselinePart | None:
+    if final is None:
+        return None
+    metrics = setup.evaluator.reference_metrics()
+    measured = latency(final.seconds[:, 0])
+    return BaselinePart(
+        latency=measured,
+        throughput=throughput_part(measured, task.inputs),
+        memory_bytes=memory_of(setup.baseline, task.inputs),
+        metrics={name: finite(value) for name, value in metrics.items()},
+    )
+
+
+def _best_part(task: Task, setup: TrialSetup, final: Final[TrialRecord] | None) -> BestPart | None:
+    if final is None:
+        return None
+    placement = chosen_placement(task, final)
+    is_float = not final.is_faster
+    compiled = setup.baseline if is_float else final.compiled
+    evaluation = setup.evaluator.evaluate(compiled.run)
+    gates: tuple[AnyGateValue, ...] = (
+        *evaluation.gates,
+        *latency_gates(setup.latency_baselines, final),
+    )
+    ratio = Ratio(1.0, 1.0, 1.0, final.ratio.rounds) if is_float else final.ratio
+    measured = latency(final.seconds[:, 0 if is_float else 1])
+    return BestPart(
+        placement=placement.id,
+        trial=None if is_float else final.entry.number,
+        quantized_edges=len(placement.edges),
+        latency=measured,
+        throughput=throughput_part(measured, task.inputs),
+        memory_bytes=memory_of(compiled, task.inputs),
+        speedup=1 / ratio.median,
+        speedup_interval=[1 / ratio.high, 1 / ratio.low],
+        gates=[GatePart(**value.to_json()) for value in gates],
+        metrics={name: finite(value) for name, value in evaluation.metrics.items()},
+    )
+
+
+def latency_gates(
+    latency_baselines: LatencyBaselines, final: Final[TrialRecord]
+) -> tuple[LatencyValue, ...]:
+    """The gates of --beat for the result, which is the float model if the final is not faster."""
+    return latency_baselines.gates(final.seconds, CANDIDATE if final.is_faster else FLOAT)
+
+
+def chosen_placement(task: Task, final: Final[TrialRecord]) -> Placement:
+    """The final's placement, or the empty one if the float model is the result."""
+    return task.space.placement(final.entry.choices) if final.is_faster else EMPTY
+
+
+def no_difference_sentence(final: Final[TrialRecord], estimated: bool) -> str:
+    """Why the float model is the result."""
+    ratio = final.ratio
+    takes = "is estimated to take" if estimated else "takes"
+    return (
+        f"the fastest candidate that meets the gates {takes} {ratio.median:.3f} of the float "
+        f"model's time (95% interval {ratio.low:.3f} to {ratio.high:.3f}), which is no clear "
+        "gain; the float model is the result"
+    )

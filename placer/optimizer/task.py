@@ -1,0 +1,233 @@
+"""What a run is asked to do, loaded and checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion
+
+from placer.accuracy.gates import Gate, default_gates
+from placer.accuracy.latency_gates import Beat, parse_beats
+from placer.calibration.collect import METHODS
+from placer.calibration.dataset import (
+    Dataset,
+    calibration_and_evaluation,
+    load_dataset,
+    synthetic_dataset,
+)
+from placer.engines.abilities import abilities_of, range_note, target_of
+from placer.engines.base import Engine, Tensors
+from placer.engines.select import select_engine
+from placer.errors import InputError
+from placer.graph.shapes import ShapeRange, check_ranges, optima
+from placer.model import Model, load_model
+from placer.optimizer.latency_baselines import implicit_engine
+from placer.optimizer.observer import Observer
+from placer.optimizer.presets import Preset, load_preset
+from placer.optimizer.request import AUTO, LEAST_FRONT, RANGES, Request
+from placer.qdq.precision import FLOAT8_OPSET, Base, parse_base, with_opset
+from placer.rules.pack import Pack
+from placer.rules.packaging.lock import check_lock
+from placer.rules.sites import Site, find_sites
+from placer.search.space import Space, build_space
+
+SYNTHETIC_SAMPLES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Everything that is settled before the first trial."""
+
+    request: Request
+    preset: Preset
+    model: Model
+    pack: Pack
+    engine: Engine
+    sites: tuple[Site, ...]
+    space: Space
+    gates: tuple[Gate, ...]
+    calibration_data: Dataset
+    evaluation_data: Dataset
+    warnings: tuple[str, ...]
+    beats: tuple[Beat, ...] = ()
+
+    @property
+    def gate_texts(self) -> tuple[str, ...]:
+        """All gates as the user writes them, those of --beat last."""
+        return (*(gate.text() for gate in self.gates), *(f"{beat}<=1" for beat in self.beats))
+
+    @property
+    def shape_ranges(self) -> Mapping[str, ShapeRange]:
+        """Ranges of more than one shape that the engine builds for."""
+        if "shape-ranges" not in abilities_of(self.engine):
+            return {}
+        ranges = self.request.shape_ranges
+        return {name: found for name, found in ranges.items() if not found.is_fixed}
+
+    @property
+    def budget(self) -> int | None:
+        """Trials that the study may hold: as asked for, else the preset's unless time ends it."""
+        if self.request.budget is None and self.request.timeout is None:
+            return self.preset.budget
+        return self.request.budget
+
+    @property
+    def base(self) -> Base:
+        """Type of what is not quantized, where the engine takes one."""
+        return parse_base(self.request.base)
+
+    @cached_property
+    def inputs(self) -> Tensors:
+        """The sample that latency is measured on."""
+        return next(iter(self.evaluation_data)).inputs
+
+
+def engine_for(request: Request, device: str | None) -> tuple[Engine, Pack, str]:
+    """The engine that ``request`` asks for on ``device``, its pack and why it was taken.
+
+    Raises InputError or RunError, see ``placer.engines.select.select_engine``.
+    """
+    return select_engine(
+        request.engine,
+        threads=request.threads,
+        pack=request.pack,
+        gpu=request.gpu,
+        base=request.base,
+        shapes={**request.shapes, **optima(request.shape_ranges)},
+        shape_ranges=request.shape_ranges,
+        build_for=request.build_for,
+        device=device,
+        extra=request.engine_options,
+        scheme=request.scheme,
+    )
+
+
+def _first_device(request: Request) -> str | None:
+    """The device that a run begins on; InputError if --devices makes no sense."""
+    if not request.devices:
+        return request.device
+    if request.device is not None:
+        raise InputError("--device and --devices exclude each other; give one of them")
+    if len(set(request.devices)) < len(request.devices):
+        raise InputError("--devices names a device twice; give each of them once")
+    return request.devices[0]
+
+
+def prepare(request: Request, observer: Observer) -> Task:
+    """Load and check everything that ``request`` names; writes nothing.
+
+    Raises InputError for the first thing that is wrong.
+    """
+    preset = load_preset(request.preset)
+    if request.front is not None and request.front < LEAST_FRONT:
+        raise InputError(f"--front {request.front} is no front; ask for {LEAST_FRONT} or more")
+    beats = parse_beats(request.beats)
+    shapes = {**request.shapes, **optima(request.shape_ranges)}
+    observer.stage(f"loading {request.model}")
+    warnings: list[str] = []
+
+    def warn(text: str) -> None:
+        warnings.append(text)
+        observer.warn(text)
+
+    engine, pack, why = engine_for(request, _first_device(request))
+    observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
+    check_lock(pack, Path())
+    _check_pack(pack, engine, warn)
+    if "implicit" in beats:
+        implicit_engine(engine)
+    model = _load(request, shapes, pack, warn)
+    check_ranges(model.proto, request.shape_ranges)
+    note = range_note(engine, request.shape_ranges)
+    if note is not None:
+        warn(note)
+    if pack.manifest.scheme.is_float8:
+        model = with_opset(model, FLOAT8_OPSET)
+    sites = find_sites(model.graph, pack.rules, target_of(engine))
+    space = build_space(model.graph, sites)
+    # Sites that only follow others have nothing to follow.
+    if not space.groups and not space.placement({}).edges:
+        raise InputError(
+            f"no rule of pack '{pack.manifest.name}' matches a node of {request.model} that it "
+            "could quantize; there is nothing to do"
+        )
+    calibration_data, evaluation_data = _datasets(request, model, preset, warn)
+    gates = tuple(Gate.parse(text) for text in request.gates)
+    gates = gates or default_gates(evaluation_data.has_labels)
+    if request.calibration not in (AUTO, *METHODS):
+        known = ", ".join((AUTO, *METHODS))
+        raise InputError(f"unknown calibration '{request.calibration}'; use one of: {known}")
+    return Task(
+        request=request,
+        preset=preset,
+        model=model,
+        pack=pack,
+        engine=engine,
+        sites=sites,
+        space=space,
+        gates=gates,
+        calibration_data=calibration_data,
+        evaluation_data=evaluation_data,
+        warnings=tuple(warnings),
+        beats=beats,
+    )
+
+
+def _load(
+    request: Request,
+    shapes: Mapping[str, tuple[int, ...]],
+    pack: Pack,
+    warn: Callable[[str], None],
+) -> Model:
+    """The float model, with or without what a quantized one said besides, as asked for."""
+    if request.ranges not in RANGES:
+        known = ", ".join(RANGES)
+        raise InputError(f"unknown --ranges '{request.ranges}'; use one of: {known}")
+    model = load_model(request.model, shapes)
+    if model.imported is None:
+        return model
+    keep = request.ranges == "imported"
+    warn(model.imported.summary(request.model, pack.manifest.scheme, keep))
+    return model if keep else replace(model, imported=None)
+
+
+def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None:
+    manifest = pack.manifest
+    if manifest.engine != engine.rules:
+        raise InputError(
+            f"pack '{manifest.name}' is for engine {manifest.engine}, not {engine.rules}; "
+            "choose another --pack or --engine"
+        )
+    if engine.estimated:
+        return  # Its version is placer's own.
+    try:
+        made_for = SpecifierSet(manifest.engine_versions).contains(engine.version, prereleases=True)
+    except InvalidVersion:  # Since packaging 26 such a version is merely outside of every range.
+        made_for = False
+    if not made_for:
+        warn(
+            f"pack '{manifest.name}' was made for {engine.name} {manifest.engine_versions}, "
+            f"this is {engine.version}"
+        )
+
+
+def _datasets(
+    request: Request, model: Model, preset: Preset, warn: Callable[[str], None]
+) -> tuple[Dataset, Dataset]:
+    given = [
+        load_dataset(source, model) if source else None
+        for source in (request.data, request.evaluation_data)
+    ]
+    if given == [None, None]:
+        warn("no --data: ranges and gates rest on random inputs; the result is not calibrated")
+        given[0] = synthetic_dataset(model, SYNTHETIC_SAMPLES, request.seed)
+    calibration, evaluation = calibration_and_evaluation(given[0], given[1], request.seed)
+    calibration = calibration.limit(preset.calibration_samples)
+    evaluation = evaluation.limit(preset.evaluation_samples)
+    for note in dict.fromkeys((*calibration.notes, *evaluation.notes)):
+        warn(note)
+    return calibration, evaluation

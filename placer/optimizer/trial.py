@@ -1,0 +1,185 @@
+"""Evaluate one placement: build the candidate, check its outputs, measure it against float."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from placer.accuracy.evaluator import Evaluator
+from placer.accuracy.metrics import finite
+from placer.common.statistics import paired_ratio
+from placer.engines.base import Compiled, Tensors
+from placer.engines.conditions import conditions_of
+from placer.errors import RunError
+from placer.optimizer.candidates import Candidates
+from placer.optimizer.latency_baselines import LatencyBaselines
+from placer.optimizer.result_parts import conditions_part, latency
+from placer.quantization import EMPTY, Placement
+from placer.rules.sites import Site
+from placer.search.records import Outcome, TrialRecord, by_latency
+
+log = logging.getLogger(__name__)
+
+
+class LayerTimes(Protocol):
+    """Tells how long the layers of candidates take."""
+
+    def known(self, placement: Placement) -> bool:
+        """Whether earlier trials tell the times of all layers of ``placement``."""
+
+    def measure(self, placement: Placement, compiled: Compiled) -> Mapping[str, float]:
+        """Mean microseconds by signature id; empty if the engine does not tell."""
+
+
+class TrialRunner:
+    """Turns a placement into an outcome; what an engine refuses is an outcome too."""
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        evaluator: Evaluator,
+        baseline: Compiled,
+        inputs: Tensors,
+        rounds: int,
+        sites: Sequence[Site] = (),
+        latency_baselines: LatencyBaselines | None = None,
+        *,
+        layers: LayerTimes | None = None,
+        earlier: Sequence[TrialRecord] = (),
+        judge_all: bool = False,
+    ) -> None:
+        """``layers``: None if times of layers are of no use. ``earlier``: the trials of the study
+        that a resumed run goes on with. ``judge_all``: judge slow candidates too, which may be more
+        accurate than the fastest.
+        """
+        self._candidates = candidates
+        self._sites = sites
+        self._evaluator = evaluator
+        self._baseline = baseline
+        self._inputs = inputs
+        self._rounds = rounds
+        self._rivals = latency_baselines or LatencyBaselines()
+        self._layers = layers
+        self._judge_all = judge_all
+        quantized = (r for r in by_latency(earlier) if r.placement_id != EMPTY.id)
+        self._best = min((r.details["interval"][1] for r in quantized), default=None)
+        self._costs = _Costs()
+        for record in earlier:
+            self._costs.judging = record.details.get("judging_s", self._costs.judging)
+            self._costs.measuring = record.details.get("measuring_s", self._costs.measuring)
+
+    def __call__(self, placement: Placement) -> Outcome:
+        """Compile, judge by the gates and measure in turn with the float model.
+
+        Once a quantized placement that meets the gates is known, what is cheaper here of the two is
+        done first, and the other left out where that has ruled the candidate out. What misses a
+        gate is measured nevertheless if it has layers whose times are not known.
+        """
+        try:
+            compiled = self._candidates.compile(placement)
+            self._candidates.verify(placement, compiled, self._inputs)
+            return self._in_order(placement, compiled)
+        except RunError as error:
+            return Outcome(ratio=None, error=blame(str(error), placement, self._sites))
+
+    def _in_order(self, placement: Placement, compiled: Compiled) -> Outcome:
+        best = self._best
+        judges_first = self._judge_all or self._costs.measuring >= self._costs.judging
+        if best is None or judges_first:
+            judged = self._judge(compiled)
+            if best is not None and judged.violation > 0 and self._is_known(placement):
+                return replace(judged, ruled_out="a gate is missed, so it was not measured")
+            return self._done(placement, judged, self._measure(placement, compiled))
+        measured = self._measure(placement, compiled)
+        if measured.details["interval"][0] > best:
+            return replace(
+                measured,
+                ruled_out=f"slower than the best known ({best:.3f} of float), so it was not judged",
+            )
+        return self._done(placement, self._judge(compiled), measured)
+
+    def _done(self, placement: Placement, judged: Outcome, measured: Outcome) -> Outcome:
+        gates = [*judged.details["gates"], *measured.details["gates"]]
+        outcome = Outcome(
+            ratio=measured.ratio,
+            constraints={**judged.constraints, **measured.constraints},
+            details={**measured.details, **judged.details, "gates": gates},
+        )
+        if outcome.violation <= 0 and placement != EMPTY:
+            high = measured.details["interval"][1]
+            self._best = high if self._best is None else min(self._best, high)
+        return outcome
+
+    def _is_known(self, placement: Placement) -> bool:
+        return self._layers is None or self._layers.known(placement)
+
+    def _judge(self, compiled: Compiled) -> Outcome:
+        start = time.monotonic()
+        evaluation = self._evaluator.evaluate(compiled.run)
+        self._costs.judging = time.monotonic() - start
+        return Outcome(
+            ratio=None,
+            constraints={value.gate.text(): value.violation for value in evaluation.gates},
+            details={
+                "gates": [value.to_json() for value in evaluation.gates],
+                "noise": finite(evaluation.noise),
+                "judging_s": self._costs.judging,
+            },
+        )
+
+    def _measure(self, placement: Placement, compiled: Compiled) -> Outcome:
+        engine, start = self._candidates.engine, time.monotonic()
+        models = [self._baseline, compiled, *self._rivals.measured]
+        seconds = engine.measure(models, self._inputs, self._rounds)
+        self._costs.measuring = time.monotonic() - start
+        layers: Mapping[str, float] = {}
+        if self._layers is not None and not self._is_known(placement):
+            layers = self._layers.measure(placement, compiled)
+        conditions = conditions_part(conditions_of(engine))
+        ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
+        gates = self._rivals.gates(seconds)
+        return Outcome(
+            ratio=ratio.median,
+            constraints={value.gate.text(): value.violation for value in gates},
+            details={
+                "gates": [value.to_json() for value in gates],
+                "interval": [ratio.low, ratio.high],
+                "latency": latency(seconds[:, 1]).model_dump(),
+                "layers": dict(layers),
+                "measuring_s": self._costs.measuring,
+                "conditions": conditions and conditions.model_dump(),
+            },
+        )
+
+
+@dataclass
+class _Costs:
+    """Seconds that the last trial took for each."""
+
+    judging: float = 0.0
+    measuring: float = 0.0
+
+
+# Names of the nodes of a pair, as placer.qdq.insert gives them.
+_PAIR = re.compile(r"'(?P<tensor>[^']+)/(?:Quantize|Dequantize)Linear(?:_\d+)?'")
+
+
+def blame(message: str, placement: Placement, sites: Sequence[Site]) -> str:
+    """``message`` with the rules behind the pair that it names, if it names one."""
+    match = _PAIR.search(message)
+    if match is None:
+        return message
+    tensor = match["tensor"]
+    edges = {edge for edge in placement.edges if edge.tensor == tensor}
+    found = {
+        f"{site.match.rule.id} at '{site.match.anchor.name}'": None
+        for site in sites
+        if any(layout.quantize & edges for layout in site.layouts.values())
+    }
+    if not found:
+        return message
+    return f"{message}; the pair is there by rule {' and '.join(found)}"

@@ -1,0 +1,127 @@
+"""Working on a study: what every process does, and every device of one, until nothing is left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from placer.errors import InputError
+from placer.optimizer.observer import Observer
+from placer.optimizer.request import Request
+from placer.optimizer.search_loop import Device, search
+from placer.optimizer.study_settings import settings_of
+from placer.optimizer.task import Task, prepare
+from placer.optimizer.trial_setup import Calibrated, TrialSetup, set_up
+from placer.search.records import TrialRecord
+from placer.search.storage import kept_attributes, masked, open_storage, study_names
+from placer.search.study import StopReason, Study
+
+log = logging.getLogger(__name__)
+# What a study keeps for its workers, by the names of its attributes.
+_REQUEST, _CALIBRATION = "request", "calibration"
+# Parts of a request that concern one machine or one run; a storage's URL may hold a password.
+_OWN = {"output", "storage", "study", "device", "devices", "cache_dir", "warm_starts"}
+_REQUESTS = TypeAdapter(Request)
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """What a worker did: its own trials, those in the study, and why it stopped."""
+
+    own: tuple[TrialRecord, ...]
+    trials: int
+    stopped: StopReason
+
+
+def trial_setup_of(task: Task, study: Study | None, observer: Observer) -> TrialSetup:
+    """The setup of a run, with the calibration that ``study`` keeps if there is one.
+
+    Raises InputError if another version of placer kept it.
+    """
+    kept = None if study is None else study.attribute(_CALIBRATION)
+    if study is None or kept is None:
+        return set_up(task, observer)
+    try:
+        calibrated = Calibrated.from_json(kept)
+    except (ValidationError, KeyError, TypeError) as error:
+        raise _made_by_another_version(study.name) from error
+    return set_up(task, observer, calibrated)
+
+
+def keep_for_workers(study: Study, task: Task, setup: TrialSetup) -> None:
+    """Keep with ``study`` what other workers, and later runs, need to make the same candidates."""
+    study.set_attribute(_CALIBRATION, setup.calibrated.to_json())
+    if study.shared:
+        study.set_attribute(_REQUEST, request_json(task.request))
+
+
+def request_json(request: Request) -> dict[str, Any]:
+    """``request`` without what concerns this machine or this run alone; paths are absolute."""
+    found = replace(
+        request,
+        model=request.model.absolute(),
+        data=_absolute(request.data),
+        evaluation_data=_absolute(request.evaluation_data),
+        pack=_absolute(request.pack),
+        gpu=_absolute(request.gpu),
+    )
+    plain: dict[str, Any] = _REQUESTS.dump_python(found, mode="json", exclude=_OWN)
+    return plain
+
+
+def work(url: str, name: str, changes: Mapping[str, Any], observer: Observer) -> WorkDone:
+    """Work on the study ``name`` in the storage at ``url`` until nothing is left to do.
+
+    ``changes``: fields of the study's ``Request`` that are others on this machine. Raises
+    InputError if there is no such study, or if this machine would measure something else: another
+    model, pack, engine or data.
+    """
+    storage = open_storage(url, shared=True)
+    kept = kept_attributes(storage, name)
+    if kept is None or _REQUEST not in kept:
+        known = ", ".join(f"'{found}'" for found in study_names(storage)) or "none"
+        raise InputError(
+            f"{masked(url)} has no study '{name}' to work on (it has: {known}); "
+            "start placer optimize with this --storage first"
+        )
+    request = replace(_request_of(kept[_REQUEST], name), storage=url, study=name, **changes)
+    task = prepare(request, observer)
+    study = Study(
+        storage,
+        name,
+        task.space,
+        settings_of(task),
+        shared=True,
+        place=f"study '{name}'",
+        fix="give this worker what the study was made with",
+    )
+    devices = [Device(task, trial_setup_of(task, study, observer))]
+    own: list[TrialRecord] = []
+    stopped = search(devices, study, observer, "interrupted: its trial is given back", own.append)
+    return WorkDone(tuple(own), len(study.records()), stopped)
+
+
+def _request_of(kept: Any, name: str) -> Request:
+    try:
+        return _REQUESTS.validate_python(kept)
+    except ValidationError as error:
+        raise _made_by_another_version(name) from error
+
+
+def _made_by_another_version(name: str) -> InputError:
+    return InputError(
+        f"study '{name}' was made by another version of placer; install that one, or begin another "
+        "study"
+    )
+
+
+def _absolute(text: str | None) -> str | None:
+    """``text`` as an absolute path if it is the path of something, not e.g. a built-in pack."""
+    if text is None or not ("/" in text or Path(text).suffix) or not Path(text).exists():
+        return text
+    return str(Path(text).absolute())

@@ -1,0 +1,346 @@
+"""How a predicted plan and an actual one differ: fusions, conversions, types.
+
+Plans are compared by the ONNX nodes that their compute layers cover. An engine may leave a node
+out of every name (TensorRT 8 names no Relu behind a Conv, but sets the layer's activation), so
+only nodes that both plans name count.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.plan.dtypes import is_quantized
+from placer.plan.plan import Kind, Layer, Plan
+
+Nodes = frozenset[str]
+_Keyed = Sequence[tuple[Layer, Nodes]]  # Layers with the known nodes that they cover.
+CONVERSIONS: tuple[Kind, ...] = ("quantize", "dequantize", "requantize", "reformat")
+_FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
+_UNKNOWN = frozenset({"", "unknown", "undefined"})
+
+
+@dataclass(frozen=True)
+class Score:
+    """How many of the predicted and of the actual compute layers found a partner."""
+
+    matched: int
+    predicted: int
+    actual: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the predicted layers that are actual; 1 where none is predicted."""
+        return self.matched / self.predicted if self.predicted else 1.0
+
+    @property
+    def recall(self) -> float:
+        """Share of the actual layers that were predicted; 1 where there is none."""
+        return self.matched / self.actual if self.actual else 1.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall; 1 where both plans are empty."""
+        total = self.predicted + self.actual
+        return 2 * self.matched / total if total else 1.0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A predicted and an actual layer of the same ``nodes`` (those that both plans know).
+
+    ``same_types``: the output types agree exactly; ``same_class``: as far as quantized against
+    float goes. A type that one plan does not tell agrees with any.
+    """
+
+    predicted: Layer
+    actual: Layer
+    nodes: tuple[str, ...]
+    same_types: bool
+    same_class: bool
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """Nodes that one plan runs in ``whole`` and the other in ``parts``."""
+
+    whole: Layer
+    parts: tuple[Layer, ...]
+
+
+@dataclass(frozen=True)
+class ConversionDiff:
+    """Conversion layers of one kind: counts, and those without a partner in the other plan.
+
+    ``shared``: predicted and actual layers that are one conversion, as far as the plans tell.
+    """
+
+    kind: Kind
+    predicted: int
+    actual: int
+    missing: tuple[Layer, ...]
+    extra: tuple[Layer, ...]
+    shared: tuple[tuple[Layer, Layer], ...] = ()
+
+
+@dataclass(frozen=True)
+class PlanDiff:
+    """What ``diff_plans`` finds.
+
+    ``matched``: layers of the same nodes and class of output types; ``other_types``: layers of the
+    same nodes whose output types differ at all; ``splits``: predicted fusions that did not happen;
+    ``fusions``: actual ones that were not predicted; ``conversions``: one entry per kind.
+    The scores count compute layers, by nodes and types, by nodes and class, and by nodes alone.
+    ``aside_predicted`` and ``aside_actual`` name the compute layers that no score counts, because
+    the other plan knows none of their nodes.
+    """
+
+    predicted_source: str
+    actual_source: str
+    matched: tuple[Pair, ...]
+    other_types: tuple[Pair, ...]
+    splits: tuple[Regrouping, ...]
+    fusions: tuple[Regrouping, ...]
+    conversions: tuple[ConversionDiff, ...]
+    exact: Score
+    by_class: Score
+    by_nodes: Score
+    aside_predicted: tuple[str, ...]
+    aside_actual: tuple[str, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether layers, output types and conversions are the same."""
+        converted = not any(c.missing or c.extra for c in self.conversions)
+        return converted and not (self.splits or self.fusions) and self.exact.f1 == 1.0
+
+
+def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
+    """Compare ``predicted`` with ``actual``.
+
+    Compute layers are the same if they cover the same of the nodes that compute layers of both
+    plans name; layers without such a node, and no-op layers, are left aside. Precision, recall
+    and F1 are those of the predicted layers as a retrieval of the actual ones, as multisets.
+    """
+    known = _named(predicted) & _named(actual)
+    left, right = _Side(predicted, known), _Side(actual, known)
+    pairs = tuple(_pairs(left.compute, right.compute))
+    counts = len(left.compute), len(right.compute)
+    return PlanDiff(
+        predicted_source=predicted.source,
+        actual_source=actual.source,
+        matched=tuple(pair for pair in pairs if pair.same_class),
+        other_types=tuple(pair for pair in pairs if not pair.same_types),
+        splits=tuple(_regrouped(left.compute, right.compute)),
+        fusions=tuple(_regrouped(right.compute, left.compute)),
+        conversions=tuple(_conversions(kind, left, right) for kind in CONVERSIONS),
+        exact=Score(sum(pair.same_types for pair in pairs), *counts),
+        by_class=Score(sum(pair.same_class for pair in pairs), *counts),
+        by_nodes=Score(len(pairs), *counts),
+        aside_predicted=left.aside,
+        aside_actual=right.aside,
+    )
+
+
+def _named(plan: Plan) -> Nodes:
+    return frozenset(node for layer in plan.of_kind("compute") for node in layer.nodes)
+
+
+class _Side:
+    """One plan: its comparable layers, and where its conversions sit."""
+
+    def __init__(self, plan: Plan, known: Nodes) -> None:
+        self.plan = plan
+        self._known = known
+        keyed = [(layer, known.intersection(layer.nodes)) for layer in plan.of_kind("compute")]
+        self.compute = [(layer, nodes) for layer, nodes in keyed if nodes]
+        self.aside = tuple(layer.name for layer, nodes in keyed if not nodes)
+        self._producers: dict[str, list[Layer]] = defaultdict(list)
+        self._consumers: dict[str, list[Layer]] = defaultdict(list)
+        for layer in plan.layers:
+            for port in layer.outputs:
+                self._producers[port.tensor].append(layer)
+            for port in layer.inputs:
+                self._consumers[port.tensor].append(layer)
+
+    def place(self, conversion: Layer) -> frozenset[str]:
+        """Where a conversion sits: behind which known nodes or, for a graph input, before which.
+
+        Empty if the plan does not name the tensors that would tell.
+        """
+        behind = self._nearest(conversion, self._producers, lambda layer: _tensors(layer)[0])
+        if behind:
+            return frozenset(f"behind {node}" for node in behind)
+        before = self._nearest(conversion, self._consumers, lambda layer: _tensors(layer)[1])
+        return frozenset(f"before {node}" for node in before)
+
+    def _nearest(
+        self,
+        start: Layer,
+        links: Mapping[str, Sequence[Layer]],
+        tensors: Callable[[Layer], Sequence[str]],
+    ) -> Nodes:
+        waiting, seen, nodes = list(tensors(start)), set[str](), set[str]()
+        while waiting:
+            tensor = waiting.pop()
+            if not tensor or tensor in seen:
+                continue
+            seen.add(tensor)
+            for layer in links.get(tensor, ()):
+                if layer.kind == "compute":
+                    nodes |= self._known.intersection(layer.nodes)
+                else:
+                    waiting += tensors(layer)
+        return frozenset(nodes)
+
+
+def _tensors(layer: Layer) -> tuple[list[str], list[str]]:
+    return [port.tensor for port in layer.inputs], [port.tensor for port in layer.outputs]
+
+
+# --- compute layers -------------------------------------------------------------------------
+
+
+def _pairs(predicted: _Keyed, actual: _Keyed) -> Iterator[Pair]:
+    """Pair layers of equal nodes, those whose types agree best first."""
+    waiting: dict[Nodes, list[Layer]] = defaultdict(list)
+    for layer, nodes in actual:
+        waiting[nodes].append(layer)
+    paired: dict[int, Pair] = {}
+    for agree in (_same_types, _same_class, _any_types):
+        for index, (layer, nodes) in enumerate(predicted):
+            if index in paired:
+                continue
+            found = next((a for a in waiting[nodes] if agree(layer, a)), None)
+            if found is not None:
+                waiting[nodes].remove(found)
+                same = _same_types(layer, found), _same_class(layer, found)
+                paired[index] = Pair(layer, found, tuple(sorted(nodes)), *same)
+    return (paired[index] for index in sorted(paired))
+
+
+def _same_types(one: Layer, other: Layer) -> bool:
+    return _agree(set(one.output_types), set(other.output_types))
+
+
+def _same_class(one: Layer, other: Layer) -> bool:
+    return _agree(set(map(type_class, one.output_types)), set(map(type_class, other.output_types)))
+
+
+def _any_types(_one: Layer, _other: Layer) -> bool:
+    return True
+
+
+def _agree(one: set[str], other: set[str]) -> bool:
+    tells_nothing = not one or not other or bool((one | other) & _UNKNOWN)
+    return tells_nothing or one == other
+
+
+def type_class(dtype: str) -> str:
+    """``quantized``, ``float``, or the ONNX type name itself where it is neither."""
+    if is_quantized(dtype):
+        return "quantized"
+    return "float" if dtype in _FLOATS else dtype
+
+
+def _regrouped(wholes: _Keyed, parts: _Keyed) -> Iterator[Regrouping]:
+    """Layers of ``wholes`` whose nodes lie in two or more layers of ``parts``."""
+    holders: dict[str, list[int]] = defaultdict(list)
+    for index, (_, nodes) in enumerate(parts):
+        for node in nodes:
+            holders[node].append(index)
+    for layer, nodes in wholes:
+        held = sorted({index for node in nodes for index in holders[node]})
+        if len(held) > 1:
+            yield Regrouping(layer, tuple(parts[index][0] for index in held))
+
+
+# --- conversions ----------------------------------------------------------------------------
+
+
+def _conversions(kind: Kind, predicted: _Side, actual: _Side) -> ConversionDiff:
+    """Pair conversions of one kind: same name, else same place, else place not told."""
+    ones, others = predicted.plan.of_kind(kind), actual.plan.of_kind(kind)
+    named, missing, extra = _paired(ones, others, _name, _name)
+    placed, missing, extra = _paired(missing, extra, predicted.place, actual.place)
+    # What sits nowhere pairs with anything, first of all with its like.
+    missing = sorted(missing, key=lambda layer: bool(predicted.place(layer)))
+    extra = sorted(extra, key=lambda layer: bool(actual.place(layer)))
+    nowhere = max(
+        sum(not predicted.place(layer) for layer in missing),
+        sum(not actual.place(layer) for layer in extra),
+    )
+    count = min(nowhere, len(missing), len(extra))
+    return ConversionDiff(
+        kind,
+        len(ones),
+        len(others),
+        tuple(missing[count:]),
+        tuple(extra[count:]),
+        (*named, *placed, *zip(missing[:count], extra[:count], strict=True)),
+    )
+
+
+def _name(layer: Layer) -> frozenset[str]:
+    return frozenset({layer.name})
+
+
+def _paired(
+    ones: Sequence[Layer],
+    others: Sequence[Layer],
+    keys_of_one: Callable[[Layer], frozenset[str]],
+    keys_of_other: Callable[[Layer], frozenset[str]],
+) -> tuple[list[tuple[Layer, Layer]], list[Layer], list[Layer]]:
+    """Pair layers that share a key, in order; the pairs, and those of either plan that are left."""
+    waiting: dict[str, deque[int]] = defaultdict(deque)
+    for index, layer in enumerate(others):
+        for key in keys_of_other(layer):
+            waiting[key].append(index)
+    taken: set[int] = set()
+    pairs, left = [], []
+    for layer in ones:
+        queues = [waiting[key] for key in keys_of_one(layer) if key in waiting]
+        for queue in queues:
+            while queue and queue[0] in taken:
+                queue.popleft()
+        first = min((queue[0] for queue in queues if queue), default=None)
+        if first is None:
+            left.append(layer)
+        else:
+            taken.add(first)
+            pairs.append((layer, others[first]))
+    return pairs, left, [layer for index, layer in enumerate(others) if index not in taken]
+
+
+# --- in words -------------------------------------------------------------------------------
+
+
+def sentences(diff: PlanDiff) -> Iterator[str]:
+    """One sentence per difference, with measured times where the actual plan has them."""
+    for split in diff.splits:
+        yield f"{_named_layer(split.whole)} was predicted as one layer but runs as {_list(split)}."
+    for fusion in diff.fusions:
+        yield f"{_named_layer(fusion.whole)} is one layer but was predicted as {_list(fusion)}."
+    for pair in diff.other_types:
+        wanted, got = (_types(layer) for layer in (pair.predicted, pair.actual))
+        yield f"{_named_layer(pair.actual)} writes {got} but was predicted to write {wanted}."
+    for conversion in diff.conversions:
+        for layer in conversion.missing:
+            yield f"Predicted {conversion.kind} layer {_named_layer(layer)} does not run."
+        for layer in conversion.extra:
+            yield f"{conversion.kind.capitalize()} layer {_named_layer(layer)} was not predicted."
+
+
+def _list(regrouping: Regrouping) -> str:
+    parts = ", ".join(_named_layer(part) for part in regrouping.parts)
+    return f"{len(regrouping.parts)}: {parts}"
+
+
+def _named_layer(layer: Layer) -> str:
+    time = "" if layer.time_us is None else f" ({layer.time_us:.1f} us)"
+    return f"'{layer.name}'{time}"
+
+
+def _types(layer: Layer) -> str:
+    return " and ".join(sorted(set(layer.output_types)))

@@ -1,0 +1,1 @@
+"""One module per format that tells what an engine built."""

@@ -1,0 +1,72 @@
+"""Read the layers that TensorRT-RTX's builder logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from placer.plan.dtypes import port_of_onnx_type
+from placer.plan.plan import Kind, Layer, Port
+from placer.plan.readers.tensorrt_inspector import NO_OPS, conversion_kind
+
+
+def logged_layers(text: str) -> Iterator[Layer]:
+    # trtexec puts the time, the severity and the logger before a line, each in brackets.
+    lines = [re.sub(r"^(\[[^\]]*\] ?)+(?=Name: )", "", line) for line in text.splitlines()]
+    for layer in parse_layers(lines):
+        inputs, outputs = (
+            tuple(map(port_of_onnx_type, layer.inputs)),
+            tuple(map(port_of_onnx_type, layer.outputs)),
+        )
+        kind = _logged_kind(layer, inputs, outputs)
+        yield replace(layer, inputs=inputs, outputs=outputs, kind=kind)
+
+
+def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) -> Kind:
+    """The kind by types alone: the log's layers do not tell their Q/DQ nodes."""
+    if layer.op.casefold() in NO_OPS:
+        return "no-op"
+    if layer.nodes or not inputs or not outputs:
+        return "compute"
+    kind = conversion_kind((), inputs, outputs)
+    return kind if kind in ("quantize", "dequantize") else "compute"
+
+
+_LAYER = re.compile(r"^Name: (?P<name>.*?), LayerType: (?P<op>[^,]*), (?P<rest>Inputs: .*)$")
+_PORT = re.compile(
+    r"\{ Name: (?P<name>[^,]*), [^{}]*?Datatype: (?P<dtype>\w+)(, Format: (?P<format>[^}]*))? ?\}"
+)
+
+
+def parse_layers(lines: list[str]) -> Iterator[Layer]:
+    """Layers from a build log at VERBOSE with DETAILED profiling verbosity.
+
+    ``nodes`` are the ONNX nodes a layer came from, Q/DQ nodes left out.
+    """
+    for line in lines:
+        match = _LAYER.match(line)
+        if match is None:
+            continue
+        inputs, _, rest = match["rest"].partition("Outputs: [")
+        inputs = inputs.partition("Constants: [")[0]
+        outputs, _, metadata = rest.partition("TacticName:")
+        nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", metadata)
+        yield Layer(
+            name=match["name"],
+            op=match["op"],
+            nodes=tuple(sorted({n for n in nodes if not _is_pair(n)})),
+            inputs=_ports(inputs),
+            outputs=_ports(outputs),
+        )
+
+
+def _is_pair(node: str) -> bool:
+    return re.search(r"(Quantize|Dequantize)Linear(_\d+)?$", node) is not None
+
+
+def _ports(section: str) -> tuple[Port, ...]:
+    return tuple(
+        Port(match["dtype"].lower(), (match["format"] or "").strip(), match["name"])
+        for match in _PORT.finditer(section)
+    )

@@ -1,0 +1,109 @@
+"""Read what TensorRT's engine inspector tells of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from placer.errors import InputError
+from placer.plan.dtypes import dtype_name, is_quantized
+from placer.plan.plan import Kind, Layer, Plan, Port
+from placer.plan.readers.tensorrt_names import (
+    PAIR,
+    is_compute_node,
+    metadata_nodes,
+    name_parts,
+    split_format,
+)
+
+
+def inspector_plan(document: Mapping[str, Any], source: str) -> Plan:
+    """The plan in the JSON of an engine inspector at hand; ``source`` names the engine.
+
+    Raises InputError if the engine was built without detailed profiling verbosity.
+    """
+    return Plan(tuple(inspector_layers(document["Layers"], Path(source))), source)
+
+
+def inspector_name(document: Mapping[str, Any]) -> str:
+    version = {"Bindings": " 8 to 10", "I/O Tensors": " 11"}
+    found = [text for field, text in version.items() if field in document]
+    return f"TensorRT{found[0] if found else ''} inspector"
+
+
+# Synchronisation between streams, and constants, run nothing.
+NO_OPS = frozenset({"noop", "constant", "signal", "wait"})
+
+
+def inspector_layers(entries: Sequence[Any], path: Path) -> Iterator[Layer]:
+    for index, entry in enumerate(entries):
+        if isinstance(entry, str):
+            raise InputError(
+                f"{path} holds layer names only; build the engine again with "
+                "profilingVerbosity=detailed"
+            )
+        if not isinstance(entry, dict) or not isinstance(entry.get("Name"), str):
+            raise InputError(f"{path}: Layers[{index}] has no 'Name'; export the layer info again")
+        yield _inspector_layer(entry, f"{path}: layer '{entry['Name']}'")
+
+
+def _inspector_layer(entry: Mapping[str, Any], where: str) -> Layer:
+    name, op = entry["Name"], str(entry.get("LayerType", ""))
+    inputs = tuple(_inspector_ports(entry, "Inputs", where))
+    outputs = tuple(_inspector_ports(entry, "Outputs", where))
+    names = metadata_nodes(str(entry.get("Metadata", ""))) or name_parts(name)
+    nodes = tuple(dict.fromkeys(n for n in names if is_compute_node(n)))
+    pairs = [n for n in names if PAIR.search(n)]
+    if name.startswith("Reformatting CopyNode"):
+        nodes, pairs = (), []
+    kind = _kind(op, str(entry.get("Origin", "")), nodes, pairs, inputs, outputs)
+    return Layer(name, op, nodes, inputs, outputs, kind, _activation(entry))
+
+
+def _activation(entry: Mapping[str, Any]) -> str:
+    activation = str(entry.get("Activation") or entry.get("ConvActivation") or "")
+    return "" if activation == "NONE" else activation
+
+
+def _inspector_ports(entry: Mapping[str, Any], field: str, where: str) -> Iterator[Port]:
+    ports = entry.get(field, [])
+    if not isinstance(ports, list) or not all(isinstance(port, dict) for port in ports):
+        raise InputError(f"{where}: '{field}' is no list of tensors; export the layer info again")
+    for port in ports:
+        # Documents and versions differ in the case of Datatype.
+        fields = {str(key).casefold(): str(value) for key, value in port.items()}
+        phrase = fields.get("format/datatype", fields.get("format", ""))
+        dtype, layout = split_format(phrase)
+        dtype = dtype_name(fields.get("datatype", "")) or dtype
+        yield Port(dtype, layout, fields.get("name", ""))
+
+
+def _kind(
+    op: str,
+    origin: str,
+    nodes: Sequence[str],
+    pairs: Sequence[str],
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+) -> Kind:
+    if op.casefold() in NO_OPS:
+        return "no-op"
+    if not nodes and (pairs or origin == "QDQ"):
+        return conversion_kind(pairs, inputs, outputs)
+    return "reformat" if op.casefold() == "reformat" else "compute"
+
+
+def conversion_kind(pairs: Sequence[str], inputs: Sequence[Port], outputs: Sequence[Port]) -> Kind:
+    """What a layer of Q/DQ nodes does, by its types; by the last node where they do not tell."""
+    if inputs and outputs and inputs[0].dtype and outputs[0].dtype:
+        by_types: dict[tuple[bool, bool], Kind] = {
+            (False, True): "quantize",
+            (True, False): "dequantize",
+            (True, True): "requantize",
+            (False, False): "reformat",
+        }
+        return by_types[is_quantized(inputs[0].dtype), is_quantized(outputs[0].dtype)]
+    if not pairs:
+        return "reformat"
+    return "dequantize" if "Dequantize" in pairs[-1] else "quantize"

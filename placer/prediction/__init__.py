@@ -1,0 +1,1 @@
+"""What an engine is predicted to build of a placement, by the rules, and how long it takes."""

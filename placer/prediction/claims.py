@@ -1,0 +1,239 @@
+"""Which nodes an engine may take as one layer, and which of these layers it builds.
+
+The ``fuses`` of a pack's layouts are read as claims on nodes. A claim is met if the edges that its
+layout quantizes carry a pair after motion, no pair stands inside the layer, and the readers of its
+output agree as ``outputs`` demands. Met claims take their nodes in order: those that read integers,
+then by priority, number of nodes, number of quantized edges, and the later nodes first (TensorRT
+fuses a residual Add into the Conv that runs last). Nodes that no claim takes are layers of their
+own and compute in float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from placer.graph import Edge, Graph, Node, captured_tensors
+from placer.prediction.motion import NormalForm, Scale
+from placer.rules.connected import connected
+from placer.rules.match import Match
+from placer.rules.matcher import find_matches
+from placer.rules.schema import Fusion, Layout, Rule
+from placer.rules.target import Target
+
+FLOAT = "float"  # ONNX's name of FP32
+_KEYWORDS = (FLOAT, "readers", "same")
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A layer that a rule says the engine builds if the placement allows it.
+
+    ``demanded``: edges that must carry a pair and are read as integers. ``inner``: edges between
+    the nodes, which must be float but for the ``absorbed`` ones, which must carry a pair.
+    """
+
+    match: Match
+    layout: str
+    fusion: Fusion
+    nodes: tuple[Node, ...]
+    demanded: frozenset[Edge]
+    inner: frozenset[Edge]
+    absorbed: frozenset[Edge]
+    like: Edge | None
+
+    @property
+    def rank(self) -> tuple[bool, int, int, int, tuple[int, ...]]:
+        """Sorts claims: the first to be met takes its nodes."""
+        later = tuple(-node.index for node in reversed(self.nodes))
+        priority = self.match.rule.priority
+        return (not self.demanded, -priority, -len(self.nodes), -len(self.demanded), later)
+
+    @cached_property
+    def paired(self) -> frozenset[Edge]:
+        """Edges that must carry a pair."""
+        return self.demanded | self.absorbed
+
+    @cached_property
+    def bare(self) -> tuple[Edge, ...]:
+        """Edges that must be float."""
+        return tuple(self.inner - self.absorbed)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerCandidate:
+    """What is computed at one place of the execution order, or a graph output that is written.
+
+    ``position``: index of the last node, by which all that the candidate reads has been computed;
+    graph outputs come after all nodes and have neither nodes nor a claim. ``claim`` is None for a
+    node that is a layer of its own.
+    """
+
+    position: int
+    nodes: tuple[Node, ...]
+    claim: Claim | None
+    graph: Graph
+
+    @cached_property
+    def reads(self) -> tuple[Edge, ...]:
+        """Edges on which data comes from other candidates, in order of nodes and inputs."""
+        if not self.nodes:
+            index = self.position - len(self.graph.nodes)
+            return (Edge(self.graph.outputs[index], "", index),)
+        written = {tensor for node in self.nodes for tensor in node.outputs}
+        return tuple(
+            edge
+            for node in self.nodes
+            for edge in _inputs(node)
+            if edge.tensor not in written and edge.tensor not in self.graph.initializers
+        )
+
+    @cached_property
+    def readers(self) -> tuple[Edge, ...]:
+        """Edges on which other candidates read what this one writes."""
+        names = {node.name for node in self.nodes}
+        written = (tensor for node in self.nodes for tensor in node.outputs)
+        return tuple(e for t in written for e in self.graph.edges_of(t) if e.node not in names)
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        """Tensors that other candidates read."""
+        return tuple(dict.fromkeys(edge.tensor for edge in self.readers))
+
+    @cached_property
+    def format_tensors(self) -> tuple[str, ...]:
+        """Float tensors read or written."""
+        tensors = dict.fromkeys((*(edge.tensor for edge in self.reads), *self.writes))
+        return tuple(tensor for tensor in tensors if self.graph.type_of(tensor).is_float)
+
+    def output_scale(self, form: NormalForm) -> Scale | None:
+        """The scale in which the candidate writes integers, None if it writes floats."""
+        if self.claim is None or self.claim.fusion.outputs == FLOAT:
+            return None
+        if self.claim.fusion.outputs == "same":
+            found = {form.last(edge) for edge in self.claim.demanded}
+            return next(iter(found)) if found else None
+        return self._readers_scale(form)
+
+    def is_met(self, form: NormalForm) -> bool:
+        """Whether the engine builds the layer that is claimed."""
+        claim = self.claim
+        if claim is None:
+            return True
+        if not claim.paired <= form.scales.keys():
+            return False
+        if any(edge in form.scales for edge in claim.bare):
+            return False
+        if claim.fusion.outputs == "same":
+            return len({form.last(edge) for edge in claim.demanded}) <= 1
+        return claim.fusion.outputs in _KEYWORDS or self._readers_scale(form) is not None
+
+    def _readers_scale(self, form: NormalForm) -> Scale | None:
+        """The scale in which everything that reads the outputs wants them."""
+        found = {form.scales.get(edge) for edge in self.readers}
+        return next(iter(found)) if len(found) == 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Nodes whose claims overlap: which of them are met is decided apart from all others.
+
+    ``claimed``: candidates in the order in which they take their nodes. ``alone``: the candidates
+    of nodes that nothing took, and of graph outputs.
+    """
+
+    claimed: tuple[LayerCandidate, ...]
+    alone: tuple[LayerCandidate, ...]
+
+    @property
+    def edges(self) -> frozenset[Edge]:
+        """All edges that what the region does depends on."""
+        found = {e for candidate in self.alone for e in (*candidate.reads, *candidate.readers)}
+        for candidate in self.alone:
+            found.update(edge for node in candidate.nodes for edge in _inputs(node))
+        for claim in (candidate.claim for candidate in self.claimed if candidate.claim is not None):
+            found |= claim.paired | claim.inner
+        return frozenset(found)
+
+    def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
+        """What the engine builds, by position."""
+        taken: set[int] = set()
+        found: dict[int, LayerCandidate] = {}
+        for candidate in self.claimed:
+            own = {node.index for node in candidate.nodes}
+            if taken.isdisjoint(own) and candidate.is_met(form):
+                taken |= own
+                found[candidate.position] = candidate
+        return found | {b.position: b for b in self.alone if b.position not in taken}
+
+
+def find_regions(graph: Graph, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
+    """All regions of ``graph``; ``rules`` must be those that hold for ``target``."""
+    claims = [c for rule in rules for c in _claims(graph, rule, target) if c.nodes]
+    claimed = [
+        LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
+        for claim in sorted(claims, key=lambda claim: claim.rank)
+    ]
+    alone = [LayerCandidate(node.index, (node,), None, graph) for node in graph.nodes]
+    alone += [
+        LayerCandidate(len(graph.nodes) + index, (), None, graph)
+        for index, tensor in enumerate(graph.outputs)
+        if graph.type_of(tensor).is_float
+    ]
+    candidates = [*claimed, *alone]
+    found = []
+    for region in connected([[n.index for n in b.nodes] or [b.position] for b in candidates]):
+        own = [candidates[i] for i in region]
+        found.append(
+            Region(
+                tuple(candidate for candidate in own if candidate.claim is not None),
+                tuple(candidate for candidate in own if candidate.claim is None),
+            )
+        )
+    return tuple(found)
+
+
+def _inputs(node: Node) -> list[Edge]:
+    """All edges of ``node``, with those of its subgraphs."""
+    tensors = (*node.inputs, *captured_tensors(node.proto))
+    return [Edge(tensor, node.name, i) for i, tensor in enumerate(tensors) if tensor]
+
+
+def _claims(graph: Graph, rule: Rule, target: Target) -> Iterator[Claim]:
+    layouts = [(n, lay) for n, lay in rule.layouts.items() if lay.fuses and target.meets(lay.when)]
+    if not layouts:
+        return
+    # A pair before an optional node leaves that node out of the layer.
+    for match in find_matches(graph, rule, smaller=True):
+        for name, layout in layouts:
+            for fusion in layout.fuses:
+                if target.meets(fusion.when):
+                    yield _claim(match, name, layout, fusion, graph)
+
+
+def _claim(match: Match, name: str, layout: Layout, fusion: Fusion, graph: Graph) -> Claim:
+    bound = (match.nodes.get(node) for node in fusion.nodes)
+    nodes = tuple(sorted((n for n in bound if n is not None), key=lambda n: n.index))
+    names = {node.name for node in nodes}
+    edges = {Edge(t, n.name, i) for n in nodes for i, t in enumerate(n.inputs) if t}
+    inner = {e for e in edges if e.tensor in graph.producer} & {
+        e for n in nodes for t in n.outputs for e in graph.edges_of(t) if e.node in names
+    }
+    demanded = {
+        edge
+        for reference in (layout.quantize if fusion.reads is None else fusion.reads)
+        if not reference.endswith(".*")
+        for edge in match.edges(reference, graph)
+    }
+    like = match.edges(fusion.float_like, graph) if fusion.float_like else ()
+    return Claim(
+        match=match,
+        layout=name,
+        fusion=fusion,
+        nodes=nodes,
+        demanded=frozenset((demanded & edges) - inner),
+        inner=frozenset(inner),
+        absorbed=frozenset(e for r in fusion.absorbs for e in match.edges(r, graph)),
+        like=like[0] if like else None,
+    )

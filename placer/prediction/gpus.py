@@ -1,0 +1,165 @@
+"""Descriptions of GPUs: what a roofline estimate needs to know, each figure with its source."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import onnx
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from placer.common.yaml_file import MAX_FILE_BYTES, parse_text
+from placer.errors import InputError
+
+Figure = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+Count = Annotated[int, Field(gt=0, strict=True)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+
+# Element type -> entries of `peak` to try in this order; see Gpu.peak_ops.
+_PEAKS = {
+    "float": ("tf32", "float"),
+    "float16": ("float16",),
+    "bfloat16": ("bfloat16", "float16"),
+    "int8": ("int8",),
+    "uint8": ("int8",),
+    "float8e4m3fn": ("float8", "float16"),
+    "float8e5m2": ("float8", "float16"),
+}
+_ELEMENT_TYPES = frozenset(map(str.lower, onnx.TensorProto.DataType.keys()))
+
+
+class Peak(BaseModel):
+    """Dense (no sparsity) peak rates in 10**12 operations per second, 2 per multiply-add.
+
+    ``float`` is FP32 on the CUDA cores, all others are tensor core rates. ``float16`` is
+    with FP16 accumulation, as TensorRT's FP16 convolutions run; the other floating-point ones are
+    with FP32 accumulation, which on GeForce GPUs has half the rate.
+    An absent entry means that the tensor cores do not take the type.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    float: Figure
+    tf32: Figure | None = None
+    float16: Figure
+    bfloat16: Figure | None = None
+    int8: Figure
+    float8: Figure | None = None
+
+
+class Source(BaseModel):
+    """Where the figures of ``fields`` come from; ``peak.int8`` names one entry of ``peak``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    fields: Annotated[tuple[str, ...], Field(min_length=1)]
+    source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10)]
+
+
+class Gpu(BaseModel):
+    """One GPU.
+
+    ``sms``: streaming multiprocessors. ``boost_clock_mhz``: boost clock under tensor core work.
+    ``memory_gb``, ``memory_bandwidth_gb_s``: of the device memory, in 10**9 bytes (per second).
+    ``l2_mb``: L2 cache in 2**20 bytes, as data sheets mean it. ``l2_bandwidth_gb_s``: L2 reads in
+    10**9 bytes per second; absent where nothing is published. ``peak``: see Peak.
+    ``sources`` covers every figure.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    aliases: tuple[Name, ...] = ()
+    compute_capability: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")]
+    sms: Count
+    boost_clock_mhz: Figure
+    memory_gb: Figure
+    memory_bandwidth_gb_s: Figure
+    l2_mb: Figure
+    l2_bandwidth_gb_s: Figure | None = None
+    peak: Peak
+    sources: tuple[Source, ...]
+
+    @model_validator(mode="after")
+    def _every_figure_has_a_source(self) -> Gpu:
+        figures = self._figures()
+        cited = {field for source in self.sources for field in source.fields}
+        unknown = sorted(cited - set(figures) - {"peak"})
+        if unknown:
+            raise ValueError(f"'sources' cites '{unknown[0]}', which is no figure of this file")
+        for figure in figures:
+            if figure not in cited and figure.split(".")[0] not in cited:
+                raise ValueError(f"'{figure}' has no source; add it to an entry of 'sources'")
+        return self
+
+    def _figures(self) -> list[str]:
+        """Dotted names of the numeric fields that are given."""
+        names = [name for name, value in self if isinstance(value, int | float)]
+        return [*names, *(f"peak.{name}" for name, value in self.peak if value is not None)]
+
+    def peak_ops(self, dtype: str) -> float:
+        """Peak operations per second (2 per multiply-add) of matrix work on ``dtype``.
+
+        ``dtype`` is ONNX's name of the element type, e.g. ``float16``. Engines choose, where the
+        tensor cores lack a type, the next best, and so does this: float takes TF32 where there is
+        TF32 (TensorRT's default) and the CUDA cores elsewhere; bfloat16 and 8-bit floats take
+        float16; uint8 takes int8. Any other type (int32, int64, double, bool) runs on the CUDA
+        cores, for which the FP32 rate is the upper bound. For FP32 work that never uses tensor
+        cores read ``peak.float``. Raises InputError for a name that ONNX does not know.
+        """
+        if dtype not in _ELEMENT_TYPES:
+            raise InputError(f"unknown element type '{dtype}'; use ONNX's names, e.g. float16")
+        rates = dict(self.peak)
+        for name in _PEAKS.get(dtype, ("float",)):
+            if rates[name] is not None:
+                return float(rates[name]) * 1e12
+        return self.peak.float * 1e12
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits of the SHA-256 over the description."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Names of the GPUs that placer ships, sorted; aliases are left out."""
+    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+
+
+def load_gpu(name_or_path: str) -> Gpu:
+    """Load a built-in GPU by its name or an alias (in any case) or a user's YAML file by its path.
+
+    Raises InputError for an unknown name (it lists the known ones) and, with file, line and
+    field, for a file that is not a valid description.
+    """
+    wanted = name_or_path.lower()
+    if wanted in gpu_names():
+        return _read(_folder() / f"{wanted}.yaml")
+    for name in gpu_names():
+        gpu = _read(_folder() / f"{name}.yaml")
+        if wanted in gpu.aliases:
+            return gpu
+    if not Path(name_or_path).is_file():
+        known = ", ".join(gpu_names())
+        raise InputError(
+            f"GPU '{name_or_path}' is neither a YAML file nor built in; built in: {known}"
+        )
+    return _read(Path(name_or_path))
+
+
+def _read(path: Path) -> Gpu:
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise InputError(f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB; give a GPU file")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text: {error.reason}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    return parse_text(text, str(path), Gpu)
+
+
+def _folder() -> Path:
+    return Path(str(resources.files("placer.configs"))) / "gpus"

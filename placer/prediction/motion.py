@@ -1,0 +1,165 @@
+"""Q/DQ motion: where an engine moves the pairs of a placement before it fuses layers.
+
+TensorRT moves Q backward and DQ forward past nodes that commute with quantization (TensorRT
+documentation, explicit quantization, Q/DQ layer optimizations). Both only add pairs that change
+no value, so the motion-normal form of a placement is the placement with all of them added:
+placements that move to the same pairs have the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from placer.graph import Edge, Graph
+from placer.quantization import Placement
+from placer.rules.connected import connected
+from placer.rules.match import Match
+from placer.rules.matcher import find_matches
+from placer.rules.schema import Motion, Rule
+
+# Which of a placement's scales: the tensors whose common range it covers.
+Scale = frozenset[str]
+Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; none: float.
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A node past which Q and DQ move: all its data inputs and all readers of its outputs."""
+
+    before: tuple[Edge, ...]
+    after: tuple[Edge, ...]
+
+
+@dataclass(frozen=True)
+class NormalForm:
+    """The pairs of a placement after motion.
+
+    ``scales``: the scale of each edge that carries a pair, given or moved there.
+    ``second``: where a Q moved onto an edge that has a pair of another scale: the tensor passes
+    through both.
+    """
+
+    scales: Mapping[Edge, Scale]
+    second: Mapping[Edge, Scale]
+
+    def last(self, edge: Edge) -> Scale | None:
+        """The scale in which the node at ``edge`` gets its integers; None for a float edge."""
+        return self.second.get(edge, self.scales.get(edge))
+
+    def chain(self, edge: Edge) -> Scales:
+        """The scales that the tensor goes through at ``edge``."""
+        first = self.scales.get(edge)
+        if first is None:
+            return ()
+        second = self.second.get(edge)
+        return (first,) if second is None else (first, second)
+
+    def canonical(self) -> frozenset[frozenset[tuple[Edge, bool]]]:
+        """Which pairs share a scale, whatever its range: equal for equal forms."""
+        groups: dict[Scale, set[tuple[Edge, bool]]] = {}
+        for edges, is_second in ((self.scales, False), (self.second, True)):
+            for edge, scale in edges.items():
+                groups.setdefault(scale, set()).add((edge, is_second))
+        return frozenset(frozenset(group) for group in groups.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """Passages that share edges: pairs move within a link and never to another one."""
+
+    passages: tuple[Passage, ...]
+
+    @cached_property
+    def edges(self) -> frozenset[Edge]:
+        """All edges that pairs may move to or from."""
+        return frozenset(e for passage in self.passages for e in (*passage.before, *passage.after))
+
+
+def find_passages(graph: Graph, rules: Iterable[Rule]) -> tuple[Passage, ...]:
+    """The nodes of ``graph`` that rules let Q and DQ pass, in node order."""
+    found = [
+        (match.anchor.index, _passage(match, motion, graph))
+        for rule in rules
+        if (motion := rule.motion) is not None
+        for match in find_matches(graph, rule)
+    ]
+    return tuple(passage for _, passage in sorted(found, key=lambda item: item[0]))
+
+
+def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
+    inside = {node.name for node in match.nodes.values()}
+    before = (e for t in match.tensors[motion.before] for e in graph.edges_of(t))
+    after = (e for t in match.tensors[motion.after] for e in graph.edges_of(t))
+    return Passage(
+        before=tuple(e for e in before if e.node in inside and e.tensor not in graph.initializers),
+        after=tuple(after),
+    )
+
+
+def find_links(passages: Sequence[Passage]) -> tuple[Link, ...]:
+    """Split ``passages`` into links; the order within a link is kept."""
+    parts = connected([(*passage.before, *passage.after) for passage in passages])
+    return tuple(Link(tuple(passages[i] for i in part)) for part in parts)
+
+
+def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:
+    """Move the pairs of ``placement`` until nothing changes.
+
+    Groups of the same tensors have the same range, so the same scale.
+    """
+    given = {edge: scale_of(group) for group in placement.groups for edge in group}
+    return move_pairs(given, passages)
+
+
+def scale_of(group: Iterable[Edge]) -> Scale:
+    """The scale of a placement's group."""
+    return frozenset(edge.tensor for edge in group)
+
+
+def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> NormalForm:
+    """Move pairs of ``given`` scales until nothing changes.
+
+    Linear in the number of passages for each sweep; a sweep carries a pair over a whole chain.
+    """
+    scales = dict(given)
+    second: dict[Edge, Scale] = {}
+    changed = True
+    while changed:
+        moves = [_backward(passage, scales, second) for passage in reversed(passages)]
+        moves += [_forward(passage, scales) for passage in passages]
+        changed = any(moves)
+    return NormalForm(scales, second)
+
+
+def _backward(passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Scale]) -> bool:
+    """Move the Q of all readers before the node if they have one scale."""
+    scale = _common(passage.after, scales)
+    if scale is None or _common(passage.before, scales) is not None:
+        return False
+    changed = False
+    for edge in passage.before:
+        if edge not in scales:
+            scales[edge] = scale
+            changed = True
+        elif scales[edge] != scale and edge not in second:
+            second[edge] = scale
+            changed = True
+    return changed
+
+
+def _forward(passage: Passage, scales: dict[Edge, Scale]) -> bool:
+    """Move the DQ of all inputs behind the node if they have one scale."""
+    scale = _common(passage.before, scales)
+    missing = [edge for edge in passage.after if edge not in scales]
+    if scale is None or not missing:
+        return False
+    scales.update(dict.fromkeys(missing, scale))
+    return True
+
+
+def _common(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None:
+    """The scale that all ``edges`` have, None if they differ or one is float."""
+    found = {scales.get(edge) for edge in edges}
+    return next(iter(found)) if len(found) == 1 else None

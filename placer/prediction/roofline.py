@@ -1,0 +1,259 @@
+"""Estimate how long a predicted layer takes: a roofline with a launch cost for each layer.
+
+    time = launch + latency + operations / (rate * efficiency) + bytes / (bandwidth * efficiency)
+
+Rates and bandwidth come from the GPU's data sheet (``configs/gpus``), launch, latency and the two
+efficiencies from ``configs/layer_classes.yaml``, by class of layer. The two times are added, not
+the larger taken (Williams et al. 2009, Roofline, without overlap): the kernels that inference runs
+are short, and the profiles that the classes were fitted to show little overlap. Every number is an
+estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from placer.common.yaml_file import parse_file
+from placer.graph import Graph, Node
+from placer.graph.weights import weight_input
+from placer.plan import Plan, Port
+from placer.prediction.gpus import Gpu
+from placer.prediction.predictor import UNKNOWN, PredictedLayer, Prediction
+
+_QUANTIZED = ("int8", "uint8", "float8e4m3fn")
+_BYTES = {
+    "float": 4,
+    "int32": 4,
+    "double": 8,
+    "int64": 8,
+    "bool": 1,
+    **dict.fromkeys(_QUANTIZED, 1),
+}
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
+FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
+
+
+class LayerClass(BaseModel):
+    """Efficiencies of one kind of layer.
+
+    ``dtype``: type that the layer reads; empty for any other. ``rate``: what computes: ``tensor``
+    cores, ``dp4a`` (INT8 on CUDA cores, four times the FP32 rate) or ``cuda`` cores (FP32 rate).
+    ``source``: where the figures come from; "assumed" where nothing was measured.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    dtype: str = ""
+    rate: Literal["tensor", "dp4a", "cuda"] = "tensor"
+    ops_efficiency: float = Field(gt=0, le=1)
+    bandwidth_efficiency: float = Field(gt=0)
+    latency_us: float = Field(ge=0)
+    source: str = Field(min_length=7)
+
+
+class LayerClasses(BaseModel):
+    """``configs/layer_classes.yaml``; ``launch_cycles``: what each layer costs beyond its work."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    launch_cycles: float = Field(ge=0)
+    launch_source: str
+    classes: tuple[LayerClass, ...]
+
+    def find(self, name: str, dtype: str) -> LayerClass:
+        """The class of layers ``name`` that read ``dtype``, or else of any type."""
+        same = [entry for entry in self.classes if entry.name == name]
+        return next((e for e in same if e.dtype == dtype), None) or next(
+            e for e in same if not e.dtype
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a layer has to do: its class, the type it computes in, operations and bytes moved."""
+
+    name: str
+    dtype: str
+    ops: float
+    bytes: float
+
+
+def load_layer_classes() -> LayerClasses:
+    """Read ``configs/layer_classes.yaml``."""
+    folder = Path(str(resources.files("placer.configs")))
+    return parse_file(folder / "layer_classes.yaml", folder, LayerClasses)
+
+
+class Roofline:
+    """Estimates the layers of one model on one GPU."""
+
+    def __init__(self, graph: Graph, gpu: Gpu, classes: LayerClasses) -> None:
+        self._graph = graph
+        self._gpu = gpu
+        self._classes = classes
+
+    def estimate(self, prediction: Prediction) -> Plan:
+        """The predicted plan with an estimated time for each layer, in microseconds."""
+        layers = tuple(
+            replace(predicted.layer, time_us=self.layer_us(predicted))
+            for predicted in prediction.layers
+        )
+        source = f"predicted from rules, estimated for {self._gpu.name}"
+        return Plan(layers, source, estimated=True)
+
+    def layer_us(self, predicted: PredictedLayer) -> float:
+        """Estimated time of one layer in microseconds; 0 for a no-op."""
+        work = layer_work(predicted, self._graph)
+        if work is None:
+            return 0.0
+        return self._classes.launch_cycles / self._gpu.boost_clock_mhz + self.work_us(work)
+
+    def work_us(self, work: Work) -> float:
+        """Estimated time of ``work`` in microseconds, without the launch."""
+        found = self._classes.find(work.name, work.dtype)
+        if found.rate == "tensor":
+            rate = self._gpu.peak_ops(work.dtype)
+        else:
+            rate = self._gpu.peak.float * 1e12 * (4 if found.rate == "dp4a" else 1)
+        bandwidth = self._gpu.memory_bandwidth_gb_s * 1e9
+        seconds = work.ops / (rate * found.ops_efficiency)
+        seconds += work.bytes / (bandwidth * found.bandwidth_efficiency)
+        return found.latency_us + seconds * 1e6
+
+
+def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
+    """What a layer has to do; None if it is no work at all."""
+    layer, nodes = predicted.layer, predicted.nodes
+    if layer.kind == "no-op":
+        return None
+    if not nodes:
+        moved = sum(_port_bytes(port, graph) for port in (*layer.inputs, *layer.outputs))
+        few = _channels(layer.inputs[0].tensor, graph) <= FEW_CHANNELS
+        name = "few-channel conversion" if few else "conversion"
+        return Work(name, layer.inputs[0].dtype, 0, moved)
+    if layer.op == "Concat":
+        return _concat_work(predicted, graph)
+    dtype = _computing_type(layer.inputs)
+    moved = sum(_port_bytes(port, graph) for port in _distinct((*layer.inputs, *layer.outputs)))
+    main = next((node for node in nodes if node.op in _WEIGHTED), nodes[0])
+    moved += _weight_bytes(nodes, graph, _size(dtype))
+    ops = sum(_ops(node, dtype, graph) for node in nodes)
+    return Work(_class_name(predicted, main, dtype, graph), dtype, ops, moved)
+
+
+def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph) -> str:
+    if predicted.layer.op == "ConvActPool":
+        return "conv-act-pool"
+    if main.op in ("Conv", "ConvTranspose"):
+        channels = _channels(main.inputs[0], graph)
+        if channels <= FEW_CHANNELS:
+            return "few-channel conv"
+        if main.op == "Conv" and main.attributes.get("group", 1) == channels:
+            return "depthwise conv"
+        to_float = dtype in _QUANTIZED and "float" in predicted.layer.output_types
+        return "conv to float" if to_float else "conv"
+    if main.op in ("Gemm", "MatMul"):
+        return "matmul"
+    return "pooling" if main.op in _POOLING else "memory"
+
+
+def _concat_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
+    """Copies of the inputs that their producers cannot write into the joined tensor themselves.
+
+    A producer, or the conversion behind it, writes into it if nothing else reads its output
+    (TensorRT eliminates copies input by input: hehern bevfusion, yolo_deepstream).
+    """
+    layer = predicted.layer
+    if not layer.outputs:
+        return None
+    dtype = layer.output_types[0]
+    copied = [
+        edge.tensor
+        for edge, port in zip(predicted.edges, layer.inputs, strict=True)
+        if edge.tensor not in graph.producer
+        or len(graph.edges_of(edge.tensor)) > 1
+        or port.dtype != dtype
+    ]
+    if not copied:
+        return None
+    moved = 2 * sum(_elements(tensor, graph) for tensor in copied) * _size(dtype)
+    return Work("memory", dtype, 0, moved)
+
+
+def _computing_type(ports: Sequence[Port]) -> str:
+    """INT8 if any input is, else the type of the first float input, else of the first known."""
+    types = [port.dtype for port in ports if port.dtype != UNKNOWN]
+    quantized = next((dtype for dtype in types if dtype in _QUANTIZED), None)
+    if quantized is not None:
+        return quantized
+    return next((t for t in types if "float" in t), types[0] if types else "float")
+
+
+def _ops(node: Node, dtype: str, graph: Graph) -> float:
+    """Operations, 2 per multiply-add; channels count in the multiples that tensor cores take.
+
+    Multiples of 16 for 8-bit types, 8 for 16-bit floats (NVIDIA, Deep Learning Performance guide).
+    """
+    weight = weight_input(graph, node)
+    if node.op not in _WEIGHTED:
+        return 0.0
+    multiple = 16 if dtype in _QUANTIZED else {"float16": 8, "bfloat16": 8}.get(dtype, 4)
+    if node.op in ("Gemm", "MatMul"):
+        axis = -2 if node.attributes.get("transA", 0) else -1
+        depth = (graph.type_of(node.inputs[0]).shape or (1, 1))[axis]
+        return 2.0 * _elements(node.outputs[0], graph) * _up(depth, multiple)
+    if weight is None:
+        return 0.0
+    shape = graph.initializers[weight.tensor].dims
+    grouped = node.attributes.get("group", 1) > 1
+    first, second = (shape[0], shape[1]) if grouped else (_up(shape[0], multiple), shape[1])
+    if not grouped and second > FEW_CHANNELS:
+        second = _up(second, multiple)
+    kernel = math.prod(shape[2:])
+    if node.op == "ConvTranspose":
+        return 2.0 * _elements(node.inputs[0], graph) / shape[0] * first * second * kernel
+    return 2.0 * _elements(node.outputs[0], graph) / shape[0] * first * second * kernel
+
+
+def _up(value: int, multiple: int) -> int:
+    return math.ceil(value / multiple) * multiple
+
+
+def _weight_bytes(nodes: Sequence[Node], graph: Graph, size: float) -> float:
+    # A Gather reads no more of its table than it writes.
+    readers = (node for node in nodes if not node.op.startswith("Gather"))
+    tensors = {t for node in readers for t in node.inputs if t in graph.initializers}
+    return sum(math.prod(graph.initializers[t].dims) for t in tensors) * size
+
+
+def _distinct(ports: Sequence[Port]) -> Iterator[Port]:
+    """Ports without repeats: a tensor that a layer reads twice is loaded once."""
+    return iter(dict.fromkeys(ports))
+
+
+def _port_bytes(port: Port, graph: Graph) -> float:
+    return _elements(port.tensor, graph) * _size(port.dtype)
+
+
+def _size(dtype: str) -> int:
+    if dtype in _QUANTIZED:
+        return 1
+    return 2 if dtype in ("float16", "bfloat16") else _BYTES.get(dtype, 4)
+
+
+def _elements(tensor: str, graph: Graph) -> int:
+    return math.prod(graph.type_of(tensor).shape or (1,))
+
+
+def _channels(tensor: str, graph: Graph) -> int:
+    shape = graph.type_of(tensor).shape
+    return shape[1] if shape is not None and len(shape) > 2 else FEW_CHANNELS + 1

@@ -1,0 +1,151 @@
+"""Read the placement back from a Q/DQ model: the float graph behind it and the paired edges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from placer.graph import UNKNOWN_TYPE, Edge, Graph, Node, index_nodes, tensor_type
+from placer.graph.external_data import is_external
+from placer.model.normalize import infer_values
+from placer.quantization import Placement
+
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
+_QUANTIZED = re.compile(r"/quantized(_\d+)?$")  # As placer.qdq.insert names quantized constants.
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractedModel:
+    """What a Q/DQ model says once its pairs are taken as marks on edges.
+
+    ``nodes``: the other nodes, reading what they would read without pairs. ``outputs``: the same
+    of the graph outputs. ``constants``: initializers by their name here and in the float model;
+    ``dequantized``: that name by what their DequantizeLinear writes. ``placement``: edges whose
+    pairs have the same scale and zero point form one group.
+    """
+
+    proto: ModelProto
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, TensorProto]
+    dequantized: Mapping[str, str]
+    placement: Placement
+
+    @cached_property
+    def structure(self) -> int:
+        """Equal for models that differ in their pairs and constants only."""
+        nodes = tuple((n.name, n.op, n.domain, n.inputs, n.outputs) for n in self.nodes)
+        attributes = tuple(a.SerializeToString() for n in self.nodes for a in n.proto.attribute)
+        inputs = tuple(v.SerializeToString() for v in self.proto.graph.input)
+        return hash((nodes, attributes, inputs, self.outputs))
+
+    def graph(self, shapes: Mapping[str, tuple[int, ...]], path: Path) -> Graph:
+        """The float graph with types inferred for input ``shapes``; ``path`` is for messages."""
+        values = infer_values(self.proto, shapes, path)
+        types = {name: tensor_type(value) for name, value in values.items()}
+        # A quantized constant has the type of what its DequantizeLinear gives.
+        for dequantized, constant in self.dequantized.items():
+            types[constant] = types.get(dequantized, UNKNOWN_TYPE)
+        inputs = tuple(v.name for v in self.proto.graph.input if v.name not in self.constants)
+        return index_nodes(self.nodes, self.constants, inputs, self.outputs, types)
+
+
+def extract_placement(proto: ModelProto) -> ExtractedModel:
+    """Take the Q/DQ pairs of ``proto`` as a placement; nodes without a name get one."""
+    constants = {t.name: t for t in proto.graph.initializer}
+    pairs = {n.output[0]: n for n in proto.graph.node if n.op_type in _PAIR}
+    names = _float_names(proto, pairs, constants)
+    constants |= {new: constants[old] for old, new in names.items() if old in constants}
+
+    def source(tensor: str) -> str:
+        behind = _source(tensor, pairs)
+        return names.get(behind, behind)
+
+    nodes = []
+    marks: dict[str, set[Edge]] = {}
+    taken = {node.name for node in proto.graph.node}
+    seen: set[str] = set()
+    for index, node in enumerate(n for n in proto.graph.node if n.op_type not in _PAIR):
+        is_free = node.name and node.name not in seen
+        name = node.name if is_free else _free_name(node, index, taken)
+        seen.add(name)
+        inputs = tuple(map(source, node.input))
+        outputs = tuple(map(source, node.output))
+        nodes.append(Node(name, node.op_type, node.domain, inputs, outputs, index, node))
+        for i, tensor in enumerate(node.input):
+            if tensor in pairs:
+                _mark(marks, Edge(inputs[i], name, i), pairs[tensor], constants)
+    outputs = tuple(source(o.name) for o in proto.graph.output)
+    for i, output in enumerate(proto.graph.output):
+        if output.name in pairs:
+            _mark(marks, Edge(outputs[i], "", i), pairs[output.name], constants)
+    placement = Placement(frozenset(frozenset(edges) for edges in marks.values()))
+    writers = (t for t, pair in pairs.items() if pair.op_type == _PAIR[1])
+    dequantized = {t: source(t) for t in writers if source(t) in constants}
+    return ExtractedModel(proto, tuple(nodes), outputs, constants, dequantized, placement)
+
+
+def _source(tensor: str, pairs: Mapping[str, NodeProto]) -> str:
+    """The tensor behind all pairs before ``tensor``."""
+    while tensor in pairs:
+        tensor = pairs[tensor].input[0]
+    return tensor
+
+
+def _float_names(
+    proto: ModelProto, pairs: Mapping[str, NodeProto], constants: Mapping[str, TensorProto]
+) -> dict[str, str]:
+    """Names in the float model of tensors that have another one here.
+
+    What a pair before a graph output reads is that output; a constant that placer quantized,
+    ``w/quantized``, is ``w``.
+    """
+    graph = proto.graph
+    written = {tensor for node in graph.node for tensor in node.output}
+    fixed = {value.name for value in (*graph.input, *graph.output)}
+    names: dict[str, str] = {}
+    for output in graph.output:
+        behind = _source(output.name, pairs)
+        if behind in written and behind not in fixed:
+            names.setdefault(behind, output.name)
+    for behind in {_source(tensor, pairs) for tensor in pairs} & constants.keys():
+        name = _QUANTIZED.sub("", behind)
+        same = constants.get(name, constants[behind])
+        if name not in written | fixed and same.dims == constants[behind].dims:
+            names[behind] = name
+    return names
+
+
+def _free_name(node: NodeProto, index: int, taken: set[str]) -> str:
+    name = f"{node.op_type}_{index}"
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _mark(
+    marks: dict[str, set[Edge]], edge: Edge, pair: NodeProto, constants: Mapping[str, TensorProto]
+) -> None:
+    marks.setdefault(_scale_key(edge, pair, constants), set()).add(edge)
+
+
+def _scale_key(edge: Edge, pair: NodeProto, constants: Mapping[str, TensorProto]) -> str:
+    """Equal where scales are: by value of constants, else by name.
+
+    Scales of constants are settled at build time and equal none.
+    """
+    if edge.tensor in constants:
+        return f"constant {edge.tensor}"
+    found = [constants.get(name) for name in pair.input[1:] if name]
+    known = [t for t in found if t is not None and not is_external(t)]
+    if not found or len(known) < len(found):
+        return f"tensors {pair.input[1:]}"
+    scale, *zero_point = (numpy_helper.to_array(t).ravel().tolist() for t in known)
+    # No zero point means zero.
+    return f"value {scale} {[int(z) for z in zero_point[0] if z] if zero_point else []}"

@@ -1,0 +1,170 @@
+"""placement.yaml: a placement and its ranges, portable between files of one model."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
+
+from placer.common.yaml_file import parse_text
+from placer.errors import InputError
+from placer.graph import Edge, Graph
+from placer.graph.structure import Structure, parse_structure, structure_of
+from placer.quantization.placement import Placement
+from placer.quantization.ranges import Range, Ranges, union
+from placer.quantization.scheme import Scheme
+
+FORMAT = "placer-placement/1"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _EdgeEntry(_Part):
+    tensor: str
+    node: str
+    input: NonNegativeInt
+
+
+class _GroupEntry(_Part):
+    range: tuple[float, float] | None = None
+    edges: tuple[_EdgeEntry, ...]
+
+
+class _Document(_Part):
+    format: Literal["placer-placement/1"]
+    id: str
+    model: str
+    pack: str
+    scheme: Scheme
+    calibrated: bool
+    groups: tuple[_GroupEntry, ...]
+    structure: str | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Edges that share one scale, and the range that it represents; None where it is not told."""
+
+    edges: frozenset[Edge]
+    range: Range | None
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementFile:
+    """A placement file as it is, whatever model it is for.
+
+    ``model``: fingerprint of the model that it was made on. ``pack``: name and version.
+    ``structure``: that model's; None in files of earlier versions.
+    """
+
+    path: Path
+    model: str
+    pack: str
+    scheme: Scheme
+    calibrated: bool
+    groups: tuple[Group, ...]
+    structure: Structure | None
+
+
+def read_placement(path: Path) -> PlacementFile:
+    """Read a placement file to find its edges in another model (``placer.apply.apply``).
+
+    Raises InputError, naming file, line and field, for anything that is no placement file.
+    """
+    document = _read(path)
+    structure = document.structure
+    return PlacementFile(
+        path=path,
+        model=document.model,
+        pack=document.pack,
+        scheme=document.scheme,
+        calibrated=document.calibrated,
+        groups=tuple(_read_group(entry) for entry in document.groups),
+        structure=None if structure is None else parse_structure(structure, f"{path}: structure"),
+    )
+
+
+def _read_group(entry: _GroupEntry) -> Group:
+    edges = frozenset(Edge(e.tensor, e.node, e.input) for e in entry.edges)
+    return Group(edges, None if entry.range is None else Range(*entry.range))
+
+
+def load_placement(path: Path, graph: Graph) -> Placement:
+    """Read a placement file and find its edges in ``graph``.
+
+    An edge is found by node and input, so that a tensor may be called otherwise. Raises InputError,
+    naming file, line and field, for anything that is no placement file of this model.
+    """
+    document = _read(path)
+    groups = [frozenset(_find(e, graph, path) for e in g.edges) for g in document.groups]
+    return Placement(frozenset(group for group in groups if group))
+
+
+def _read(path: Path) -> _Document:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}; give a placement.yaml") from error
+    return parse_text(text, str(path), _Document)
+
+
+def _find(entry: _EdgeEntry, graph: Graph, path: Path) -> Edge:
+    reads = graph.outputs if not entry.node else ()
+    if entry.node in graph.by_name:
+        reads = graph.by_name[entry.node].inputs
+    if entry.input >= len(reads):
+        raise InputError(
+            f"{path}: the model has no input {entry.input} of node '{entry.node}'; "
+            "give the placement of this model"
+        )
+    return Edge(reads[entry.input], entry.node, entry.input)
+
+
+def placement_text(
+    placement: Placement,
+    ranges: Ranges,
+    scheme: Scheme,
+    *,
+    model: str,
+    pack: str,
+    calibrated: bool,
+    graph: Graph | None = None,
+) -> str:
+    """Return the YAML text of ``placement``.
+
+    ``model`` is the model's fingerprint, ``pack`` the rule pack's name and version; ``calibrated``
+    is false if the ranges come from random inputs. Each group
+    lists its edges and the range that its scale represents; weights have no range, because
+    their scales follow from their values. With ``graph``, the model's, its structure is kept too,
+    which ``placer apply`` needs where another file of the network has other names.
+    """
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "id": placement.id,
+        "model": model,
+        "pack": pack,
+        "scheme": scheme.model_dump(),
+        "calibrated": calibrated,
+        "groups": [_group(edges, ranges) for edges in placement.sorted()],
+    }
+    text: str = yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+    if graph is None or not graph.nodes:
+        return text
+    # One block of text: as many YAML entries would take seconds to read for a large model.
+    return f"{text}structure: |\n{textwrap.indent(structure_of(graph).text(), '  ')}"
+
+
+def _group(edges: list[Edge], ranges: Ranges) -> dict[str, Any]:
+    known = [ranges[tensor] for tensor in sorted({e.tensor for e in edges}) if tensor in ranges]
+    group: dict[str, Any] = {}
+    if known:
+        low, high = union(known)
+        group["range"] = [low, high]
+    group["edges"] = [{"tensor": e.tensor, "node": e.node, "input": e.input_index} for e in edges]
+    return group

@@ -1,0 +1,120 @@
+"""What the report of a run shows, read from the run's output folder alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from placer.errors import InputError
+from placer.graph import Edge, Node
+from placer.plan import Layer, Plan
+from placer.plan.dtypes import is_quantized
+from placer.plan.readers.read import read_plan
+from placer.qdq.extract import extract_placement
+from placer.results.result import Result, SitePart
+
+# As candidates name what their pairs add to a tensor.
+_ADDED = re.compile(r"/(?:quantized|dequantized)(?:_\d+)?$")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The model without its pairs.
+
+    ``inputs``: graph inputs that nodes read. ``quantized``: edges that carry a pair.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: frozenset[str]
+    quantized: frozenset[Edge]
+
+    def edges(self) -> Iterator[Edge]:
+        """All edges that no constant feeds, in node order, graph outputs last."""
+        for node in self.nodes:
+            for index, tensor in enumerate(node.inputs):
+                if tensor and tensor not in self.constants:
+                    yield Edge(tensor, node.name, index)
+        for index, tensor in enumerate(self.outputs):
+            yield Edge(tensor, "", index)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's output folder; what it does not hold is None.
+
+    ``predicted``: what the rules say of the result. ``actual``: what the engine ran. Times of
+    ``float_plan`` are estimates if the engine estimates.
+    """
+
+    folder: Path
+    result: Result
+    topology: Topology | None
+    predicted: Plan | None
+    actual: Plan | None
+    float_plan: Plan | None
+    study: bool
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the result that tells most."""
+        return self.actual or self.predicted
+
+    @cached_property
+    def sites_by_node(self) -> Mapping[str, SitePart]:
+        """The site that decides for each node."""
+        return {name: site for site in self.result.site_decisions for name in site.nodes}
+
+
+def load_run(folder: Path) -> Run:
+    """Read the output folder of ``placer optimize``.
+
+    Raises InputError if it has no result.json, or if a file in it is damaged.
+    """
+    result = Result.read(folder)
+    found = result.best is not None
+    kind = "_predicted" if result.engine.estimated else ""
+    return Run(
+        folder=folder,
+        result=result,
+        topology=_topology(folder / "optimized.onnx") if found else None,
+        predicted=_plan(folder / "plan_predicted.json") if found else None,
+        actual=_plan(folder / "plan.json") if found and not kind else None,
+        float_plan=_plan(folder / f"plan_float{kind}.json"),
+        study=(folder / "study.db").is_file(),
+    )
+
+
+def _plan(path: Path) -> Plan | None:
+    return read_plan(path) if path.is_file() else None
+
+
+def _topology(path: Path) -> Topology | None:
+    if not path.is_file():
+        return None
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except (OSError, DecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}; run placer optimize again") from error
+    found = extract_placement(proto)
+    constants = frozenset(found.constants)
+    read = {tensor for node in found.nodes for tensor in node.inputs}
+    inputs = tuple(v.name for v in proto.graph.input if v.name in read and v.name not in constants)
+    return Topology(found.nodes, inputs, found.outputs, constants, found.placement.edges)
+
+
+def float_name(tensor: str) -> str:
+    """The float model's name of a tensor that a candidate's engine names."""
+    return _ADDED.sub("", tensor)
+
+
+def computes_integers(layer: Layer) -> bool:
+    """Whether a layer reads a quantized type."""
+    return any(map(is_quantized, layer.input_types))

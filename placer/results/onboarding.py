@@ -1,0 +1,118 @@
+"""How models were onboarded: onboarding.json of each, and summary.json of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from placer.common.files import write_text
+from placer.results.result import GatePart, Part
+
+FILE_NAME = "onboarding.json"
+
+State = Literal[
+    "waiting",
+    "running",
+    "faster",
+    "float kept",
+    "gate not met",
+    "bad input",
+    "failed",
+    "crashed",
+    "timed out",
+    "interrupted",
+]
+DONE: tuple[State, ...] = ("faster", "float kept")
+# What nothing but other inputs changes; all others are run again.
+SETTLED: tuple[State, ...] = (*DONE, "gate not met", "bad input")
+
+
+class Record(Part):
+    """What is kept with a model's results: what they were made from and how it went.
+
+    ``inputs``: everything that decides the result by the name that the user knows it by; files as
+    hashes of their content.
+    """
+
+    format: Literal["placer-onboarding/1"] = "placer-onboarding/1"
+    state: State
+    reason: str
+    inputs: dict[str, str]
+    seconds: float
+
+    @classmethod
+    def read(cls, folder: Path) -> Record | None:
+        """The record in ``folder``; None if there is none that this version can read."""
+        try:
+            return cls.model_validate_json((folder / FILE_NAME).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Write it to ``folder`` atomically."""
+        write_text(folder / FILE_NAME, self.model_dump_json(indent=2) + "\n")
+
+
+class ModelSummary(Part):
+    """How one model was onboarded; latencies are null where there is no result."""
+
+    name: str
+    model: str = Field(description="path from the manifest's folder")
+    state: State
+    ran: bool = Field(description="false: nothing changed, and what an earlier run found stands")
+    why: str = Field(description="why it was run or not, e.g. model changed")
+    reason: str = Field(description="what the state rests on, in one sentence")
+    folder: str = Field(description="of its results and logs, from that of summary.json")
+    result: str | None = Field(description="path of result.json, from the folder of summary.json")
+    engine: str | None
+    pack: str | None
+    device: str | None = Field(description="of the manifest's devices, the one that it ran on")
+    estimated: bool | None = Field(description="latencies are estimates; nothing was measured")
+    float_ms: float | None
+    best_ms: float | None
+    speedup: float | None
+    speedup_interval: list[float] | None = Field(description="95% bootstrap interval")
+    gates: list[GatePart]
+    trials: int | None
+    seconds: float | None = Field(description="of its last run")
+
+    @property
+    def state_text(self) -> str:
+        """The state, and whether it is an earlier run's."""
+        if self.ran or self.state not in SETTLED:
+            return self.state
+        return f"{self.state}, up to date" if self.state in DONE else f"{self.state}, unchanged"
+
+
+class Summary(Part):
+    """summary.json: how all models of a manifest were onboarded."""
+
+    format: Literal["placer-summary/1"] = "placer-summary/1"
+    manifest: str
+    exit_code: Literal[0, 1, 3] | None = Field(description="null as long as models are waiting")
+    started: str = Field(description="ISO 8601, UTC")
+    seconds: float
+    versions: dict[str, str]
+    warnings: list[str]
+    models: list[ModelSummary]
+
+    def write(self, path: Path) -> None:
+        """Write ``path`` atomically."""
+        write_text(path, self.model_dump_json(indent=2) + "\n")
+
+
+def exit_code_of(states: Iterable[State]) -> Literal[0, 1, 3]:
+    """1 if a model has no result, else 3 if one misses its gates, else 0."""
+    found = set(states)
+    if found - {*DONE, "gate not met"}:
+        return 1
+    return 3 if "gate not met" in found else 0
+
+
+def summary_schema() -> dict[str, Any]:
+    """JSON Schema of summary.json."""
+    schema = Summary.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,332 @@
+"""result.json: everything a run found, as typed data with a published JSON Schema."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from placer.common.files import write_text
+from placer.errors import InputError, RunError
+from placer.quantization import Scheme
+
+StopReason = Literal["budget", "timeout", "converged", "interrupted"]
+Verdict = Literal["faster", "no difference", "gate not met"]
+
+_MEMORY = (
+    "bytes of device memory: weights, activations, inputs and outputs; null if the engine does not "
+    "tell"
+)
+
+
+class Part(BaseModel):
+    """Base of all parts: unknown fields are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelPart(Part):
+    """The float model that was optimized."""
+
+    path: str
+    fingerprint: str
+    input_shapes: dict[str, list[int]]
+    shape_ranges: dict[str, list[list[int]]] = Field(
+        default={}, description="minimum, optimum and maximum, where the engine is built for more"
+    )
+    notes: list[str] = Field(description="what normalising changed")
+
+
+class EnginePart(Part):
+    """What compiled, ran and measured the candidates."""
+
+    name: str
+    version: str
+    device: str
+    clock: str = Field(description="what latencies count")
+    estimated: bool = Field(description="latencies are estimates; nothing was measured")
+
+
+class PackPart(Part):
+    """The rule pack that proposed the layouts."""
+
+    name: str
+    version: str
+    fingerprint: str
+
+
+class CalibrationPart(Part):
+    """Where the ranges come from."""
+
+    data: str | None = Field(description="null: seeded synthetic inputs")
+    samples: int
+    method: str
+    requested_method: str
+    sqnr_by_method: dict[str, float | None] = Field(
+        description="dB of the pack's default on calibration data, where methods were compared"
+    )
+
+
+class EvaluationPart(Part):
+    """What the gates were evaluated on."""
+
+    data: str | None
+    samples: int
+    labels: bool
+
+
+class BudgetPart(Part):
+    """The budget and what ended the search."""
+
+    trials: int | None
+    timeout_s: float | None
+    stopped: StopReason
+
+
+class GatePart(Part):
+    """A gate and its worst value; a null value was not finite (infinite SQNR passes)."""
+
+    gate: str
+    value: float | None
+    where: str
+    passed: bool
+
+
+class LatencyPart(Part):
+    """Latency in milliseconds: median, 10th and 90th percentile of ``rounds`` measurements."""
+
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    rounds: int
+
+
+class GpuPart(Part):
+    """The GPU at one moment; null where the driver does not tell."""
+
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
+
+
+class ConditionsPart(Part):
+    """How a measurement on a GPU went: the GPU before and after it."""
+
+    before: GpuPart | None
+    after: GpuPart | None
+    cuda_graphs: bool = Field(description="all models ran as CUDA graphs")
+    repeats: int = Field(description="how often it was taken again because the GPU throttled")
+    throttled_by: list[str] = Field(description="NVML's names of what slowed the GPU; empty: none")
+
+
+class ThroughputPart(Part):
+    """Runs per second at the median latency, and samples: runs times the batch size."""
+
+    samples_per_s: float
+    batches_per_s: float
+
+
+class TrialPart(Part):
+    """One trial: a placement that was built, gated and measured."""
+
+    number: int
+    kind: str = Field(description="where the placement came from: a seed's name or a sampler")
+    placement: str
+    state: Literal["complete", "gate missed", "ruled out", "failed"]
+    latency_ms: float | None = Field(description="the median")
+    latency: LatencyPart | None
+    ratio_to_float: float | None = Field(description="median of paired ratios")
+    ratio_interval: list[float] | None = Field(description="95% bootstrap interval")
+    gates: list[GatePart]
+    error: str | None
+    ruled_out: str | None = Field(
+        description="why it was not measured, or not judged by the gates; null if it was both"
+    )
+    seconds: float
+    conditions: ConditionsPart | None = Field(description="null on engines that do not tell")
+    noise: float | None = Field(
+        default=None,
+        description="error power of the outputs over their power; null if it was not judged, or "
+        "not finite",
+    )
+    skipped: int = Field(
+        default=0,
+        description="placements passed over before it, since their noise misses the gates or, with "
+        "--front, the limit that it was looked for",
+    )
+
+
+class BaselinePart(Part):
+    """The float model on the same engine, measured in the same rounds as the best candidate."""
+
+    latency: LatencyPart
+    throughput: ThroughputPart
+    memory_bytes: int | None = Field(description=_MEMORY)
+    metrics: dict[str, float | None]
+
+
+class BestPart(Part):
+    """The result; speed-up is float latency over its latency in interleaved rounds."""
+
+    placement: str
+    trial: int | None = Field(description="null if the float model is the result")
+    quantized_edges: int
+    latency: LatencyPart
+    throughput: ThroughputPart
+    memory_bytes: int | None = Field(description=_MEMORY)
+    speedup: float
+    speedup_interval: list[float] = Field(description="95% bootstrap interval")
+    gates: list[GatePart]
+    metrics: dict[str, float | None]
+
+
+class FrontPart(Part):
+    """A point of the latency-accuracy front: no other is both faster and more accurate."""
+
+    folder: str = Field(description="its model and placement.yaml, from the output folder")
+    placement: str
+    trial: int
+    quantized_edges: int
+    latency: LatencyPart
+    ratio_to_float: float = Field(description="median of paired ratios; one run for all points")
+    ratio_interval: list[float] = Field(description="95% bootstrap interval")
+    sqnr_db: float | None = Field(description="of all outputs; null if they are exact")
+    gates: list[GatePart]
+    metrics: dict[str, float | None]
+
+
+class DecisionPart(Part):
+    """One group of sites of equal structure and what was decided there."""
+
+    group: str = Field(description="rule and first node")
+    rule: str
+    signature: str = Field(description="equal for groups of equal structure, in any model")
+    sites: int
+    layout: str | None = Field(description="of the best placement; null if the group was split")
+    default: str
+    importance: float | None = Field(
+        description="for latency, by Optuna's PED-ANOVA over the trials; null if they do not tell"
+    )
+
+
+class RulePart(Part):
+    """What a rule of the pack says, as far as sites came from it."""
+
+    why: str
+    source: str
+
+
+class SitePart(Part):
+    """One site and what was decided there."""
+
+    rule: str
+    nodes: list[str]
+    layout: str | None = Field(
+        description="null where nothing was decided: the gates are not met, or the site follows "
+        "others"
+    )
+
+
+class Result(Part):
+    """Everything a run of ``placer optimize`` found."""
+
+    format: Literal["placer-result/1"] = "placer-result/1"
+    verdict: Verdict
+    model: ModelPart
+    engine: EnginePart
+    pack: PackPart
+    scheme: Scheme
+    calibrated: bool
+    calibration: CalibrationPart
+    evaluation: EvaluationPart
+    gates: list[str]
+    seed: int
+    budget: BudgetPart
+    sampler: str
+    sites: int
+    decisions: list[DecisionPart] = Field(description="groups of sites decided together")
+    importance_by_rule: dict[str, float] = Field(description="sums of the decisions' importances")
+    trials: list[TrialPart]
+    baseline: BaselinePart | None
+    best: BestPart | None
+    front: list[FrontPart] = Field(
+        default=[], description="with --front: its points, the fastest first, which is the best"
+    )
+    confirmation: ConditionsPart | None = Field(
+        description="of the measurement of baseline and best; null on engines that do not tell"
+    )
+    warnings: list[str]
+    versions: dict[str, str]
+    command: str | None = Field(default=None, description="what repeats the run; no passwords")
+    rules: dict[str, RulePart] = Field(default={}, description="by the id that sites name")
+    site_decisions: list[SitePart] = Field(default=[], description="every site, in node order")
+
+    _folder: Path | None = PrivateAttr(default=None)
+
+    @classmethod
+    def read(cls, path: Path | str) -> Result:
+        """Read result.json, or that of an output folder; InputError if it cannot be read."""
+        path = Path(path)
+        file = path / "result.json" if path.is_dir() else path
+        try:
+            result = cls.model_validate_json(file.read_bytes())
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror}; check the path") from error
+        except ValidationError as error:
+            field = ".".join(map(str, error.errors(include_url=False)[0]["loc"])) or "document"
+            raise InputError(
+                f"{file} is no result of this version of placer: field '{field}'; run again"
+            ) from error
+        result._folder = file.parent
+        return result
+
+    def write(self, path: Path) -> None:
+        """Write ``path`` atomically."""
+        write_text(path, self.model_dump_json(indent=2) + "\n")
+        self._folder = path.parent
+
+    @property
+    def speedup(self) -> float:
+        """Float latency over the result's; 1 if the gates are not met, for float is what is left.
+
+        An estimate if ``engine.estimated``.
+        """
+        return 1.0 if self.best is None else self.best.speedup
+
+    @property
+    def folder(self) -> Path:
+        """The output folder. RunError if the result was neither written nor read from a file."""
+        if self._folder is None:
+            raise RunError("this result has no folder; write it, or read it with Result.read")
+        return self._folder
+
+    @property
+    def optimized_model(self) -> Path:
+        """Path of optimized.onnx. RunError if there is none, for no candidate meets the gates."""
+        return self._written("optimized.onnx")
+
+    @property
+    def placement_file(self) -> Path:
+        """Path of placement.yaml. RunError if there is none, for no candidate meets the gates."""
+        return self._written("placement.yaml")
+
+    def _written(self, name: str) -> Path:
+        if self.best is None:
+            raise RunError(f"there is no {name}: no candidate meets {', '.join(self.gates)}")
+        return self.folder / name
+
+
+def result_schema() -> dict[str, Any]:
+    """JSON Schema of result.json."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Result.model_json_schema()}
+
+
+def versions() -> Mapping[str, str]:
+    """Versions of everything that shapes a result."""
+    packages = ("placer", "onnx", "onnxruntime", "optuna", "numpy")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -1,0 +1,48 @@
+"""One occurrence of a rule's pattern in a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from placer.graph import Edge, Graph, Node
+from placer.rules.schema import Rule
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """One occurrence of a rule's pattern.
+
+    ``nodes``: graph node per pattern node; absent optional nodes are left out.
+    ``tensors``: graph tensors per tensor name; one, or any number for variadic names, or none
+    for an absent optional input.
+    ``ports``: input indices at which a pattern node reads a tensor name.
+    """
+
+    rule: Rule
+    nodes: Mapping[str, Node]
+    tensors: Mapping[str, tuple[str, ...]]
+    ports: Mapping[tuple[str, str], tuple[int, ...]]
+
+    @cached_property
+    def anchor(self) -> Node:
+        """The graph node bound to the pattern's first node."""
+        return self.nodes[next(iter(self.rule.pattern))]
+
+    def edges(self, reference: str, graph: Graph) -> tuple[Edge, ...]:
+        """Resolve ``node.tensor`` or ``tensor.*`` to edges; absent nodes give none."""
+        owner, _, name = reference.partition(".")
+        if name == "*":
+            found = [e for tensor in self.tensors.get(owner, ()) for e in graph.edges_of(tensor)]
+            return tuple(e for e in found if not _inside_subgraph(e, graph))
+        node = self.nodes.get(owner)
+        if node is None:
+            return ()
+        return tuple(Edge(node.inputs[i], node.name, i) for i in self.ports[owner, name])
+
+
+def _inside_subgraph(edge: Edge, graph: Graph) -> bool:
+    if edge.is_graph_output:
+        return False
+    return edge.input_index >= len(graph.by_name[edge.node].inputs)

@@ -1,0 +1,91 @@
+"""A loaded rule pack."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from placer.errors import InputError
+from placer.rules.pack_manifest import Manifest
+from placer.rules.schema import Rule
+from placer.rules.target import ANY_TARGET, Target
+
+
+@dataclass(frozen=True)
+class PackId:
+    """One pack: ``content_hash`` is ``sha256:`` and 64 hex digits over its files."""
+
+    name: str
+    version: str
+    content_hash: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A loaded rule pack: its manifest and its effective rules ordered by id.
+
+    ``path``: its folder or archive. ``lineage``: the pack itself, the one it extends, and so on.
+    ``origins``: for each rule's id the packs that have such a rule, the one that counts first.
+    """
+
+    path: Path
+    manifest: Manifest
+    rules: tuple[Rule, ...]
+    lineage: tuple[PackId, ...]
+    origins: Mapping[str, tuple[PackId, ...]]
+
+    @property
+    def name_and_version(self) -> str:
+        """E.g. ``tensorrt 0.1.0``."""
+        return f"{self.manifest.name} {self.manifest.version}"
+
+    @property
+    def content_hash(self) -> str:
+        """``sha256:`` and 64 hex digits over the pack's own files."""
+        return self.lineage[0].content_hash
+
+    @property
+    def own_rules(self) -> tuple[Rule, ...]:
+        """The rules that the pack does not take over from one it extends."""
+        return tuple(rule for rule in self.rules if self.origins[rule.id][0] == self.lineage[0])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits of the SHA-256 over the manifest and all effective rules."""
+        texts = [part.model_dump_json() for part in (self.manifest, *self.rules)]
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+    def with_scheme(self, name: str, target: Target = ANY_TARGET) -> Pack:
+        """The pack with the alternative scheme ``name``.
+
+        Raises InputError for an unknown name and for a target that does not have the formats.
+        """
+        alternatives = self.manifest.alternatives
+        if name not in alternatives:
+            known = ", ".join(sorted(alternatives)) or "none"
+            raise InputError(
+                f"pack '{self.manifest.name}' has no scheme '{name}'; "
+                f"beside its own it has: {known}"
+            )
+        chosen = alternatives[name]
+        if not target.meets(chosen.when):
+            needs = chosen.when.compute_capability or chosen.when.engine_versions
+            raise InputError(
+                f"scheme '{name}' needs {needs}; the target has compute capability "
+                f"{target.compute_capability}, engine version {target.engine_version}"
+            )
+        return replace(self, manifest=self.manifest.model_copy(update={"scheme": chosen.scheme}))
+
+    def rule(self, rule_id: str) -> Rule:
+        """Return the rule called ``rule_id``; InputError lists the known ones."""
+        for rule in self.rules:
+            if rule.id == rule_id:
+                return rule
+        known = ", ".join(rule.id for rule in self.rules)
+        raise InputError(f"pack '{self.manifest.name}' has no rule '{rule_id}'; it has: {known}")

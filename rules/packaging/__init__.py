@@ -1,0 +1,1 @@
+"""Rule packs as files: loaded, installed, locked, compared, made anew."""

@@ -1,0 +1,235 @@
+"""Predicted layers of placements, as counts of layer signatures.
+
+Layers of one signature do the same work on the same types, so an engine takes the same time for
+them wherever they stand: what is measured in one candidate holds for others and other models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from placer.graph import Graph, Node
+from placer.plan import Layer, Plan
+from placer.prediction.predictor import KEPT_STEPS, PredictedLayer, Prediction, Predictor, Step
+from placer.prediction.roofline import Work, layer_work
+from placer.quantization import Placement
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What decides how long a layer takes.
+
+    ``id``: 16 hex digits over operators, attributes, shapes, types and bytes moved. ``kind``: what
+    signatures of unequal shapes have in common, by which one tells of the other. ``work``: None for
+    a layer that does nothing.
+    """
+
+    id: str
+    kind: str
+    work: Work | None
+
+
+class Entry(NamedTuple):
+    """A layer as it is counted.
+
+    ``key``: unique among the layers of a placement and the same for the same layer of another
+    placement. ``signature``: the signature's number. ``node``: index of the first node.
+    """
+
+    key: tuple[str, ...]
+    signature: int
+    node: int
+
+
+class Change(NamedTuple):
+    """``sign`` layers of one signature more, at a node."""
+
+    signature: int
+    node: int
+    sign: int
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedLayers:
+    """The layers of one placement."""
+
+    prediction: Prediction = field(repr=False)
+    _counts: Counter[int]
+
+    @property
+    def layers(self) -> tuple[PredictedLayer, ...]:
+        """The layers in execution order."""
+        return self.prediction.layers
+
+    @cached_property
+    def form(self) -> str:
+        """Fingerprint of the motion-normal form; placements of one form are one to the engine."""
+        return _form(self.prediction)
+
+    def counts(self) -> Counter[int]:
+        """How many layers there are of each signature number."""
+        return self._counts.copy()
+
+
+class LayerModel:
+    """Predicts the layers of placements of one model; numbers signatures as they appear."""
+
+    def __init__(self, graph: Graph, predictor: Predictor) -> None:
+        self.graph = graph
+        self.signatures: list[Signature] = []
+        self._predictor = predictor
+        self._numbers: dict[str, int] = {}
+        self._known: dict[tuple[object, ...], int] = {}
+        self._entries = lru_cache(maxsize=KEPT_STEPS)(self._count)
+
+    def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
+        """Return the layers of ``placement``.
+
+        ``near``: the layers of a similar placement, from which it takes less time to get there.
+        """
+        prediction, changes = self._compare(placement, near)
+        counts = near.counts() if near else Counter()
+        for signature, _, sign in changes:
+            counts[signature] += sign
+        # In order of numbers, so that sums over them do not depend on ``near``.
+        sums = Counter({n: counts[n] for n in sorted(+counts)})
+        return PredictedLayers(prediction, sums)
+
+    def changes(self, placement: Placement, near: PredictedLayers) -> list[Change]:
+        """What tells the layers of ``placement`` from those of ``near``, without their counts."""
+        return self._compare(placement, near)[1]
+
+    def _compare(
+        self, placement: Placement, near: PredictedLayers | None
+    ) -> tuple[Prediction, list[Change]]:
+        prediction = self._predictor.predict(placement, near.prediction if near else None)
+        return prediction, self._changes(near.prediction.steps if near else {}, prediction)
+
+    def _changes(self, before: Mapping[int, Step], after: Prediction) -> list[Change]:
+        """The layers that only one of both has, or has with another signature."""
+        old = {e.key: e for i in after.changed if i in before for e in self._entries(before[i])}
+        new = {
+            e.key: e
+            for i in after.changed
+            if i in after.steps
+            for e in self._entries(after.steps[i])
+        }
+        found = []
+        for own, other, sign in ((old, new, -1), (new, old, 1)):
+            for entry in own.values():
+                if entry.key not in other or other[entry.key].signature != entry.signature:
+                    found.append(Change(entry.signature, entry.node, sign))
+        return found
+
+    def _count(self, step: Step) -> tuple[Entry, ...]:
+        return tuple(
+            Entry(_key(layer), self.number(layer), self._node(layer)) for layer in step.layers
+        )
+
+    def number(self, predicted: PredictedLayer) -> int:
+        """The signature number of a layer."""
+        layer = predicted.layer
+        key = (layer.name, layer.op, layer.kind, layer.inputs, layer.outputs)
+        number = self._known.get(key)
+        if number is None:
+            signature = _signature(predicted, self.graph)
+            number = self._numbers.setdefault(signature.id, len(self.signatures))
+            if number == len(self.signatures):
+                self.signatures.append(signature)
+            self._known[key] = number
+        return number
+
+    def _node(self, predicted: PredictedLayer) -> int:
+        if predicted.nodes:
+            return predicted.nodes[0].index
+        edge = predicted.edges[0]
+        if not edge.is_graph_output:
+            return self.graph.by_name[edge.node].index
+        producer = self.graph.producer.get(edge.tensor)
+        return producer.index if producer is not None else 0
+
+
+def _key(predicted: PredictedLayer) -> tuple[str, ...]:
+    # No node's name is empty, so no conversion is taken for a layer of nodes.
+    return predicted.layer.nodes or ("", predicted.layer.name, str(predicted.ordinal))
+
+
+def _form(prediction: Prediction) -> str:
+    groups = sorted(
+        sorted(f"{e.node}:{e.input_index}{'+' if second else ''}" for e, second in group)
+        for group in prediction.form.canonical()
+    )
+    return hashlib.sha256(json.dumps(groups).encode()).hexdigest()[:16]
+
+
+def _signature(predicted: PredictedLayer, graph: Graph) -> Signature:
+    layer, work = predicted.layer, layer_work(predicted, graph)
+    ports = [f"{p.dtype}{graph.type_of(p.tensor).shape}" for p in (*layer.inputs, *layer.outputs)]
+    nodes = [_describe(node, graph) for node in predicted.nodes]
+    moved = None if work is None else [work.name, work.dtype, work.ops, work.bytes]
+    text = json.dumps([layer.op, layer.kind, layer.input_types, ports, nodes, moved])
+    kind = layer.kind if work is None else f"{layer.kind} {work.name} {work.dtype}"
+    return Signature(hashlib.sha256(text.encode()).hexdigest()[:16], kind, work)
+
+
+def _describe(node: Node, graph: Graph) -> str:
+    attributes = ",".join(f"{k}:{v}" for k, v in sorted(node.attributes.items()))
+    return f"{node.op}({attributes})[{[graph.type_of(t).shape for t in node.inputs]}]"
+
+
+def attribute(layers: PredictedLayers, actual: Plan, model: LayerModel) -> dict[int, float]:
+    """Mean measured time by signature number, in microseconds: ``actual`` read as predicted.
+
+    The time of an actual layer goes to the predicted layer that holds its first node; that of a
+    conversion to the predicted one of the same kind on the same tensor, else to the layer that
+    writes the tensor. So all time is accounted for: what the engine fused into another layer or
+    left out counts as 0. Empty if a layer of ``actual`` has no time.
+    """
+    if any(layer.time_us is None for layer in actual.layers):
+        return {}
+    by_node: dict[str, int] = {}
+    by_tensor: dict[str, int] = {}
+    conversions: dict[tuple[str, str], int] = {}
+    for index, predicted in enumerate(layers.layers):
+        by_node.update(dict.fromkeys(predicted.layer.nodes, index))
+        tensors = [port.tensor for port in predicted.layer.outputs]
+        if predicted.nodes:
+            by_tensor.update(dict.fromkeys(tensors, index))
+        else:
+            conversions[predicted.layer.kind, tensors[0]] = index
+    times = [0.0] * len(layers.layers)
+    for layer in actual.layers:
+        owner = _owner(layer, by_node, by_tensor, conversions)
+        if owner is not None:
+            times[owner] += layer.time_us or 0.0
+    found: dict[int, list[float]] = {}
+    for predicted, time in zip(layers.layers, times, strict=True):
+        found.setdefault(model.number(predicted), []).append(time)
+    return {number: sum(own) / len(own) for number, own in found.items()}
+
+
+def _owner(
+    layer: Layer,
+    by_node: Mapping[str, int],
+    by_tensor: Mapping[str, int],
+    conversions: Mapping[tuple[str, str], int],
+) -> int | None:
+    for node in layer.nodes:
+        if node in by_node and layer.kind == "compute":
+            return by_node[node]
+    tensors = [_float_name(port.tensor) for port in (*layer.inputs, *layer.outputs)]
+    for tensor in tensors:
+        if (layer.kind, tensor) in conversions:
+            return conversions[layer.kind, tensor]
+    return next((by_tensor[tensor] for tensor in tensors if tensor in by_tensor), None)
+
+
+def _float_name(tensor: str) -> str:
+    """The float model's tensor whose integers ``tensor`` is, see ``placer.qdq.insert``."""
+    return tensor.removesuffix("/quantized").removesuffix("/dequantized")

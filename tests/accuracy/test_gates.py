@@ -1,0 +1,359 @@
+"""Gates: the language, values and where they were taken, labels, the user's own metrics."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from placer.accuracy.evaluator import Evaluation, Evaluator
+from placer.accuracy.gates import METRICS, Gate, GateValue, default_gates
+from placer.accuracy.metrics import GroupSums
+from placer.errors import InputError
+from placer.graph.text import graph_of_text, parse_model
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of data."""
+
+    inputs: Arrays
+    labels: np.ndarray | None = None
+
+
+CLASSIFIER = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[2,3] x) => (float[2,3] logits, int64[2] best) {
+  logits = Relu(x)
+  best = ArgMax<axis = 1, keepdims = 0>(logits)
+}
+"""
+
+# The boxes span 0 to 320, the scores 0 to 1; a Transpose and a Concat stand behind the output.
+DETECTOR = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,4,10] boxes, float[1,2,10] scores) => (float[1,10,6] out) {
+  probabilities = Sigmoid(scores)
+  joined = Concat<axis = 1>(boxes, probabilities)
+  out = Transpose<perm = [0, 2, 1]>(joined)
+}
+"""
+
+
+def values(gate: GateValue) -> tuple[float, str, bool]:
+    return gate.value, gate.where, gate.passed
+
+
+def on_onnx_runtime(model: onnx.ModelProto) -> Callable[[Arrays], dict[str, np.ndarray]]:
+    """A function that runs the model's batches."""
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def evaluate(
+    gates: list[str],
+    reference: list[Arrays],
+    candidate: list[Arrays],
+    *,
+    graph: str = CLASSIFIER,
+    labels: list[np.ndarray] | None = None,
+) -> Evaluation:
+    """Evaluate fixed outputs; the batch's number is its input."""
+    batches = [
+        Batch({"i": np.array(i)}, labels[i] if labels else None) for i in range(len(reference))
+    ]
+    evaluator = Evaluator(
+        graph_of_text(graph),
+        tuple(Gate.parse(text) for text in gates),
+        batches,
+        lambda inputs: reference[int(inputs["i"])],
+    )
+    return evaluator.evaluate(lambda inputs: candidate[int(inputs["i"])])
+
+
+def logits(*rows: list[float]) -> Arrays:
+    array = np.array(rows, np.float32)
+    return {"logits": array, "best": array.argmax(axis=1)}
+
+
+def test_exact_values():
+    reference, candidate = logits([3, 0, 4], [0, 0, 0]), logits([3, 1, 4], [0, 0, 0])
+    found = evaluate(
+        ["sqnr>=10", "cosine>=0.99", "max_abs<=0.5", "argmax_agreement>=1"],
+        [reference],
+        [candidate],
+    )
+    sqnr, cosine, max_abs, agreement = found.gates
+    assert sqnr.value == pytest.approx(10 * math.log10(25))
+    assert cosine.value == pytest.approx(25 / math.sqrt(25 * 26))
+    assert values(max_abs) == (1.0, "logits", False)
+    assert values(agreement) == (1.0, "logits", True)
+    assert not found.passed
+    assert found.noise == pytest.approx(1 / 25)
+
+
+def test_equal_outputs_have_infinite_sqnr_and_pass():
+    (gate,) = evaluate(["sqnr>=100"], [logits([1, 2, 3])], [logits([1, 2, 3])]).gates
+    assert values(gate) == (math.inf, "logits", True)
+    assert gate.violation < 0
+    assert math.isfinite(gate.violation)
+    assert gate.to_json()["value"] is None
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_outputs_that_are_not_finite_fail_every_gate(broken: float):
+    candidate = logits([1, broken, 3])
+    gates = ["sqnr>=1", "cosine>=0.1", "max_abs<=1e6", "argmax_agreement>=0.1"]
+    found = evaluate(gates, [logits([1, 2, 3])], [candidate])
+    assert [gate.passed for gate in found.gates] == [False] * 4
+    assert all(math.isfinite(gate.violation) for gate in found.gates)
+
+
+def test_labels_count_the_drop_from_the_float_model():
+    reference = logits([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0])
+    candidate = logits([1, 0, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0])
+    labels = np.array([0, 1, 2, 1])
+    found = evaluate(["top1>=0.75", "top1_drop<=0.1"], [reference], [candidate], labels=[labels])
+    assert [values(gate) for gate in found.gates] == [
+        (0.75, "logits", True),
+        (0.0, "logits", True),
+    ]
+    assert found.metrics["argmax_agreement logits"] == 0.5
+
+
+def test_a_dead_score_head_passes_as_a_whole_and_fails_by_channel_group():
+    rng = np.random.default_rng(0)
+    out = np.concatenate([rng.uniform(0, 320, (1, 10, 4)), rng.uniform(0, 1, (1, 10, 2))], axis=2)
+    dead = out.copy()
+    dead[:, :, 4:] = 0
+    (gate,) = evaluate(["sqnr>=15"], [{"out": out}], [{"out": dead}], graph=DETECTOR).gates
+    whole = GroupSums()
+    whole.add(out, dead)
+    assert whole.sqnr > 40
+    assert values(gate) == (0.0, "out[4:6, axis 2]", False)
+
+
+@pytest.mark.parametrize("text", ["sqnr>=15", "top1_drop<=0.01", "cosine>=0.99@logits", "a.b:c<=3"])
+def test_gates_are_written_as_they_are_read(text: str):
+    assert Gate.parse(text).text() == text
+
+
+@given(st.sampled_from(sorted(METRICS)), st.floats(allow_nan=False, allow_infinity=False))
+@example("sqnr", 21.812345678)
+def test_every_gate_reads_back_the_same(metric: str, threshold: float):
+    gate = Gate(metric, METRICS[metric], threshold, "out")
+    assert Gate.parse(gate.text()) == gate
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sqnr", "is no condition; write e.g. sqnr>=15"),
+        ("snr>=15", "unknown metric 'snr'; use one of sqnr, cosine, max_abs"),
+        ("sqnr<=15", "points the wrong way; write sqnr>=15"),
+        ("top1_drop>=0.1", "points the wrong way; write top1_drop<=0.1"),
+        ("sqnr>=high", "'high' is no number"),
+        ("sqnr>=nan", "must be finite"),
+        ("a.b:c>=1@out", "a function gets all outputs; leave out @out"),
+    ],
+)
+def test_gates_that_make_no_sense(text: str, expected: str):
+    with pytest.raises(InputError, match=expected):
+        Gate.parse(text)
+
+
+def test_defaults():
+    assert [gate.text() for gate in default_gates(has_labels=True)] == ["top1_drop<=0.01"]
+    assert [gate.text() for gate in default_gates(has_labels=False)] == ["sqnr>=15"]
+
+
+def test_gates_that_the_data_or_the_model_cannot_serve():
+    one = [logits([1, 2, 3])]
+    with pytest.raises(InputError, match="needs labels; add an array named 'labels'"):
+        evaluate(["top1>=0.9"], one, one)
+    with pytest.raises(InputError, match="no such output; it has: logits, best"):
+        evaluate(["sqnr>=9@scores"], one, one)
+    with pytest.raises(InputError, match="labels fit no output"):
+        evaluate(["top1>=0.9"], one, one, labels=[np.array([1, 2, 3])])
+
+
+def test_one_scale_for_boxes_and_scores_is_caught_on_onnx_runtime():
+    float_model = parse_model(DETECTOR)
+    # What a shared scale of the Concat does: 320 / 255 rounds most scores to zero.
+    one_scale = parse_model(
+        DETECTOR.replace("{", "<float s = {1.2549}, uint8 z = {0}> {", 1)
+        .replace("joined =", "j =")
+        .replace(
+            "  out =",
+            "  q = QuantizeLinear(j, s, z)\n  joined = DequantizeLinear(q, s, z)\n  out =",
+        )
+    )
+    rng = np.random.default_rng(0)
+    data = [
+        Batch(
+            {
+                "boxes": rng.uniform(0, 320, (1, 4, 10)).astype(np.float32),
+                "scores": rng.normal(-1, 1, (1, 2, 10)).astype(np.float32),
+            }
+        )
+        for _ in range(3)
+    ]
+    evaluator = Evaluator(
+        graph_of_text(DETECTOR), (Gate.parse("sqnr>=15"),), data, on_onnx_runtime(float_model)
+    )
+    found = evaluator.evaluate(on_onnx_runtime(one_scale))
+    assert found.metrics["sqnr out"] > 40
+    assert found.metrics["sqnr out[4:6, axis 2]"] < 5
+    assert found.gates[0].where == "out[4:6, axis 2]"
+    assert not found.passed
+
+
+def test_a_drop_of_one_sample_in_a_hundred_meets_its_gate():
+    labels = np.zeros(100, np.int64)
+    reference = np.tile(np.float32([1, 0, 0]), (100, 1))
+    reference[0] = [0, 1, 0]
+    candidate = reference.copy()
+    candidate[1] = [0, 1, 0]
+    (drop,) = evaluate(
+        ["top1_drop<=0.01"], [logits(*reference)], [logits(*candidate)], labels=[labels]
+    ).gates
+    assert values(drop) == (0.01, "logits", True)  # 0.99 - 0.98 would be 0.010000000000000009
+
+
+TWO_HEADS = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[2,3] x) => (float[2,3] logits, float[2,3] features) {
+  logits = Relu(x)
+  features = Sigmoid(x)
+}
+"""
+
+
+def test_labels_belong_to_one_output():
+    right, wrong = np.float32([[1, 0, 0], [0, 1, 0]]), np.float32([[0, 0, 1], [0, 0, 1]])
+    heads = [{"logits": right, "features": wrong}]
+    labels = [np.array([0, 1])]
+    (gate,) = evaluate(["top1>=1@logits"], heads, heads, graph=TWO_HEADS, labels=labels).gates
+    assert values(gate) == (1.0, "logits", True)
+    with pytest.raises(InputError, match=r"several outputs \(logits, features\); name one"):
+        evaluate(["top1>=1"], heads, heads, graph=TWO_HEADS, labels=labels)
+
+
+def test_labels_must_be_class_indices_of_every_batch():
+    two = [logits([1, 2, 3]), logits([3, 2, 1])]
+    with pytest.raises(InputError, match="2 labels lie outside 0 to 2, the classes of output"):
+        evaluate(["top1_drop<=0"], two, two, labels=[np.array([3]), np.array([-1])])
+    with pytest.raises(InputError, match="labels fit no output"):
+        evaluate(["top1_drop<=0"], two, two, labels=[np.array([2]), np.array([0, 1])])
+    with pytest.raises(InputError, match="labels do not fit logits; give one class index"):
+        evaluate(["top1>=1@logits"], two, two, labels=[np.array([0, 1]), np.array([0, 1])])
+
+
+def test_the_float_model_itself_is_scored_on_labels():
+    outputs = logits([1, 0, 0], [0, 1, 0])
+    evaluator = Evaluator(
+        graph_of_text(CLASSIFIER), (), [Batch({}, np.array([0, 2]))], lambda _: outputs
+    )
+    assert evaluator.reference_metrics() == {"top1 logits": 0.5, "top1 best": 0.5}
+
+
+def test_integer_outputs_hold_classes_and_have_no_sqnr():
+    reference = logits([1, 2, 3], [3, 2, 1])
+    candidate = {**reference, "best": np.array([2, 1])}
+    found = evaluate(["sqnr>=100", "max_abs<=0", "argmax_agreement>=1"], [reference], [candidate])
+    assert [values(gate) for gate in found.gates] == [
+        (math.inf, "logits", True),
+        (1.0, "best", False),
+        (0.5, "best", False),
+    ]
+    with pytest.raises(InputError, match="needs a float output, which best is not"):
+        evaluate(["sqnr>=9@best"], [reference], [candidate])
+
+
+def test_a_model_that_gives_only_classes_can_be_gated_on_labels():
+    graph = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[2,3] x) => (int64[2] best) { best = ArgMax<axis = 1, keepdims = 0>(x) }
+    """
+    reference, candidate = [{"best": np.array([0, 1])}], [{"best": np.array([0, 2])}]
+    labels = [np.array([0, 1])]
+    (gate,) = evaluate(["top1>=1"], reference, candidate, graph=graph, labels=labels).gates
+    assert values(gate) == (0.5, "best", False)
+    with pytest.raises(InputError, match="needs a float output, which the model has not"):
+        evaluate(["sqnr>=9"], reference, candidate, graph=graph)
+
+
+def test_a_part_that_is_zero_throughout_has_no_sqnr_but_an_error():
+    out = np.ones((1, 10, 6))
+    out[:, :, 4:] = 0
+    noisy = out + 0.01
+    found = evaluate(["sqnr>=35", "max_abs<=1"], [{"out": out}], [{"out": noisy}], graph=DETECTOR)
+    assert found.gates[0].where == "out"
+    assert found.gates[0].value == pytest.approx(10 * math.log10(4 / 6 * 1e4))
+    assert "sqnr out[4:6, axis 2]" not in found.metrics
+    assert found.metrics["max_abs out[4:6, axis 2]"] == pytest.approx(0.01)
+
+
+def test_a_candidate_with_another_number_of_detections_fails():
+    graph = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[N,3] x) => (float[N,3] logits) { logits = Relu(x) }
+    """
+    three, two = np.eye(3, dtype=np.float32), np.eye(2, 3, dtype=np.float32)
+    gates = ["sqnr>=1", "cosine>=0.1", "max_abs<=1e6", "argmax_agreement>=0.1"]
+    found = evaluate(gates, [{"logits": three}], [{"logits": two}], graph=graph)
+    assert [gate.passed for gate in found.gates] == [False] * 4
+
+
+def test_a_float_model_that_overflows_is_no_reference():
+    broken = [logits([1, math.inf, 3])]
+    for gate in ["sqnr>=1", "cosine>=0.9", "max_abs<=1", "argmax_agreement>=0.5"]:
+        with pytest.raises(InputError, match="the float model's own logits holds NaN or Inf"):
+            evaluate([gate], broken, broken)
+
+
+@pytest.fixture
+def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Write a module into the current folder; returns its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str) -> str:
+        name = f"metrics_{abs(hash((text, str(tmp_path))))}"
+        (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    return write
+
+
+def test_a_function_of_the_user_is_averaged_over_batches(user_module: Callable[[str], str]):
+    module = user_module("def third(outputs, batch): return outputs['logits'][0, 2]\n")
+    batches = [logits([1, 2, 3]), logits([1, 2, 5])]
+    (gate,) = evaluate([f"{module}:third>=4"], batches, batches).gates
+    assert values(gate) == (4.0, "all outputs", True)
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "expected"),
+    [
+        ("def f(o, b): raise ValueError('no boxes')", "f", "failed with ValueError: no boxes"),
+        ("def f(o, b): return None", "f", "make it return a number"),
+        ("f = 3", "f", "make it a function"),
+        ("f = 3", "g", "has no function 'g'"),
+        ("import nowhere_at_all", "f", "failed with ModuleNotFoundError"),
+    ],
+)
+def test_functions_that_cannot_be_used(
+    user_module: Callable[[str], str], body: str, name: str, expected: str
+):
+    module = user_module(body + "\n")
+    with pytest.raises(InputError, match=expected):
+        evaluate([f"{module}:{name}>=4"], [logits([1, 2, 3])], [logits([1, 2, 3])])

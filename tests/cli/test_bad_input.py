@@ -1,0 +1,180 @@
+"""Wrong input: one sentence, exit code 2, nothing written."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.graph.text import parse_model
+from tests.conftest import DIGITS, Finished
+
+Placer = Callable[..., Finished]
+
+MODEL = DIGITS / "digits.onnx"
+IMAGES = (4, 1, 32, 32)
+
+
+def refused(finished: Finished, expected: str) -> None:
+    assert finished.code == 2
+    assert expected in finished.err
+    assert finished.err.startswith("placer: error: ")
+    assert finished.err.count("\n") == 1
+    assert "Traceback" not in finished.err
+    assert not list(Path().rglob("*.placer*"))
+
+
+def write(text: str) -> Path:
+    path = Path("net.onnx")
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+RELU = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,4] x) => (float[1,4] y) { [act] y = Relu(x) }
+"""
+
+
+def test_not_an_onnx_file(placer: Placer):
+    Path("notes.onnx").write_text("these are not the bytes you are looking for")
+    refused(placer("optimize", "notes.onnx"), "notes.onnx is not an ONNX")
+    refused(placer("optimize", "nowhere.onnx"), "nowhere.onnx does not exist")
+
+
+def test_a_truncated_file(placer: Placer):
+    Path("cut.onnx").write_bytes(MODEL.read_bytes()[:100_000])
+    refused(placer("optimize", "cut.onnx"), "cut.onnx is not an ONNX file, or was cut short")
+
+
+def test_missing_external_data(placer: Placer):
+    onnx.save(
+        onnx.load(MODEL), "big.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    Path("w.bin").unlink()
+    refused(placer("optimize", "big.onnx"), "external data file w.bin of initializer")
+
+
+def test_an_opset_that_cannot_be_raised(placer: Placer):
+    text = """
+    <ir_version: 6, opset_import: ["": 6]>
+    g (float[1,2,4,4] x, float[2] s) => (float[1,2,4,4] y) {
+      [norm] y = BatchNormalization<is_test = 0>(x, s, s, s, s)
+    }
+    """
+    refused(placer("optimize", write(text)), "cannot be raised to 17 at node 'norm' (BatchNorm")
+
+
+def test_an_unknown_operator_domain(placer: Placer):
+    text = RELU.replace('"": 17', '"": 17, "acme": 1').replace("Relu", "acme.Relu")
+    refused(placer("optimize", write(text)), "node 'act' uses operator Relu of the unknown domain")
+
+
+def test_a_model_without_a_matching_site(placer: Placer):
+    refused(placer("optimize", write(RELU)), "no rule of pack 'onnxruntime' matches a node")
+    follower = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4] x) => (float[2,2] y) <int64[2] s = {2, 2}> { y = Reshape(x, s) }
+    """
+    refused(placer("optimize", write(follower)), "there is nothing to do")
+
+
+def test_shape_flags(placer: Placer):
+    refused(placer("optimize", MODEL, "--shape", "x=1x3"), "unknown input 'x'; ")
+    refused(placer("optimize", MODEL, "--shape", "image"), "write NAME=1x3x224x224")
+    twice = ("--shape", "image=1x1x32x32") * 2
+    refused(placer("optimize", MODEL, *twice), "names input 'image' twice")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "expected"),
+    [
+        ({"picture": np.zeros(IMAGES, np.float32)}, "rename"),
+        ({"image": np.zeros((4, 1, 8, 8), np.float32)}, "(N, 1, 32, 32)"),
+        ({"image": np.zeros(IMAGES, np.int64)}, "int64"),
+        ({"image": np.full(IMAGES, np.nan, np.float32)}, "NaN"),
+    ],
+    ids=["name", "shape", "type", "NaN"],
+)
+def test_calibration_arrays(placer: Placer, arrays: dict[str, np.ndarray], expected: str):
+    np.savez("data.npz", **arrays)
+    finished = placer("optimize", MODEL, "--data", "data.npz")
+    refused(finished, expected)
+    assert "data.npz" in finished.err
+    assert "image" in finished.err
+
+
+def test_a_gate_that_the_data_cannot_serve(placer: Placer):
+    data = ("--data", DIGITS / "calibration.npz", "--no-cache")
+    finished = placer("optimize", MODEL, *data, "--gate", "top1>=0.9")
+    refused(finished, "gate top1>=0.9 needs labels; add an array named 'labels' to the data")
+
+
+def test_an_empty_data_folder(placer: Placer):
+    Path("data").mkdir()
+    refused(placer("optimize", MODEL, "--data", "data"), "folder data holds no .npz or .npy file")
+
+
+def test_names_that_are_not_known(placer: Placer):
+    refused(placer("optimize", MODEL, "--gate", "psnr>=30"), "unknown metric 'psnr'")
+    refused(placer("optimize", MODEL, "--engine", "trt"), "unknown engine 'trt'")
+    refused(placer("optimize", MODEL, "--preset", "slow"), "unknown preset 'slow'")
+    refused(placer("optimize", MODEL, "--pack", "mine"), "neither a folder nor built in")
+    refused(placer("optimize", MODEL, "--calibration", "max"), "unknown calibration 'max'")
+    refused(placer("optimize", MODEL, "--pack", "tensorrt"), "is for engine tensorrt")
+
+
+def test_an_output_that_cannot_be_written(placer: Placer):
+    Path("taken").write_text("a file")
+    finished = placer("optimize", MODEL, "--output", "taken", "--no-cache")
+    refused(finished, "taken is a file; choose another --output")
+    assert Path("taken").read_text() == "a file"
+    refused(placer("optimize", MODEL, "--output", "taken/out"), "cannot create taken/out")
+
+
+def test_a_rule_pack_with_a_syntax_error(placer: Placer):
+    source = Path(__file__).parents[2] / "rules" / "packs" / "onnxruntime"
+    shutil.copytree(source, "mine")
+    rule = Path("mine/concat.yaml")
+    rule.write_text(rule.read_text().replace("output: y}", "output: y"))
+    refused(placer("optimize", MODEL, "--pack", "mine"), "mine/concat.yaml:")
+
+
+def test_the_output_folder_of_another_models_study(placer: Placer):
+    quick = ("--preset", "quick", "--budget", 2, "--no-cache", "--output", "out")
+    assert placer("optimize", MODEL, *quick).code == 0
+    before = {p.name: p.read_bytes() for p in Path("out").iterdir()}
+    proto = onnx.load(MODEL)
+    proto.doc_string = "another one"
+    onnx.save(proto, "other.onnx")
+    finished = placer("optimize", "other.onnx", *quick)
+    assert finished.code == 2
+    assert "out holds a study with another model (sha256:" in finished.err
+    assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
+
+
+def test_usage_errors_are_exit_code_2(placer: Placer):
+    assert placer("optimize").code == 2
+    assert placer("optimise", MODEL).code == 2
+    assert placer("optimize", MODEL, "--budget", 0).code == 2
+
+
+def test_debug_shows_the_traceback(placer: Placer):
+    finished = placer("optimize", "nowhere.onnx", "--debug")
+    assert finished.code == 2
+    assert "Traceback" in finished.err
+
+
+def test_a_model_that_the_engine_refuses_is_a_failed_run(placer: Placer):
+    text = RELU.replace("{ [act]", "<float[4,4] w = {1}> { [fc] z = MatMul(x, w) [act]")
+    proto = parse_model(text.replace("Relu(x)", "Relu(z)"))
+    proto.opset_import.add(domain="com.microsoft", version=1)
+    for node in proto.graph.node:
+        if node.name == "act":
+            node.op_type, node.domain = "Nothing", "com.microsoft"
+    onnx.save(proto, "net.onnx")
+    finished = placer("optimize", "net.onnx", "--no-cache")
+    assert finished.code == 1
+    assert "ONNX Runtime refuses" in finished.err

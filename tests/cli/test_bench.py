@@ -1,0 +1,65 @@
+"""``placer bench`` and ``placer doctor``."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+
+from placer.model import load_model
+from placer.qdq import Inserter
+from placer.quantization import Placement, Range
+from placer.rules.packaging.load import load_pack
+from tests.conftest import DIGITS, Finished
+
+MODEL = DIGITS / "digits.onnx"
+
+
+def test_models_are_measured_against_the_first(placer: Callable[..., Finished], tmp_path: Path):
+    model = load_model(MODEL)
+    convs = [n for n in model.graph.nodes if n.op == "Conv"]
+    edges = [edge for n in convs for t in n.inputs[:2] for edge in model.graph.edges_of(t)]
+    placement = Placement.of(edge for edge in edges if not edge.is_graph_output)
+    ranges = {edge.tensor: Range(-1.0, 1.0) for edge in placement.edges}
+    scheme = load_pack("onnxruntime").manifest.scheme
+    onnx.save(Inserter(model, scheme).insert(placement, ranges), tmp_path / "pairs.onnx")
+    finished = placer("bench", MODEL, tmp_path / "pairs.onnx", "--rounds", 5, "--json")
+    assert finished.code == 0, finished.err
+    document = json.loads(finished.out)
+    assert document["engine"] == "onnxruntime"
+    assert not document["estimated"]
+    first, second = document["models"]
+    assert first["ratio"] == 1.0
+    assert second["median_ms"] > 0
+    assert second["ratio_interval"][0] <= second["ratio"] <= second["ratio_interval"][1]
+    assert first["per_second"] * first["median_ms"] == pytest.approx(1000)
+
+
+def test_estimates_are_labelled(placer: Callable[..., Finished]):
+    finished = placer("bench", MODEL, "--engine", "fusion-model", "--gpu", "t4", "--rounds", 3)
+    assert finished.code == 0, finished.err
+    assert "estimated" in finished.out
+    assert "latency is an estimate" in finished.out
+
+
+def test_wrong_input_is_one_sentence(placer: Callable[..., Finished]):
+    assert placer("bench", "nowhere.onnx").code == 2
+    assert placer("bench", MODEL, "--engine", "tensort").code == 2
+    twice = placer("bench", MODEL, "--shape", "image=1x1x32x32", "--shape", "image=2x1x32x32")
+    assert twice.code == 2
+    assert "--shape names input 'image' twice" in twice.err
+    assert placer("bench", MODEL, "--engine-option", "target").code == 2
+
+
+def test_doctor_names_what_runs_and_what_is_missing(placer: Callable[..., Finished]):
+    document = json.loads(placer("doctor", "--json").out)
+    reasons = {engine["name"]: engine["reason"] for engine in document["engines"]}
+    assert reasons["onnxruntime"] is None
+    assert reasons["fusion-model"] is None
+    assert document["packages"]["onnxruntime"]
+    text = placer("doctor").out
+    assert "engine onnxruntime runs here" in text
+    for name, reason in reasons.items():
+        if reason is not None:
+            assert f"engine {name} does not run here: {reason}" in " ".join(text.split())

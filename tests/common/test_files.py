@@ -1,0 +1,41 @@
+"""Files are written under a temporary name; what a killed process left of one is removed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from placer.common.files import temporary_beside, write_text
+
+
+def killed_process() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        return process.pid
+
+
+def temporary(path: Path, process: int) -> Path:
+    """Where another process of this machine writes ``path``."""
+    own = temporary_beside(path)
+    return own.with_name(own.name.replace(f".{os.getpid()}.", f".{process}."))
+
+
+def test_what_a_killed_process_left_is_removed_with_the_next_write(tmp_path: Path):
+    report = tmp_path / "report.html"
+    temporary(report, killed_process()).write_text("half")
+    write_text(report, "whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_what_a_living_process_writes_and_other_files_are_left(tmp_path: Path):
+    report, process = tmp_path / "report.html", killed_process()
+    others = {
+        temporary(report, os.getppid()),
+        temporary(tmp_path / "result.json", process),
+        tmp_path / f".report.html.another-machine.{process}.tmp",
+        tmp_path / ".report.html.draft.tmp",
+    }
+    for path in others:
+        path.write_text("")
+    write_text(report, "whole")
+    assert set(tmp_path.iterdir()) == {report, *others}

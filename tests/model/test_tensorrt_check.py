@@ -1,0 +1,252 @@
+"""The static check of Q/DQ pairs: what TensorRT refuses and why, held against NVIDIA's builder."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+from placer.engines.tensorrt.offline_builder import check_model, import_builder
+from placer.errors import RunError
+from placer.graph.text import parse_model
+from placer.model import load_quantized
+from placer.model.importing import Finding, check_pairs
+from tests.conftest import DIGITS, Finished
+
+Save = Callable[..., Path]
+
+DOMAINS = '"com.microsoft": 1, "qonnx.custom_op.general": 1'
+ONES = ", ".join(["1"] * 16)
+# Constants that every model below may use.
+CONSTANTS = f"""
+    float[4,4,1,1] w = {{0.5}}, float s = {{0.05}}, float s4 = {{0.5}}, int8 z = {{0}},
+    uint8 u = {{0}}, int8[4,4,1,1] wq = {{{ONES}}}, float[4] ws = {{1, 2, 3, 4}},
+    int8[4] wz = {{0, 0, 0, 0}}
+"""
+PAIR = "[q] q = QuantizeLinear(x, s, {0}) [dq] d = DequantizeLinear(q, s, {0}) "
+CONV = "[conv] y = Conv(d, w)"
+
+# Node and reason of what is refused.
+REFUSED = {
+    "int8 with a zero point": (
+        PAIR.format("z3") + CONV,
+        "int8 z3 = {3}",
+        ("q", "its zero point is 3, TensorRT takes symmetric quantization only"),
+    ),
+    "uint8 with a zero point": (
+        PAIR.format("u128") + CONV,
+        "uint8 u128 = {128}",
+        ("q", "its zero point is 128, TensorRT takes symmetric quantization only"),
+    ),
+    "a negative scale": (
+        "[q] q = QuantizeLinear(x, n, z) [dq] d = DequantizeLinear(q, n, z) " + CONV,
+        "float n = {-0.5}",
+        ("q", "its scale is -0.5, TensorRT takes positive ones only"),
+    ),
+    "a scale of zero": (
+        "[q] q = QuantizeLinear(x, n, z) [dq] d = DequantizeLinear(q, n, z) " + CONV,
+        "float n = {0}",
+        ("q", "its scale is 0, TensorRT takes positive ones only"),
+    ),
+    "Cast to uint8 between Q and DQ": (
+        "[q] q = QuantizeLinear(x, s, z) [cast] c = Cast<to = 2>(q)"
+        "[dq] d = DequantizeLinear(c, s, u) " + CONV,
+        "",
+        ("cast", "it makes uint8, which TensorRT does not take between Q and DQ"),
+    ),
+    "int32 bias": (
+        "[b] b = DequantizeLinear(bq, s) [conv] y = Conv(x, w, b)",
+        "int32[4] bq = {1, 2, 3, 4}",
+        ("b", "it reads int32, which TensorRT does not dequantize"),
+    ),
+    "uint8 weights": (
+        "[v] v = DequantizeLinear(wu, s, u) [conv] y = Conv(x, v)",
+        f"uint8[4,4,1,1] wu = {{{ONES}}}",
+        ("v", "it reads uint8, which TensorRT does not take"),
+    ),
+    "a quantized scalar": (
+        "[k] k = DequantizeLinear(kq, s, z) [conv] c = Conv(x, w) [add] y = Add(c, k)",
+        "int8 kq = {5}",
+        ("k", "it reads a quantized scalar, which TensorRT takes before tensors only"),
+    ),
+    "a quantized constant before another node than DQ": (
+        "[pick] p = Gather<axis = 0>(wq, i) [dq] v = DequantizeLinear(p, s, z)"
+        "[conv] y = Conv(x, v)",
+        "int64[4] i = {0, 1, 2, 3}",
+        ("pick", "it reads the quantized constant 'wq', which only a DQ may"),
+    ),
+    "QLinearMatMul": (
+        "[q] q = QuantizeLinear(x, s, z) [mm] m = QLinearMatMul(q, s, z, q, s, z, s, z)"
+        "[dq] y = DequantizeLinear(m, s, z)",
+        "",
+        ("mm", "TensorRT has no such operator"),
+    ),
+    "QLinearAdd": (
+        "[q] q = QuantizeLinear(x, s, z) [a] m = com.microsoft.QLinearAdd(q, s, z, q, s, z, s, z)"
+        "[dq] y = DequantizeLinear(m, s, z)",
+        "",
+        ("a", "TensorRT has no such operator"),
+    ),
+    "dynamic quantization": (
+        "[dyn] q, s0, z0 = DynamicQuantizeLinear(x) [dq] d = DequantizeLinear(q, s0, z0) " + CONV,
+        "",
+        ("dyn", "TensorRT has no such operator"),
+    ),
+    "fake quantization of another domain": (
+        '[f] d = qonnx.custom_op.general.Quant<signed = 1, narrow = 0, rounding_mode = "ROUND">'
+        "(x, s, zf, bits) " + CONV,
+        "float zf = {0}, float bits = {8}",
+        ("f", "TensorRT has no operator of domain 'qonnx.custom_op.general'"),
+    ),
+}
+TAKEN = {
+    "int8": PAIR.format("z") + CONV,
+    "Cast to int8 between Q and DQ": "q = QuantizeLinear(x, s, z) c = Cast<to = 3>(q)"
+    "d = DequantizeLinear(c, s, z) " + CONV,
+    "Transpose between Q and DQ": "q = QuantizeLinear(x, s, z)"
+    "c = Transpose<perm = [0, 1, 3, 2]>(q) d = DequantizeLinear(c, s, z) " + CONV,
+    "weights per channel": PAIR.format("z")
+    + "v = DequantizeLinear<axis = 0>(wq, ws, wz) y = Conv(d, v)",
+    "float weights behind Q": PAIR.format("z")
+    + "i = QuantizeLinear<axis = 0>(w, ws, wz) v = DequantizeLinear<axis = 0>(i, ws, wz)"
+    "y = Conv(d, v)",
+    "a shared Q": PAIR.format("z") + "e = DequantizeLinear(q, s, z) c = Conv(d, w) y = Add(c, e)",
+}
+
+
+@pytest.fixture(scope="module")
+def builder() -> object:
+    try:
+        return import_builder()
+    except RunError as error:
+        pytest.skip(str(error))
+
+
+def text_of(body: str, constants: str = "") -> str:
+    given = f"{CONSTANTS}, {constants}" if constants else CONSTANTS
+    head = f'<ir_version: 8, opset_import: ["": 17, {DOMAINS}]>'
+    return f"{head} g (float[1,4,8,8] x) => (float[1,4,8,8] y) <{given}> {{ {body} }}"
+
+
+def findings_of(path: Path) -> tuple[Finding, ...]:
+    return check_pairs(load_quantized(path), path.parent, path)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_and_why(save: Save, name: str):
+    body, constants, expected = REFUSED[name]
+    refused = [f for f in findings_of(save(text_of(body, constants))) if f.verdict == "refused"]
+    assert (refused[0].node, refused[0].reason) == expected
+    assert refused[0].fix
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_builder_refuses_it_too(builder: Any, name: str):
+    body, constants, _ = REFUSED[name]
+    assert not check_model(builder, parse_model(text_of(body, constants)), "sm89").accepted
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_is_taken(save: Save, name: str):
+    assert findings_of(save(text_of(TAKEN[name]))) == ()
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_the_builder_takes_it_too(builder: Any, name: str):
+    assert check_model(builder, parse_model(text_of(TAKEN[name])), "sm89").refusals == ()
+
+
+def test_a_fault_of_a_pair_is_said_once(save: Save):
+    found = findings_of(save(text_of(PAIR.format("z3") + CONV, "int8 z3 = {3}")))
+    assert [str(finding) for finding in found] == [
+        "node 'q' (QuantizeLinear) on 'x': its zero point is 3, TensorRT takes symmetric "
+        "quantization only; quantize symmetrically"
+    ]
+
+
+@pytest.mark.parametrize("zero_point", [", u", ""])
+def test_uint8_is_built_as_int8(save: Save, builder: Any, zero_point: str):
+    """No zero point means uint8. The builder takes it and makes int8 of it, which saturates."""
+    body = (
+        f"[q] q = QuantizeLinear(x, s{zero_point}) [dq] d = DequantizeLinear(q, s{zero_point})"
+        "[v] v = DequantizeLinear<axis = 0>(wq, ws, wz) [conv] y = Conv(d, v)"
+    )
+    path = save(text_of(body))
+    (finding,) = findings_of(path)
+    assert (finding.verdict, finding.node) == ("altered", "q")
+    report = check_model(builder, onnx.load(path), "sm89")
+    quantize = next(layer for layer in report.plan.layers if "q" in layer.nodes)
+    assert quantize.output_types == ("int8",)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            "s0 = ReduceMax<keepdims = 0>(x) [q] q = QuantizeLinear(x, s0, z)"
+            "[dq] d = DequantizeLinear(q, s0, z)" + CONV,
+            "its scale is computed at run time",
+        ),
+        (
+            "[q] q = QuantizeLinear<axis = 1>(x, ws, wz)"
+            "[dq] d = DequantizeLinear<axis = 1>(q, ws, wz)" + CONV,
+            "it has 4 scales",
+        ),
+    ],
+)
+def test_what_the_documentation_rules_out_and_this_builder_takes(
+    save: Save, builder: Any, body: str, reason: str
+):
+    path = save(text_of(body))
+    found = findings_of(path)
+    assert {finding.verdict for finding in found} == {"undocumented"}
+    assert found[0].reason.startswith(reason)
+    assert check_model(builder, onnx.load(path), "sm89").accepted
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_taken"), [(TensorProto.FLOAT8E4M3FN, True), (TensorProto.FLOAT8E5M2, False)]
+)
+def test_fp8(save: Save, builder: Any, dtype: int, is_taken: bool):
+    path = save(
+        text_of(PAIR.format("z") + CONV).replace('"": 17', '"": 19').replace(": 8,", ": 9,")
+    )
+    proto = onnx.load(path)
+    for tensor in proto.graph.initializer:
+        if tensor.name == "z":
+            tensor.CopyFrom(onnx.helper.make_tensor("z", dtype, [], [0.0]))
+    onnx.save(proto, path)
+    assert check_model(builder, proto, "sm89").accepted == is_taken
+    assert (findings_of(path) == ()) == is_taken
+
+
+# The command.
+
+
+def test_check_names_the_pairs_before_it_builds(
+    save: Save, builder: Any, placer: Callable[..., Finished]
+):
+    del builder
+    body, constants, _ = REFUSED["int32 bias"]
+    path = save(text_of(body, constants))
+    finished = placer("check", path)
+    assert finished.code == 1
+    assert "refused: node 'b' (DequantizeLinear) on 'bq': it reads int32" in finished.out
+    assert "refuses" in finished.err
+    document = json.loads(placer("check", path, "--json").out)
+    assert [pair["verdict"] for pair in document["pairs"]] == ["refused"]
+
+
+def test_check_static_needs_no_builder(save: Save, placer: Callable[..., Finished]):
+    body, constants, _ = REFUSED["int32 bias"]
+    path = save(text_of(body, constants))
+    refused = placer("check", path, "--static")
+    assert refused.code == 1
+    assert f"TensorRT refuses {path}: node 'b' (DequantizeLinear)" in refused.err
+    taken = placer("check", save(text_of(TAKEN["int8"])), "--static")
+    assert (taken.code, "TensorRT takes every Q/DQ pair" in taken.out) == (0, True)
+    float_model = placer("check", DIGITS / "digits.onnx", "--static", "--json")
+    assert (float_model.code, json.loads(float_model.out)) == (0, {"pairs": []})

@@ -1,0 +1,176 @@
+"""The main job from the command line, on the bundled model: outputs, resuming, manners."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+import yaml
+
+from placer.qdq.strip import strip
+from placer.results.result import Result, result_schema
+from tests.conftest import DIGITS, Finished
+from tests.model.test_normalize import outputs
+
+Placer = Callable[..., Finished]
+
+MODEL = DIGITS / "digits.onnx"
+DATA = ("--data", DIGITS / "calibration.npz", "--eval-data", DIGITS / "evaluation.npz")
+QUICK = (*DATA, "--preset", "quick", "--no-cache")
+
+
+def result(folder: Path = Path("digits.placer")) -> Result:
+    return Result.model_validate_json((folder / "result.json").read_text())
+
+
+def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
+    finished = placer("optimize", MODEL, *QUICK, "--budget", 8)
+    assert finished.code == 0, finished.err
+    found = result()
+    assert found.verdict == "faster"
+    assert found.calibrated
+    assert found.best.speedup_interval[0] > 1
+    assert found.baseline.metrics["top1 logits"] >= 0.97
+    assert all(gate.passed for gate in found.best.gates)
+    assert [trial.kind for trial in found.trials[:2]] == ["none", "default"]
+    assert len(found.trials) == 8
+    assert "top1 logits" in finished.out
+    files = {path.name for path in Path("digits.placer").iterdir()}
+    models = {"optimized.onnx", "placement.yaml"}
+    plans = {"plan.json", "plan_float.json", "plan_predicted.json"}
+    assert files == models | plans | {"result.json", "report.html", "study.db", "placer.log"}
+    placement = yaml.safe_load(Path("digits.placer/placement.yaml").read_text())
+    assert placement["id"] == found.best.placement
+    assert placement["model"] == found.model.fingerprint
+    edges = sum(len(group["edges"]) for group in placement["groups"])
+    assert edges == found.best.quantized_edges > 0
+
+
+def test_the_written_model_keeps_its_interface_and_strips_to_the_float_model(placer: Placer):
+    assert placer("optimize", MODEL, *QUICK, "--budget", 4).code == 0
+    proto = onnx.load("digits.placer/optimized.onnx")
+    onnx.checker.check_model(proto, full_check=True)
+    original = onnx.load(MODEL)
+    assert list(proto.graph.input) == list(original.graph.input)
+    assert list(proto.graph.output) == list(original.graph.output)
+    images = np.load(DIGITS / "evaluation.npz")["image"][:5]
+    floats = outputs(original, image=images)[0]
+    np.testing.assert_allclose(outputs(strip(proto), image=images)[0], floats, atol=0.5)
+    assert {entry.key for entry in proto.metadata_props} >= {"placer.quantization.placement"}
+
+
+def test_running_again_resumes_and_a_larger_budget_goes_on(placer: Placer):
+    assert placer("optimize", MODEL, *QUICK, "--budget", 3).code == 0
+    first = result().trials
+    finished = placer("optimize", MODEL, *QUICK, "--budget", 5)
+    assert "resumed after 3 trials" in finished.out
+    again = result().trials
+    assert len(again) == 5
+    assert again[:3] == first
+
+
+def test_a_killed_run_resumes_without_losing_a_trial(placer: Placer, tmp_path: Path):
+    command = [sys.executable, "-c", "from placer.cli.app import main; main()", "optimize"]
+    command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    lines = []
+    while sum("trial " in line for line in lines) < 3:
+        lines.append(process.stdout.readline())
+        assert lines[-1], "the process ended early: " + "".join(lines)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    finished = placer("optimize", MODEL, *QUICK, "--budget", 6, "-o", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    trials = result(tmp_path / "out").trials
+    assert len(trials) >= 6
+    assert len({trial.placement for trial in trials}) == len(trials)
+
+
+def test_an_interrupt_keeps_the_best_so_far(tmp_path: Path):
+    command = [sys.executable, "-c", "from placer.cli.app import main; main()", "optimize"]
+    command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if "trial 4/1000" in " ".join(line.split()):
+            process.send_signal(signal.SIGINT)
+            break
+    output = process.stdout.read()
+    process.stdout.close()
+    assert process.wait() == 0, output
+    found = result(tmp_path / "out")
+    assert found.budget.stopped == "interrupted"
+    assert found.best.gates[0].passed
+    assert (tmp_path / "out" / "optimized.onnx").exists()
+
+
+def test_json_prints_the_result_alone(placer: Placer):
+    finished = placer("optimize", MODEL, *QUICK, "--budget", 2, "--json")
+    assert json.loads(finished.out) == json.loads(Path("digits.placer/result.json").read_text())
+
+
+def test_quiet_prints_nothing(placer: Placer):
+    finished = placer("optimize", MODEL, *QUICK, "--budget", 2, "--quiet")
+    assert (finished.code, finished.out, finished.err) == (0, "", "")
+
+
+def test_a_gate_that_nothing_meets_ends_with_3_and_writes_no_model(placer: Placer):
+    finished = placer("optimize", MODEL, *QUICK, "--budget", 3, "--gate", "sqnr>=200")
+    assert finished.code == 3
+    assert "quantized candidates meets sqnr>=200; the closest: sqnr>=200 has" in finished.err
+    assert result().verdict == "gate not met"
+    assert not Path("digits.placer/optimized.onnx").exists()
+
+
+def test_without_data_the_result_says_that_it_is_not_calibrated(placer: Placer):
+    finished = placer("optimize", MODEL, "--preset", "quick", "--budget", 2, "--no-cache")
+    assert "the result is not calibrated" in " ".join(finished.out.split())
+    found = result()
+    assert not found.calibrated
+    assert found.calibration.data is None
+    assert any("not calibrated" in warning for warning in found.warnings)
+    placement = yaml.safe_load(Path("digits.placer/placement.yaml").read_text())
+    assert placement["calibrated"] is False
+    properties = onnx.load("digits.placer/optimized.onnx").metadata_props
+    assert {p.key: p.value for p in properties}["placer.calibrated"] == "false"
+
+
+def test_a_timeout_ends_the_search(placer: Placer):
+    start = time.monotonic()
+    finished = placer("optimize", MODEL, *QUICK, "--timeout", "2s")
+    assert finished.code == 0
+    assert result().budget.stopped == "timeout"
+    assert result().budget.trials is None
+    assert time.monotonic() - start > 2
+    wrong = placer("optimize", MODEL, *QUICK, "--timeout", "soon")
+    assert wrong.code == 2
+    assert "write e.g. 90s, 10m or 1h" in wrong.err
+
+
+def test_what_does_not_hang_on_measured_times_is_the_same_again(placer: Placer):
+    found = []
+    estimated = ("--engine", "fusion-model", "--gpu", "a100", "--budget", 8, "--seed", 7)
+    for name in ("a", "b"):
+        assert placer("optimize", MODEL, *QUICK, *estimated, "-o", name).code == 0
+        found.append([(t.kind, t.placement, t.gates) for t in result(Path(name)).trials])
+    assert found[0] == found[1]
+
+
+def test_the_published_schema_is_that_of_the_results(placer: Placer):
+    path = Path(__file__).parents[2] / "configs" / "result.schema.json"
+    published = json.loads(path.read_text())
+    assert published == result_schema()
+    placer("optimize", MODEL, *QUICK, "--budget", 2)
+    document = json.loads(Path("digits.placer/result.json").read_text())
+    jsonschema.validate(document, published)
+    del document["scheme"]
+    with pytest.raises(jsonschema.ValidationError, match="'scheme' is a required property"):
+        jsonschema.validate(document, published)

@@ -1,0 +1,255 @@
+"""``placer explain``: decisions, the predicted plan, stray conversions and their remedies."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+import yaml
+
+from placer.graph import Edge, Graph
+from placer.model import load_model
+from placer.prediction.explain import OTHER, Explainer, Explanation, Remedy, chosen_layout
+from placer.prediction.gpus import load_gpu
+from placer.prediction.predictor import Predictor
+from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.qdq import Inserter
+from placer.quantization import EMPTY, Placement, Range
+from placer.quantization.placement_file import load_placement, placement_text
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites, place
+from placer.rules.target import Target
+from tests.conftest import Finished
+
+PACK = load_pack("tensorrt")
+RESIDUAL = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[8,32,32,32] x) => (float[8,32,32,32] out)
+    <float[32,32,3,3] w1 = {0.1}, float[32,32,3,3] w2 = {0.1}, float[32,32,3,3] w3 = {0.1}> {
+      [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+      [relu1] r = Relu(c)
+      [conv2] d = Conv<pads = [1, 1, 1, 1]>(r, w2)
+      [add] s = Add(d, r)
+      [relu2] t = Relu(s)
+      [conv3] out = Conv<pads = [1, 1, 1, 1]>(t, w3)
+    }
+"""
+CONVS = [
+    *(Edge("x", "conv1", 0), Edge("w1", "conv1", 1)),
+    *(Edge("r", "conv2", 0), Edge("w2", "conv2", 1)),
+    *(Edge("t", "conv3", 0), Edge("w3", "conv3", 1)),
+]
+RESIDUAL_EDGE = Edge("r", "add", 1)
+
+
+def explain(graph: Graph, placement: Placement) -> Explanation:
+    target = Target(compute_capability="8.0", typing="strong")
+    predictor = Predictor(graph, PACK.rules, target, "float16", "int8")
+    roofline = Roofline(graph, load_gpu("a100"), load_layer_classes())
+    return Explainer(graph, PACK.rules, target, predictor, roofline).explain(placement)
+
+
+def test_a_float_residual_leaves_quantize_layers_and_the_remedy_names_its_edge(
+    save: Callable[..., Path],
+):
+    graph = load_model(save(RESIDUAL)).graph
+    found = explain(graph, Placement.of(CONVS))
+    conversions = {c.name: c for c in found.conversions}
+    assert set(conversions) == {"quantize x", "quantize r", "quantize t", "reformat out"}
+    assert conversions["quantize x"].because == (
+        "the graph input is float: a standing cost of quantizing the first layer"
+    )
+    assert conversions["quantize r"].because == (
+        "'r' is read in float by 'add', so its producer writes float"
+    )
+    remedy = conversions["quantize r"].remedy
+    assert isinstance(remedy, Remedy)
+    assert (remedy.add, remedy.remove) == ((RESIDUAL_EDGE,), ())
+    assert remedy.saves_us > 0
+    assert explain(graph, remedy.placement).total_us == pytest.approx(
+        found.total_us - remedy.saves_us
+    )
+    assert found.improved_us < found.total_us
+    assert RESIDUAL_EDGE in found.improved.edges
+    assert conversions["quantize t"].remedy or conversions["quantize t"].goes_with_others
+    assert "quantize r" not in {c.name for c in explain(graph, found.improved).conversions}
+
+
+def test_conversions_are_sorted_by_cost_and_add_up(save: Callable[..., Path]):
+    graph = load_model(save(RESIDUAL)).graph
+    found = explain(graph, Placement.of(CONVS))
+    times = [conversion.us for conversion in found.conversions]
+    assert times == sorted(times, reverse=True)
+    assert sum(layer.time_us or 0 for layer in found.plan.layers) == pytest.approx(found.total_us)
+    assert found.plan.estimated
+    assert found.float_us == explain(graph, EMPTY).total_us
+
+
+def test_the_layout_at_each_site_is_read_from_the_placement(save: Callable[..., Path]):
+    graph = load_model(save(RESIDUAL)).graph
+    sites = find_sites(graph, PACK.rules)
+    (site,) = (s for s in sites if s.match.rule.id == "conv-add-relu")
+    assert chosen_layout(site, place(sites, {})) == "int8-residual"
+    for layout in site.layouts:
+        assert chosen_layout(site, place((site,), {site.name: layout})) == layout
+    assert chosen_layout(site, Placement.of([Edge("w2", "conv2", 1)])) == OTHER
+
+
+def test_overlaps_say_why_a_match_gave_way(save: Callable[..., Path]):
+    graph = load_model(save(RESIDUAL)).graph
+    lost = {(o.lost.rule.id, o.won.rule.id, o.because) for o in explain(graph, EMPTY).overlaps}
+    assert ("weighted-input", "conv-add-relu", "priority 30 against 0") in lost
+
+
+def test_a_placement_file_comes_back(save: Callable[..., Path], tmp_path: Path):
+    graph = load_model(save(RESIDUAL)).graph
+    placement = Placement.of([*CONVS, RESIDUAL_EDGE], [("x", "t")])
+    path = tmp_path / "placement.yaml"
+    scheme = PACK.manifest.scheme
+    ranges = {"x": Range(-1.0, 1.0)}
+    text = placement_text(placement, ranges, scheme, model="m", pack="p", calibrated=True)
+    path.write_text(text)
+    assert load_placement(path, graph) == placement
+
+
+def test_the_command_explains_the_packs_default(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    finished = placer("explain", save(RESIDUAL), "--gpu", "l4", "--all")
+    assert finished.code == 0, finished.err
+    text = " ".join(finished.out.split())
+    assert "the pack's default placement; estimates for l4" in text
+    assert "conv-add-relu" in text
+    assert "conv2+add+relu2" in text
+    assert "matches that gave way" in text
+    assert "est." in text
+
+
+def test_json_plan_and_improved_placement(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    model = save(RESIDUAL)
+    graph = load_model(model).graph
+    scheme = PACK.manifest.scheme
+    text = placement_text(Placement.of(CONVS), {}, scheme, model="m", pack="p", calibrated=False)
+    Path("mine.yaml").write_text(text)
+    files = ("--placement", "mine.yaml", "--plan", "plan.json", "--improved", "better.yaml")
+    finished = placer("explain", model, *files, "--json")
+    assert finished.code == 0, finished.err
+    document = json.loads(finished.out)
+    assert document["estimate"] is True
+    assert document["gpu"] == "a100-pcie-80gb"
+    assert document["improved"]["total_us"] < document["total_us"]
+    assert RESIDUAL_EDGE in load_placement(Path("better.yaml"), graph).edges
+    again = placer("explain", model, "--placement", "better.yaml", "--json")
+    assert json.loads(again.out)["total_us"] == document["improved"]["total_us"]
+    assert placer("plan", "diff", "plan.json", "plan.json", "--strict").code == 0
+
+
+def test_a_model_with_pairs_explains_its_own(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    model = load_model(save(RESIDUAL))
+    placement = Placement.of(CONVS)
+    ranges = {edge.tensor: Range(-1.0, 1.0) for edge in placement.edges}
+    onnx.save(Inserter(model, PACK.manifest.scheme).insert(placement, ranges), "pairs.onnx")
+    document = json.loads(placer("explain", "pairs.onnx", "--json").out)
+    assert document["total_us"] == pytest.approx(explain(model.graph, placement).total_us)
+    refused = placer("explain", "pairs.onnx", "--placement", "pairs.onnx")
+    assert refused.code == 2
+    assert "pairs.onnx has Q/DQ pairs already; give the float model or no placement" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"format": "other"}, "field 'format'"),
+        ({"groups": [{"edges": [{"tensor": "x", "node": "conv9", "input": 0}]}]}, "node 'conv9'"),
+        ({"groups": [{"edges": [{"tensor": "x", "node": "conv1"}]}]}, "field 'groups.0.edges.0."),
+        ({"colour": "red"}, "field 'colour'"),
+    ],
+)
+def test_a_wrong_placement_file_is_named(
+    save: Callable[..., Path],
+    placer: Callable[..., Finished],
+    change: dict[str, object],
+    expected: str,
+):
+    scheme = PACK.manifest.scheme
+    text = placement_text(EMPTY, {}, scheme, model="m", pack="p", calibrated=False)
+    Path("mine.yaml").write_text(yaml.safe_dump({**yaml.safe_load(text), **change}))
+    finished = placer("explain", save(RESIDUAL), "--placement", "mine.yaml")
+    assert finished.code == 2
+    assert "mine.yaml" in finished.err
+    assert expected in finished.err
+    assert finished.err.count("\n") == 1
+
+
+def test_wrong_flags_are_one_sentence(save: Callable[..., Path], placer: Callable[..., Finished]):
+    model = save(RESIDUAL)
+    assert "unknown --base 'int4'" in placer("explain", model, "--base", "int4").err
+    assert placer("explain", model, "--gpu", "gtx-9").code == 2
+    assert placer("explain", "nowhere.onnx").code == 2
+    assert placer("explain", model, "--placement", "nowhere.yaml").code == 2
+
+
+def test_scales_in_constant_nodes_are_compared_by_value(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """PyTorch's exporter gives each pair a Constant of its own, also for one and the same scale."""
+    path = save("""
+        <ir_version: 8, opset_import: ["": 13]>
+        g (float[1,32,16,16] x) => (float[1,32,16,16] a, float[1,32,16,16] b)
+        <float[32,32,1,1] w = {0.1}, int8 zero = {0}> {
+          s1 = Constant<value = float {0.5}> ()
+          q1 = QuantizeLinear(x, s1, zero)
+          d1 = DequantizeLinear(q1, s1, zero)
+          s2 = Constant<value = float {0.5}> ()
+          q2 = QuantizeLinear(x, s2, zero)
+          d2 = DequantizeLinear(q2, s2, zero)
+          wq = QuantizeLinear(w, s1, zero)
+          wd = DequantizeLinear(wq, s1, zero)
+          [conv1] a = Conv(d1, wd)
+          [conv2] b = Conv(d2, wd)
+        }
+    """)
+    document = json.loads(placer("explain", path, "--json").out)
+    layers = [layer["name"] for layer in document["plan"]["layers"]]
+    assert layers == ["quantize x", "conv1", "conv2", "reformat a", "reformat b"]
+
+
+def test_predicted_against_built_per_site(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """An engine that runs the Add apart from its Conv, in the layout of TensorRT's inspector."""
+    formats = {"i": "Row major Int8 format", "f": "Row major linear FP16 format"}
+
+    def layer(name: str, types: str, kind: str = "Conv") -> dict[str, object]:
+        first, second = (formats[t] for t in types)
+        ports = [[{"Name": n, "Format/Datatype": f}] for n, f in (("a", first), ("b", second))]
+        return {"Name": name, "LayerType": kind, "Inputs": ports[0], "Outputs": ports[1]}
+
+    layers = [
+        layer("conv1 + relu1", "ii"),
+        layer("conv2", "ii"),
+        layer("PWN(add, relu2)", "ii", "PointWise"),
+        layer("conv3", "if"),
+    ]
+    Path("built.json").write_text(json.dumps({"Layers": layers, "Bindings": []}))
+    times = [{"count": 1}, {"name": "PWN(add, relu2)", "medianMs": 0.004}]
+    Path("times.json").write_text(json.dumps(times))
+    flags = ("--actual", "built.json", "--profile", "times.json")
+    document = json.loads(placer("explain", save(RESIDUAL), *flags, "--json").out)
+    outcomes = {entry["site"]: entry for entry in document["actual"]}
+    wrong = [site for site, entry in outcomes.items() if not entry["agrees"]]
+    assert wrong == ["conv-add-relu:add"]
+    assert outcomes["conv-add-relu:add"]["built"] == ["PWN(add, relu2)", "conv2"]
+    assert outcomes["conv-add-relu:add"]["measured_us"] == [4.0, None]
+    other = {"Layers": [layer("fc", "ii")], "Bindings": []}
+    Path("other.json").write_text(json.dumps(other))
+    refused = placer("explain", save(RESIDUAL), "--actual", "other.json")
+    assert refused.code == 2
+    assert "other.json names no node of" in refused.err
+    text = placer("explain", save(RESIDUAL), *flags).out
+    assert f"{len(outcomes) - 1} of {len(outcomes)} sites as predicted" in " ".join(text.split())

@@ -1,0 +1,312 @@
+"""Work and estimated time of predicted layers, counted by hand."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer.graph import Graph, Node
+from placer.graph.text import graph_of_text
+from placer.plan import Layer, Port
+from placer.prediction.gpus import Gpu, gpu_names, load_gpu
+from placer.prediction.predictor import PredictedLayer, Predictor
+from placer.prediction.roofline import (
+    LayerClass,
+    LayerClasses,
+    Roofline,
+    Work,
+    layer_work,
+    load_layer_classes,
+)
+from placer.quantization import EMPTY
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import ANY_TARGET
+from tests.prediction.test_motion import graph_texts, placements
+
+HEAD = '<ir_version: 9, opset_import: ["": 17]>'
+
+# 10 T int8 ops/s, 100 GB/s, 1 GHz: 1 us is 10 million ops, 100,000 bytes or 1000 cycles.
+GPU = Gpu.model_validate(
+    {
+        "name": "round",
+        "compute_capability": "8.6",
+        "sms": 10,
+        "boost_clock_mhz": 1000,
+        "memory_gb": 8,
+        "memory_bandwidth_gb_s": 100,
+        "l2_mb": 2,
+        "peak": {"float": 1, "float16": 5, "int8": 10},
+        "sources": [
+            {
+                "fields": ["sms", "boost_clock_mhz", "memory_gb", "memory_bandwidth_gb_s"],
+                "source": "made for the test",
+            },
+            {"fields": ["l2_mb", "peak"], "source": "made for the test"},
+        ],
+    }
+)
+
+
+def graph_of(signature: str, body: str, constants: str = "float unused = {0}") -> Graph:
+    return graph_of_text(f"{HEAD} g {signature} <{constants}> {{ {body} }}")
+
+
+def layer(
+    graph: Graph, nodes: str, reads: str, writes: str, op: str = "", kind: str = "compute"
+) -> PredictedLayer:
+    """A layer of named nodes; ``reads`` and ``writes`` are ``tensor:type`` in order."""
+
+    def ports(text: str) -> tuple[Port, ...]:
+        pairs = (part.split(":") for part in text.split())
+        return tuple(Port(dtype, tensor=tensor) for tensor, dtype in pairs)
+
+    inside: tuple[Node, ...] = tuple(graph.by_name[name] for name in nodes.split())
+    made = Layer("", op, tuple(nodes.split()), ports(reads), ports(writes), kind)
+    names = {node.name for node in inside}
+    found = [e for port in made.inputs for e in graph.edges_of(port.tensor) if e.node in names]
+    return PredictedLayer(made, inside, None, tuple(dict.fromkeys(found)))
+
+
+CONV = graph_of(
+    "(float[2,40,10,10] x) => (float[2,24,10,10] y)",
+    "[conv] c = Conv<pads = [1, 1, 1, 1]>(x, w, b) [relu] y = Relu(c)",
+    "float[24,40,3,3] w = {1}, float[24] b = {1}",
+)
+PIXELS = 2 * 10 * 10
+WEIGHTS = 24 * 40 * 9 + 24
+
+
+@pytest.mark.parametrize(
+    ("dtype", "written", "name", "inputs", "outputs", "size"),
+    [
+        ("int8", "int8", "conv", 48, 32, 1),  # channels in multiples of 16
+        ("int8", "float16", "conv", 48, 32, 1),
+        ("int8", "float", "conv to float", 48, 32, 1),
+        ("float16", "float16", "conv", 40, 24, 2),  # of 8
+        ("float", "float", "conv", 40, 24, 4),  # of 4
+    ],
+)
+def test_a_conv_counts_aligned_channels_and_every_tensor_once(
+    dtype: str, written: str, name: str, inputs: int, outputs: int, size: int
+):
+    sizes = {"int8": 1, "float16": 2, "float": 4}
+    work = layer_work(layer(CONV, "conv relu", f"x:{dtype}", f"y:{written}"), CONV)
+    moved = PIXELS * (40 * size + 24 * sizes[written]) + WEIGHTS * size
+    assert work == Work(name, dtype, 2 * PIXELS * inputs * outputs * 9, moved)
+
+
+def test_a_layer_that_reads_a_tensor_twice_loads_it_once():
+    graph = graph_of(
+        "(float[1,16,4,4] x) => (float[1,16,4,4] y)",
+        "[conv] c = Conv(x, w) [add] y = Add(c, x)",
+        "float[16,16,1,1] w = {1}",
+    )
+    work = layer_work(layer(graph, "conv add", "x:int8 x:int8", "y:int8"), graph)
+    assert work == Work("conv", "int8", 2 * 16 * 16 * 16, 256 + 256 + 256)
+    mixed = layer_work(layer(graph, "conv add", "x:int8 x:float16", "y:float16"), graph)
+    assert mixed.bytes == 256 + 512 + 512 + 256
+
+
+@pytest.mark.parametrize(
+    ("channels", "group", "weight", "name", "ops"),
+    [
+        (3, 1, "8,3,1,1", "few-channel conv", 2 * 16 * 3 * 16),  # outputs are aligned all the same
+        (8, 8, "8,1,1,1", "depthwise conv", 2 * 16 * 8),
+        (8, 2, "8,4,1,1", "conv", 2 * 16 * 8 * 4),
+    ],
+)
+def test_kinds_of_conv(channels: int, group: int, weight: str, name: str, ops: int):
+    graph = graph_of(
+        f"(float[1,{channels},4,4] x) => (float[1,8,4,4] y)",
+        f"[conv] y = Conv<group = {group}>(x, w)",
+        f"float[{weight}] w = {{1}}",
+    )
+    work = layer_work(layer(graph, "conv", "x:int8", "y:int8"), graph)
+    assert (work.name, work.ops) == (name, ops)
+
+
+def test_a_conv_with_its_pool_is_a_class_of_its_own():
+    made = layer(CONV, "conv relu", "x:int8", "y:int8", op="ConvActPool")
+    assert layer_work(made, CONV).name == "conv-act-pool"
+
+
+def test_a_transposed_conv_works_on_its_input():
+    graph = graph_of(
+        "(float[1,16,4,4] x) => (float[1,32,8,8] y)",
+        "[up] y = ConvTranspose<strides = [2, 2]>(x, w)",
+        "float[16,32,2,2] w = {1}",
+    )
+    work = layer_work(layer(graph, "up", "x:float16", "y:float16"), graph)
+    moved = 2 * (16 * 16 + 32 * 64 + 16 * 32 * 4)
+    assert work == Work("conv", "float16", 2 * 16 * 16 * 32 * 4, moved)
+
+
+@pytest.mark.parametrize(
+    ("shape", "call"),
+    [("5,20", "Gemm(x, w)"), ("20,5", "Gemm<transA = 1>(x, w)"), ("5,20", "MatMul(x, w)")],
+)
+def test_a_matmul_counts_its_aligned_depth(shape: str, call: str):
+    graph = graph_of(
+        f"(float[{shape}] x) => (float[5,3] y)", f"[fc] y = {call}", "float[20,3] w = {1}"
+    )
+    work = layer_work(layer(graph, "fc", "x:int8", "y:float16"), graph)
+    assert work == Work("matmul", "int8", 2 * 5 * 3 * 32, 100 + 2 * 15 + 60)
+
+
+def test_every_matmul_of_a_fused_layer_counts():
+    graph = graph_of(
+        "(float[8,16] q, float[16,8] k, float[8,16] v) => (float[8,16] y)",
+        "[qk] s = MatMul(q, k) [soft] p = Softmax(s) [pv] y = MatMul(p, v)",
+    )
+    fused = layer(graph, "qk soft pv", "q:float16 k:float16 v:float16", "y:float16")
+    assert layer_work(fused, graph).ops == 2 * (8 * 8 * 16 + 8 * 16 * 8)
+
+
+def test_other_layers_move_memory_only():
+    graph = graph_of(
+        "(float[1,8,4,4] x, int64[4] n) => (float[1,8,1,1] p, float[1,8,4,4] s, int64[4] m)",
+        "[gap] p = GlobalAveragePool(x) [sig] s = Sigmoid(x) [neg] m = Neg(n)",
+    )
+    gap = layer_work(layer(graph, "gap", "x:int8", "p:float16"), graph)
+    assert gap == Work("pooling", "int8", 0, 128 + 16)
+    sig = layer_work(layer(graph, "sig", "x:float16", "s:float16"), graph)
+    assert sig == Work("memory", "float16", 0, 512)
+    assert layer_work(layer(graph, "neg", "n:int64", "m:int64"), graph) == (
+        Work("memory", "int64", 0, 64)
+    )
+
+
+def test_a_gather_reads_rows_of_its_table_and_not_all():
+    graph = graph_of(
+        "(int64[2] i) => (float[2,8] y)",
+        "[embed] y = Gather(table, i)",
+        "float[1000,8] table = {1}",
+    )
+    work = layer_work(layer(graph, "embed", "i:int64", "y:float16"), graph)
+    assert work == Work("memory", "int64", 0, 16 + 32)
+
+
+def test_conversions_read_and_write_the_tensor():
+    graph = graph_of(
+        "(float[1,3,4,4] image, float[1,8,4,4] x) => (float[1,3,4,4] y, float[1,8,4,4] z)",
+        "[a] y = Relu(image) [b] z = Relu(x)",
+    )
+    image = layer(graph, "", "image:float", "image:int8", "Reformat", "quantize")
+    assert layer_work(image, graph) == Work("few-channel conversion", "float", 0, 48 * 5)
+    other = layer(graph, "", "x:int8", "x:float16", "Reformat", "dequantize")
+    assert layer_work(other, graph) == Work("conversion", "int8", 0, 128 * 3)
+
+
+def test_no_ops_cost_nothing():
+    graph = graph_of(
+        "(float[1,8] x) => (float[8] y)", "[shape] y = Reshape(x, s)", "int64[1] s = {8}"
+    )
+    made = layer(graph, "shape", "x:float", "y:float", "NoOp", "no-op")
+    assert layer_work(made, graph) is None
+    assert Roofline(graph, GPU, load_layer_classes()).layer_us(made) == 0
+
+
+JOIN = graph_of(
+    "(float[1,8,4,4] x) => (float[1,24,4,4] y, float[1,8,4,4] z)",
+    "[one] a = Relu(x) [two] b = Sigmoid(x) [join] y = Concat<axis = 1>(a, b, x) [more] z = Neg(b)",
+)
+
+
+def test_a_concat_copies_what_its_producers_cannot_write_in_place():
+    whole = layer(JOIN, "join", "a:int8 b:int8 x:int8", "y:int8", "Concat")
+    # b is read elsewhere too, x is a graph input: both are read and written.
+    assert layer_work(whole, JOIN) == Work("memory", "int8", 0, 2 * 256)
+    mixed = layer(JOIN, "join", "a:float b:float16 x:float16", "y:float16", "Concat")
+    assert layer_work(mixed, JOIN) == Work("memory", "float16", 0, 2 * 2 * 384)
+
+
+def test_a_concat_that_copies_nothing_costs_nothing():
+    graph = graph_of(
+        "(float[1,8,4,4] x) => (float[1,16,4,4] y)",
+        "[one] a = Relu(x) [two] b = Sigmoid(x) [join] y = Concat<axis = 1>(a, b)",
+    )
+    joined = layer(graph, "join", "a:int8 b:int8", "y:int8", "Concat")
+    assert layer_work(joined, graph) is None
+    unread = replace(joined, layer=replace(joined.layer, outputs=()))
+    assert layer_work(unread, graph) is None
+
+
+def classes(**values: object) -> LayerClasses:
+    entry = {"ops_efficiency": 0.5, "bandwidth_efficiency": 0.25, "latency_us": 3}
+    one = LayerClass.model_validate({"name": "conv", "source": "made up", **entry, **values})
+    return LayerClasses(launch_cycles=2000, launch_source="made up", classes=(one,))
+
+
+@pytest.mark.parametrize(("rate", "ops_us"), [("tensor", 2), ("dp4a", 5), ("cuda", 20)])
+def test_time_is_launch_latency_operations_and_bytes(rate: str, ops_us: float):
+    roofline = Roofline(CONV, GPU, classes(rate=rate))
+    assert roofline.work_us(Work("conv", "int8", 1e7, 1e5)) == pytest.approx(3 + ops_us + 4)
+    made = layer(CONV, "conv relu", "x:int8", "y:int8")
+    work = layer_work(made, CONV)
+    assert roofline.layer_us(made) == pytest.approx(2 + roofline.work_us(work))
+
+
+def test_a_class_for_the_type_comes_before_one_for_any():
+    exact, general = classes(dtype="int8").classes[0], classes().classes[0]
+    both = LayerClasses(launch_cycles=0, launch_source="x", classes=(general, exact))
+    assert both.find("conv", "int8") is exact
+    assert both.find("conv", "float16") is general
+
+
+def test_the_shipped_classes_cover_every_kind_of_layer():
+    found = load_layer_classes()
+    for name in (
+        *("conv", "conv to float", "conv-act-pool", "few-channel conv", "depthwise conv"),
+        *("matmul", "pooling", "memory", "conversion", "few-channel conversion"),
+    ):
+        for dtype in ("int8", "float16", "float", "bfloat16", "int64"):
+            assert found.find(name, dtype).name == name
+    assert all(entry.source.startswith(("measured: ", "assumed ")) for entry in found.classes), (
+        "every figure says where it comes from"
+    )
+
+
+def test_an_estimated_plan_says_so_and_every_layer_has_a_time():
+    predictor = Predictor(CONV, load_pack("tensorrt").rules, ANY_TARGET, "float16", "int8")
+    prediction = predictor.predict(EMPTY)
+    roofline = Roofline(CONV, GPU, load_layer_classes())
+    plan = roofline.estimate(prediction)
+    assert plan.estimated
+    assert plan.source == "predicted from rules, estimated for round"
+    assert [x.time_us for x in plan.layers] == [roofline.layer_us(x) for x in prediction.layers]
+    assert [replace(x, time_us=None) for x in plan.layers] == list(prediction.plan.layers)
+
+
+def test_a_tensor_of_unknown_type_can_be_estimated():
+    graph = graph_of("(float[1,8,4,4] x) => (float[1,8,4,4] y)", "[a] m = Relu(x) [b] y = Neg(m)")
+    types = {name: kind for name, kind in graph.types.items() if name != "m"}
+    untyped = replace(graph, types=types)
+    prediction = Predictor(untyped, (), ANY_TARGET, "float", "int8").predict(EMPTY)
+    plan = Roofline(untyped, GPU, load_layer_classes()).estimate(prediction)
+    assert [x.input_types for x in plan.layers] == [("float",), ("unknown",)]
+    assert all(x.time_us > 0 for x in plan.layers)
+
+
+PACK = load_pack("tensorrt")
+
+
+@settings(max_examples=50, deadline=None)
+@given(graph_texts(), st.data())
+def test_a_faster_gpu_is_never_slower(text: str, data: st.DataObject):
+    graph = graph_of_text(text)
+    placement = data.draw(placements(graph))
+    slow = load_gpu(data.draw(st.sampled_from(gpu_names())))
+    factor = data.draw(st.floats(1, 8))
+    peak = {name: rate and rate * factor for name, rate in slow.peak}
+    fast = slow.model_copy(
+        update={
+            "peak": slow.peak.model_copy(update=peak),
+            "memory_bandwidth_gb_s": slow.memory_bandwidth_gb_s * factor,
+            "boost_clock_mhz": slow.boost_clock_mhz * factor,
+        }
+    )
+    prediction = Predictor(graph, PACK.rules, ANY_TARGET, "float16", "int8").predict(placement)
+    before, after = (Roofline(graph, g, load_layer_classes()) for g in (slow, fast))
+    for one in prediction.layers:
+        assert 0 <= after.layer_us(one) <= before.layer_us(one)
