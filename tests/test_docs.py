@@ -13,6 +13,7 @@ import typer
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.cli.app import app
+from placer.cli.lazy import LazyCommand
 from placer.model import load_model, save_model
 from placer.qdq import Inserter
 from placer.rules.packaging.load import load_pack
@@ -63,6 +64,7 @@ def parse(words: list[str]) -> None:
     while hasattr(command, "commands") and not words[0].startswith("-"):
         assert words[0] in command.commands, f"No such command '{words[0]}'"
         command, words = command.commands[words[0]], words[1:]
+        command = command.load() if isinstance(command, LazyCommand) else command
     command.make_context("placer", list(words)).close()
 
 

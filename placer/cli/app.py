@@ -4,43 +4,88 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from placer.cli.apply import apply_command
-from placer.cli.bench import bench_command
-from placer.cli.check import check_command
-from placer.cli.doctor import doctor_command
-from placer.cli.explain import explain_command
-from placer.cli.import_ import import_command
-from placer.cli.onboard import onboard_command
-from placer.cli.optimize import optimize_command
-from placer.cli.plan import plan_app
-from placer.cli.report import report_command
-from placer.cli.rules import rules_app
-from placer.cli.worker import worker_command
+from placer.cli.lazy import LazyCommand
 from placer.errors import PlacerError
 from placer.version import __version__
 
+# Name, what it is and what it does: the first line of its own help, as a test checks.
+_COMMANDS = (
+    (
+        "optimize",
+        "placer.cli.optimize:optimize_command",
+        "Find the fastest Q/DQ placement that meets the gates.",
+    ),
+    (
+        "worker",
+        "placer.cli.worker:worker_command",
+        "Run trials of a shared study until none is left.",
+    ),
+    (
+        "onboard",
+        "placer.cli.onboard:onboard_command",
+        "Optimize many models; running it again redoes only what has changed.",
+    ),
+    (
+        "report",
+        "placer.cli.report:report_command",
+        "Draw the report of a finished run again: one HTML file that needs no network.",
+    ),
+    (
+        "apply",
+        "placer.cli.apply:apply_command",
+        "Apply a placement to a retrained or re-exported model, whatever its nodes are called.",
+    ),
+    (
+        "import",
+        "placer.cli.import_:import_command",
+        "Write the float model behind a quantized one, and its scales as placement.yaml.",
+    ),
+    (
+        "explain",
+        "placer.cli.explain:explain_command",
+        "Show matched rules, the decision at each site, the predicted plan and its stray "
+        "conversions.",
+    ),
+    (
+        "check",
+        "placer.cli.check:check_command",
+        "Parse and build a model with TensorRT-RTX, no GPU needed, and show its layers.",
+    ),
+    (
+        "bench",
+        "placer.cli.bench:bench_command",
+        "Measure models in turn on one engine: medians, spread, and ratios to the first.",
+    ),
+    ("plan", "placer.cli.plan:plan_app", "Plans: compare predicted with actual layers."),
+    ("rules", "placer.cli.rules:rules_app", "Rule packs: look, test, pass on, pin."),
+    (
+        "doctor",
+        "placer.cli.doctor:doctor_command",
+        "Show versions, GPUs, the engines that run here, and what the others lack.",
+    ),
+)
+
+
+class _Commands(TyperGroup):
+    """All commands, none of them imported."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, target, summary in _COMMANDS:
+            self.add_command(LazyCommand(name, target, summary))
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Decide where Q/DQ pairs go in an ONNX model.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(plan_app, name="plan")
-app.add_typer(rules_app, name="rules")
-app.command("apply")(apply_command)
-app.command("bench")(bench_command)
-app.command("check")(check_command)
-app.command("doctor")(doctor_command)
-app.command("explain")(explain_command)
-app.command("import")(import_command)
-app.command("onboard")(onboard_command)
-app.command("optimize")(optimize_command)
-app.command("report")(report_command)
-app.command("worker")(worker_command)
 
 
 def _version(show: bool) -> None:
@@ -52,7 +97,8 @@ def _version(show: bool) -> None:
 @app.callback()
 def _options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Options that come before the command."""

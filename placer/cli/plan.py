@@ -15,7 +15,9 @@ from placer.plan import Layer, Plan
 from placer.plan.diff import PlanDiff, Score, diff_plans, sentences
 from placer.plan.readers.read import read_plan
 
-plan_app = typer.Typer(help="Plans: compare predicted with actual layers.", no_args_is_help=True)
+plan_app = typer.Typer(
+    help="Plans: compare predicted with actual layers.", no_args_is_help=True, add_completion=False
+)
 
 
 @plan_app.callback()

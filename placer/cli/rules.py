@@ -25,7 +25,9 @@ from placer.rules.packaging.new import new_pack
 from placer.rules.packaging.store import Store
 from placer.rules.schema import Rule
 
-rules_app = typer.Typer(help="Rule packs: look, test, pass on, pin.", no_args_is_help=True)
+rules_app = typer.Typer(
+    help="Rule packs: look, test, pass on, pin.", no_args_is_help=True, add_completion=False
+)
 
 PackOption = Annotated[str, typer.Option(help="A pack's name, folder or .zip file.")]
 Packs = Annotated[list[str] | None, typer.Argument(help="Packs [default: the built-in ones].")]

@@ -74,7 +74,7 @@ def test_keywords_and_defaults_are_those_of_the_command_line():
     of_the_terminal = {"quiet", "as_json", "debug"}
     options = {
         plural.get(option.name, option.name): option.default
-        for option in typer.main.get_command(app).commands["optimize"].params
+        for option in typer.main.get_command(app).commands["optimize"].load().params
         if option.name not in of_the_terminal
     }
     keywords = {

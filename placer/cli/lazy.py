@@ -1,0 +1,46 @@
+"""Commands that are imported when they are asked for, so that help and version come at once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class LazyCommand(TyperCommand):
+    """Stands for a command in the list of all until it runs or its own help is shown.
+
+    ``target``: ``module:function``, or ``module:app`` for a group of commands. ``summary``: the
+    first line of its help. ``EXAMPLES`` of its module, command lines, end its help.
+    """
+
+    def __init__(self, name: str, target: str, summary: str) -> None:
+        super().__init__(name, help=summary)
+        self._target = target
+
+    def load(self) -> TyperCommand | TyperGroup:
+        """Import the command itself."""
+        module_name, _, attribute = self._target.partition(":")
+        module = import_module(module_name)
+        command = getattr(module, attribute)
+        if isinstance(command, typer.Typer):
+            app = command
+        else:
+            app = typer.Typer(add_completion=False)
+            app.command(self.name, epilog=_epilog(getattr(module, "EXAMPLES", ())))(command)
+        loaded = typer.main.get_command(app)
+        assert isinstance(loaded, TyperCommand | TyperGroup)
+        return loaded
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """The context of the command itself: what runs, shows help or completes is that one."""
+        return self.load().make_context(info_name, args, parent, **extra)
+
+
+def _epilog(examples: tuple[str, ...]) -> str | None:
+    """Blank lines between them: Typer joins lines that have none."""
+    return "\n\n".join(("Examples:", *examples)) if examples else None

@@ -1,0 +1,80 @@
+"""The program as a whole: what it imports, its list of commands, completion."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from placer.cli.app import app
+from tests.conftest import Finished
+
+PROGRAM = """
+import sys
+sys.argv = ["placer", *{words}]
+from placer.cli.app import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+heavy = "onnx", "onnxruntime", "optuna", "sqlalchemy", "plotly", "pydantic", "numpy"
+print("imported:", *(name for name in heavy if name in sys.modules))
+"""
+
+
+def imported(*words: str) -> list[str]:
+    """Libraries, of those that take long to import, that a command line imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(words=words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+@pytest.mark.parametrize("words", [("--version",), ("-V",), ("--help",)])
+def test_help_and_version_import_no_library_that_takes_long(words: tuple[str, ...]):
+    assert imported(*words) == []
+
+
+def test_the_list_of_commands_says_what_their_own_help_says():
+    commands = typer.main.get_command(app).commands
+    assert len(commands) >= 12
+    for name, command in commands.items():
+        first = command.load().help.partition("\n\n")[0]
+        assert " ".join(first.split()) == command.help, name
+
+
+def test_a_misspelt_command_is_corrected(placer):
+    finished: Finished = placer("optimise")
+    assert finished.code == 2
+    assert "Did you mean 'optimize'?" in finished.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_shell_completes_commands_and_options(shell: str):
+    def completed(words: str) -> str:
+        number = str(len(words.split(" ")) - 1)
+        environment = {
+            **os.environ,
+            "_PLACER_COMPLETE": f"complete_{shell}",
+            "COMP_WORDS": words,
+            "COMP_CWORD": number,
+            "_TYPER_COMPLETE_ARGS": words,
+        }
+        program = "import sys; sys.argv = ['placer']; from placer.cli.app import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+    assert "optimize" in completed("placer opt")
+    assert "--eval-data" in completed("placer optimize --eval")
+    assert "diff" in completed("placer plan d")
