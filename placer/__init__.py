@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from placer.version import __version__
 
 if TYPE_CHECKING:
+    from placer.calibration.region import Region, extract_region
     from placer.cli.console import ConsoleObserver
     from placer.errors import GateError, InputError, PlacerError, RunError
     from placer.graph.shapes import ShapeRange
@@ -23,10 +24,12 @@ __all__ = [
     "Observer",
     "PlacerError",
     "QuietObserver",
+    "Region",
     "Result",
     "RunError",
     "ShapeRange",
     "__version__",
+    "extract_region",
     "function_gate",
     "optimize",
 ]
@@ -39,9 +42,11 @@ _MODULES = {
     "Observer": "placer.optimizer.observer",
     "PlacerError": "placer.errors",
     "QuietObserver": "placer.optimizer.observer",
+    "Region": "placer.calibration.region",
     "Result": "placer.results.result",
     "RunError": "placer.errors",
     "ShapeRange": "placer.graph.shapes",
+    "extract_region": "placer.calibration.region",
     "function_gate": "placer.optimizer.api",
     "optimize": "placer.optimizer.api",
 }

@@ -52,6 +52,11 @@ _COMMANDS = (
         "conversions.",
     ),
     (
+        "extract",
+        "placer.cli.extract:extract_command",
+        "Write the part of a model between tensors or around a node, to examine it alone.",
+    ),
+    (
         "check",
         "placer.cli.check:check_command",
         "Parse and build a model with TensorRT-RTX, no GPU needed, and show its layers.",

@@ -110,6 +110,13 @@ def tidy_quantized(proto: ModelProto) -> None:
     _name_nodes(proto.graph)
 
 
+def tidy_named(proto: ModelProto) -> None:
+    """Prepare any model for being cut: constants as initializers, nodes sorted and named."""
+    tidy(proto)
+    _constants_to_initializers(proto.graph)
+    _name_nodes(proto.graph)
+
+
 def infer_values(
     proto: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], path: Path
 ) -> dict[str, ValueInfoProto]:

@@ -1,0 +1,173 @@
+"""A region of a model as a model of its own, with the calibration data that reaches it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ValueInfoProto
+
+from placer.calibration.dataset import Dataset, load_dataset
+from placer.common.files import make_output_folder, temporary_beside
+from placer.common.ort_session import ORT_ERRORS, create_session, one_line
+from placer.errors import InputError, RunError
+from placer.graph.edit import reads
+from placer.model import Model, load_as_is, save_model
+from placer.model.normalize import infer_values, tidy_named
+from placer.model.region import cut_region, tensors_around
+
+_THREADS = 2
+
+
+@dataclass(frozen=True)
+class Region:
+    """What ``extract_region`` wrote.
+
+    ``data``: the .npz with the region's inputs, None if no data was given.
+    """
+
+    model: Path
+    nodes: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    data: Path | None
+
+
+def extract_region(
+    model: Path | str,
+    output: Path | str,
+    *,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    around: str | None = None,
+    depth: int = 2,
+    data: str | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Region:
+    """Write a region of the ONNX file ``model`` to ``output`` and, with ``data``, its inputs.
+
+    The region computes ``outputs`` from ``inputs`` (graph inputs if none are named), or holds the
+    nodes at most ``depth`` edges from the node ``around``. Names stay those of ``model``. ``data``
+    is calibration data of the whole model as ``placer optimize`` takes it: ONNX Runtime runs the
+    part before the region on it, and what reaches the region is written beside ``output`` as
+    ``<stem>.npz``, which ``placer optimize`` takes for the region. ``shapes`` fixes dynamic
+    inputs; the region's inputs have the shapes inferred for them.
+
+    Raises InputError for a node or tensor that is not there, inputs that do not cut the region
+    off and data that does not fit, and RunError if ONNX Runtime cannot run the part before it.
+    """
+    path, target = Path(model), Path(output)
+    if target.resolve() == path.resolve():
+        raise InputError(f"{target} is the model itself; choose another output")
+    if bool(outputs) == (around is not None):
+        raise InputError("a region is given by its outputs or by the node that it is around")
+    if depth < 0:
+        raise InputError(f"a depth of {depth} is impossible; give 0 or more")
+    source = load_as_is(path, shapes)
+    tidy_named(source.proto)
+    types = infer_values(source.proto, source.input_shapes, path)
+    if around is None:
+        starts, ends = list(inputs) or _needed_inputs(source, outputs), list(outputs)
+    else:
+        starts, ends = tensors_around(source.proto, around, depth, path)
+    region = cut_region(source.proto, types, starts, ends, path)
+    dataset = None if data is None else load_dataset(data, source)
+    make_output_folder(target.parent)
+    archive = None
+    if dataset is not None:
+        archive = target.with_suffix(".npz")
+        _write_data(_values(source, types, starts, dataset), len(dataset), archive)
+    save_model(region, source.base_dir, target)
+    return Region(target, len(region.graph.node), tuple(starts), tuple(ends), archive)
+
+
+def _needed_inputs(source: Model, outputs: Sequence[str]) -> list[str]:
+    """Graph inputs that ``outputs`` depend on."""
+    needed = set(outputs)
+    for node in reversed(source.proto.graph.node):
+        if needed.intersection(node.output):
+            needed.update(reads(node))
+    return [name for name in source.graph.inputs if name in needed]
+
+
+def _values(
+    source: Model,
+    types: Mapping[str, ValueInfoProto],
+    tensors: Sequence[str],
+    dataset: Dataset,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Values of ``tensors``, some of which may be graph inputs, for one sample after the other."""
+    computed = [name for name in tensors if name not in source.input_shapes]
+    before = _needed_inputs(source, computed)
+    session = None
+    if computed:
+        prefix = cut_region(source.proto, types, before, computed, source.path)
+        # Fusions round differently: as in calibration, each node computes what it says.
+        level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = create_session(
+            prefix.SerializeToString(), source.base_dir, threads=_THREADS, level=level
+        )
+    for sample in dataset:
+        values = {name: sample.inputs[name] for name in tensors if name in sample.inputs}
+        if session is not None:
+            try:
+                found = session.run(computed, {name: sample.inputs[name] for name in before})
+            except ORT_ERRORS as error:
+                raise RunError(
+                    f"ONNX Runtime failed to run {source.path} on {sample.origin}: "
+                    f"{one_line(error)}"
+                ) from error
+            values.update(zip(computed, found, strict=True))
+        yield values
+
+
+def _write_data(samples: Iterable[Mapping[str, np.ndarray]], count: int, path: Path) -> None:
+    """Write an .npz with the ``count`` samples one after the other along the first axis."""
+    temporary = temporary_beside(path)
+    try:
+        # Arrays grow on disk: what reaches a region may be larger than the memory.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".region-") as folder:
+            files = _write_arrays(samples, count, Path(folder))
+            with zipfile.ZipFile(temporary, "w") as archive:
+                for name, file in files.items():
+                    # Names begin with a slash at times, which ZipFile.write would drop.
+                    with (
+                        file.open("rb") as values,
+                        archive.open(f"{name}.npy", "w", force_zip64=True) as member,
+                    ):
+                        shutil.copyfileobj(values, member)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; free some space") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_arrays(
+    samples: Iterable[Mapping[str, np.ndarray]], count: int, folder: Path
+) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for number, values in enumerate(samples):
+        for name, value in values.items():
+            rows = np.atleast_1d(value)
+            if name not in arrays:
+                files[name] = folder / f"{len(files)}.npy"
+                shape = (count * len(rows), *rows.shape[1:])
+                arrays[name] = np.lib.format.open_memmap(
+                    files[name], mode="w+", dtype=rows.dtype, shape=shape
+                )
+            whole = arrays[name]
+            if (len(rows) * count, *rows.shape[1:]) != whole.shape:
+                raise InputError(
+                    f"'{name}' has another shape in sample {number} than in those before; "
+                    "cut the region at a tensor of fixed shape"
+                )
+            whole[number * len(rows) : (number + 1) * len(rows)] = rows
+    return files
