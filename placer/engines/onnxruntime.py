@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import platform
-import re
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,23 +14,20 @@ import numpy as np
 import onnx
 import onnx.shape_inference
 import onnxruntime as ort
-from onnx import TensorProto
 from pydantic import BaseModel, TypeAdapter
 
 from placer.common.ort_session import ORT_ERRORS, create_session, one_line
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.onnxruntime_layers import layers_plan
 from placer.engines.rounds import time_calls
 from placer.errors import RunError
-from placer.plan import Kind, Layer, Plan, Port
+from placer.plan import Plan
 
-# Layers that a change of the memory layout adds.
-_REFORMATS = ("ReorderInput", "ReorderOutput", "Transpose")
 # A profile takes this many runs, fewer of a slow model: as many as fit into the time.
 _PROFILE_WARM_UP = 2
 _PROFILE_RUNS = (3, 15)
 _PROFILE_S = 1.0
 _KERNEL_TIME = "_kernel_time"  # How the profile ends the names of nodes.
-_KINDS: Mapping[str, Kind] = {"QuantizeLinear": "quantize", "DequantizeLinear": "dequantize"}
 
 
 class _Event(BaseModel):
@@ -100,6 +95,8 @@ class OnnxRuntimeModel:
     def plan(self, inputs: Tensors | None = None) -> Plan:
         """Return the nodes of the optimized graph, each with the candidate's nodes it covers.
 
+        Every node of the candidate is in exactly one layer or in ``Plan.removed``.
+
         With ``inputs``, times are medians by ONNX Runtime's profiler, which counts whole
         microseconds.
         """
@@ -108,13 +105,13 @@ class OnnxRuntimeModel:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimized.onnx"
             _session(model, base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
-            fused = onnx.load(path, load_external_data=False).graph
+            fused = onnx.load(path, load_external_data=False)
             # Names of added layers differ from session to session: one tells both graph and times.
             prefix = None if inputs is None else Path(folder) / "profile"
             session = _session(model, base_dir, threads, level.ORT_ENABLE_ALL, path, prefix)
-            final = onnx.load(path, load_external_data=False).graph
+            final = onnx.load(path, load_external_data=False)
             times = {} if inputs is None else _kernel_times(session, inputs)
-        return _plan(model, fused, final, times)
+        return layers_plan(model, fused, final, times, f"ONNX Runtime {ort.__version__}")
 
 
 def _session(
@@ -186,95 +183,3 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _plan(
-    model: onnx.ModelProto,
-    fused: onnx.GraphProto,
-    final: onnx.GraphProto,
-    times: Mapping[str, float],
-) -> Plan:
-    """Describe ``final``, the graph that runs, by ``fused``, the same before layout changes.
-
-    Layout optimization renames nodes and tensors: a fused layer X becomes X_token_N, or is called
-    after its output tensor with the suffix _nchwc. Layers that it adds cover no nodes. ``times``:
-    microseconds by the name of the node in ``final``.
-    """
-    types = _tensor_types(model)
-    known: dict[str, Layer] = {}
-    for layer, output in _fused_layers(model.graph, fused, types):
-        known[layer.name] = known[f"{output}_nchwc"] = layer
-    layers = []
-    for node in final.node:
-        found = known.get(node.name) or known.get(re.sub(r"_token_\d+$", "", node.name))
-        layer = found or _added_layer(node, types)
-        layers.append(replace(layer, time_us=times.get(node.name)))
-    return Plan(tuple(layers), f"ONNX Runtime {ort.__version__}")
-
-
-def _fused_layers(
-    candidate: onnx.GraphProto, fused: onnx.GraphProto, types: Mapping[str, str]
-) -> Iterator[tuple[Layer, str]]:
-    producer = {t: node for node in candidate.node for t in node.output}
-    constants = {t.name for t in fused.initializer}
-    for node in fused.node:
-        layer = Layer(
-            name=node.name,
-            op=node.op_type,
-            nodes=_covered(node, producer),
-            inputs=tuple(_port(t, types) for t in node.input if t and t not in constants),
-            outputs=tuple(_port(t, types) for t in node.output if t),
-            kind=_KINDS.get(node.op_type, "compute"),
-        )
-        yield layer, node.output[0]
-
-
-def _added_layer(node: onnx.NodeProto, types: Mapping[str, str]) -> Layer:
-    """A layer that layout optimization added, called after the candidate's tensor that it moves.
-
-    Its own name and its other tensor's are numbered at random.
-    """
-    source, target = node.input[0], node.output[0]
-    name = f"{node.op_type} of {source}" if source in types else node.name
-    if target in types:
-        name = f"{node.op_type} to {target}"
-    dtype = types.get(target, types.get(source, "unknown"))
-    return Layer(
-        name=name,
-        op=node.op_type,
-        nodes=(),
-        inputs=(Port(dtype, tensor=source if source in types else ""),),
-        outputs=(Port(dtype, tensor=target if target in types else ""),),
-        kind="reformat" if node.op_type in _REFORMATS else "compute",
-    )
-
-
-def _port(tensor: str, types: Mapping[str, str]) -> Port:
-    return Port(types.get(tensor, "unknown"), tensor=tensor)
-
-
-def _covered(layer: onnx.NodeProto, producer: Mapping[str, onnx.NodeProto]) -> tuple[str, ...]:
-    """Candidate nodes on the paths that lead from the layer's inputs to its outputs.
-
-    Fused layers keep the names of the tensors at their borders, so walking back from the outputs
-    up to the inputs collects what the layer replaces. Q/DQ nodes are left out.
-    """
-    border = set(layer.input)
-    waiting = [t for t in layer.output if t]
-    seen: dict[str, onnx.NodeProto] = {}
-    while waiting:
-        node = producer.get(waiting.pop())
-        if node is not None and node.name not in seen:
-            seen[node.name] = node
-            waiting += [t for t in node.input if t not in border]
-    quantizing = ("QuantizeLinear", "DequantizeLinear")
-    return tuple(sorted(n.name for n in seen.values() if n.op_type not in quantizing))
-
-
-def _tensor_types(model: onnx.ModelProto) -> dict[str, str]:
-    graph = onnx.shape_inference.infer_shapes(model).graph
-    types = {
-        value.name: value.type.tensor_type.elem_type
-        for value in (*graph.input, *graph.value_info, *graph.output)
-    }
-    return {name: str(TensorProto.DataType.Name(t)).lower() for name, t in types.items()}

@@ -53,6 +53,7 @@ class _Plan(_Document):
     source: str
     estimated: bool
     layers: list[_Layer]
+    removed: list[str] = []
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -60,12 +61,13 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
     ``parse_plan`` returns an equal plan. Times are in microseconds.
     """
-    return {
+    document = {
         "format": FORMAT,
         "source": plan.source,
         "estimated": plan.estimated,
         "layers": [_layer_json(layer) for layer in plan.layers],
     }
+    return document | ({"removed": list(plan.removed)} if plan.removed else {})
 
 
 def _layer_json(layer: Layer) -> dict[str, Any]:
@@ -101,4 +103,4 @@ def parse_plan(document: object, origin: str) -> Plan:
         field = ".".join(map(str, first["loc"])) or "the document"
         raise InputError(f"{origin}: {field}: {first['msg']}; write it as {FORMAT} does") from error
     layers = tuple(layer.read() for layer in read.layers)
-    return Plan(layers, read.source, read.estimated)
+    return Plan(layers, read.source, read.estimated, tuple(read.removed))

@@ -57,12 +57,14 @@ class Plan:
     """The layers in execution order.
 
     ``source``: who says so, e.g. ``TensorRT 8 inspector`` or ``fusion-model``.
-    ``estimated`` is set unless an engine reported the layers.
+    ``estimated`` is set unless an engine reported the layers. ``removed``: names of the float
+    model's nodes that the engine does without, as far as it is known.
     """
 
     layers: tuple[Layer, ...]
     source: str = ""
     estimated: bool = False
+    removed: tuple[str, ...] = ()
 
     def of_kind(self, *kinds: Kind) -> tuple[Layer, ...]:
         """The layers of these kinds, in order."""

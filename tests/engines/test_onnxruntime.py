@@ -1,6 +1,8 @@
 """ONNX Runtime's CPU provider: what the pack claims is what the engine builds."""
 
-from collections.abc import Callable
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from placer.rules.schema import Fusion, Rule
 from placer.rules.sites import find_sites, place
 
 Save = Callable[..., Path]
+ROOT = Path(__file__).parents[2]
 
 PACK = load_pack("onnxruntime")
 FUSING = [
@@ -93,6 +96,92 @@ def test_a_chain_runs_on_integers_from_end_to_end(save: Save):
     assert {t for layer in layers for t in (*layer.input_types, *layer.output_types)} == {"uint8"}
     others = [layer.op for layer in plan.layers if not layer.nodes]
     assert others.count("QuantizeLinear") == others.count("DequantizeLinear") == 1
+
+
+def compiled(
+    path: Path, quantized: bool, shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> tuple[onnx.ModelProto, Plan]:
+    """The float model at ``path`` or its default candidate, and what runs of it."""
+    model = load_model(path, shapes or {})
+    proto = model.proto
+    if quantized:
+        placement = place(find_sites(model.graph, PACK.rules), {})
+        tensors = {e.tensor for e in placement.edges} - model.graph.initializers.keys()
+        scheme = PACK.manifest.scheme
+        ranges = calibrate(model, tensors, synthetic_dataset(model, 1, 0)).ranges("minmax", scheme)
+        proto = Inserter(model, scheme).insert(placement, ranges)
+    return proto, OnnxRuntimeEngine().compile(proto, model.base_dir).plan()
+
+
+@pytest.mark.parametrize("quantized", [False, True], ids=["float", "int8"])
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "unet", "c2f", "vit_block"])
+def test_every_node_of_a_network_is_in_one_layer_or_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, quantized: bool
+):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    topologies = importlib.import_module("topologies")
+    onnx.save(topologies.TOPOLOGIES[name](), tmp_path / "net.onnx")
+    assert_covered(*compiled(tmp_path / "net.onnx", quantized))
+
+
+@pytest.mark.parametrize("quantized", [False, True], ids=["float", "int8"])
+@pytest.mark.parametrize(
+    ("name", "size"), [("v2.0_cls", (48, 192)), ("v4_det", (64, 64)), ("v4_rec", (48, 64))]
+)
+def test_every_node_of_an_ocr_network_is_in_one_layer_or_removed(
+    name: str, size: tuple[int, int], quantized: bool
+):
+    package = importlib.util.find_spec("rapidocr_onnxruntime")
+    if package is None or package.origin is None:
+        pytest.skip("rapidocr-onnxruntime is not installed")
+    (path,) = Path(package.origin).parent.glob(f"models/*{name}_infer.onnx")
+    assert_covered(*compiled(path, quantized, {"x": (1, 3, *size)}))
+
+
+def assert_covered(proto: onnx.ModelProto, plan: Plan) -> None:
+    pairs = ("QuantizeLinear", "DequantizeLinear")
+    nodes = [node.name for node in proto.graph.node if node.op_type not in pairs]
+    covered = [node for layer in plan.layers for node in layer.nodes]
+    assert sorted((*covered, *plan.removed)) == sorted(nodes)
+    computing = plan.of_kind("compute")
+    assert "unknown" not in {t for layer in computing for t in layer.output_types}
+    # No fusion of ONNX Runtime is larger than that of a LayerNormalization of nine nodes.
+    assert max(len(layer.nodes) for layer in computing) <= 9
+
+
+def test_a_blocked_convolution_covers_the_add_and_the_relu_behind_it(save: Save):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[16,16,3,3] w1 = {1}, float[16,16,3,3] w2 = {1}> {
+      [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w1)
+      [conv2] b = Conv<pads = [1, 1, 1, 1]>(a, w2)
+      [add1] s = Add(a, b)
+      [relu1] y = Relu(s)
+    }
+    """
+    _, plan = compiled(save(text), quantized=False)
+    computing = {layer.nodes: layer for layer in plan.of_kind("compute")}
+    assert computing.keys() == {("conv1",), ("add1", "conv2", "relu1")}
+    (fused,) = (layer for nodes, layer in computing.items() if "add1" in nodes)
+    assert [port.tensor for port in fused.inputs] == ["a", "a"]
+    assert [port.tensor for port in fused.outputs] == ["y"]
+
+
+def test_layers_do_not_reach_past_tensors_that_onnx_runtime_invents(save: Save):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,64] y)
+    <float[16,16,1,1] w1 = {1}, int64[3] flat = {1, 16, 64}, float[64,64] w2 = {1}> {
+      [conv1] a = Conv(x, w1)
+      [move1] t = Transpose<perm = [0, 1, 3, 2]>(a)
+      [reshape1] r = Reshape(t, flat)
+      [matmul1] y = MatMul(r, w2)
+    }
+    """
+    proto, plan = compiled(save(text), quantized=True)
+    assert_covered(proto, plan)
+    assert all(len(layer.nodes) <= 1 for layer in plan.layers)
 
 
 def test_the_float_plan(save: Save):

@@ -23,7 +23,13 @@ LAYERS = st.builds(
     activation=st.text(),
     time_us=st.none() | st.floats(min_value=0, allow_infinity=False),
 )
-PLANS = st.builds(Plan, st.lists(LAYERS, max_size=5).map(tuple), st.text(), st.booleans())
+PLANS = st.builds(
+    Plan,
+    st.lists(LAYERS, max_size=5).map(tuple),
+    st.text(),
+    st.booleans(),
+    st.lists(st.text(), max_size=3).map(tuple),
+)
 
 
 @given(PLANS)

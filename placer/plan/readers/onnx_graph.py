@@ -28,7 +28,7 @@ def onnx_plan(data: bytes) -> Plan | None:
         return None
     if not proto.graph.node or not proto.opset_import:
         return None
-    types = _onnx_types(proto)
+    types = tensor_types(proto)
     constants = {tensor.name for tensor in proto.graph.initializer}
     layers = tuple(_onnx_layer(n, i, types, constants) for i, n in enumerate(proto.graph.node))
     of_ort = any(opset.domain == _ORT_DOMAIN for opset in proto.opset_import)
@@ -46,7 +46,7 @@ def _onnx_layer(
     return Layer(
         name=node.name or f"{node.op_type}_{index}",
         op=node.op_type,
-        nodes=(_original_name(node.name),) if named else (),
+        nodes=(original_name(node.name),) if named else (),
         inputs=tuple(Port(types.get(t, ""), "", t) for t in node.input if t and t not in constants),
         outputs=tuple(Port(types.get(t, ""), "", t) for t in node.output if t),
         kind=kind,
@@ -64,17 +64,17 @@ def _onnx_kind(node: NodeProto) -> Kind:
     return "compute"
 
 
-def _original_name(name: str) -> str:
+def original_name(name: str) -> str:
     """A node's name without what ONNX Runtime's optimizers put around it.
 
     Blocked convolutions are called after their output tensor, which exporters in turn call after
     its node.
     """
-    name = re.sub(r"^fused |_token_\d+$|/duplicated$|/\w+Fusion/$", "", name)
+    name = re.sub(r"^fused |_token_\d+$|_new_reshape$|/duplicated$|/\w+Fusion/?$", "", name)
     return re.sub(r"(_output_\d+)?_nchwc$", "", name)
 
 
-def _onnx_types(proto: ModelProto) -> dict[str, str]:
+def tensor_types(proto: ModelProto) -> dict[str, str]:
     """Types of tensors; ONNX's inference knows no operator of ONNX Runtime, so give it theirs."""
     stub = without_large_tensors(proto)
     graph = stub.graph
