@@ -86,15 +86,18 @@ class PackFiles:
         files = {**self.files, HASH_FILE: _hash_file(self.content_hash)}
         return PackFiles(self.source, files, self.left_out)
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, beside: Mapping[str, bytes] | None = None) -> None:
         """Make ``folder``, which must not be there, with all files: by one rename, whole or not.
 
+        ``beside``: by path within the folder, files that are no part of the pack.
         Raises OSError if that fails.
         """
         temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
         try:
-            for name, data in self.files.items():
-                (temporary / name).write_bytes(data)
+            for name, data in {**self.files, **(beside or {})}.items():
+                path = temporary / name
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(data)
             temporary.chmod(0o755)  # mkdtemp lets nobody else read it.
             temporary.rename(folder)
         finally:
@@ -169,7 +172,8 @@ def _read_folder(folder: Path) -> PackFiles:
     try:
         for path in sorted(folder.iterdir()):
             if not _belongs(path.name):
-                left_out.append(path.name)
+                if not path.name.startswith("."):  # Nobody expects hidden files in a pack.
+                    left_out.append(path.name)
                 continue
             _check_regular(path, folder)
             with path.open("rb") as stream:

@@ -1,8 +1,13 @@
-"""The folder that a new rule pack starts from: a manifest, one rule with its tests, a README."""
+"""The folder that a new rule pack starts from: a manifest, one rule with its tests, a README.
+
+Beside them lie the JSON Schemas that editors complete and check the files by.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from string import Template
 
@@ -18,10 +23,14 @@ from placer.rules.packaging.store import Store
 from placer.version import __version__
 
 EXAMPLE = "example.yaml"
+# Hidden, so that it is no part of the pack; the files' first lines name it.
+SCHEMA_FOLDER = ".schema"
+SCHEMAS = ("rule.schema.json", "pack.schema.json")
 
 _GENERIC_SCHEME = Scheme(activation="int8", symmetric=True, bias="float")
 
 _MANIFEST = Template("""\
+# yaml-language-server: $$schema=.schema/pack.schema.json
 name: $name
 version: 0.1.0
 engine: $engine
@@ -33,6 +42,7 @@ maintainers: [your team]
 """)
 
 _RULE = Template("""\
+# yaml-language-server: $$schema=.schema/rule.schema.json
 id: example
 why: >
   An example to replace: say here what the engine gains from these pairs, and the figure measured.
@@ -60,7 +70,8 @@ _README = Template("""\
 # $name
 
 Rules of placer for the engine $engine. One rule per `.yaml` file, called after its `id`;
-`pack.yaml` is the manifest. `example.yaml` is there to be replaced.
+`pack.yaml` is the manifest. `example.yaml` is there to be replaced. Editors with the YAML language
+server check and complete files that begin with the line that `example.yaml` begins with.
 
 ```bash
 placer rules test ./$name                      # the rules' own tests
@@ -94,10 +105,15 @@ def new_pack(name: str, engine: str, extends: str | None, parent: Path, store: S
     files = _files(name, engine, extends, folder, store)
     load_files(files, store)
     try:
-        files.write(folder)
+        files.write(folder, beside=_schemas())
     except OSError as error:
         raise InputError(f"cannot create {folder}: {error.strerror}") from error
     return folder
+
+
+def _schemas() -> Mapping[str, bytes]:
+    configs = resources.files("placer.configs")
+    return {f"{SCHEMA_FOLDER}/{name}": (configs / name).read_bytes() for name in SCHEMAS}
 
 
 def _files(name: str, engine: str, extends: str | None, folder: Path, store: Store) -> PackFiles:

@@ -1,17 +1,21 @@
 """Packs on their way: start, pack, install, pin, uninstall."""
 
 import hashlib
+import json
 import os
+import re
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 
 from placer.errors import InputError, RunError
 from placer.prediction.rule_tests import failures_of
 from placer.rules.lint import lint
 from placer.rules.pack import Pack
 from placer.rules.packaging.diff import diff_packs
-from placer.rules.packaging.files import PackFiles
+from placer.rules.packaging.files import PackFiles, read_pack_files
 from placer.rules.packaging.install import build_archive, install
 from placer.rules.packaging.load import load_pack
 from placer.rules.packaging.lock import LOCK_NAME, Lock, check_lock, read_lock
@@ -49,7 +53,8 @@ def test_a_new_pack_is_ready_to_be_passed_on(
     tmp_path: Path, store: Store, engine: str, extends: str | None, scheme: str
 ):
     folder = new_pack("my-pack", engine, extends, tmp_path, store)
-    assert sorted(p.name for p in folder.iterdir()) == ["README.md", "example.yaml", "pack.yaml"]
+    made = [".schema", "README.md", "example.yaml", "pack.yaml"]
+    assert sorted(p.name for p in folder.iterdir()) == made
     found = load_pack(folder, store)
     base = len(load_pack(extends).rules) if extends else 0
     assert len(found.rules) == base + 1
@@ -58,6 +63,19 @@ def test_a_new_pack_is_ready_to_be_passed_on(
     assert list(lint(found)) == list(failures_of(found)) == []
     path, _, _ = archive(folder, tmp_path, store)
     assert path.name == "my-pack-0.1.0.zip"
+
+
+def test_editors_find_the_schema_that_a_new_packs_files_name(tmp_path: Path, store: Store):
+    folder = new_pack("my-pack", "tensorrt", None, tmp_path, store)
+    for name in ("example.yaml", "pack.yaml"):
+        text = (folder / name).read_text()
+        comment = re.match(r"# yaml-language-server: \$schema=(\S+)\n", text)
+        assert comment is not None
+        schema = json.loads((folder / comment[1]).read_text())
+        jsonschema.validate(yaml.safe_load(text), schema)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**yaml.safe_load(text), "misspelt": 1}, schema)
+    assert read_pack_files(folder).left_out == ()
 
 
 def test_what_a_new_pack_cannot_be(tmp_path: Path, store: Store):
