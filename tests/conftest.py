@@ -4,14 +4,26 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import onnx
 import pytest
 
 from placer.cli.app import main
+from placer.engines.cuda import api
+from placer.engines.tensorrt.library import Library, load_library
+from placer.engines.tensorrt.offline_builder import import_builder
+from placer.errors import RunError
 from placer.graph.text import parse_model
 
+# Fixtures of things that not every machine has, and the marker of the tests that ask for them.
+MARKER_OF_FIXTURE = {
+    "builder": "builder",
+    "library": "builder",
+    "gpu": "gpu",
+    "chromium": "browser",
+}
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"
 
 
@@ -22,6 +34,40 @@ class Finished:
     code: int
     out: str
     err: str
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need what ``MARKER_OF_FIXTURE`` names, so that none is forgotten."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in MARKER_OF_FIXTURE:
+                item.add_marker(MARKER_OF_FIXTURE[fixture])
+
+
+@pytest.fixture(scope="session")
+def builder() -> ModuleType:
+    """NVIDIA's builder, TensorRT-RTX, which needs no GPU."""
+    try:
+        return import_builder()
+    except RunError as error:
+        pytest.skip(f"NVIDIA's builder: {error}")
+
+
+@pytest.fixture(scope="session")
+def library() -> Library:
+    """TensorRT-RTX, with what this version of it can do."""
+    try:
+        return load_library("tensorrt-rtx")
+    except RunError as error:
+        pytest.skip(f"NVIDIA's builder: {error}")
+
+
+@pytest.fixture(scope="session")
+def gpu() -> None:
+    """The first NVIDIA GPU."""
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-python is not installed")
+    if api.device_count() == 0:
+        pytest.skip("CUDA sees no GPU here")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,6 +1,7 @@
 """The documentation is true: links, command lines, recipes, the generated reference."""
 
 import doctest
+import importlib
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -22,7 +23,8 @@ from tests.conftest import Finished, with_random_weights
 from tests.prediction.test_stories import STORIES, Story, quantized
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # The recipes' models, in the order of the stories.
 NAMES = ("stem", "concat", "scales", "upsample", "swish", "residual", "eager")
@@ -94,8 +96,19 @@ def test_a_command_line_that_does_not_parse_is_found():
 
 def test_the_readme_lists_every_page():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    missing = [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text]
+    missing = [page.name for page in DOCS if f"(docs/{page.name})" not in text]
     assert missing == []
+
+
+def test_the_public_names_of_the_stability_page_can_be_imported():
+    """Each row of its table names a module and what plug-ins and scripts may take from it."""
+    text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(placer\.[\w.]+)` \| (.*) \|$", text, re.MULTILINE)
+    assert "placer.engines.base" in dict(rows)
+    for module, names in rows:
+        imported = importlib.import_module(module)
+        for name in re.findall(r"`(\w+)`", names):
+            assert hasattr(imported, name), f"{module} has no {name}"
 
 
 def test_the_rule_reference_and_the_schemas_are_current():
@@ -127,6 +140,7 @@ def console_lines(page: Path) -> Iterator[tuple[list[str], str]]:
                 yield shlex.split(command), printed
 
 
+@pytest.mark.slow
 def test_the_recipes_print_what_they_show(
     placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
 ):

@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from placer.engines.tensorrt.offline_builder import check_file, check_model, import_builder
-from placer.errors import InputError, RunError
+from placer.engines.tensorrt.offline_builder import check_file, check_model
+from placer.errors import InputError
 from placer.model import load_model
 from placer.plan import Layer, Port
 from placer.plan.readers.rtx_log import parse_layers
@@ -25,14 +25,6 @@ LAYOUTS = [
     for rule in PACK.rules
     for layout in rule.layouts
 ]
-
-
-@pytest.fixture(scope="module")
-def builder() -> object:
-    try:
-        return import_builder()
-    except RunError as error:
-        pytest.skip(str(error))
 
 
 def candidate(path: Path, rules: tuple[Rule, ...], layout: str | None, scheme: Scheme) -> Path:

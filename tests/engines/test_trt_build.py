@@ -26,14 +26,6 @@ DYNAMIC = """
 """
 
 
-@pytest.fixture(scope="module")
-def library() -> Library:
-    try:
-        return load_library("tensorrt-rtx")
-    except RunError as error:
-        pytest.skip(str(error))
-
-
 SHAPES = {"x": ShapeRange.fixed((1, 3, 16, 16))}
 SM89 = BuildSettings(gpu="sm89", shapes=SHAPES)
 

@@ -17,7 +17,7 @@ from placer.engines.tensorrt.implicit import (
     implicit_settings,
     refuse_without_implicit,
 )
-from placer.engines.tensorrt.library import Library, load_library
+from placer.engines.tensorrt.library import Library
 from placer.errors import InputError, RunError
 
 RELU = """
@@ -29,16 +29,6 @@ SENTENCE = (
     r"^TensorRT-RTX 1\.\S+ has no implicit quantization, which TensorRT deprecated in 10\.1 and "
     "which no longer exists in 11; use --beat float$"
 )
-
-needs_gpu = pytest.mark.skipif(api.device_count() == 0, reason="CUDA sees no GPU here")
-
-
-@pytest.fixture(scope="module")
-def library() -> Library:
-    try:
-        return load_library("tensorrt-rtx")
-    except RunError as error:
-        pytest.skip(str(error))
 
 
 def test_tensorrt_rtx_refuses_in_one_sentence(library: Library, save: Callable[..., Path]):
@@ -132,7 +122,7 @@ def test_an_error_of_cuda_is_told_after_the_build():
             feed.raise_error()
 
 
-@needs_gpu
+@pytest.mark.usefixtures("gpu")
 def test_samples_reach_the_gpu_one_after_the_other():
     api.set_device(0)
     with Feed(SAMPLES, None) as feed, Stream() as stream:

@@ -12,7 +12,7 @@ from placer.cli.bench import described
 from placer.engines.cuda import api
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.tensorrt.build import BuildSettings, build
-from placer.engines.tensorrt.library import Library, load_library
+from placer.engines.tensorrt.library import Library
 from placer.engines.tensorrt.log import BuildLog
 from placer.engines.tensorrt.saved import deserialize, load_failure
 from placer.errors import InputError, RunError
@@ -27,14 +27,6 @@ RELU = """
 """
 
 Load = Callable[[bytes], object]
-
-
-@pytest.fixture(scope="module")
-def library() -> Library:
-    try:
-        return load_library("tensorrt-rtx")
-    except RunError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.engines.tensorrt.library import load_library
-from placer.errors import InputError, RunError
+from placer.errors import InputError
 from placer.graph.shapes import ShapeRange, check_ranges, optima, parse_shape_range
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
@@ -99,11 +98,8 @@ def test_a_fixed_dimension_is_named(placer: Placer, command: str):
     assert "dimension 2 is fixed at 32 in the model; give 32 for it" in finished.err
 
 
+@pytest.mark.usefixtures("builder")
 def test_nvidias_builder_builds_for_the_range(placer: Placer):
-    try:
-        load_library("tensorrt-rtx")
-    except RunError as error:
-        pytest.skip(str(error))
     assert placer("check", MODEL, "--shape", RANGE).code == 0
     wrong = placer("check", MODEL, "--shape", "image=1x1x32x32:1x1x32x32:1x1x64x32")
     assert wrong.code == 2

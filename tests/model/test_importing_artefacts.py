@@ -21,8 +21,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
-from placer.engines.tensorrt.offline_builder import check_file, check_model, import_builder
-from placer.errors import RunError
+from placer.engines.tensorrt.offline_builder import check_file, check_model
 from placer.graph.text import parse_model
 from placer.model import Model, load_model, load_quantized
 from placer.model.importing import check_pairs, import_model
@@ -47,14 +46,6 @@ MADE = {
     "modelopt_onnx": ("float", 200, True),
     "modelopt_torch": ("float", 120, True),
 }
-
-
-@pytest.fixture(scope="module")
-def builder() -> object:
-    try:
-        return import_builder()
-    except RunError as error:
-        pytest.skip(str(error))
 
 
 def sqnr(reference: list[np.ndarray], found: list[np.ndarray]) -> float:

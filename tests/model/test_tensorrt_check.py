@@ -9,8 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from placer.engines.tensorrt.offline_builder import check_model, import_builder
-from placer.errors import RunError
+from placer.engines.tensorrt.offline_builder import check_model
 from placer.graph.text import parse_model
 from placer.model import load_quantized
 from placer.model.importing import Finding, check_pairs
@@ -115,14 +114,6 @@ TAKEN = {
     "y = Conv(d, v)",
     "a shared Q": PAIR.format("z") + "e = DequantizeLinear(q, s, z) c = Conv(d, w) y = Add(c, e)",
 }
-
-
-@pytest.fixture(scope="module")
-def builder() -> object:
-    try:
-        return import_builder()
-    except RunError as error:
-        pytest.skip(str(error))
 
 
 def text_of(body: str, constants: str = "") -> str:

@@ -10,8 +10,8 @@ import pytest
 from placer.engines.abilities import target_of
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.tensorrt.engine import abilities, target
-from placer.engines.tensorrt.library import Library, load_library
-from placer.errors import InputError, RunError
+from placer.engines.tensorrt.library import Library
+from placer.errors import InputError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.request import Request
 from placer.optimizer.task import prepare
@@ -53,12 +53,8 @@ def test_the_target_of_an_engine_that_says_none():
     assert target_of(OnnxRuntimeEngine()) is ANY_TARGET
 
 
-def test_the_targets_of_tensorrt_and_tensorrt_rtx():
-    try:
-        rtx = load_library("tensorrt-rtx")
-    except RunError as error:
-        pytest.skip(str(error))
-    assert target(rtx, "8.9", "strong") == Target(compute_capability="8.9", typing="strong")
-    same_as_tensorrt = target(Library("tensorrt", rtx.module), "8.6", "weak")
-    assert same_as_tensorrt == Target(rtx.version, "8.6", "weak")
-    assert abilities(rtx) == {"shape-ranges", "saved-engines"}
+def test_the_targets_of_tensorrt_and_tensorrt_rtx(library: Library):
+    assert target(library, "8.9", "strong") == Target(compute_capability="8.9", typing="strong")
+    same_as_tensorrt = target(Library("tensorrt", library.module), "8.6", "weak")
+    assert same_as_tensorrt == Target(library.version, "8.6", "weak")
+    assert abilities(library) == {"shape-ranges", "saved-engines"}

@@ -26,8 +26,6 @@ extern "C" __global__ void spin(unsigned long long nanoseconds) {
 """
 QUICK = Effort(warm_up_s=0.05)
 
-needs_gpu = pytest.mark.skipif(api.device_count() == 0, reason="CUDA sees no GPU here")
-
 
 def test_without_a_gpu_there_is_one_sentence():
     count = api.device_count()
@@ -36,8 +34,9 @@ def test_without_a_gpu_there_is_one_sentence():
 
 
 @pytest.fixture(scope="module")
-def spin() -> Iterator[object]:
+def spin(gpu: None) -> Iterator[object]:
     """A kernel that takes as many nanoseconds as it is told, by the GPU's own clock."""
+    del gpu
     api.set_device(0)
     capability = api.compute_capability().replace(".", "")
     _, program = nvrtc.nvrtcCreateProgram(SPIN, b"spin.cu", 0, [], [])
@@ -70,7 +69,6 @@ def spinning(function: object, microseconds: float) -> Launch:
     return launch
 
 
-@needs_gpu
 def test_copies_come_back(spin: object):
     del spin
     values = np.arange(1000, dtype=np.float32).reshape(10, 100)
@@ -87,7 +85,6 @@ def test_copies_come_back(spin: object):
         np.testing.assert_array_equal(target.values, values)
 
 
-@needs_gpu
 def test_a_kernel_of_known_cost_takes_its_time_captured_or_not(spin: object):
     launches = [spinning(spin, 100.0), spinning(spin, 200.0)]
     for graphs in (True, False):
@@ -98,7 +95,6 @@ def test_a_kernel_of_known_cost_takes_its_time_captured_or_not(spin: object):
         assert medians == pytest.approx([100, 200], abs=5)
 
 
-@needs_gpu
 def test_repeated_medians_agree(spin: object):
     medians = [
         np.median(time_launches([spinning(spin, 300.0)], 21, QUICK).seconds) for _ in range(5)
@@ -106,7 +102,6 @@ def test_repeated_medians_agree(spin: object):
     assert max(medians) / min(medians) < 1.01
 
 
-@needs_gpu
 def test_a_flushed_cache_makes_a_small_copy_slower(spin: object):
     del spin
     size = 8 << 20
@@ -120,7 +115,6 @@ def test_a_flushed_cache_makes_a_small_copy_slower(spin: object):
     assert cold > 1.2 * warm
 
 
-@needs_gpu
 def test_work_that_cannot_be_captured_runs_plainly(spin: object):
     del spin
 
@@ -133,7 +127,6 @@ def test_work_that_cannot_be_captured_runs_plainly(spin: object):
     assert time_launches([waits], 3, QUICK).captured == (False,)
 
 
-@needs_gpu
 def test_out_of_memory_is_an_error_that_leaves_the_gpu_usable(spin: object):
     del spin
     free = api.free_bytes()
@@ -152,7 +145,7 @@ def test_out_of_memory_is_an_error_that_leaves_the_gpu_usable(spin: object):
         assert end.seconds_since(begin) >= 0
 
 
-@needs_gpu
+@pytest.mark.usefixtures("gpu")
 def test_the_gpus_state_is_read():
     pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
     state = gpu_state(0)
