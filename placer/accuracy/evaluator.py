@@ -12,6 +12,7 @@ import numpy as np
 from onnx import TensorProto
 
 from placer.accuracy.gates import LABEL_METRICS, METRIC_NEEDS, METRICS, Gate, GateValue
+from placer.accuracy.labels import class_indices, is_guessing
 from placer.accuracy.metrics import (
     ChannelGroup,
     ClassCounts,
@@ -92,9 +93,10 @@ class Evaluator:
     kept in memory. A part of an output that is zero throughout has no signal to compare with, so
     ``sqnr`` and ``cosine`` leave it out; the whole output still counts.
 
-    Raises InputError for a gate on labels without labels or with labels that do not fit, on an
-    output that is unknown, has no such metric or is not finite in the float model, or with a
-    function that cannot be used.
+    Raises InputError for a gate on labels without labels, with labels that do not fit, or that the
+    float model meets no better than by guessing (``placer.accuracy.labels``), on an output that is
+    unknown, has no such metric or is not finite in the float model, or with a function that cannot
+    be used.
     """
 
     def __init__(
@@ -107,18 +109,14 @@ class Evaluator:
         _check_outputs(gates, graph.outputs)
         self._custom = {g: load_function(g.metric) for g in gates if g.metric not in METRICS}
         self._references: list[Mapping[str, np.ndarray]] = []
-        labelled = False
+        on_labels = [gate for gate in gates if gate.metric in LABEL_METRICS]
+        self._labels = _read_labels(samples, on_labels)
         own = Comparison.of(self._groups)
-        for sample in samples:
+        for sample, labels in zip(samples, self._labels, strict=True):
             outputs = dict(reference(sample.inputs))
             self._references.append(outputs)
-            own.add(outputs, outputs, sample.labels)
-            labelled = labelled or sample.labels is not None
-        self._label_outputs = {
-            gate: self._label_output(gate, own.classes, labelled)
-            for gate in gates
-            if gate.metric in LABEL_METRICS
-        }
+            own.add(outputs, outputs, labels)
+        self._label_outputs = {gate: self._label_output(gate, own.classes) for gate in on_labels}
         self._own_scores = tuple(self._scores(own))
         self._check_scores()
         self._log_silent(own)
@@ -127,9 +125,10 @@ class Evaluator:
         """Run all samples through ``run`` and compare."""
         comparison = Comparison.of(self._groups)
         totals = dict.fromkeys(self._custom, 0.0)
-        for sample, reference in zip(self._samples, self._references, strict=True):
+        batches = zip(self._samples, self._references, self._labels, strict=True)
+        for sample, reference, labels in batches:
             outputs = run(sample.inputs)
-            comparison.add(reference, outputs, sample.labels)
+            comparison.add(reference, outputs, labels)
             for gate, function in self._custom.items():
                 totals[gate] += _call(gate.metric, function, outputs, sample)
         means = {gate: total / len(self._references) for gate, total in totals.items()}
@@ -153,12 +152,8 @@ class Evaluator:
         """What the float model itself scores on labels, by the same names."""
         return _by_name(score for score in self._own_scores if score.metric == "top1")
 
-    def _label_output(self, gate: Gate, classes: Mapping[str, ClassCounts], labelled: bool) -> str:
+    def _label_output(self, gate: Gate, classes: Mapping[str, ClassCounts]) -> str:
         """The output whose classes the labels tell; float outputs come first."""
-        if not labelled:
-            raise InputError(
-                f"gate {gate.text()} needs labels; add an array named 'labels' to the data"
-            )
         fitting = [
             output
             for output, counts in classes.items()
@@ -176,12 +171,7 @@ class Evaluator:
                 f"gate {gate.text()}: labels fit several outputs ({', '.join(fitting)}); name one, "
                 f"as in {gate.text()}@{fitting[0]}"
             )
-        counts = classes[fitting[0]]
-        if counts.outside:
-            raise InputError(
-                f"gate {gate.text()}: {counts.outside} labels lie outside 0 to "
-                f"{counts.classes - 1}, the classes of output '{fitting[0]}'; correct the labels"
-            )
+        _check_counts(gate, fitting[0], classes[fitting[0]])
         return fitting[0]
 
     def _check_scores(self) -> None:
@@ -253,6 +243,44 @@ def _check_outputs(gates: tuple[Gate, ...], outputs: tuple[str, ...]) -> None:
         if gate.output is not None and gate.output not in outputs:
             known = ", ".join(outputs)
             raise InputError(f"gate {gate.text()}: the model has no such output; it has: {known}")
+
+
+def _read_labels(samples: Samples, gates: Sequence[Gate]) -> list[np.ndarray | None]:
+    """The class indices of each batch, None where there are none.
+
+    Raises InputError if there are none although ``gates`` need them.
+    """
+    found: list[np.ndarray | None] = []
+    for sample in samples:
+        found.append(None)
+        if sample.labels is None:
+            continue
+        try:
+            found[-1] = class_indices(sample.labels)
+        except ValueError as error:  # A function of the user's may need such labels.
+            if gates:
+                raise InputError(f"gate {gates[0].text()}: labels {error}") from error
+    if gates and all(labels is None for labels in found):
+        raise InputError(
+            f"gate {gates[0].text()} needs labels; add an array named 'labels' to the data"
+        )
+    return found
+
+
+def _check_counts(gate: Gate, output: str, counts: ClassCounts) -> None:
+    """Raise InputError for labels of which ``gate`` would say nothing."""
+    if counts.outside:
+        raise InputError(
+            f"gate {gate.text()}: {counts.outside} labels lie outside 0 to "
+            f"{counts.classes - 1}, the classes of output '{output}'; correct the labels"
+        )
+    if is_guessing(counts.reference_correct, counts.labelled, counts.classes):
+        raise InputError(
+            f"gate {gate.text()}: the float model meets {counts.reference_correct} of "
+            f"{counts.labelled} labels of '{output}', no better than guessing among "
+            f"{counts.classes} classes; correct the labels or their order, give more of them, or "
+            "choose another gate"
+        )
 
 
 def _by_name(scores: Iterable[Score]) -> dict[str, float]:

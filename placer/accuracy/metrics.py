@@ -189,8 +189,9 @@ class ClassCounts:
     """Running counts over the classes that one output tells.
 
     A float output scores classes along its last axis (axis 1 for rank 2); an integer output holds
-    class indices. Labels count where there are as many as the output tells classes.
-    ``outside`` counts labels that are no index of a float output's ``classes``.
+    class indices, of which the largest that was seen tells the number of ``classes``. Labels count
+    where there are as many as the output tells classes; ``outside`` counts those of no class. Where
+    the float model's best score is not finite it meets no label.
     """
 
     positions: int = 0
@@ -202,7 +203,7 @@ class ClassCounts:
     outside: int = 0
 
     def add(self, reference: np.ndarray, candidate: np.ndarray, labels: np.ndarray | None) -> None:
-        """Add one batch; ``labels`` has one class index per position or is None."""
+        """Add one batch; ``labels`` has one integer per position or is None."""
         expected = _classes(reference)
         if expected is None:
             return
@@ -213,8 +214,13 @@ class ClassCounts:
             truth = labels.reshape(expected.shape)
             self.labelled += truth.size
             self.correct += 0 if got is None else int((got == truth).sum())
-            self.reference_correct += int((expected == truth).sum())
-            if not _is_index(reference):
+            own = _finite_classes(reference)
+            self.reference_correct += 0 if own is None else int((own == truth).sum())
+            if _is_index(reference):
+                largest = max(int(truth.max(initial=0)), int(expected.max(initial=0)))
+                self.classes = max(self.classes, largest + 1, 2)
+                self.outside += int((truth < 0).sum())
+            else:
                 self.classes = reference.shape[-1]
                 self.outside += int(((truth < 0) | (truth >= self.classes)).sum())
 

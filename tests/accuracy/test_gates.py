@@ -258,6 +258,86 @@ def test_labels_must_be_class_indices_of_every_batch():
         evaluate(["top1>=1@logits"], two, two, labels=[np.array([0, 1]), np.array([0, 1])])
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (np.array([0.0, math.nan]), "labels hold nan, which is no class index"),
+        (np.array([0.0, 1.5]), "labels hold 1.5, which is no class index"),
+        (np.array([0.0, math.inf]), "labels hold inf, which is no class index"),
+        (np.array([True, False]), "labels have type bool; give class indices as integers"),
+        (np.array([0j, 1j]), "labels have type complex128; give class indices as integers"),
+        (np.array(["0", "1"]), "labels have type <U1; give class indices as integers"),
+    ],
+)
+def test_labels_must_be_integers(labels: np.ndarray, expected: str):
+    one = [logits([3, 2, 1], [1, 3, 2])]
+    with pytest.raises(InputError, match=expected):
+        evaluate(["top1_drop<=0.01"], one, one, labels=[labels])
+    # Other gates may have use for them: a function of the user's, for example.
+    assert evaluate(["sqnr>=1@logits"], one, one, labels=[labels]).passed
+
+
+def test_labels_may_be_whole_numbers_of_a_float_type():
+    one = [logits([3, 2, 1], [1, 3, 2])]
+    (gate,) = evaluate(["top1>=1@logits"], one, one, labels=[np.array([0.0, 1.0])]).gates
+    assert values(gate) == (1.0, "logits", True)
+
+
+def scored(correct: int, of: int, classes: int) -> tuple[Arrays, np.ndarray]:
+    """Outputs that meet so many labels and miss the others by one."""
+    labels = np.arange(of) % classes
+    best = np.where(np.arange(of) < correct, labels, (labels + 1) % classes)
+    return {"logits": np.eye(classes, dtype=np.float32)[best], "best": best}, labels
+
+
+@pytest.mark.parametrize(
+    ("correct", "of", "classes"),
+    [
+        (0, 1, 1000),  # No candidate can lose what the float model does not have.
+        (0, 20, 10),
+        (2, 20, 10),
+        (1, 2, 2),
+        (40, 400, 10),  # What guessing reaches.
+        (47, 400, 10),  # Guessing reaches 47 or more in 14% of cases.
+        (55, 100, 2),
+    ],
+)
+def test_a_float_model_that_meets_labels_no_better_than_guessing_is_refused(
+    correct: int, of: int, classes: int
+):
+    outputs, labels = scored(correct, of, classes)
+    for gate in ("top1_drop<=0.01@logits", "top1>=0.01@logits"):
+        with pytest.raises(
+            InputError,
+            match=f"the float model meets {correct} of {of} labels of 'logits', no better than "
+            f"guessing among {classes} classes; correct the labels or their order",
+        ):
+            evaluate([gate], [outputs], [outputs], labels=[labels])
+
+
+@pytest.mark.parametrize(
+    ("correct", "of", "classes"),
+    [
+        (4, 20, 1000),  # A hard task.
+        (5, 12, 10),
+        (55, 400, 10),
+        (9, 10, 2),
+        (3, 4, 3),  # So few labels that guessing reaches most scores.
+        (2, 2, 2),
+        (7, 10, 2),
+    ],
+)
+def test_hard_tasks_and_few_labels_are_not_refused(correct: int, of: int, classes: int):
+    outputs, labels = scored(correct, of, classes)
+    assert evaluate(["top1_drop<=0.01@logits"], [outputs], [outputs], labels=[labels]).passed
+
+
+def test_a_float_model_whose_scores_are_not_finite_meets_no_label():
+    broken = [{"logits": np.full((4, 3), math.nan), "best": np.zeros(4, np.int64)}]
+    with pytest.raises(InputError, match="the float model meets 0 of 4 labels of 'logits'"):
+        evaluate(["top1_drop<=0.01@logits"], broken, broken, labels=[np.zeros(4, np.int64)])
+
+
 def test_the_float_model_itself_is_scored_on_labels():
     outputs = logits([1, 0, 0], [0, 1, 0])
     evaluator = Evaluator(
