@@ -304,7 +304,8 @@ def quantized_model(
     if base == "float":
         proto = Inserter(model, scheme).insert(placement, scales.ranges)
     else:
-        remainder = MixedPrecision.of(model, base, io_type, scheme, scales.ranges)
+        inserter = Inserter(model, scheme)
+        remainder = MixedPrecision.of(inserter, base, io_type, scales.ranges, placement.edges)
         proto = remainder.insert(placement)
     properties = {entry.key: entry.value for entry in proto.metadata_props}
     properties["placer.quantization.placement"] = placement.id

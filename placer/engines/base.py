@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import onnx
@@ -62,3 +62,16 @@ class Engine(Protocol):
         Returns seconds, shape (rounds, len(models)). Models of one round ran back to back and in
         an order that changes from round to round, so columns may be compared pairwise.
         """
+
+
+@runtime_checkable
+class CompilesWritten(Protocol):
+    """An engine that reads a plan from one model and stands for another, the one that is written.
+
+    Those whose ``remainder`` is ``written``.
+    """
+
+    def compile_written(
+        self, model: onnx.ModelProto, written: onnx.ModelProto, base_dir: Path
+    ) -> Compiled:
+        """As ``compile(model, base_dir)``, but it is ``written`` that runs and may be refused."""

@@ -15,6 +15,7 @@ import onnx
 
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
@@ -82,15 +83,24 @@ class FusionModelEngine:
 
         Raises RunError if candidates are built and the builder refuses this one.
         """
+        return self.compile_written(model, model, base_dir)
+
+    def compile_written(
+        self, model: onnx.ModelProto, written: onnx.ModelProto, base_dir: Path
+    ) -> FusionModelCompiled:
+        """Predict the plan of ``model``; what is built and run is ``written``.
+
+        Its pairs are those of ``model``, but what is not quantized has the base type.
+        """
         if self._build_for:
-            self._build(model, base_dir, self._build_for)
+            self._build(written, base_dir, self._build_for)
         extracted = extract_placement(model)
         if self._known is None or self._known.structure != extracted.structure:
             # All candidates of a run share the float graph, and so the predictor.
             self._known = self._index(extracted)
         estimated = self._known.estimate(extracted)
-        optimized = not self._pack.manifest.scheme.is_float8
-        return FusionModelCompiled(model, base_dir, self._threads, estimated, optimized)
+        optimized = written is model and not self._pack.manifest.scheme.is_float8
+        return FusionModelCompiled(written, base_dir, self._threads, estimated, optimized)
 
     def _build(self, model: onnx.ModelProto, base_dir: Path, gpu: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -149,8 +159,10 @@ class FusionModelCompiled:
         self._optimized = optimized
 
     @cached_property
-    def _session(self) -> OnnxRuntimeModel:
-        return OnnxRuntimeModel(self._model, self._base_dir, self._threads, self._optimized)
+    def _session(self) -> OnnxRuntimeModel | HalfPrecisionModel:
+        if self._optimized:
+            return OnnxRuntimeModel(self._model, self._base_dir, self._threads)
+        return HalfPrecisionModel(self._model, self._base_dir, self._threads)
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Outputs as ONNX Runtime computes them on the CPU."""

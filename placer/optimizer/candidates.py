@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
+from functools import partial
 
 import onnx
 
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.sanity import invalid_output
-from placer.engines.base import Compiled, Engine, Tensors
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.base import Compiled, CompilesWritten, Engine, Tensors
+from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import RunError
 from placer.model import Model
 from placer.qdq import Inserter
@@ -41,6 +43,11 @@ class Candidates:
         self._ranges = ranges
         self._remainder = remainder
 
+    @property
+    def kept_float(self) -> Mapping[str, str]:
+        """Nodes that stay float32 since FP16 cannot hold one of their scales, and why."""
+        return {} if self._remainder is None else self._remainder.kept
+
     def build(self, placement: Placement) -> onnx.ModelProto:
         """Return the Q/DQ model of ``placement`` for the engine; the float model if it is empty."""
         if self._remainder is not None and self.engine.remainder == "built":
@@ -55,7 +62,19 @@ class Candidates:
 
     def compile(self, placement: Placement) -> Compiled:
         """Build and compile; raises RunError if the engine refuses the candidate."""
-        return self.engine.compile(self.build(placement), self.model.base_dir)
+        (compiled,) = self.compile_copies(placement, 1)
+        return compiled
+
+    def compile_copies(self, placement: Placement, copies: int) -> list[Compiled]:
+        """As ``compile``, so many times; what runs is the model as it is written."""
+        engine, base_dir = self.engine, self.model.base_dir
+        candidate = self.build(placement)
+        if self._remainder is not None and isinstance(engine, CompilesWritten):
+            written = self.result(placement)
+            make = partial(engine.compile_written, candidate, written, base_dir)
+        else:
+            make = partial(engine.compile, candidate, base_dir)
+        return [make() for _ in range(copies)]
 
     def verify(self, placement: Placement, compiled: Compiled, inputs: Tensors) -> None:
         """Raise RunError if ``compiled`` gives garbage on ``inputs``, by ONNX Runtime's results.
@@ -81,9 +100,8 @@ class Candidates:
         """
         return (self._on_cpu if self.engine.verified else self.compile)(placement).run
 
-    def _on_cpu(self, placement: Placement) -> OnnxRuntimeModel:
-        candidate = self.build(placement)
-        return OnnxRuntimeModel(candidate, self.model.base_dir, threads=1, optimized=False)
+    def _on_cpu(self, placement: Placement) -> HalfPrecisionModel:
+        return HalfPrecisionModel(self.build(placement), self.model.base_dir, threads=1)
 
 
 class NoiseMeter:

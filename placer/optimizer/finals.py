@@ -152,8 +152,7 @@ def compile_copies(
     task: Task, setup: TrialSetup, placement: Placement, copies: int
 ) -> list[Compiled]:
     """``placement`` compiled so many times; RunError if the engine refuses it."""
-    candidate = setup.candidates.build(placement)
-    return [task.engine.compile(candidate, task.model.base_dir) for _ in range(copies)]
+    return setup.candidates.compile_copies(placement, copies)
 
 
 def copies_of(task: Task, finalists: int) -> int:

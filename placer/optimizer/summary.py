@@ -73,6 +73,7 @@ def summarize(
     confirmation = None if final is None else conditions_part(final.conditions)
     choices = _choices(task.space, final)
     warnings += calibration_warnings(task, setup, task.space.placement(choices or {}))
+    warnings += precision_warnings(setup)
     if final is not None and verdict == "no difference":
         warnings.append(no_difference_sentence(final, task.engine.estimated))
     warnings += throttling_warnings(trials, confirmation)
@@ -151,6 +152,17 @@ def calibration_warnings(task: Task, setup: TrialSetup, placement: Placement) ->
             "give samples in which these tensors vary, or their range is a guess"
         )
     return sentences
+
+
+def precision_warnings(setup: TrialSetup) -> list[str]:
+    """A sentence on the nodes that stay float32 whatever --base says."""
+    kept = setup.candidates.kept_float
+    if not kept:
+        return []
+    name, reason = next(iter(kept.items()))
+    others = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+    verb = "stay" if others else "stays"
+    return [f"node '{name}'{others} {verb} float32: {reason}"]
 
 
 def _rules(sites: Sequence[Site]) -> dict[str, RulePart]:

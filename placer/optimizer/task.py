@@ -23,12 +23,15 @@ from placer.engines.abilities import abilities_of, range_note, target_of
 from placer.engines.base import Engine, Tensors
 from placer.engines.select import select_engine
 from placer.errors import InputError
+from placer.graph import Edge
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.model import Model, load_model
 from placer.optimizer.latency_baselines import implicit_engine
 from placer.optimizer.observer import Observer
 from placer.optimizer.presets import Preset, load_preset
 from placer.optimizer.request import AUTO, LEAST_FRONT, RANGES, Request
+from placer.qdq import Inserter
+from placer.qdq.mixed_precision import weights_beyond_float16
 from placer.qdq.precision import FLOAT8_OPSET, Base, parse_base, with_opset
 from placer.rules.pack import Pack
 from placer.rules.packaging.lock import check_lock
@@ -54,6 +57,12 @@ class Task:
     evaluation_data: Dataset
     warnings: tuple[str, ...]
     beats: tuple[Beat, ...] = ()
+
+    @cached_property
+    def edges(self) -> frozenset[Edge]:
+        """All edges that some layout quantizes."""
+        layouts = (layout for site in self.sites for layout in site.layouts.values())
+        return frozenset(edge for layout in layouts for edge in layout.quantize)
 
     @property
     def gate_texts(self) -> tuple[str, ...]:
@@ -147,7 +156,7 @@ def prepare(request: Request, observer: Observer) -> Task:
         warn(note)
     if pack.manifest.scheme.is_float8:
         model = with_opset(model, FLOAT8_OPSET)
-    sites = find_sites(model.graph, pack.rules, target_of(engine))
+    sites = _quantizable(find_sites(model.graph, pack.rules, target_of(engine)), model, pack, warn)
     space = build_space(model.graph, sites)
     # Sites that only follow others have nothing to follow.
     if not space.groups and not space.placement({}).edges:
@@ -193,6 +202,24 @@ def _load(
     keep = request.ranges == "imported"
     warn(model.imported.summary(request.model, pack.manifest.scheme, keep))
     return model if keep else replace(model, imported=None)
+
+
+def _quantizable(
+    sites: tuple[Site, ...], model: Model, pack: Pack, warn: Callable[[str], None]
+) -> tuple[Site, ...]:
+    """The sites of which no weight, of an FP16 model, would have a scale that FP16 cannot hold."""
+    edges_of = {
+        site.name: {edge for layout in site.layouts.values() for edge in layout.quantize}
+        for site in sites
+    }
+    every = frozenset[Edge]().union(*edges_of.values())
+    wrong = weights_beyond_float16(Inserter(model, pack.manifest.scheme), every)
+    if not wrong:
+        return sites
+    kept = tuple(site for site in sites if edges_of[site.name].isdisjoint(wrong))
+    first = next(iter(wrong.values()))
+    warn(f"{len(sites) - len(kept)} of {len(sites)} sites stay as they are: {first}")
+    return kept
 
 
 def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None:

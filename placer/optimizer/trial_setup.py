@@ -187,12 +187,12 @@ class _Makers:
 
     def candidates(self, ranges: Ranges, *, written: bool = False) -> Candidates:
         """Candidates with ``ranges``; ``written`` says that the result is of them."""
-        task, scheme = self.task, self.task.pack.manifest.scheme
+        task = self.task
         remainder = None
         converts = ("built", "written") if written else ("built",)
         if task.engine.remainder in converts and task.base != "float":
             io = task.request.io_type
-            remainder = MixedPrecision.of(task.model, task.base, io, scheme, ranges)
+            remainder = MixedPrecision.of(self.inserter, task.base, io, ranges, task.edges)
         return Candidates(task.model, task.engine, self.inserter, ranges, remainder)
 
 
@@ -209,12 +209,9 @@ def _activations(task: Task) -> list[str]:
 
     Of an imported model those that had no scale.
     """
-    edges = {
-        edge for site in task.sites for layout in site.layouts.values() for edge in layout.quantize
-    }
     imported = task.model.imported
     known = {*task.model.graph.initializers, *(imported.activations if imported else ())}
-    return sorted({edge.tensor for edge in edges} - known)
+    return sorted({edge.tensor for edge in task.edges} - known)
 
 
 def _compare_methods(

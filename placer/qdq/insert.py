@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from placer.errors import InputError
+from placer.errors import InputError, RunError
 from placer.graph import Edge, Node
 from placer.graph.edit import rename_tensors, without_initializers
 from placer.graph.weights import WeightInput, bias_input, weight_input
@@ -19,8 +21,10 @@ from placer.model import Model
 from placer.quantization import Placement, Range, Ranges, Scheme, union
 from placer.quantization.numerics import (
     Quantization,
+    ScaleError,
     activation_quantization,
     bias_scale,
+    in_type,
     quantize_activation,
     quantize_bias,
     quantize_weight,
@@ -106,9 +110,9 @@ class Inserter:
     """
 
     def __init__(self, model: Model, scheme: Scheme) -> None:
-        self._model = model
+        self.model = model
         self._graph = model.graph
-        self._scheme = scheme
+        self.scheme = scheme
         names = list(self._graph.initializers)
         self._shell = without_initializers(model.proto, names)
         del self._shell.graph.node[:]
@@ -156,7 +160,7 @@ class Inserter:
         return names
 
     def _axis(self, weight: WeightInput) -> int | None:
-        return weight.axis if self._scheme.per_channel else None
+        return weight.axis if self.scheme.per_channel else None
 
     def insert(self, placement: Placement, ranges: Ranges) -> ModelProto:
         """Return the candidate of ``placement``.
@@ -166,7 +170,8 @@ class Inserter:
         behind where that is taken. Graph outputs keep their names and types; what computes a
         quantized one writes ``T/float``. A weight has scales of its own whatever its group.
         Raises InputError for an edge that the model does not have or that lies in a subgraph, a
-        tensor whose type QuantizeLinear does not take, or a missing or infinite range.
+        tensor whose type QuantizeLinear does not take, or a missing or infinite range, RunError for
+        a scale that the tensor's type cannot hold.
         """
         draft = _Draft()
         groups = placement.sorted()
@@ -198,7 +203,7 @@ class Inserter:
                 f"the placement quantizes {edge} of type {TensorProto.DataType.Name(dtype)}, which "
                 f"needs opset {_OPSET_OF_HALF}; export the model with that opset or later"
             )
-        if self._scheme.is_float8 and self._opset < _OPSET_OF_HALF:
+        if self.scheme.is_float8 and self._opset < _OPSET_OF_HALF:
             raise InputError(
                 f"the placement quantizes {edge} to FP8, which needs opset {_OPSET_OF_HALF}; "
                 "export the model with that opset or later"
@@ -209,27 +214,29 @@ class Inserter:
                 "tensor; leave it as it is"
             )
 
-    def _is_weight(self, edge: Edge) -> bool:
+    def is_weight(self, edge: Edge) -> bool:
+        """Whether ``edge`` reads a weight, which has scales of its own."""
         weight = self._weight_inputs.get(edge.node)
         return weight is not None and weight.index == edge.input_index
 
     def _draft_group(self, group: list[Edge], ranges: Ranges, draft: _Draft) -> None:
         by_tensor: dict[str, list[Edge]] = {}
         for edge in group:
-            if not self._is_weight(edge):
+            if not self.is_weight(edge):
                 by_tensor.setdefault(edge.tensor, []).append(edge)
         if not by_tensor:
             return
         whole = union(self._range(tensor, ranges) for tensor in by_tensor)
         dtype = self._group_dtype(list(by_tensor))
-        quantization = activation_quantization(whole, self._scheme, dtype)
+        with _naming(*by_tensor):
+            quantization = activation_quantization(whole, self.scheme, dtype)
         scale = zero_point = ""
         for tensor, edges in by_tensor.items():
             name = _claim(tensor, self._taken, draft.names)
             if not scale:  # The first tensor names what the whole group shares.
                 scale, zero_point = name.of("scale"), name.of("zero_point")
                 draft.add(scale, np.array(quantization.scale, dtype))
-                integer = quantized_dtype(self._scheme.activation)
+                integer = quantized_dtype(self.scheme.activation)
                 draft.add(zero_point, np.array(quantization.zero_point, integer))
             self._draft_pair(name, edges, (scale, zero_point), quantization, draft)
 
@@ -258,10 +265,10 @@ class Inserter:
 
     def _array(self, initializer: str) -> np.ndarray:
         if initializer not in self._arrays:
-            values = self._model.array(initializer)
+            values = self.model.array(initializer)
             if not np.isfinite(values.astype(np.float32)).all():
                 raise InputError(
-                    f"initializer '{initializer}' of {self._model.path} holds NaN or infinity; "
+                    f"initializer '{initializer}' of {self.model.path} holds NaN or infinity; "
                     "export the model again"
                 )
             self._arrays[initializer] = values
@@ -282,7 +289,7 @@ class Inserter:
             draft.outputs[tensor] = name.of("float")
         dequantize = _node("DequantizeLinear", name, [integers, *parameters], floats)
         if tensor in self._graph.initializers:
-            values = quantize_activation(self._array(tensor), quantization, self._scheme)
+            values = quantize_activation(self._array(tensor), quantization, self.scheme)
             draft.add(integers, values)
             first = min(edges, key=lambda e: self._graph.by_name[e.node].index)
             draft.before.setdefault(first.node, []).append(dequantize)
@@ -295,7 +302,7 @@ class Inserter:
                 draft.scales[edge.node, edge.input_index] = quantization
 
     def _draft_weight(self, edge: Edge, draft: _Draft) -> None:
-        if not self._is_weight(edge):
+        if not self.is_weight(edge):
             return
         index = self._biases.get(edge.node)
         source = draft.scales.get((edge.node, 1 - edge.input_index))
@@ -314,22 +321,34 @@ class Inserter:
     def _weight(self, tensor: str, axis: int | None) -> _Constant:
         key = (tensor, axis)
         if key not in self._weights:
-            scale = self._weight_scale(tensor, axis)
+            with _naming(tensor):
+                scale = self._weight_scale(self._array(tensor), tensor, axis)
             self._weights[key] = self._quantize(tensor, axis, scale, self._weight_names[key])
             if self._reads[tensor] == 1:
                 del self._arrays[tensor]  # Only the quantized values are needed from here on.
         return self._weights[key]
 
-    def _weight_scale(self, tensor: str, axis: int | None) -> np.ndarray:
-        """The scale that an imported model had, where the scheme can have it, else amax / 127."""
-        values = self._array(tensor)
-        imported = self._model.imported
+    def _weight_scale(self, values: np.ndarray, tensor: str, axis: int | None) -> np.ndarray:
+        """The scale that an imported model had, where the scheme can have it, else amax / 127.
+
+        In the type of ``values``; raises ScaleError if that cannot hold it.
+        """
+        imported = self.model.imported
         found = None
-        if imported is not None and not self._scheme.is_float8:
+        if imported is not None and not self.scheme.is_float8:
             found = imported.weight_scale(tensor, axis, values.shape)
         if found is None:
-            return weight_scale(values, axis, self._scheme.weight)
-        return found.astype(values.dtype)
+            return weight_scale(values, axis, self.scheme.weight)
+        return in_type(found, values.dtype)
+
+    def check_scale(self, edge: Edge, ranges: Ranges, dtype: np.dtype[Any]) -> None:
+        """Raise ScaleError if ``dtype`` cannot hold the scale that ``edge`` has by itself."""
+        if self.is_weight(edge):
+            values = self.model.array(edge.tensor).astype(dtype)
+            axis = self._axis(self._weight_inputs[edge.node])
+            self._weight_scale(values, edge.tensor, axis)
+        else:
+            activation_quantization(self._range(edge.tensor, ranges), self.scheme, dtype)
 
     def _with_bias(self, node: str, index: int, input_scale: float) -> tuple[_Constant, _Constant]:
         """Weight and bias of ``node``, kept for the last input scale: few ranges ever change."""
@@ -357,16 +376,16 @@ class Inserter:
     def _quantize(self, tensor: str, axis: int | None, scale: np.ndarray, name: _Name) -> _Constant:
         parts = (
             quantize_weight(
-                self._array(tensor), scale, axis, self._scheme.weight, self._lowest(tensor)
+                self._array(tensor), scale, axis, self.scheme.weight, self._lowest(tensor)
             ),
             scale,
-            np.zeros(scale.shape, quantized_dtype(self._scheme.weight)),
+            np.zeros(scale.shape, quantized_dtype(self.scheme.weight)),
         )
         return _constant(name, parts, axis)
 
     def _lowest(self, tensor: str) -> int:
         """Imported weights may use -128, which symmetric scales of placer's own never reach."""
-        imported = self._model.imported
+        imported = self.model.imported
         return -128 if imported is not None and tensor in imported.weights else -127
 
     def _int32_bias(self, node: Node) -> int | None:
@@ -376,7 +395,7 @@ class Inserter:
         must be 1; products of float16 scales underflow, so the bias must be float32.
         """
         index = bias_input(node)
-        if self._scheme.bias != "int32" or index is None:
+        if self.scheme.bias != "int32" or index is None:
             return None
         if any(node.attributes.get(name, 1.0) != 1.0 for name in ("alpha", "beta")):
             return None
@@ -420,6 +439,16 @@ class Inserter:
             tensor for name, tensor in self._graph.initializers.items() if reads[name] > 0
         )
         graph.initializer.extend(draft.tensors.values())
+
+
+@contextmanager
+def _naming(*tensors: str) -> Iterator[None]:
+    """Say of which tensors a scale is that their type cannot hold."""
+    try:
+        yield
+    except ScaleError as error:
+        names = ", ".join(repr(tensor) for tensor in tensors)
+        raise RunError(f"{names} cannot be quantized: {error}; leave it float") from error
 
 
 def _node(op: str, name: _Name, inputs: list[str], output: str) -> NodeProto:

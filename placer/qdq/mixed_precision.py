@@ -2,33 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
+from onnx import TensorProto
 
+from placer.graph import Edge
 from placer.model import Model
 from placer.qdq.insert import Inserter
 from placer.qdq.precision import Base, InputOutputTypes, convert, translate, translate_ranges
-from placer.quantization import Placement, Ranges, Scheme
+from placer.quantization import Placement, Ranges
+from placer.quantization.numerics import ScaleError
+
+_FLOAT16 = np.dtype(np.float16)
 
 
 @dataclass(frozen=True, eq=False)
 class MixedPrecision:
-    """The float model with what is not quantized in another type; see ``placer.qdq.precision``."""
+    """The float model with what is not quantized in another type; see ``placer.qdq.precision``.
+
+    ``kept``: nodes that stay float32 since FP16 cannot hold one of their scales, and why.
+    """
 
     model: Model
     inserter: Inserter
     ranges: Ranges
+    kept: Mapping[str, str]
 
     @staticmethod
     def of(
-        model: Model, base: Base, io: InputOutputTypes, scheme: Scheme, ranges: Ranges
+        inserter: Inserter,
+        base: Base,
+        io: InputOutputTypes,
+        ranges: Ranges,
+        edges: Collection[Edge],
     ) -> MixedPrecision:
-        """Convert ``model`` to ``base``; raises InputError if it cannot be."""
-        converted = convert(model, base, io, ranges=ranges)
+        """Convert the model of ``inserter`` to ``base``; raises InputError if it cannot be.
+
+        ``edges``: all that any placement will quantize.
+        """
+        kept = _beyond_float16(inserter, ranges, edges) if base == "float16" else {}
+        converted = convert(inserter.model, base, io, kept, ranges)
         translated = translate_ranges(ranges, converted.graph)
-        return MixedPrecision(converted, Inserter(converted, scheme), translated)
+        return MixedPrecision(converted, Inserter(converted, inserter.scheme), translated, kept)
 
     def insert(self, placement: Placement) -> onnx.ModelProto:
         """The candidate of ``placement``, which is one of the float model."""
         return self.inserter.insert(translate(placement, self.model.graph), self.ranges)
+
+
+def _beyond_float16(inserter: Inserter, ranges: Ranges, edges: Collection[Edge]) -> dict[str, str]:
+    """Nodes with an edge whose scale is too small or too large for FP16, and which that is.
+
+    A pair behind a node, of a graph output, has the type of what the node writes.
+    """
+    graph = inserter.model.graph
+    found: dict[str, str] = {}
+    for edge in sorted(edges):
+        node = edge.node or graph.producer[edge.tensor].name
+        if node in found or graph.type_of(edge.tensor).dtype != TensorProto.FLOAT:
+            continue
+        try:
+            inserter.check_scale(edge, ranges, _FLOAT16)
+        except ScaleError as error:
+            found[node] = f"'{edge.tensor}' would have {error}"
+    return found
+
+
+def weights_beyond_float16(inserter: Inserter, edges: Collection[Edge]) -> dict[Edge, str]:
+    """Edges of FP16 weights with a scale that FP16 cannot hold, and which that is."""
+    types = inserter.model.graph.type_of
+    found: dict[Edge, str] = {}
+    for edge in sorted(edges):
+        if inserter.is_weight(edge) and types(edge.tensor).dtype == TensorProto.FLOAT16:
+            try:
+                inserter.check_scale(edge, {}, _FLOAT16)
+            except ScaleError as error:
+                found[edge] = f"'{edge.tensor}' would have {error}"
+    return found

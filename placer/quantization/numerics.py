@@ -19,7 +19,12 @@ from placer.quantization.scheme import FLOAT8, Scheme
 _BIAS_LIMIT = float(2**30)
 _FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 _FLOAT8: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(TensorProto.FLOAT8E4M3FN)
+_SMALLEST, _SMALLEST_FLOAT16 = 2.0**-116, 2.0**-14
 _LARGEST = {"int8": 127, "uint8": 127, FLOAT8: 448}  # Quantized amax of a symmetric scheme.
+
+
+class ScaleError(ValueError):
+    """A scale that its type cannot hold; the message is half a sentence."""
 
 
 class Quantization(NamedTuple):
@@ -42,6 +47,7 @@ def activation_quantization(
     Symmetric: scale = amax / 127, zero point 0 (int8) or 128 (uint8), or, of FP8,
     amax / 448 and 0. Otherwise
     scale = (high - low) / 255 and the zero point is where zero falls, rounded.
+    Raises ScaleError if ``dtype`` cannot hold the scale.
     """
     low, high = min(value_range.low, 0.0), max(value_range.high, 0.0)
     lowest = 0 if scheme.activation == "uint8" else -128
@@ -55,12 +61,31 @@ def activation_quantization(
 
 def _positive(scale: float, dtype: np.dtype[Any]) -> float:
     """A tensor that is always zero may have any scale; engines want a normal positive one."""
-    return float(dtype.type(max(scale, _smallest(dtype)))) if scale > 0 else 1.0
+    return float(in_type(np.array(scale), dtype)) if scale > 0 else 1.0
 
 
-def _smallest(dtype: np.dtype[Any]) -> float:
-    """Scales below this are denormal in ``dtype``, or their products are in float32."""
-    return 2.0**-14 if dtype == np.float16 else 2.0**-116
+def in_type(scale: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """``scale``, positive, in ``dtype``; raises ScaleError where that cannot hold it.
+
+    FP16 has few digits below 2^-14, its smallest normal number, and no number above 65504. Of
+    float32 and BF16, scales below 2^-116, of values that no sum notices, are raised to that: the
+    products of smaller ones are denormal.
+    """
+    if dtype == np.float16:
+        limits = np.finfo(np.float16)
+        # What is rounded counts: the largest scale below a limit may become the limit.
+        with np.errstate(over="ignore"):
+            rounded = np.where(scale < _SMALLEST_FLOAT16, 0, scale).astype(np.float16)
+        wrong = (rounded < limits.tiny) | ~np.isfinite(rounded)
+        if wrong.any():
+            worst = float(np.asarray(scale)[wrong].flat[0])
+            raise ScaleError(
+                f"a scale of {worst:.3g} is outside {limits.tiny:.3g} to {limits.max:.5g}, the "
+                "normal numbers of float16"
+            )
+        return np.asarray(rounded)
+    result: np.ndarray = np.maximum(scale, _SMALLEST).astype(dtype)
+    return result
 
 
 def quantize_activation(values: np.ndarray, to: Quantization, scheme: Scheme) -> np.ndarray:
@@ -83,7 +108,8 @@ def weight_scale(values: np.ndarray, axis: int | None, weight: str = "int8") -> 
     """amax / 127 (FP8: 448) in the type of ``values``: shape () or, per channel, (channels,).
 
     ``weight``: the scheme's type of weights.
-    A channel of zeros takes the tensor's scale, so that its bias keeps a usable resolution.
+    A channel of zeros takes the tensor's scale, so that its bias keeps a usable resolution. Raises
+    ScaleError if the type of ``values`` cannot hold a scale.
     """
     magnitude = np.abs(values.astype(np.float32))
     largest = _LARGEST[weight]
@@ -92,9 +118,7 @@ def weight_scale(values: np.ndarray, axis: int | None, weight: str = "int8") -> 
         return np.array(whole, values.dtype)
     others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
     scale = magnitude.max(axis=others, initial=0.0).astype(np.float64) / largest
-    positive = np.where(scale > 0, np.maximum(scale, _smallest(values.dtype)), whole)
-    result: np.ndarray = positive.astype(values.dtype)
-    return result
+    return in_type(np.where(scale > 0, scale, whole), values.dtype)
 
 
 def quantize_weight(
@@ -132,7 +156,7 @@ def bias_scale(scale: np.ndarray, outputs: int, input_scale: float) -> np.ndarra
     """Input scale * weight scale: shape () or, like ``scale`` per channel, (outputs,)."""
     product = scale.astype(np.float32) * np.float32(input_scale)
     # The product underflows only where the bias is negligible: see weight_scale_for_bias.
-    product = np.maximum(product, np.float32(_smallest(product.dtype)))
+    product = np.maximum(product, np.float32(_SMALLEST))
     return np.tile(product, outputs // scale.size) if scale.ndim else product
 
 

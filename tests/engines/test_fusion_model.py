@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
+from placer.calibration.dataset import calibration_and_evaluation, load_dataset
 from placer.engines.fusion_model import FusionModelEngine
+from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError
 from placer.graph import Edge
@@ -231,6 +234,52 @@ def test_the_result_has_its_remainder_in_the_base_type(
     assert proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
 
 
+SMALL_WEIGHTS = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[8,64,32,32] x) => (float[8,64,32,32] y)
+<float[64,64,3,3] w1 = {0.001}, float[64,64,3,3] w2 = {0.05}> {
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+  [relu1] r = Relu(c)
+  [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
+}
+"""
+
+
+@pytest.mark.parametrize("base", ["float16", "bfloat16", "float"])
+@pytest.mark.parametrize("io", ["keep", "convert"])
+def test_gates_are_those_of_the_model_that_is_written(
+    save: Save, placer: Placer, base: str, io: str
+):
+    """Scales of its weights, 2.5e-05, are below FP16's smallest normal number."""
+    model = save(SMALL_WEIGHTS)
+    x = np.random.default_rng(1).uniform(-1, 1, (32, 64, 32, 32)).astype(np.float32)
+    np.savez("data.npz", x=x)
+    flags = ("--engine", "fusion-model", "--gpu", "l4", "--preset", "quick", "--budget", "3")
+    gate = ("--gate", "sqnr>=25", "--data", "data.npz", "--eval-data", "data.npz")
+    finished = placer(
+        "optimize", model, *flags, *gate, "--base", base, "--io-type", io, "-o", "out"
+    )
+    assert finished.code == 0, finished.err
+    found = result("out")
+    assert found.verdict == "faster"
+    proto = onnx.load("out/optimized.onnx")
+    scales = {t.name: t.data_type for t in proto.graph.initializer if t.name.endswith("w1/scale")}
+    assert set(scales.values()) <= {onnx.TensorProto.FLOAT, onnx.TensorProto.BFLOAT16}
+    written = HalfPrecisionModel(proto, Path("out"), 1)
+    floats = OnnxRuntimeModel(onnx.load(model), Path(), 1)
+    signal = noise = 0.0
+    data = load_dataset("data.npz", load_model(model))
+    _, judged = calibration_and_evaluation(data, data, 0)
+    for sample in judged.limit(found.evaluation.samples):
+        expected = floats.run(sample.inputs)["y"].astype(np.float64)
+        got = written.run(sample.inputs)["y"].astype(np.float64)
+        signal += np.sum(expected**2)
+        noise += np.sum((got - expected) ** 2)
+    assert found.best.gates[0].value == pytest.approx(10 * np.log10(signal / noise), abs=1e-3)
+    kept = [text for text in found.warnings if "stays float32: 'w1' would have a scale" in text]
+    assert bool(kept) == (base == "float16")
+
+
 def test_fp8_candidates_are_searched_and_gated(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):
@@ -254,3 +303,31 @@ def test_fp8_candidates_are_searched_and_gated(
     types = {t.data_type for t in proto.graph.initializer if t.name in points}
     assert types == {onnx.TensorProto.FLOAT8E4M3FN}
     assert Result.model_validate_json(Path("out/result.json").read_text()).scheme.is_float8
+
+
+def test_sites_whose_scales_a_float16_model_cannot_hold_stay_float(tmp_path: Path, placer: Placer):
+    rng = np.random.default_rng(0)
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 19]>
+        g (float16[8,64,32,32] x) => (float16[8,64,32,32] y) {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [relu1] r = Relu(c)
+          [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
+        }
+    """)
+    for name, size in (("w1", 0.0005), ("w2", 0.05)):
+        values = (size * rng.standard_normal((64, 64, 3, 3))).astype(np.float16)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    path = tmp_path / "half.onnx"
+    onnx.save(proto, path)
+    flags = ("--engine", "fusion-model", "--gpu", "l4", "--preset", "quick", "--budget", "3")
+    finished = placer("optimize", path, *flags, "-o", "out")
+    assert finished.code == 0, finished.err
+    found = result("out")
+    assert any(
+        "1 of 2 sites stay as they are: 'w1' would have a scale of" in text
+        for text in found.warnings
+    ), found.warnings
+    constants = {t.name for t in onnx.load("out/optimized.onnx").graph.initializer}
+    assert "w1" in constants
+    assert "w1/scale" not in constants

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, numpy_helper
 
-from placer.errors import InputError
+from placer.errors import InputError, RunError
 from placer.graph import Edge
 from placer.graph.weights import weight_input
 from placer.model import Model, load_model
@@ -345,8 +345,8 @@ def test_onnx_runtime_runs_a_quantized_convolution_on_integers(save: Save, tmp_p
     assert found == {"QuantizeLinear": 1, "QLinearConv": 1, "DequantizeLinear": 1}
 
 
-def half_model(path: Path, opset: int) -> Model:
-    """A float16 convolution, one channel of whose weights is small even for float16."""
+def half_model(path: Path, opset: int, smallest: float = 0.02) -> Model:
+    """A float16 convolution; ``smallest``: the largest weight of its second channel."""
     proto = onnx.parser.parse_model(
         """
         <ir_version: 9, opset_import: ["": 19]>
@@ -354,7 +354,7 @@ def half_model(path: Path, opset: int) -> Model:
         """
     )
     proto.opset_import[0].version = opset
-    weights = np.array([[0.3, -0.1], [0.001, 0.002]], np.float16).reshape(2, 2, 1, 1)
+    weights = np.array([[0.3, -0.1], [0.001, smallest]], np.float16).reshape(2, 2, 1, 1)
     proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
     onnx.save(proto, path)
     return load_model(path)
@@ -366,12 +366,26 @@ def test_scales_have_the_type_of_their_tensor(tmp_path: Path):
     candidate = Inserter(model, TENSORRT).insert(placement, {"x": Range(-1, 1)})
     onnx.checker.check_model(candidate, full_check=True)
     assert values(candidate, "x/scale") == np.float16(1 / 127)
-    smallest_normal = np.finfo(np.float16).tiny
-    np.testing.assert_array_equal(
-        values(candidate, "w/scale"), [np.float16(model.array("w").max() / 127), smallest_normal]
-    )
+    amax = np.abs(model.array("w")).max(axis=(1, 2, 3)).astype(np.float32)
+    np.testing.assert_array_equal(values(candidate, "w/scale"), (amax / 127).astype(np.float16))
     restored = values(strip(candidate), "w/dequantized")
     np.testing.assert_allclose(restored, model.array("w"), atol=0.3 / 127)
+
+
+@pytest.mark.parametrize(
+    ("x", "smallest", "expected"),
+    [
+        (Range(-1, 1), 0.002, "'w' cannot be quantized: a scale of 1.58e-05 is outside 6.1e-05"),
+        (Range(-0.005, 0), 0.02, "'x' cannot be quantized: a scale of 3.94e-05 is outside 6.1e-05"),
+    ],
+)
+def test_scales_that_their_type_cannot_hold_are_refused_not_raised(
+    tmp_path: Path, x: Range, smallest: float, expected: str
+):
+    model = half_model(tmp_path / "half.onnx", 19, smallest)
+    placement = Placement.of([Edge("x", "conv", 0), Edge("w", "conv", 1)])
+    with pytest.raises(RunError, match=expected):
+        Inserter(model, TENSORRT).insert(placement, {"x": x})
 
 
 def test_a_dead_channel_with_a_large_bias_does_not_overflow(save: Save):

@@ -1,0 +1,125 @@
+"""Run models with FP16 or BF16 tensors on ONNX Runtime's CPU provider, to judge their outputs.
+
+It has few BF16 kernels. Where it refuses a model, the 16-bit tensors are computed in float32 and
+rounded to their type after each node: what kernels do that accumulate in float32.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from placer.engines.base import Tensors
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.errors import RunError
+from placer.graph.edit import subgraphs, without_initializers
+from placer.graph.external_data import read_tensor
+from placer.model.normalize import infer_values
+
+log = logging.getLogger(__name__)
+
+_HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+class HalfPrecisionModel:
+    """A model in an ONNX Runtime session that leaves its graph as it is.
+
+    ONNX Runtime 1.31's optimizer makes invalid graphs of FP16 models with Q/DQ pairs. Inputs are
+    converted to the model's types. Raises RunError if ONNX Runtime refuses the model either way.
+    """
+
+    def __init__(self, model: ModelProto, base_dir: Path, threads: int) -> None:
+        try:
+            self._session = OnnxRuntimeModel(model, base_dir, threads, optimized=False)
+        except RunError as error:
+            if not _has_half(model.graph):
+                raise
+            log.info("16-bit types are run in float32 and rounded: %s", error)
+            model = in_float32(model, base_dir)
+            self._session = OnnxRuntimeModel(model, base_dir, threads, optimized=False)
+        self._types = {
+            value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            for value in model.graph.input
+        }
+
+    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
+        """Return all graph outputs by name; raises RunError if ONNX Runtime fails."""
+        given = {
+            name: values.astype(self._types.get(name, values.dtype), copy=False)
+            for name, values in inputs.items()
+        }
+        return self._session.run(given)
+
+
+def _has_half(graph: GraphProto) -> bool:
+    values = (*graph.input, *graph.output)
+    return any(t.data_type in _HALF for t in graph.initializer) or any(
+        v.type.tensor_type.elem_type in _HALF for v in values
+    )
+
+
+def in_float32(model: ModelProto, base_dir: Path) -> ModelProto:
+    """``model`` with float32 tensors that are rounded to the 16-bit types that they had.
+
+    Graph inputs and outputs of such types become float32 too. Raises RunError for 16-bit types in
+    a subgraph.
+    """
+    values = infer_values(model, {}, Path("the candidate"))
+    types = {
+        name: value.type.tensor_type.elem_type
+        for name, value in values.items()
+        if value.type.tensor_type.elem_type in _HALF
+    }
+    types |= {t.name: t.data_type for t in model.graph.initializer if t.data_type in _HALF}
+    constants = {t.name: t for t in model.graph.initializer}
+    wide = without_initializers(model, [n for n in constants if n in types])
+    for name in constants.keys() & types.keys():
+        array = read_tensor(constants[name], base_dir).astype(np.float32)
+        wide.graph.initializer.append(numpy_helper.from_array(array, name))
+    for value in (*wide.graph.input, *wide.graph.output, *wide.graph.value_info):
+        if value.name in types:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    del wide.graph.node[:]
+    wide.graph.node.extend(_rounded_inputs(model.graph, types))
+    for node in model.graph.node:
+        wide.graph.node.extend(_wide(node, types, {v.name for v in model.graph.input}))
+    return wide
+
+
+def _rounded_inputs(graph: GraphProto, types: Mapping[str, int]) -> Iterator[NodeProto]:
+    for value in graph.input:
+        if value.name in types:
+            yield from _round(value.name, f"{value.name}/rounded", types[value.name])
+
+
+def _wide(node: NodeProto, types: Mapping[str, int], inputs: set[str]) -> Iterator[NodeProto]:
+    """``node`` in float32, and the nodes that round its outputs."""
+    if any(t.data_type in _HALF for g in subgraphs(node) for t in g.initializer) or any(
+        t in types for g in subgraphs(node) for inner in g.node for t in inner.input
+    ):
+        raise RunError(f"node '{node.name}' has 16-bit types in a subgraph; they cannot be judged")
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    for attribute in copy.attribute:
+        if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in _HALF:
+            attribute.i = TensorProto.FLOAT
+    for index, tensor in enumerate(node.input):
+        if tensor in types and tensor in inputs:
+            copy.input[index] = f"{tensor}/rounded"
+    rounding: list[NodeProto] = []
+    for index, tensor in enumerate(node.output):
+        if tensor in types:
+            copy.output[index] = f"{tensor}/unrounded"
+            rounding += _round(copy.output[index], tensor, types[tensor])
+    yield copy
+    yield from rounding
+
+
+def _round(source: str, target: str, dtype: int) -> Iterator[NodeProto]:
+    narrow = f"{target}/narrow"
+    yield helper.make_node("Cast", [source], [narrow], to=dtype)
+    yield helper.make_node("Cast", [narrow], [target], to=TensorProto.FLOAT)
