@@ -15,7 +15,6 @@ from placer.engines.conditions import Conditions, conditions_of
 from placer.errors import RunError
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
-from placer.quantization import Placement
 from placer.search.records import TrialRecord
 
 T = TypeVar("T")
@@ -140,19 +139,13 @@ def compiled_finalists(
     for record in records:
         try:
             placement = task.space.placement(record.choices)
-            found.append(Finalist(record, compile_copies(task, setup, placement, copies)))
+            compiled = setup.candidates.compile_copies(placement, copies)
+            found.append(Finalist(record, compiled))
         except RunError as error:
             log.warning("finalist %d left out: %s", record.number, error)
     if not found:
         raise RunError("the engine failed on every finalist; their reasons are in placer.log")
     return found
-
-
-def compile_copies(
-    task: Task, setup: TrialSetup, placement: Placement, copies: int
-) -> list[Compiled]:
-    """``placement`` compiled so many times; RunError if the engine refuses it."""
-    return setup.candidates.compile_copies(placement, copies)
 
 
 def copies_of(task: Task, finalists: int) -> int:

@@ -14,7 +14,6 @@ from placer.common.files import remove_if_empty
 from placer.optimizer.finals import (
     Final,
     Finalist,
-    compile_copies,
     compiled_finalists,
     confirm_all,
     copies_of,
@@ -61,7 +60,7 @@ def confirmed_front(
     if not records:
         return None, []
     copies = copies_of(task, len(records))
-    baseline = compile_copies(task, setup, EMPTY, copies)
+    baseline = setup.candidates.compile_copies(EMPTY, copies)
     finalists = compiled_finalists(task, setup, records, copies)
     preset, others = task.preset, setup.latency_baselines.measured
     if len(finalists) > count:

@@ -16,7 +16,6 @@ from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.model import save_model
 from placer.optimizer.finals import (
     Final,
-    compile_copies,
     compiled_finalists,
     confirm,
     copies_of,
@@ -137,7 +136,7 @@ def _final(
         observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
     observer.stage("confirming the winner against the float model")
-    baseline = compile_copies(task, setup, EMPTY, copies)
+    baseline = setup.candidates.compile_copies(EMPTY, copies)
     rounds, others = preset.confirm_rounds, setup.latency_baselines.measured
     final = confirm(task.engine, winner, baseline, task.inputs, rounds, others)
     missed = [gate for gate in latency_gates(setup.latency_baselines, final) if not gate.passed]
