@@ -22,8 +22,8 @@ from placer.calibration.histogram import BINS, Statistics
 from placer.calibration.methods import METHODS, PERCENTILE, threshold
 from placer.calibration.sources import Sample
 from placer.common.files import temporary_beside
-from placer.common.ort_session import ORT_ERRORS, create_session, one_line
-from placer.errors import InputError, RunError
+from placer.common.ort_session import create_session, run_once
+from placer.errors import InputError
 from placer.model import Model
 from placer.quantization import Ranges, Scheme
 
@@ -192,12 +192,7 @@ def _bytes(model: Model, tensor: str) -> int | None:
 def _run(
     session: ort.InferenceSession, tensors: list[str], model: Model, sample: Sample
 ) -> dict[str, np.ndarray]:
-    try:
-        values = session.run(tensors, sample.inputs)
-    except ORT_ERRORS as error:
-        raise RunError(
-            f"ONNX Runtime failed to run {model.path} on {sample.origin}: {one_line(error)}"
-        ) from error
+    values = run_once(session, tensors, sample.inputs, f"{model.path} on {sample.origin}")
     return dict(zip(tensors, values, strict=True))
 
 

@@ -15,8 +15,8 @@ from onnx import ValueInfoProto
 
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.common.files import make_output_folder, temporary_beside
-from placer.common.ort_session import ORT_ERRORS, create_session, one_line
-from placer.errors import InputError, RunError
+from placer.common.ort_session import create_session, run_once
+from placer.errors import InputError
 from placer.graph.edit import reads
 from placer.model import Model, load_as_is, save_model
 from placer.model.normalize import infer_values, tidy_named
@@ -116,13 +116,8 @@ def _values(
     for sample in dataset:
         values = {name: sample.inputs[name] for name in tensors if name in sample.inputs}
         if session is not None:
-            try:
-                found = session.run(computed, {name: sample.inputs[name] for name in before})
-            except ORT_ERRORS as error:
-                raise RunError(
-                    f"ONNX Runtime failed to run {source.path} on {sample.origin}: "
-                    f"{one_line(error)}"
-                ) from error
+            given = {name: sample.inputs[name] for name in before}
+            found = run_once(session, computed, given, f"{source.path} on {sample.origin}")
             values.update(zip(computed, found, strict=True))
         yield values
 

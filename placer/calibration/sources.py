@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from onnx import helper
 
+from placer.calibration.archives import read_arrays
 from placer.common.user_code import UserCode, load_function
 from placer.errors import InputError
 from placer.model import Model
@@ -153,7 +152,7 @@ def _label_rows(labels: np.ndarray | None, first: InputSpec, index: int) -> np.n
 
 def _read_arrays(path: Path, specs: Specs) -> dict[str, np.ndarray]:
     """Arrays of a file by name; an .npy file's array goes by the name of the only input."""
-    loaded = _load(path)
+    loaded = read_arrays(path)
     if isinstance(loaded, np.ndarray):
         if len(specs) != 1:
             raise InputError(
@@ -163,28 +162,6 @@ def _read_arrays(path: Path, specs: Specs) -> dict[str, np.ndarray]:
         return {next(iter(specs)): loaded}
     _check_names(loaded, specs, str(path))
     return loaded
-
-
-def _load(path: Path) -> np.ndarray | dict[str, np.ndarray]:
-    try:
-        if path.suffix.lower() == ".npy":
-            # Mapped into memory, a large file is read piece by piece.
-            return np.lib.format.open_memmap(path, mode="r")
-        # Given a path, np.load would leave a damaged archive open.
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded
-            return {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(
-            f"{path} is damaged or holds pickled Python objects ({error}); "
-            "save plain numeric arrays with np.savez or np.save"
-        ) from error
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror or error}; check the file"
-        ) from error
 
 
 def _check_names(names: Iterable[object], specs: Specs, where: str) -> None:

@@ -10,8 +10,13 @@ import typer
 from typer.core import TyperGroup
 
 from placer.cli.lazy import LazyCommand
+from placer.cli.unforeseen import unforeseen
+from placer.common.display import safe_output, sentence
 from placer.errors import PlacerError
 from placer.version import __version__
+
+# How a command ends that Ctrl-C stopped, as shells have it: 128 and the signal's number.
+INTERRUPTED = 130
 
 # Name, what it is and what it does: the first line of its own help, as a test checks.
 _COMMANDS = (
@@ -110,15 +115,27 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; errors become one sentence and an exit code."""
+    """Run the command line; whatever goes wrong becomes one sentence and an exit code."""
     debug = "--debug" in sys.argv
-    try:
-        app()
-    except PlacerError as error:
-        if debug:
-            traceback.print_exc()
-        print(f"placer: error: {error}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
-    except KeyboardInterrupt:
-        print("placer: interrupted; run the same command again to resume", file=sys.stderr)
-        raise SystemExit(1) from None
+    with safe_output():
+        try:
+            app()
+        except SystemExit as ended:
+            if ended.code == INTERRUPTED:
+                _say("interrupted; run the same command again to resume", "")
+            raise
+        except KeyboardInterrupt:
+            _say("interrupted; run the same command again to resume", "")
+            raise SystemExit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise SystemExit(1) from None
+        except Exception as error:
+            told = error if isinstance(error, PlacerError) else unforeseen(error)
+            if debug:
+                traceback.print_exc()
+            _say(str(told))
+            raise SystemExit(told.exit_code) from None
+
+
+def _say(text: str, kind: str = "error: ") -> None:
+    print(f"placer: {kind}{sentence(text)}", file=sys.stderr)

@@ -5,10 +5,47 @@ from __future__ import annotations
 import glob
 import os
 import platform
+import stat
 from contextlib import suppress
 from pathlib import Path
 
+from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.errors import InputError
+
+
+def read_bytes(path: Path, what: str, field: str) -> bytes:
+    """Content of the regular file ``path``, which is no larger than ``field`` of ``Limits`` says.
+
+    ``what``: what to give instead, for messages. Raises InputError for what is no regular file
+    (a pipe or a device would be waited for, or never end), is larger or cannot be read.
+    """
+    limit: int = getattr(Limits.from_environment(), field)
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise InputError(f"{path} is a folder; give {what}")
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"{path} is not a regular file; give {what}")
+        if status.st_size > limit:
+            raise InputError(
+                f"{path} holds {in_bytes(status.st_size)}, more than {in_bytes(limit)}; "
+                f"{how_to_lift(field, status.st_size)}"
+            )
+        with path.open("rb") as file:
+            return file.read(limit + 1)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist; give {what}") from error
+    except (OSError, ValueError) as error:  # A NUL in the path is a ValueError.
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {path}: {reason}; give {what}") from error
+
+
+def read_text(path: Path, what: str, field: str) -> str:
+    """Text of a UTF-8 file; see ``read_bytes``."""
+    try:
+        return read_bytes(path, what, field).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text: {error.reason}") from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from placer.common.limits import Limits, how_to_lift
 from placer.errors import RunError
 
 ORT_ERRORS = (
@@ -51,6 +55,43 @@ def create_session(
         return ort.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
     except ORT_ERRORS as error:
         raise RunError(f"ONNX Runtime refuses the model: {one_line(error)}") from error
+
+
+def run_once(
+    session: ort.InferenceSession,
+    outputs: Sequence[str] | None,
+    inputs: Mapping[str, np.ndarray],
+    what: str = "the model",
+) -> list[np.ndarray]:
+    """Values of ``outputs`` (None: all), within the time that ``Limits.run_s`` gives one run.
+
+    ONNX Runtime looks whether it shall stop between nodes, so that a loop without end is stopped.
+    Raises RunError with the reason if the run of ``what`` fails or takes longer.
+    """
+    limit = Limits.from_environment().run_s
+    options = ort.RunOptions()
+    expired = threading.Event()
+
+    def stop() -> None:
+        expired.set()
+        options.terminate = True
+
+    timer = threading.Timer(limit, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        values: list[np.ndarray] = session.run(outputs, dict(inputs), options)
+    except ORT_ERRORS as error:
+        if expired.is_set():
+            raise RunError(
+                f"one run of {what} took more than {limit} s; {how_to_lift('run_s', 10 * limit)}"
+            ) from error
+        raise RunError(f"ONNX Runtime failed to run {what}: {one_line(error)}") from error
+    except MemoryError as error:
+        raise RunError(f"{what} needs more memory than there is; lower the batch") from error
+    finally:
+        timer.cancel()
+    return values
 
 
 def one_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ import onnxruntime as ort
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from onnx import numpy_helper as nph
 
-from placer.common.ort_session import ORT_ERRORS, create_session
+from placer.common.ort_session import create_session, run_once
 from placer.errors import RunError
 from placer.graph.edit import reads, replace_nodes, subgraphs
 from placer.graph.external_data import is_external, tensor_bytes
@@ -131,7 +131,7 @@ def _evaluate(
         return {}
     try:
         return _run(nodes, constants, values, proto)
-    except (RunError, *ORT_ERRORS):
+    except RunError:
         if len(nodes) == 1:
             return {}
     found: dict[str, TensorProto] = {}
@@ -156,7 +156,7 @@ def _run(
     model = helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
     level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = create_session(model.SerializeToString(), Path(), threads=1, level=level)
-    arrays = session.run(names, {})
+    arrays = run_once(session, names, {})
     return {n: nph.from_array(np.asarray(a), n) for n, a in zip(names, arrays, strict=True)}
 
 

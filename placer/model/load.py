@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import onnx.checker
 import onnx.defs
-from google.protobuf.message import DecodeError
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from placer.errors import InputError
 from placer.graph import Graph, index_graph, tensor_type
 from placer.graph.edit import (
     all_tensors,
+    fix_input_shapes,
     standard_opset,
     subgraphs,
     without_large_tensors,
@@ -31,6 +31,7 @@ from placer.graph.external_data import (
 )
 from placer.model.importing import Imported, import_model, is_quantized
 from placer.model.normalize import infer_values, normalize, tidy, tidy_quantized
+from placer.model.validate import check_sizes, read_model
 
 _STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
@@ -76,7 +77,7 @@ def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     """
     path = Path(path)
     base_dir = path.parent
-    proto = _read(path)
+    proto = read_model(path)
     tensors = list(all_tensors(proto.graph))
     imported = None
     try:
@@ -91,6 +92,7 @@ def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     proto, notes = normalize(proto, base_dir, path)
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
     values = infer_values(proto, input_shapes, path)
+    check_sizes(values, path)
     types = {name: tensor_type(value) for name, value in values.items()}
     graph = index_graph(proto.graph, types)
     imported = None if imported is None else imported.restricted(graph)
@@ -102,7 +104,7 @@ def load_quantized(path: Path) -> ModelProto:
 
     Raises InputError if the file is no ONNX model.
     """
-    proto = _read(path)
+    proto = read_model(path)
     tidy_quantized(proto)
     return proto
 
@@ -112,9 +114,11 @@ def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
 
     Raises InputError if the file is no ONNX model or an input's shape is not known.
     """
-    proto = _read(path)
+    proto = read_model(path)
     check_tensors(list(all_tensors(proto.graph)), path.parent, path)
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
+    fix_input_shapes(fixed := ModelProto(graph=GraphProto(input=proto.graph.input)), input_shapes)
+    check_sizes({value.name: value for value in fixed.graph.input}, path)
     types = {value.name: tensor_type(value) for value in proto.graph.input}
     digest = fingerprint(path, list(all_tensors(proto.graph)), path.parent)
     graph = index_graph(proto.graph, types)
@@ -124,25 +128,9 @@ def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
 def is_quantized_file(path: Path) -> bool:
     """Whether the ONNX file at ``path`` has QuantizeLinear or DequantizeLinear nodes."""
     return any(
-        node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in _read(path).graph.node
+        node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        for node in read_model(path).graph.node
     )
-
-
-def _read(path: Path) -> ModelProto:
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise InputError(f"{path} {what}; give the path of an ONNX file")
-    try:
-        proto = onnx.load(path, load_external_data=False)
-    except DecodeError as error:
-        raise InputError(
-            f"{path} is not an ONNX file, or was cut short; export it again"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check the file") from error
-    if not proto.opset_import or not proto.graph.node:
-        raise InputError(f"{path} is not an ONNX model: it has no operator set or no node")
-    return proto
 
 
 def _check(proto: ModelProto, tensors: list[TensorProto], path: Path) -> None:

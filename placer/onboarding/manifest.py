@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, Pos
 from placer.accuracy.gates import Gate
 from placer.accuracy.latency_gates import parse_beats
 from placer.common.durations import parse_duration
+from placer.common.files import read_text
 from placer.common.yaml_file import Strict, parse_text
 from placer.errors import InputError
 from placer.graph.shapes import parse_shape_range
@@ -224,12 +225,7 @@ def read_manifest(path: Path, output: Path | None = None, at_once: int | None = 
     Raises InputError, with file, line and field, for whatever is wrong in it, for globs that match
     nothing, and for two models of one name.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: {error.reason}") from error
+    text = read_text(path, "a manifest", "yaml_bytes")
     manifest = parse_text(text, str(path), Manifest)
     folder = path.absolute().parent
     out = output or folder / (manifest.output or f"{path.stem}.placer")

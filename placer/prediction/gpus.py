@@ -10,7 +10,8 @@ from typing import Annotated
 import onnx
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from placer.common.yaml_file import MAX_FILE_BYTES, parse_text
+from placer.common.files import read_text
+from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 
 Figure = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
@@ -150,15 +151,7 @@ def load_gpu(name_or_path: str) -> Gpu:
 
 
 def _read(path: Path) -> Gpu:
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise InputError(f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB; give a GPU file")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: {error.reason}") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    return parse_text(text, str(path), Gpu)
+    return parse_text(read_text(path, "a GPU file", "rule_bytes"), str(path), Gpu)
 
 
 def _folder() -> Path:

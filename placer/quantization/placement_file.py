@@ -10,6 +10,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
+from placer.common.files import read_text
 from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.graph import Edge, Graph
@@ -107,11 +108,7 @@ def load_placement(path: Path, graph: Graph) -> Placement:
 
 
 def _read(path: Path) -> _Document:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}; give a placement.yaml") from error
-    return parse_text(text, str(path), _Document)
+    return parse_text(read_text(path, "a placement.yaml", "yaml_bytes"), str(path), _Document)
 
 
 def _find(entry: _EdgeEntry, graph: Graph, path: Path) -> Edge:

@@ -13,7 +13,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import BaseModel, ConfigDict
 
-from placer.common.yaml_file import MAX_FILE_BYTES, parse_text
+from placer.common.limits import Limits
+from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.rules.pack import Pack, PackId
 from placer.rules.pack_manifest import Manifest, ManifestFile, PackRequirement, parse_requirement
@@ -213,8 +214,9 @@ def _known(store: Store) -> str:
 def _text(files: PackFiles, name: str) -> str:
     """The text of one YAML file; raises InputError if it is too large or no text."""
     path, data = files.source / name, files.files[name]
-    if len(data) > MAX_FILE_BYTES:
-        raise InputError(f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB; split it")
+    limit = Limits.from_environment().rule_bytes
+    if len(data) > limit:
+        raise InputError(f"{path} is larger than {limit // 1024} KiB; split it")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

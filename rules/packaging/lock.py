@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, model_validator
 
-from placer.common.files import write_text
-from placer.common.yaml_file import MAX_FILE_BYTES, Strict, parse_text
+from placer.common.files import read_text, write_text
+from placer.common.yaml_file import Strict, parse_text
 from placer.errors import InputError
 from placer.rules.pack import Pack, PackId
 from placer.rules.schema import RuleId
@@ -91,13 +91,7 @@ def read_lock(path: Path) -> Lock | None:
     """The lock file at ``path``, None if there is none; InputError if it is not valid."""
     if not path.exists():
         return None
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path} is larger than any lock file; run `placer rules lock` again")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}; run `placer rules lock` again") from error
-    return parse_text(text, str(path), Lock)
+    return parse_text(read_text(path, "a lock file", "rule_bytes"), str(path), Lock)
 
 
 def check_lock(pack: Pack, folder: Path) -> None:

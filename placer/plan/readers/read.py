@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from placer.common.files import read_bytes
 from placer.errors import InputError
 from placer.plan.json_format import parse_plan
 from placer.plan.plan import Layer, Plan
@@ -40,14 +41,8 @@ def read_plan(path: Path, profile: Path | None = None) -> Plan:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except IsADirectoryError as error:
-        raise InputError(f"{path} is a folder; give {_KNOWN}") from error
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist; give {_KNOWN}") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check the file") from error
+    field = "model_bytes" if path.suffix == ".onnx" else "json_bytes"
+    return read_bytes(path, _KNOWN, field)
 
 
 def _text(data: bytes) -> str | None:
@@ -79,6 +74,8 @@ def _json(text: str, path: Path) -> Any:
         raise InputError(
             f"{path} is not valid JSON ({error.msg}, line {error.lineno}); export it again"
         ) from error
+    except (RecursionError, ValueError) as error:  # Deep nesting; numbers of thousands of digits.
+        raise InputError(f"{path} is no plan: its JSON goes too far; export it again") from error
 
 
 def _json_plan(document: Any, path: Path) -> Plan:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from placer.common.yaml_file import MAX_FILE_BYTES, parse_text
+from placer.common.limits import Limits
+from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.rules.packaging.load import builtin_pack_names, load_pack
 from placer.rules.schema import Rule
@@ -104,7 +105,7 @@ def test_broken_packs_are_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"field 'id' is 'tanh'; rename the file to tanh\.yaml"):
         load_pack(pack(tmp_path / "f", other=GOOD.replace("id: relu", "id: tanh")))
     with pytest.raises(InputError, match="larger than 256 KiB"):
-        load_pack(pack(tmp_path / "b", relu="#" * (MAX_FILE_BYTES + 1)))
+        load_pack(pack(tmp_path / "b", relu="#" * (Limits().rule_bytes + 1)))
     with pytest.raises(InputError, match=r"pack\.yaml:4: field 'engine_versions'"):
         load_pack(pack(tmp_path / "c", pack=MANIFEST.replace(">=1", "one")))
     with pytest.raises(InputError, match=r"pack\.yaml:3: field 'engine'"):

@@ -1,0 +1,62 @@
+"""The one place where errors that nobody foresaw become a sentence, their traceback a file."""
+
+from __future__ import annotations
+
+import errno
+import platform
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from placer.errors import InputError, PlacerError, RunError
+from placer.version import __version__
+
+# Reasons that lie in the path that the user gave.
+_PATH_ERRORS = frozenset(
+    {
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.EROFS,
+    }
+)
+
+
+def unforeseen(error: Exception) -> PlacerError:
+    """What to tell the user of ``error``; writes its traceback to a file that the text names."""
+    if isinstance(error, OSError) and error.errno in _PATH_ERRORS:
+        return InputError(f"cannot use {error.filename}: {error.strerror}; check the path")
+    if isinstance(error, MemoryError):
+        return RunError(
+            "the memory is exhausted; lower the batch with --shape or give less data"
+            f"{_kept_in(error)}"
+        )
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        return RunError(f"the system refuses: {error.strerror or error}{where}{_kept_in(error)}")
+    if isinstance(error, RecursionError):
+        return InputError(f"something in the input is nested too deeply{_kept_in(error)}")
+    what = f"{type(error).__name__}: {error}"
+    return RunError(f"this should not happen, please report it{_kept_in(error)}: {what[:120]}")
+
+
+def _kept_in(error: Exception) -> str:
+    """Where the traceback is, for the end of a clause; nothing if no file can be written."""
+    head = (
+        f"placer {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+        f"arguments: {sys.argv[1:]!r}\n\n"
+    )
+    text = head + "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="placer-error-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(text)
+    except OSError:
+        return ""
+    return f" (traceback in {Path(file.name)})"

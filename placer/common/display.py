@@ -1,0 +1,79 @@
+"""Text of unknown origin made safe to show: on a terminal, in a log, in the report."""
+
+from __future__ import annotations
+
+import io
+import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+MAX_SENTENCE = 300
+# Marks that turn the direction of writing (Unicode Standard Annex #9): with them a name can look
+# like another one. Invisible spaces and the byte order mark do the same.
+_MARKS = frozenset(
+    "\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
+)
+_HIDDEN = frozenset({"Cc", "Zl", "Zp", "Cs"})
+_LAYOUT = "\n\t\r\x1b"  # What our own output is laid out and coloured with.
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    """``text`` with control characters, direction marks and lone surrogates as ``[U+202E]``."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in keep or not _is_hidden(c) else f"[U+{ord(c):04X}]" for c in text)
+
+
+def _is_hidden(character: str) -> bool:
+    return character in _MARKS or unicodedata.category(character) in _HIDDEN
+
+
+def sentence(text: str) -> str:
+    """``text`` on one line of at most 300 characters, hidden characters shown as codes.
+
+    What is too long is cut in the middle: the end of a message says what to do.
+    """
+    line = printable(" ".join(text.split()), keep="")
+    if len(line) <= MAX_SENTENCE:
+        return line
+    end = MAX_SENTENCE // 3
+    return f"{line[: MAX_SENTENCE - end - 3]}...{line[-end:]}"
+
+
+@contextmanager
+def safe_output() -> Iterator[None]:
+    """Show hidden characters of names as codes in all that the block prints.
+
+    Colours stay: names with control characters of their own do not get past the loading of models.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, _Printable(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+class _Printable(io.TextIOBase):
+    """A text stream that writes to another one what ``printable`` makes of it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(printable(text, keep=_LAYOUT))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def __getattr__(self, name: str) -> Any:  # encoding, buffer
+        return getattr(self._stream, name)

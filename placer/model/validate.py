@@ -1,0 +1,274 @@
+"""The door: ONNX files read and checked before anything works on them.
+
+What passes is a binary ONNX model of the structure that protobuf alone does not promise, within
+the limits of ``placer.common.limits``. The rest of placer trusts it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+)
+
+from placer.common.files import read_bytes
+from placer.common.limits import Limits, how_to_lift, in_bytes
+from placer.errors import InputError
+from placer.graph.edit import subgraphs
+from placer.graph.external_data import tensor_bytes
+from placer.model.loops import endless_trips
+
+_WHAT = "the path of an ONNX file"
+_TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
+_MAX_DIMENSION = 2**31 - 1
+
+
+def read_model(path: Path) -> ModelProto:
+    """Read and check the binary ONNX file at ``path``; external data is not read.
+
+    The file's suffix says nothing: ONNX's text formats are refused, for their parsers fail on deep
+    nesting. Raises InputError, naming file, node or tensor, for anything else than a model whose
+    structure, names, types and sizes can be worked with.
+    """
+    limits = Limits.from_environment()
+    data = read_bytes(path, _WHAT, "model_bytes")
+    try:
+        proto = ModelProto.FromString(data)
+    except DecodeError as error:
+        raise InputError(
+            f"{path} is not an ONNX file, or was cut short; export it again in binary form"
+        ) from error
+    del data
+    if not proto.opset_import or not proto.graph.node:
+        raise InputError(f"{path} is not an ONNX model: it has no operator set or no node")
+    _Door(path, limits).check(proto)
+    return proto
+
+
+def check_sizes(types: Mapping[str, ValueInfoProto], path: Path) -> None:
+    """Raise InputError for a tensor of ``types`` whose inferred shape is beyond the limits."""
+    limit = Limits.from_environment().tensor_bytes
+    for name, value in types.items():
+        tensor = value.type.tensor_type
+        dims = [d.dim_value for d in tensor.shape.dim]
+        if not tensor.HasField("shape") or tensor.elem_type not in _TENSOR_TYPES:
+            continue
+        if not all(d.HasField("dim_value") for d in tensor.shape.dim):
+            continue
+        size = tensor_bytes(TensorProto(data_type=tensor.elem_type, dims=dims))
+        if size > limit or min(dims, default=0) < 0:  # Inference overflows silently.
+            raise InputError(
+                f"{path}: tensor '{name}' of shape {'x'.join(map(str, dims))} takes "
+                f"{in_bytes(size)}, more than {in_bytes(limit)}; "
+                f"{how_to_lift('tensor_bytes', size)}"
+            )
+
+
+@dataclass(frozen=True)
+class _Door:
+    """The checks of one file."""
+
+    path: Path
+    limits: Limits
+
+    def check(self, proto: ModelProto) -> None:
+        """Raise InputError for the first thing that is wrong."""
+        self._check_domains(proto)
+        self._check_functions(proto)
+        graph = proto.graph
+        if not graph.output:
+            raise self._wrong("it has no output, so nothing can be compared")
+        self._check_graph(graph, frozenset())
+        for value in (*graph.input, *graph.output):
+            self._check_value(value)
+
+    def _wrong(self, what: str, fix: str = "export it again") -> InputError:
+        return InputError(f"{self.path} is not a valid ONNX model: {what}; {fix}")
+
+    def _check_domains(self, proto: ModelProto) -> None:
+        for entry in proto.opset_import:
+            if not isinstance(entry.domain, str):
+                raise self._wrong("the name of an operator set is not UTF-8")
+        for function in proto.functions:
+            for name in (function.domain, function.name, *function.input, *function.output):
+                self._check_name(name)
+
+    def _check_functions(self, proto: ModelProto) -> None:
+        """Refuse functions that call themselves, and more nodes than the limit once inlined."""
+        count = count_nodes(proto, self.path, self.limits)
+        if count > self.limits.nodes:
+            shown = f"{count:,}" if count < 10**12 else "more than 10^12"
+            raise self._wrong(
+                f"it has {shown} nodes with functions inlined, more than {self.limits.nodes:,}",
+                how_to_lift("nodes", min(count, 10**12)),
+            )
+
+    def _check_graph(self, graph: GraphProto, outer: frozenset[str]) -> None:
+        """Check names, types and that each tensor has one origin; subgraphs see ``outer``."""
+        inputs = [value.name for value in graph.input]
+        weights = [tensor.name for tensor in graph.initializer]
+        weights += [tensor.values.name for tensor in graph.sparse_initializer]
+        self._check_once(inputs, "graph inputs")
+        self._check_once(weights, "initializers")
+        made = [tensor for node in graph.node for tensor in node.output if tensor]
+        known = {*inputs, *weights, *made}
+        self._check_once([*made, *{*inputs, *weights}], "node outputs, inputs and initializers")
+        for name in (*known, *(value.name for value in graph.output)):
+            self._check_name(name)
+        for tensor in graph.initializer:
+            self._check_tensor(tensor)
+        self._check_once([value.name for value in graph.output], "graph outputs")
+        visible = outer | known if any(map(_has_subgraph, graph.node)) else outer
+        for node in graph.node:
+            self._check_node(node)
+            trips = endless_trips(node, graph)
+            if trips > self.limits.loop_trips:
+                raise self._wrong(
+                    f"{_called(node)} runs {trips:,} times, more than {self.limits.loop_trips:,}",
+                    how_to_lift("loop_trips", trips),
+                )
+            for name in node.input:
+                if name and name not in known and name not in outer:
+                    raise self._wrong(f"{_called(node)} reads '{name}', which nothing computes")
+            for inner in subgraphs(node):
+                self._check_graph(inner, visible)
+        for value in graph.output:
+            if value.name not in known and value.name not in outer:
+                raise self._wrong(f"nothing computes the output '{value.name}'")
+
+    def _check_once(self, names: Sequence[str], what: str) -> None:
+        if len(set(names)) == len(names):
+            return
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise self._wrong(f"'{twice}' occurs twice among its {what}")
+
+    def _check_name(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise self._wrong("it is damaged: a name is not UTF-8")
+        if len(name) > self.limits.name_length:
+            raise self._wrong(
+                f"the name '{name[:40]}...' has {len(name):,} characters, more than "
+                f"{self.limits.name_length:,}",
+                how_to_lift("name_length", len(name)),
+            )
+        if not name.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name):
+            raise self._wrong(f"the name '{name}' holds control characters", "rename it")
+
+    def _check_node(self, node: NodeProto) -> None:
+        for name in (node.name, node.op_type, node.domain, *node.input):
+            self._check_name(name)
+        if not any(node.output):
+            raise self._wrong(f"{_called(node)} has no output")
+        names = [attribute.name for attribute in node.attribute]
+        if len(set(names)) < len(names):
+            raise self._wrong(f"{_called(node)} has an attribute twice")
+        for attribute in node.attribute:
+            self._check_name(attribute.name)
+            for tensor in (attribute.t, *attribute.tensors):
+                if attribute.type in (AttributeProto.TENSOR, AttributeProto.TENSORS):
+                    self._check_tensor(tensor, what=f"attribute '{attribute.name}'")
+
+    def _check_tensor(self, tensor: TensorProto, what: str = "initializer") -> None:
+        if not isinstance(tensor.name, str):
+            raise self._wrong("it is damaged: a name is not UTF-8")
+        name = f"{what} '{tensor.name}'" if tensor.name else what
+        if tensor.data_type not in _TENSOR_TYPES:
+            raise self._wrong(f"{name} has the unknown type {tensor.data_type}")
+        if len(tensor.dims) > self.limits.rank:
+            raise self._wrong(
+                f"{name} has {len(tensor.dims)} dimensions, more than {self.limits.rank}",
+                how_to_lift("rank", len(tensor.dims)),
+            )
+        if any(size < 0 for size in tensor.dims) or (
+            math.prod(max(size, 1) for size in tensor.dims) > 2**62
+        ):
+            raise self._wrong(f"{name} has an impossible shape {list(tensor.dims)[:8]}")
+
+    def _check_value(self, value: ValueInfoProto) -> None:
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type"):
+            return
+        if tensor.elem_type and tensor.elem_type not in _TENSOR_TYPES:
+            raise self._wrong(f"'{value.name}' has the unknown type {tensor.elem_type}")
+        for dim in tensor.shape.dim:
+            if not isinstance(dim.dim_param, str):
+                raise self._wrong(f"the name of a dimension of '{value.name}' is not UTF-8")
+            if dim.dim_value > _MAX_DIMENSION:
+                raise self._wrong(f"'{value.name}' has a dimension of {dim.dim_value:,}")
+
+
+def _called(node: NodeProto) -> str:
+    name = node.name or next((tensor for tensor in node.output if tensor), "")
+    return f"node '{name}' ({node.op_type})"
+
+
+def _has_subgraph(node: NodeProto) -> bool:
+    return next(subgraphs(node), None) is not None
+
+
+def count_nodes(proto: ModelProto, path: Path, limits: Limits) -> int:
+    """Nodes of ``proto`` with local functions inlined, subgraphs included.
+
+    Counted without inlining: functions that call each other twice grow exponentially. Raises
+    InputError for functions that call themselves or are nested deeper than the limit.
+    """
+    functions = {(f.domain, f.name): f for f in proto.functions}
+    sizes: dict[tuple[str, str], int] = {}
+    for start in functions:
+        _measure(start, functions, sizes, path, limits)
+    return _size(proto.graph.node, sizes)
+
+
+def _measure(
+    start: tuple[str, str],
+    functions: Mapping[tuple[str, str], FunctionProto],
+    sizes: dict[tuple[str, str], int],
+    path: Path,
+    limits: Limits,
+) -> None:
+    """Enter the inlined size of ``start`` and of what it calls into ``sizes``."""
+    stack = [start]
+    while stack:
+        name = stack[-1]
+        called = {_key(node) for node in _every_node(functions[name].node)}
+        waiting = [key for key in called if key in functions and key not in sizes]
+        if not waiting:
+            sizes[stack.pop()] = _size(functions[name].node, sizes)
+            continue
+        if waiting[0] in stack:
+            raise InputError(f"{path}: function '{waiting[0][1]}' calls itself; export it again")
+        if len(stack) >= limits.function_depth:
+            raise InputError(
+                f"{path}: functions call one another more than {limits.function_depth} deep; "
+                f"{how_to_lift('function_depth', len(functions))}"
+            )
+        stack.append(waiting[0])
+
+
+def _size(nodes: Iterable[NodeProto], sizes: Mapping[tuple[str, str], int]) -> int:
+    return sum(sizes.get(_key(node), 1) for node in _every_node(nodes))
+
+
+def _key(node: NodeProto) -> tuple[str, str]:
+    return node.domain, node.op_type
+
+
+def _every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """``nodes`` and those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from _every_node(graph.node)

@@ -1,0 +1,27 @@
+"""Text of unknown origin, made safe to show."""
+
+import pytest
+from rich.console import Console
+
+from placer.common.display import printable, safe_output, sentence
+
+
+def test_hidden_characters_are_shown_as_codes():
+    assert printable("conv\u202erev\x07 \ud800") == "conv[U+202E]rev[U+0007] [U+D800]"
+    assert printable("línea\n\tß 字") == "línea\n\tß 字"
+
+
+def test_a_sentence_is_one_line_of_300_characters_and_keeps_its_end():
+    assert sentence("a\nb\x1b[31m") == "a b[U+001B][31m"
+    long = sentence("x" * 5000 + "; export it again")
+    assert len(long) == 300
+    assert long.endswith("; export it again")
+
+
+def test_what_is_printed_is_safe(capsys: pytest.CaptureFixture[str]):
+    with safe_output():
+        print("name\u202e")
+        Console().print("[b]bold[/b] \u2066", soft_wrap=True)
+    print(end="")
+    out = capsys.readouterr().out
+    assert out == "name[U+202E]\nbold [U+2066]\n"
