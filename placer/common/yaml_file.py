@@ -73,7 +73,7 @@ def _check_events(text: str, name: str) -> None:
     """Refuse aliases and deep nesting while the document is read, before a tree is made of it."""
     depth, limit = 0, Limits.from_environment().yaml_depth
     for event in yaml.parse(text, Loader=_LOADER):
-        line = event.start_mark.line + 1
+        line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
             # Aliases can blow up exponentially and a rule has no use for them.
             raise InputError(f"{name}:{line}: YAML aliases are not allowed; repeat the value")
