@@ -50,7 +50,7 @@ def diff_command(
     for plan, path in zip(plans, (predicted, actual), strict=True):
         _check(plan, path)
     diff = diff_plans(*plans)
-    if not diff.by_nodes.predicted:
+    if not (diff.by_nodes.matched or diff.splits or diff.fusions):
         raise InputError(
             f"{predicted} and {actual} have no node name in common; predict the plan of the very "
             "ONNX file that the engine was built from (placer explain MODEL --plan FILE)"
@@ -110,7 +110,7 @@ def diff_json(diff: PlanDiff) -> dict[str, Any]:
             }
             for c in diff.conversions
         },
-        "aside": {"predicted": list(diff.aside_predicted), "actual": list(diff.aside_actual)},
+        "only": {"predicted": list(diff.only_predicted), "actual": list(diff.only_actual)},
         "sentences": list(sentences(diff)),
     }
 
@@ -148,11 +148,11 @@ def _print(diff: PlanDiff) -> None:
     console.print(_conversion_table(diff))
     for sentence in sentences(diff):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
-    for plan, names in (("predicted", diff.aside_predicted), ("actual", diff.aside_actual)):
+    for plan, names in (("predicted", diff.only_predicted), ("actual", diff.only_actual)):
         if names:
             console.print(
-                f"Not compared, as the other plan knows none of their nodes: {len(names)} {plan} "
-                f"compute layers ({', '.join(names)}).",
+                f"Without a partner, as the other plan names none of their nodes: {len(names)} "
+                f"{plan} compute layers ({', '.join(names)}).",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,

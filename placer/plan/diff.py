@@ -2,7 +2,9 @@
 
 Plans are compared by the ONNX nodes that their compute layers cover. An engine may leave a node
 out of every name (TensorRT 8 names no Relu behind a Conv, but sets the layer's activation), so
-only nodes that both plans name count.
+layers are the same if they cover the same of the nodes that both plans name. Everything else
+counts: a compute layer that the other plan knows no node of has no partner, a type that is not
+told is not the same as any, and a conversion has a partner only in the same place.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ Nodes = frozenset[str]
 _Keyed = Sequence[tuple[Layer, Nodes]]  # Layers with the known nodes that they cover.
 CONVERSIONS: tuple[Kind, ...] = ("quantize", "dequantize", "requantize", "reformat")
 _FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
-_UNKNOWN = frozenset({"", "unknown", "undefined"})
+_UNTOLD = frozenset({"", "unknown", "undefined"})
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Pair:
     """A predicted and an actual layer of the same ``nodes`` (those that both plans know).
 
     ``same_types``: the output types agree exactly; ``same_class``: as far as quantized against
-    float goes. A type that one plan does not tell agrees with any.
+    float goes. A type that a plan does not tell agrees with none.
     """
 
     predicted: Layer
@@ -73,7 +75,7 @@ class Regrouping:
 class ConversionDiff:
     """Conversion layers of one kind: counts, and those without a partner in the other plan.
 
-    ``shared``: predicted and actual layers that are one conversion, as far as the plans tell.
+    ``shared``: predicted and actual layers of the same name or in the same place.
     """
 
     kind: Kind
@@ -91,9 +93,9 @@ class PlanDiff:
     ``matched``: layers of the same nodes and class of output types; ``other_types``: layers of the
     same nodes whose output types differ at all; ``splits``: predicted fusions that did not happen;
     ``fusions``: actual ones that were not predicted; ``conversions``: one entry per kind.
-    The scores count compute layers, by nodes and types, by nodes and class, and by nodes alone.
-    ``aside_predicted`` and ``aside_actual`` name the compute layers that no score counts, because
-    the other plan knows none of their nodes.
+    The scores count all compute layers, by nodes and types, by nodes and class, and by nodes alone.
+    ``only_predicted`` and ``only_actual`` name the compute layers of which the other plan knows no
+    node; the scores count them as layers without a partner.
     """
 
     predicted_source: str
@@ -106,13 +108,23 @@ class PlanDiff:
     exact: Score
     by_class: Score
     by_nodes: Score
-    aside_predicted: tuple[str, ...]
-    aside_actual: tuple[str, ...]
+    only_predicted: tuple[str, ...]
+    only_actual: tuple[str, ...]
+
+    @property
+    def false_conversions(self) -> int:
+        """Predicted conversions that do not run, of all kinds."""
+        return sum(len(conversion.missing) for conversion in self.conversions)
+
+    @property
+    def missed_conversions(self) -> int:
+        """Conversions that run but were not predicted, of all kinds."""
+        return sum(len(conversion.extra) for conversion in self.conversions)
 
     @property
     def agrees(self) -> bool:
         """Whether layers, output types and conversions are the same."""
-        converted = not any(c.missing or c.extra for c in self.conversions)
+        converted = not (self.false_conversions or self.missed_conversions)
         return converted and not (self.splits or self.fusions) and self.exact.f1 == 1.0
 
 
@@ -120,13 +132,13 @@ def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
     """Compare ``predicted`` with ``actual``.
 
     Compute layers are the same if they cover the same of the nodes that compute layers of both
-    plans name; layers without such a node, and no-op layers, are left aside. Precision, recall
-    and F1 are those of the predicted layers as a retrieval of the actual ones, as multisets.
+    plans name; no-op layers run nothing and do not count. Precision, recall and F1 are those of
+    the predicted layers as a retrieval of the actual ones, as multisets.
     """
     known = _named(predicted) & _named(actual)
     left, right = _Side(predicted, known), _Side(actual, known)
     pairs = tuple(_pairs(left.compute, right.compute))
-    counts = len(left.compute), len(right.compute)
+    counts = len(predicted.of_kind("compute")), len(actual.of_kind("compute"))
     return PlanDiff(
         predicted_source=predicted.source,
         actual_source=actual.source,
@@ -138,8 +150,8 @@ def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
         exact=Score(sum(pair.same_types for pair in pairs), *counts),
         by_class=Score(sum(pair.same_class for pair in pairs), *counts),
         by_nodes=Score(len(pairs), *counts),
-        aside_predicted=left.aside,
-        aside_actual=right.aside,
+        only_predicted=left.only,
+        only_actual=right.only,
     )
 
 
@@ -155,7 +167,7 @@ class _Side:
         self._known = known
         keyed = [(layer, known.intersection(layer.nodes)) for layer in plan.of_kind("compute")]
         self.compute = [(layer, nodes) for layer, nodes in keyed if nodes]
-        self.aside = tuple(layer.name for layer, nodes in keyed if not nodes)
+        self.only = tuple(layer.name for layer, nodes in keyed if not nodes)
         self._producers: dict[str, list[Layer]] = defaultdict(list)
         self._consumers: dict[str, list[Layer]] = defaultdict(list)
         for layer in plan.layers:
@@ -233,8 +245,7 @@ def _any_types(_one: Layer, _other: Layer) -> bool:
 
 
 def _agree(one: set[str], other: set[str]) -> bool:
-    tells_nothing = not one or not other or bool((one | other) & _UNKNOWN)
-    return tells_nothing or one == other
+    return one == other and bool(one) and not one & _UNTOLD
 
 
 def type_class(dtype: str) -> str:
@@ -260,25 +271,12 @@ def _regrouped(wholes: _Keyed, parts: _Keyed) -> Iterator[Regrouping]:
 
 
 def _conversions(kind: Kind, predicted: _Side, actual: _Side) -> ConversionDiff:
-    """Pair conversions of one kind: same name, else same place, else place not told."""
+    """Pair conversions of one kind: the same name, else the same place."""
     ones, others = predicted.plan.of_kind(kind), actual.plan.of_kind(kind)
     named, missing, extra = _paired(ones, others, _name, _name)
     placed, missing, extra = _paired(missing, extra, predicted.place, actual.place)
-    # What sits nowhere pairs with anything, first of all with its like.
-    missing = sorted(missing, key=lambda layer: bool(predicted.place(layer)))
-    extra = sorted(extra, key=lambda layer: bool(actual.place(layer)))
-    nowhere = max(
-        sum(not predicted.place(layer) for layer in missing),
-        sum(not actual.place(layer) for layer in extra),
-    )
-    count = min(nowhere, len(missing), len(extra))
     return ConversionDiff(
-        kind,
-        len(ones),
-        len(others),
-        tuple(missing[count:]),
-        tuple(extra[count:]),
-        (*named, *placed, *zip(missing[:count], extra[:count], strict=True)),
+        kind, len(ones), len(others), tuple(missing), tuple(extra), (*named, *placed)
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from placer.plan import Layer, Plan
-from placer.plan.diff import CONVERSIONS, PlanDiff, diff_plans
+from placer.plan.diff import PlanDiff, diff_plans
 
 State = Literal[
     "same", "other type", "other layers", "predicted only", "actual only", "not compared"
@@ -47,11 +47,8 @@ def rows(predicted: Plan | None, actual: Plan | None) -> list[Row]:
         left = predicted is not None
         return [Row("not compared", (x,) if left else (), () if left else (x,)) for x in layers]
     diff = diff_plans(predicted, actual)
-    aside = {*diff.aside_predicted, *diff.aside_actual}
     found = _by_predicted(diff)
-    ordered = _unique(
-        found.get(id(x), _alone(x, aside, "predicted only")) for x in predicted.layers
-    )
+    ordered = _unique(found.get(id(x), _alone(x, "predicted only")) for x in predicted.layers)
     shown = {id(layer) for row in ordered for layer in row.actual}
     behind: dict[int | None, list[Row]] = defaultdict(list)
     last: int | None = None
@@ -59,7 +56,7 @@ def rows(predicted: Plan | None, actual: Plan | None) -> list[Row]:
         if id(layer) in shown:
             last = id(layer)
         else:
-            behind[last].append(_alone(layer, aside, "actual only"))
+            behind[last].append(_alone(layer, "actual only"))
     table = list(behind[None])
     for row in ordered:
         table.append(row)
@@ -85,13 +82,9 @@ def _by_predicted(diff: PlanDiff) -> dict[int, Row]:
     return found
 
 
-def _alone(layer: Layer, aside: Set[str], only: State) -> Row:
-    """The row of a layer without a counterpart in the other plan."""
-    state: State = "not compared"  # The other plan knows none of its nodes, or it is a no-op.
-    if layer.kind in CONVERSIONS:
-        state = only
-    elif layer.kind == "compute" and layer.name not in aside:
-        state = "other layers"
+def _alone(layer: Layer, only: State) -> Row:
+    """The row of a layer without a counterpart in the other plan; no-ops are not compared."""
+    state = only if layer.kind != "no-op" else "not compared"
     return Row(state, (layer,), ()) if only == "predicted only" else Row(state, (), (layer,))
 
 

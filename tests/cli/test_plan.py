@@ -180,7 +180,7 @@ def test_brackets_in_names_are_printed_as_they_are(tmp_path: Path):
         paths.append(tmp_path / f"{index}.json")
         paths[-1].write_text(json.dumps({"Layers": layers}))
     told = diff(*paths).output.splitlines()[-2]
-    assert told.endswith("knows none of their nodes: 1 actual compute layers ([red]b).")
+    assert told.endswith("names none of their nodes: 1 actual compute layers ([red]b).")
 
 
 def test_plans_of_different_models_are_not_compared(predicted: Path, tmp_path: Path):

@@ -99,13 +99,13 @@ def test_nodes_that_one_plan_never_names_do_not_count():
     assert [pair.nodes for pair in diff.matched] == [("conv",), ("pool",)]
 
 
-def test_layers_without_known_nodes_are_left_aside():
+def test_layers_of_nodes_that_the_other_plan_does_not_name_have_no_partner():
     predicted = [layer("conv"), layer("sigmoid")]
-    actual = [layer("conv"), layer("", name="wait"), layer("reshape", kind="no-op")]
+    actual = [layer("conv"), layer("", name="copy"), layer("reshape", kind="no-op")]
     diff = compare(predicted, actual)
-    assert diff.agrees
-    assert (diff.aside_predicted, diff.aside_actual) == (("sigmoid",), ("wait",))
-    assert diff.exact == Score(1, 1, 1)
+    assert not diff.agrees
+    assert (diff.only_predicted, diff.only_actual) == (("sigmoid",), ("copy",))
+    assert diff.exact == diff.by_nodes == Score(1, 2, 2)
 
 
 def test_a_node_of_a_no_op_layer_does_not_count():
@@ -126,8 +126,9 @@ def test_a_node_of_a_no_op_layer_does_not_count():
         ("int64", "float", 0, 0),
         ("int8 int8", "int8", 1, 1),
         ("int8", "int8 float", 0, 0),
-        ("int8", "", 1, 1),
-        ("unknown", "float", 1, 1),
+        ("int8", "", 0, 0),
+        ("unknown", "float", 0, 0),
+        ("unknown", "unknown", 0, 0),
     ],
 )
 def test_output_types_are_compared_exactly_and_by_class(
@@ -227,13 +228,25 @@ def test_conversions_of_the_input_pair_by_their_consumer():
     assert ([q.name for q in quantize.missing], quantize.extra) == (["q1"], ())
 
 
-def test_conversions_whose_place_is_not_told_pair_by_number():
+def test_conversions_whose_place_is_not_told_do_not_pair():
     predicted = [layer("conv"), layer("", kind="quantize", name="q1")]
     actual = [*CHAIN, layer("", kind="quantize", name="p2")]
-    quantize = conversion(compare(predicted, actual), "quantize")
+    diff = compare(predicted, actual)
+    quantize = conversion(diff, "quantize")
     assert (quantize.predicted, quantize.actual) == (1, 2)
-    assert quantize.missing == ()
-    assert [q.name for q in quantize.extra] == ["a/QuantizeLinear"]
+    assert [q.name for q in quantize.missing] == ["q1"]
+    assert [q.name for q in quantize.extra] == ["a/QuantizeLinear", "p2"]
+    assert (diff.false_conversions, diff.missed_conversions) == (1, 2)
+
+
+def test_a_false_and_a_missed_conversion_do_not_cancel():
+    moved = [
+        linked("quantize x", "x", "xq", "quantize"),
+        linked("conv", "xq", "a", "compute", "conv"),
+        linked("fc", "a", "y", "compute", "fc"),
+    ]
+    diff = compare(CHAIN, moved)
+    assert (diff.false_conversions, diff.missed_conversions) == (1, 1)
 
 
 # --- properties -----------------------------------------------------------------------------
@@ -254,7 +267,7 @@ def plans(draw: st.DrawFn) -> list[Layer]:
 def test_swapping_the_plans_swaps_the_differences(one: list[Layer], other: list[Layer]):
     diff, swapped = compare(one, other), compare(other, one)
     assert diff.splits == swapped.fusions
-    assert diff.aside_predicted == swapped.aside_actual
+    assert diff.only_predicted == swapped.only_actual
     assert diff.exact.precision == swapped.exact.recall
     assert diff.exact.matched <= diff.by_class.matched <= diff.by_nodes.matched
     assert len(diff.matched) == diff.by_class.matched

@@ -92,6 +92,11 @@ def test_a_fused_layer_of_tensorrt_8(write: Save):
         ("QuantizeLinear_2", "Reformat", "QDQ", (LINEAR, INT8_32), "quantize"),
         ("DequantizeLinear_291", "Reformat", "QDQ", (INT8_32, LINEAR), "dequantize"),
         ("QuantizeLinear_9", "Reformat", "QDQ", (INT8_32, INT8_32), "requantize"),
+        ("QuantizeLinear_3_clone_0", "Reformat", "QDQ", (LINEAR, INT8_32), "quantize"),
+        ("QuantLinearNode__838", "Reformat", "QDQ", (LINEAR, INT8_32), "quantize"),
+        ("QuantLinearNode__838", "Scale", "", (LINEAR, INT8_32), "quantize"),
+        ("DequantLinearNode__839", "Scale", "", ("N/A", "N/A"), "dequantize"),
+        ("my first pair", "Reformat", "QDQ", (LINEAR, INT8_32), "quantize"),
         ("QuantizeLinear_2_quantize_scale_node", "Scale", "", (LINEAR, INT8_32), "quantize"),
         ("DequantizeLinear_4", "Scale", "", ("N/A", "N/A"), "dequantize"),
         ("Reformatting CopyNode for Input Tensor 0 to Conv_5 + Add_6", "Reformat", "REFORMAT",
@@ -110,9 +115,44 @@ def test_layers_that_only_convert_or_do_nothing(
     assert (layer.kind, layer.nodes) == (expected, ())
 
 
+@pytest.mark.parametrize(
+    ("name", "origin", "node"),
+    [
+        ("Slice_895", "SLICE", "Slice_895"),
+        ("Concat_737_1350_clone_0 copy", "CONCAT", "Concat_737"),
+        ("/model.2/Concat_/model.2/Split_output_0_clone_1 copy", "CONCAT", "/model.2/Concat"),
+    ],
+)
+def test_a_copy_that_a_node_became_computes_the_node(
+    write: Save, name: str, origin: str, node: str
+):
+    layer = read_layer(write, **entry(name, "Reformat", INT8_32, INT8_32, Origin=origin))
+    assert (layer.kind, layer.nodes) == ("compute", (node,))
+
+
+def test_a_copy_into_a_concat_that_is_not_named_is_a_reformat(write: Save):
+    layer = read_layer(
+        write, **entry("onnx::Concat_135 copy", "Reformat", INT8_32, INT8_32, Origin="CONCAT")
+    )
+    assert (layer.kind, layer.nodes) == ("reformat", ())
+
+
 def test_a_shuffle_that_moves_nothing_is_compute(write: Save):
     layer = read_layer(write, **entry("Flatten_47", "Shuffle", LINEAR, LINEAR))
     assert (layer.kind, layer.nodes) == ("compute", ("Flatten_47",))
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes"),
+    [
+        ("fc/Constant_2_output_0 + fc/Conv + fc/Relu", ("fc/Conv", "fc/Relu")),
+        ("const_fold_opt__9 + QuantLinearNode__8 + conv/Conv2D", ("conv/Conv2D",)),
+    ],
+)
+def test_weights_and_their_pairs_are_no_nodes_of_a_layer(
+    write: Save, name: str, nodes: tuple[str, ...]
+):
+    assert read_layer(write, **entry(name, "CaskConvolution", INT8_32, INT8_32)).nodes == nodes
 
 
 def test_activations_of_convolutions_with_pooling(write: Save):

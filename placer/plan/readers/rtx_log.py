@@ -9,6 +9,7 @@ from dataclasses import replace
 from placer.plan.dtypes import port_of_onnx_type
 from placer.plan.plan import Kind, Layer, Port
 from placer.plan.readers.tensorrt_inspector import NO_OPS, conversion_kind
+from placer.plan.readers.tensorrt_names import PAIR
 
 
 def logged_layers(text: str) -> Iterator[Layer]:
@@ -55,14 +56,10 @@ def parse_layers(lines: list[str]) -> Iterator[Layer]:
         yield Layer(
             name=match["name"],
             op=match["op"],
-            nodes=tuple(sorted({n for n in nodes if not _is_pair(n)})),
+            nodes=tuple(sorted({n for n in nodes if not PAIR.search(n)})),
             inputs=_ports(inputs),
             outputs=_ports(outputs),
         )
-
-
-def _is_pair(node: str) -> bool:
-    return re.search(r"(Quantize|Dequantize)Linear(_\d+)?$", node) is not None
 
 
 def _ports(section: str) -> tuple[Port, ...]:

@@ -11,6 +11,7 @@ from placer.plan.dtypes import dtype_name, is_quantized
 from placer.plan.plan import Kind, Layer, Plan, Port
 from placer.plan.readers.tensorrt_names import (
     PAIR,
+    concat_node,
     is_compute_node,
     metadata_nodes,
     name_parts,
@@ -52,12 +53,15 @@ def _inspector_layer(entry: Mapping[str, Any], where: str) -> Layer:
     name, op = entry["Name"], str(entry.get("LayerType", ""))
     inputs = tuple(_inspector_ports(entry, "Inputs", where))
     outputs = tuple(_inspector_ports(entry, "Outputs", where))
+    origin = str(entry.get("Origin", ""))
     names = metadata_nodes(str(entry.get("Metadata", ""))) or name_parts(name)
     nodes = tuple(dict.fromkeys(n for n in names if is_compute_node(n)))
     pairs = [n for n in names if PAIR.search(n)]
-    if name.startswith("Reformatting CopyNode"):
-        nodes, pairs = (), []
-    kind = _kind(op, str(entry.get("Origin", "")), nodes, pairs, inputs, outputs)
+    if origin == "CONCAT" and concat_node(name):
+        nodes = (concat_node(name),)
+    if origin in ("QDQ", "REFORMAT") or name.startswith("Reformatting CopyNode"):
+        nodes, pairs = (), pairs if origin == "QDQ" else []
+    kind = _kind(op, origin, nodes, pairs, inputs, outputs)
     return Layer(name, op, nodes, inputs, outputs, kind, _activation(entry))
 
 
@@ -91,7 +95,8 @@ def _kind(
         return "no-op"
     if not nodes and (pairs or origin == "QDQ"):
         return conversion_kind(pairs, inputs, outputs)
-    return "reformat" if op.casefold() == "reformat" else "compute"
+    # A copy that a Slice or Concat of the model became computes that node.
+    return "reformat" if op.casefold() == "reformat" and not nodes else "compute"
 
 
 def conversion_kind(pairs: Sequence[str], inputs: Sequence[Port], outputs: Sequence[Port]) -> Kind:
@@ -106,4 +111,4 @@ def conversion_kind(pairs: Sequence[str], inputs: Sequence[Port], outputs: Seque
         return by_types[is_quantized(inputs[0].dtype), is_quantized(outputs[0].dtype)]
     if not pairs:
         return "reformat"
-    return "dequantize" if "Dequantize" in pairs[-1] else "quantize"
+    return "dequantize" if "Dequant" in pairs[-1] else "quantize"

@@ -6,7 +6,12 @@ import re
 
 from placer.plan.dtypes import dtype_name
 
-PAIR = re.compile(r"(Quantize|Dequantize)Linear(_\d+)?(_(de)?quantize_scale_node)?$")
+# Pairs as exporters call them (tf2onnx: QuantLinearNode__838), and copies that TensorRT makes.
+PAIR = re.compile(
+    r"(Quant|Dequant)(ize)?Linear(Node)?(_+\d+)?(_clone_\d+)?(_(de)?quantize_scale_node)?$"
+)
+# A copy into a joined tensor that no Concat layer is left for: the node's name, then the tensor's.
+_CONCAT_COPY = re.compile(r"^(?P<node>.*?Concat(_\d+)?)_.+_clone_\d+ copy$", re.IGNORECASE)
 
 
 def split_format(phrase: str) -> tuple[str, str]:
@@ -23,7 +28,10 @@ def split_format(phrase: str) -> tuple[str, str]:
 
 
 _MARK = "[ONNX Layer: "
-_CONSTANT = re.compile(r"^onnx::|(^|[._/:])(weight|bias)(_quantized)?$")
+_CONSTANT = re.compile(
+    r"^onnx::|(^|[._/:])(weight|bias)(_quantized)?$|(^|/)Constant(_\d+)?(_output_0)?$"
+    r"|^const_fold_opt__\d+(:0)?$"
+)
 _GENERATED = re.compile(
     r"^\(Unnamed Layer\* |^(copied_)?(un)?squeeze_(node_)?after_|^(reshape|shuffle|transpose)_"
     r"(after|before|between)_|^__my[el]|^ONNXTRT_|^Reformatting CopyNode| copy$"
@@ -81,6 +89,12 @@ def _split_at_top(text: str, separators: tuple[str, ...]) -> list[str]:
             start = position + len(found)
         position += len(found) or 1
     return [*parts, text[start:]]
+
+
+def concat_node(name: str) -> str:
+    """The Concat that the layer ``name`` copies an input of, empty if the name does not tell."""
+    match = _CONCAT_COPY.match(name)
+    return match["node"] if match else ""
 
 
 def is_compute_node(name: str) -> bool:
