@@ -179,7 +179,7 @@ def test_brackets_in_names_are_printed_as_they_are(tmp_path: Path):
         ]
         paths.append(tmp_path / f"{index}.json")
         paths[-1].write_text(json.dumps({"Layers": layers}))
-    told = diff(*paths).output.splitlines()[-2]
+    told = diff(*paths).output.splitlines()[-1]
     assert told.endswith("names none of their nodes: 1 actual compute layers ([red]b).")
 
 
