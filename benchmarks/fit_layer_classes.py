@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.table import Table
 from scipy.optimize import nnls
 
-from placer.graph import Graph
 from placer.plan import Plan
 from placer.prediction.gpus import load_gpu
 from placer.prediction.predictor import PredictedLayer
@@ -41,16 +40,13 @@ class Sample:
 
 def samples() -> list[Sample]:
     """All layers of all engines."""
-    graph = engines.float_graph()
-    plans = {
-        variant: engines.actual_plan(graph, variant) for variant in ("fp32", *engines.VARIANTS)
-    }
+    plans = {entry: entry.actual() for entry in engines.A100}
     floor = min(x.time_us for plan in plans.values() for x in plan.layers if x.time_us)
-    return [s for variant, plan in plans.items() for s in _samples(graph, variant, plan, floor)]
+    return [s for entry, plan in plans.items() for s in _samples(entry, plan, floor)]
 
 
-def _samples(graph: Graph, variant: str, actual: Plan, floor: float) -> list[Sample]:
-    prediction = engines.predictor(graph, variant).predict(engines.placement(graph, variant))
+def _samples(entry: engines.Engine, actual: Plan, floor: float) -> list[Sample]:
+    prediction, graph = entry.predict(), entry.graph
     predicted = {_key(layer): layer for layer in prediction.layers if layer.nodes}
     found = []
     for layer in actual.layers:
@@ -58,7 +54,7 @@ def _samples(graph: Graph, variant: str, actual: Plan, floor: float) -> list[Sam
         work = layer_work(match, graph) if match else None
         if work is not None and layer.time_us:
             found.append(Sample(work, layer.time_us - floor))
-    return [*found, *_conversions(variant, floor)]
+    return [*found, *_conversions(entry, floor)]
 
 
 def _key(layer: PredictedLayer) -> frozenset[str]:
@@ -66,9 +62,9 @@ def _key(layer: PredictedLayer) -> frozenset[str]:
     return frozenset(n.name for n in layer.nodes if n.op not in ("Relu", "Flatten"))
 
 
-def _conversions(variant: str, floor: float) -> list[Sample]:
+def _conversions(entry: engines.Engine, floor: float) -> list[Sample]:
     """Conversions with the shapes that the engine reports."""
-    path = engines.folder() / variant
+    path = engines.folder() / entry.name
     profile = {p["name"]: p for p in json.loads((path / "profile.json").read_text()) if "name" in p}
     found = []
     for layer in json.loads((path / "graph.json").read_text())["Layers"]:
@@ -127,7 +123,7 @@ def _us(found: Fitted, work: Work, rate: float, bandwidth: float) -> float:
 
 def main() -> None:
     """Print the fitted classes."""
-    gpu = load_gpu(engines.GPU)
+    gpu = load_gpu(engines.A100[0].gpu)
     groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples():
         groups[sample.work.name, sample.work.dtype].append(sample)

@@ -1,12 +1,14 @@
 """How well the tensorrt pack predicts real engines: layers, types, standalone conversions, latency.
 
-Rebuilds the float ResNet18, places Q/DQ as each published engine has them, predicts the plan and
-holds it against what TensorRT built and measured on an A100.
+Rebuilds each float model, places Q/DQ as each published engine has them, predicts the plan and
+holds it against what TensorRT 8 built and measured; every layer of both sides counts. The engines
+of ResNet18 on an A100 are training data: rules and layer classes were fitted to them.
 
     PLACER_REFERENCE_ENGINES=folder python benchmarks/plan_fidelity.py --json fidelity.json
 
-``--search 50`` also lets ``placer optimize`` find a placement with the fusion model alone in that
-many trials and compares its estimate with that of qat-residual-qgap's placement.
+``--differences`` lists each difference. ``--search 50`` also lets ``placer optimize`` find a
+placement with the fusion model alone in that many trials and compares its estimate with that of
+qat-residual-qgap's placement.
 """
 
 from __future__ import annotations
@@ -22,12 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 from placer.common.files import write_text
-from placer.graph import Graph
 from placer.model import load_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
-from placer.plan import Kind, Plan
-from placer.plan.diff import diff_plans
+from placer.plan.diff import CONVERSIONS, PlanDiff, Score, diff_plans, sentences
 from placer.prediction.gpus import load_gpu
 from placer.prediction.predictor import Predictor
 from placer.prediction.roofline import Roofline, load_layer_classes
@@ -35,54 +35,102 @@ from placer.results.result import versions
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 
-CONVERSIONS: tuple[Kind, ...] = ("quantize", "dequantize", "requantize", "reformat")
-
 
 @dataclass(frozen=True)
 class Fidelity:
-    """One engine: predicted against built."""
+    """One engine: predicted against built; ``layers``: built ones that run anything."""
 
     engine: str
-    f1: float
-    f1_by_class: float
-    predicted_conversions: int
-    actual_conversions: int
-    wrong_conversions: int
+    fitted: bool
+    layers: int
+    by_nodes: Score
+    exact: Score
+    built_conversions: int
+    false_conversions: int
+    missed_conversions: int
     measured_ms: float
     estimated_ms: float
 
 
-def compare(graph: Graph, variant: str, roofline: Roofline) -> Fidelity:
-    """Predict the engine ``variant`` and compare."""
-    prediction = engines.predictor(graph, variant).predict(engines.placement(graph, variant))
-    predicted, actual = roofline.estimate(prediction), engines.actual_plan(graph, variant)
+def compare(entry: engines.Engine) -> tuple[Fidelity, PlanDiff]:
+    """Predict the engine and compare."""
+    roofline = Roofline(entry.graph, load_gpu(entry.gpu), load_layer_classes())
+    predicted, actual = roofline.estimate(entry.predict()), entry.actual()
     diff = diff_plans(predicted, actual)
-    return Fidelity(
-        engine=variant,
-        f1=diff.exact.f1,
-        f1_by_class=diff.by_class.f1,
-        predicted_conversions=len(predicted.of_kind(*CONVERSIONS)),
-        actual_conversions=len(actual.of_kind(*CONVERSIONS)),
-        wrong_conversions=_wrong(predicted, actual),
-        measured_ms=engines.measured_ms(variant),
+    fidelity = Fidelity(
+        engine=entry.name,
+        fitted=entry.fitted,
+        layers=len(actual.of_kind("compute", *CONVERSIONS)),
+        by_nodes=diff.by_nodes,
+        exact=diff.exact,
+        built_conversions=len(actual.of_kind(*CONVERSIONS)),
+        false_conversions=diff.false_conversions,
+        missed_conversions=diff.missed_conversions,
+        measured_ms=entry.median_ms,
         estimated_ms=sum(layer.time_us or 0 for layer in predicted.layers) / 1e3,
     )
+    return fidelity, diff
 
 
-def _wrong(predicted: Plan, actual: Plan) -> int:
-    """Conversions of each kind that one plan has more than the other."""
-    return sum(abs(len(predicted.of_kind(k)) - len(actual.of_kind(k))) for k in CONVERSIONS)
+def pooled(found: list[Fidelity], title: str) -> Fidelity:
+    """All layers of ``found`` taken together; times are not."""
+    scores = [
+        Score(*(sum(getattr(getattr(f, kind), part) for f in found) for part in PARTS))
+        for kind in ("by_nodes", "exact")
+    ]
+    counts = (
+        sum(getattr(f, name) for f in found)
+        for name in ("built_conversions", "false_conversions", "missed_conversions")
+    )
+    layers = sum(f.layers for f in found)
+    return Fidelity(title, found[0].fitted, layers, *scores, *counts, 0.0, 0.0)
+
+
+PARTS = ("matched", "predicted", "actual")
+
+
+def print_table(found: list[Fidelity]) -> None:
+    """Print a line per engine, and one for those that were fitted and those that were not."""
+    table = Table(title="predicted against TensorRT 8, every layer counted")
+    for column in ("engine", "F1 by nodes", "F1 with types", "conversions built/false/missed"):
+        table.add_column(column)
+    for column in ("per layer", "measured ms", "estimate ms", "estimate / measured"):
+        table.add_column(column)
+    for fitted in (True, False):
+        group = [f for f in found if f.fitted == fitted]
+        title = "pooled, training data" if fitted else "pooled, not fitted to"
+        for entry in [*group, *([pooled(group, title)] if group else [])]:
+            table.add_row(*_row(entry), end_section=entry.engine == title)
+    Console(width=140).print(table)
+
+
+def _row(entry: Fidelity) -> tuple[str, ...]:
+    wrong = entry.false_conversions + entry.missed_conversions
+    counts = (entry.built_conversions, entry.false_conversions, entry.missed_conversions)
+    times = ("", "", "")
+    if entry.measured_ms:
+        ratio = entry.estimated_ms / entry.measured_ms
+        times = (f"{entry.measured_ms:.3f}", f"{entry.estimated_ms:.3f}", f"{ratio:.2f}")
+    return (
+        entry.engine,
+        f"{entry.by_nodes.f1:.3f}",
+        f"{entry.exact.f1:.3f}",
+        "/".join(map(str, counts)),
+        f"{wrong / entry.layers:.3f}",
+        *times,
+    )
 
 
 def search(budget: int) -> dict[str, float]:
     """Estimated ms of float, of the published best placement and of what optimize finds."""
+    best = engines.engine("resnet18-a100/qat-residual-qgap")
     with tempfile.TemporaryDirectory() as folder:
-        path = engines.save_float_model(Path(folder))
+        path = engines.save_resnet18(Path(folder))
         request = Request(
             model=path,
             output=Path(folder) / "out",
             engine="fusion-model",
-            gpu=engines.GPU,
+            gpu=best.gpu,
             preset="quick",
             gates=("sqnr>=10",),
             budget=budget,
@@ -90,15 +138,10 @@ def search(budget: int) -> dict[str, float]:
         result = optimize(request, QuietObserver())
         graph = load_model(path).graph
     assert result.best is not None and result.baseline is not None
-    predictor = Predictor(
-        graph,
-        load_pack("tensorrt").rules,
-        Target(compute_capability="8.0", typing="strong"),
-        "float16",
-        "int8",
-    )
-    roofline = Roofline(graph, load_gpu(engines.GPU), load_layer_classes())
-    plan = roofline.estimate(predictor.predict(engines.placement(graph, "qat-residual-qgap")))
+    target = Target(compute_capability="8.0", typing="strong")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    roofline = Roofline(graph, load_gpu(best.gpu), load_layer_classes())
+    plan = roofline.estimate(predictor.predict(best.place(graph)))
     return {
         "float": result.baseline.latency.median_ms,
         "qat-residual-qgap": sum(layer.time_us or 0 for layer in plan.layers) / 1e3,
@@ -111,38 +154,17 @@ def main() -> None:
     """Print the table and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--differences", action="store_true")
     parser.add_argument("--search", type=int, metavar="TRIALS")
     arguments = parser.parse_args()
-    graph = engines.float_graph()
-    roofline = Roofline(graph, load_gpu(engines.GPU), load_layer_classes())
-    found = [compare(graph, variant, roofline) for variant in engines.VARIANTS]
-    base = found[0]
-    table = Table(title="ResNet18, batch 32, A100: predicted against TensorRT 8")
-    # Conversions: predicted / built / wrong.
-    columns = (
-        "engine",
-        "layer F1",
-        "conversions predicted/built/wrong",
-        "measured ms",
-        "estimate ms",
-    )
-    for column in (*columns, "measured / fp16", "estimate / fp16", "off by"):
-        table.add_column(column)
-    for entry in found:
-        measured = entry.measured_ms / base.measured_ms
-        estimated = entry.estimated_ms / base.estimated_ms
-        counts = (entry.predicted_conversions, entry.actual_conversions, entry.wrong_conversions)
-        table.add_row(
-            entry.engine,
-            f"{entry.f1:.3f}",
-            "/".join(map(str, counts)),
-            f"{entry.measured_ms:.3f}",
-            f"{entry.estimated_ms:.3f}",
-            f"{measured:.3f}",
-            f"{estimated:.3f}",
-            f"{estimated / measured - 1:+.1%}",
-        )
-    Console(width=140).print(table)
+    found = []
+    for entry in engines.ENGINES:
+        fidelity, diff = compare(entry)
+        found.append(fidelity)
+        if arguments.differences:
+            print(f"\n{entry.name}: only predicted {diff.only_predicted}, only {diff.only_actual}")
+            print("\n".join(sentences(diff)))
+    print_table(found)
     document = {"versions": dict(versions()), "engines": [asdict(entry) for entry in found]}
     if arguments.search:
         document["search_estimates_ms"] = estimates = search(arguments.search)

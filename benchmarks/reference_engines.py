@@ -1,9 +1,13 @@
-"""Real TensorRT engines of ResNet18 on an A100, and the float model and placements behind them.
+"""Real, published TensorRT 8 engines, and the float model and the placement behind each.
 
-They come from NVIDIA's TensorRT Engine Explorer (github.com/NVIDIA/TensorRT,
-tools/experimental/trt-engine-explorer/examples/pytorch/resnet/A100). The folder that holds
-``fp32``, ``fp16``, ``qat``, ``qat-residual`` and ``qat-residual-qgap`` is named by the environment
-variable PLACER_REFERENCE_ENGINES.
+The environment variable PLACER_REFERENCE_ENGINES names the folder with a subfolder per model
+(``resnet18-a100``, ``resnet18-cifar-rtx-3090``, ``bevfusion-orin``, ``resnet50-tf-rtx-3090``), in
+it one per engine with ``graph.json`` (trtexec --exportLayerInfo) and ``profile.json``. Sources:
+
+- resnet18-a100, resnet50-tf-rtx-3090: github.com/NVIDIA/TensorRT,
+  tools/experimental/trt-engine-explorer/examples
+- resnet18-cifar-rtx-3090: github.com/leimao/PyTorch-Eager-Mode-Quantization-TensorRT-Acceleration
+- bevfusion-orin: github.com/hehern/bevfusion_spconv_deploy, transcribed
 """
 
 from __future__ import annotations
@@ -12,99 +16,252 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import onnx
+import reference_models as models
 from topologies import resnet
 
-from placer.graph import Edge, Graph
+from placer.graph import Edge, Graph, index_graph, tensor_type
 from placer.model import load_model
+from placer.model.normalize import infer_values
 from placer.plan import Layer, Plan
 from placer.plan.readers.read import read_plan
-from placer.prediction.predictor import Predictor
+from placer.prediction.predictor import Prediction, Predictor
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 
 VARIABLE = "PLACER_REFERENCE_ENGINES"
-VARIANTS = ("fp16", "qat", "qat-residual", "qat-residual-qgap")
-GPU = "a100"
-# trtexec of the 8.x era chose between FP32, FP16 and INT8 itself.
-TARGET = Target(engine_version="8.4", compute_capability="8.0", typing="weak")
-_NAMED = ("Conv", "Add", "MaxPool", "GlobalAveragePool", "Gemm")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A float model. ``normalized`` False: the engine's file kept its BatchNormalization."""
+
+    build: Callable[[], onnx.ModelProto]
+    normalized: bool = True
+
+    def graph(self) -> Graph:
+        """The model, indexed; made once."""
+        return _graph(self)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine.
+
+    ``base``: float type of what is not quantized. ``place``: edges that carry a pair, and sets of
+    tensors of one scale. ``rename``: the graph's name of a node that the engine names. ``fitted``:
+    rules and layer classes were fitted to it, so that what they predict for it is no test of them.
+    """
+
+    name: str
+    network: Network
+    gpu: str
+    version: str
+    base: str
+    median_ms: float
+    place: Callable[[Graph], Placement]
+    rename: Callable[[str], str] = str
+    fitted: bool = False
+
+    @property
+    def graph(self) -> Graph:
+        """The float model."""
+        return self.network.graph()
+
+    @property
+    def target(self) -> Target:
+        """What is built for: all these engines chose their types themselves."""
+        capability = {"a100-pcie-80gb": "8.0", "rtx-3090": "8.6", "orin-agx": "8.7"}[self.gpu]
+        return Target(engine_version=self.version, compute_capability=capability, typing="weak")
+
+    def predict(self) -> Prediction:
+        """What the tensorrt pack predicts."""
+        rules = load_pack("tensorrt").rules
+        predictor = Predictor(self.graph, rules, self.target, self.base, "int8")
+        return predictor.predict(self.place(self.graph))
+
+    def actual(self) -> Plan:
+        """The engine's layers with their measured times, its nodes called as in the graph."""
+        path = folder() / self.name
+        plan = read_plan(path / "graph.json", path / "profile.json")
+        names = self._names(plan.layers)
+        layers = [
+            replace(layer, nodes=tuple(names.get(n, n) for n in layer.nodes))
+            for layer in plan.layers
+        ]
+        return replace(plan, layers=tuple(layers))
+
+    def _names(self, layers: Sequence[Layer]) -> Mapping[str, str]:
+        found = {node for layer in layers for node in layer.nodes}
+        if self.network is RESNET18:
+            return _by_number(self.graph, found)
+        return {node: self.rename(node) for node in found}
 
 
 def folder() -> Path:
     """Where the engines are; SystemExit if the variable does not say."""
     path = Path(os.environ.get(VARIABLE, ""))
-    if not (path / "qat" / "graph.json").is_file():
-        raise SystemExit(f"set {VARIABLE} to the folder that holds {', '.join(VARIANTS)}")
+    if not (path / "resnet18-a100" / "qat" / "graph.json").is_file():
+        raise SystemExit(f"set {VARIABLE} to the folder that holds resnet18-a100 and its like")
     return path
 
 
-def save_float_model(where: Path) -> Path:
-    """Write ResNet18 at 224 x 224, batch 32, with random weights into the folder ``where``."""
-    path = where / "resnet18.onnx"
-    onnx.save(resnet(224, (2, 2, 2, 2), bottleneck=False, batch=32, classes=1000), path)
-    return path
-
-
-def float_graph() -> Graph:
-    """The same model, normalised."""
+@cache
+def _graph(network: Network) -> Graph:
+    if not network.normalized:
+        proto = network.build()
+        values = infer_values(proto, {}, Path("model.onnx"))
+        return index_graph(proto.graph, {name: tensor_type(v) for name, v in values.items()})
     with tempfile.TemporaryDirectory() as temporary:
-        return load_model(save_float_model(Path(temporary))).graph
+        path = Path(temporary) / "model.onnx"
+        onnx.save(network.build(), path)
+        return load_model(path).graph
 
 
-def placement(graph: Graph, variant: str) -> Placement:
-    """The Q/DQ placement of ``variant``, as the engines' README states it."""
-    edges: list[Edge] = []
-    if variant.startswith("qat"):
-        edges += _edges(graph, ("Conv", "Gemm"), (0, 1))
-    if "residual" in variant:
-        edges += _edges(graph, ("Add",), (1,))
-    if "qgap" in variant:
-        edges += _edges(graph, ("GlobalAveragePool",), (0,))
-    return Placement.of(edges)
+_NUMBERED = ("Conv", "Add", "MaxPool", "GlobalAveragePool", "Gemm", "Relu", "Flatten")
+
+
+def _by_number(graph: Graph, found: Iterable[str]) -> Mapping[str, str]:
+    """The exporter numbered nodes in topological order, with the Q/DQ nodes in between, so the
+    i-th Conv by number is the i-th Conv of the graph. Of Relu and Flatten not all are named.
+    """
+    names: dict[str, str] = {}
+    for op in _NUMBERED:
+        numbers = sorted(int(n.split("_")[1]) for n in found if re.fullmatch(rf"{op}_\d+", n))
+        own = [n.name for n in graph.nodes if n.op == op]
+        if len(numbers) == len(own):
+            names.update({f"{op}_{n}": name for n, name in zip(numbers, own, strict=True)})
+    return names
+
+
+# --- placements -----------------------------------------------------------------------------
 
 
 def _edges(graph: Graph, ops: tuple[str, ...], indices: Iterable[int]) -> list[Edge]:
     return [Edge(n.inputs[i], n.name, i) for n in graph.nodes if n.op in ops for i in indices]
 
 
-def predictor(graph: Graph, variant: str) -> Predictor:
-    """Predicts what TensorRT 8 made of ``graph`` on the A100."""
-    base = "float" if variant == "fp32" else "float16"
-    return Predictor(graph, load_pack("tensorrt").rules, TARGET, base, "int8")
+def _none(_graph: Graph) -> Placement:
+    return Placement.of(())
 
 
-def actual_plan(graph: Graph, variant: str) -> Plan:
-    """The engine's layers with their measured times, its nodes called as in ``graph``.
+def _qat(*more: tuple[str, int]) -> Callable[[Graph], Placement]:
+    """Pairs on input and weight of every Conv and Gemm, and on input ``index`` of more."""
 
-    The exporter numbered the nodes in topological order, with the Q/DQ nodes in between, so the
-    i-th Conv by number is the i-th Conv of the graph.
+    def place(graph: Graph) -> Placement:
+        edges = _edges(graph, ("Conv", "Gemm"), (0, 1))
+        return Placement.of([*edges, *(e for op, i in more for e in _edges(graph, (op,), (i,)))])
+
+    return place
+
+
+def _everywhere(graph: Graph) -> Placement:
+    """Eager mode: pairs at every reader of every tensor, one scale before and behind what keeps
+    values and at Adds before their Relu.
     """
-    path = folder() / variant
-    plan = read_plan(path / "graph.json", path / "profile.json")
-    names = _names(graph, plan.layers)
-    layers = [replace(x, nodes=tuple(names[n] for n in x.nodes if n in names)) for x in plan.layers]
-    return replace(plan, layers=tuple(layers))
+    edges = [Edge(t, n.name, i) for n in graph.nodes for i, t in enumerate(n.inputs) if i < 2 and t]
+    edges = [e for e in edges if not _is_relu_of_conv(graph, e)]
+    edges += [Edge(tensor, "", index) for index, tensor in enumerate(graph.outputs)]
+    kept = ("MaxPool", "GlobalAveragePool", "Flatten", "Relu")
+    shared = [
+        (n.inputs[0], n.outputs[0])
+        for n in graph.nodes
+        if n.op in kept and not _is_relu_of_conv(graph, Edge(n.inputs[0], n.name, 0))
+    ]
+    return Placement.of(edges, shared)
 
 
-def _names(graph: Graph, layers: Iterable[Layer]) -> Mapping[str, str]:
-    found = {node for layer in layers for node in layer.nodes}
-    names: dict[str, str] = {}
-    for op in _NAMED:
-        numbered = sorted(
-            (n for n in found if re.fullmatch(rf"{op}_\d+", n)), key=lambda n: int(n.split("_")[1])
-        )
-        names.update(zip(numbered, (n.name for n in graph.nodes if n.op == op), strict=True))
-    return names
+def _is_relu_of_conv(graph: Graph, edge: Edge) -> bool:
+    reader = next((n for n in graph.nodes if n.name == edge.node), None)
+    maker = graph.producer.get(edge.tensor)
+    return reader is not None and reader.op == "Relu" and maker is not None and maker.op == "Conv"
 
 
-def measured_ms(variant: str) -> float:
-    """Median GPU compute time of the whole engine."""
-    text = (folder() / variant / "profile.metadata.json").read_text(encoding="utf-8")
+def _camera(graph: Graph) -> Placement:
+    edges = _edges(graph, ("Conv",), (0, 1)) + _edges(graph, ("Add",), (1,))
+    concats = [n for n in graph.nodes if n.name in ("Concat_737", "Concat_779")]
+    edges += [Edge(t, n.name, i) for n in concats for i, t in enumerate(n.inputs)]
+    return Placement.of(edges, [(*n.inputs, *n.outputs) for n in concats])
+
+
+def _fuser(graph: Graph) -> Placement:
+    edges = _edges(graph, ("Conv", "ConvTranspose"), (0, 1))
+    return Placement.of(e for e in edges if e.node != "Conv_144")
+
+
+def _eager_name(node: str) -> str:
+    """What the float model calls a node of the model that eager mode converted."""
+    name = re.sub(r"/layer(\d)/(\d)/", r"/layer\1/layer\1.\2/", node.removeprefix("/model_fp32"))
+    name = name.replace("/downsample/0/", "/downsample/downsample.0/")
+    name = name.replace("/conv1/Relu", "/relu1/Relu") if "layer" in name else name
+    return "/relu/Relu" if name == "/conv1/Relu" else name
+
+
+# --- the engines ----------------------------------------------------------------------------
+
+
+def _resnet18() -> onnx.ModelProto:
+    return resnet(224, (2, 2, 2, 2), bottleneck=False, batch=32, classes=1000)
+
+
+RESNET18 = Network(_resnet18)
+CIFAR = Network(models.resnet18_cifar)
+RESNET50_TF = Network(models.resnet50_tf)
+CAMERA = Network(models.bevfusion_camera)
+FUSER = Network(models.bevfusion_fuser, normalized=False)
+
+
+def _a100(
+    variant: str, median_ms: float, place: Callable[[Graph], Placement], base: str = "float16"
+) -> Engine:
+    name = f"resnet18-a100/{variant}"
+    return Engine(name, RESNET18, "a100-pcie-80gb", "8.4", base, median_ms, place, fitted=True)
+
+
+A100 = (
+    _a100("fp32", 1.991, _none, "float"),
+    _a100("fp16", 0.862, _none),
+    _a100("qat", 0.883, _qat()),
+    _a100("qat-residual", 0.546, _qat(("Add", 1))),
+    _a100("qat-residual-qgap", 0.500, _qat(("Add", 1), ("GlobalAveragePool", 0))),
+)
+OTHERS = (
+    Engine("resnet18-cifar-rtx-3090/fp16", CIFAR, "rtx-3090", "8.6.3", "float16", 0.188, _none),
+    Engine(
+        "resnet18-cifar-rtx-3090/int8", CIFAR, "rtx-3090", "8.6.3", "float", 0.153, _everywhere,
+        _eager_name,
+    ),
+    Engine("resnet50-tf-rtx-3090/fp32", RESNET50_TF, "rtx-3090", "8.4", "float", 12.168, _none),
+    Engine("resnet50-tf-rtx-3090/fp16", RESNET50_TF, "rtx-3090", "8.4", "float16", 4.020, _none),
+    Engine("bevfusion-orin/camera", CAMERA, "orin-agx", "8.5.2", "float16", 8.607, _camera),
+    Engine("bevfusion-orin/fuser", FUSER, "orin-agx", "8.5.2", "float16", 5.302, _fuser),
+)  # fmt: skip
+ENGINES = (*A100, *OTHERS)
+
+
+def engine(name: str) -> Engine:
+    """The engine called ``name``."""
+    return next(entry for entry in ENGINES if entry.name == name)
+
+
+def save_resnet18(where: Path) -> Path:
+    """Write the ResNet18 of the A100's engines into the folder ``where``."""
+    path = where / "resnet18.onnx"
+    onnx.save(_resnet18(), path)
+    return path
+
+
+def metadata_median_ms(entry: Engine) -> float | None:
+    """Median GPU compute time that the engine's own metadata states, None where it has none."""
+    path = folder() / entry.name / "profile.metadata.json"
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8")
     latency: list[float] = json.loads(text)["performance_summary"]["GPU Compute Time"]
     return latency[3]  # min, max, mean, median, 99th percentile

@@ -187,6 +187,11 @@ class _Side:
         before = self._nearest(conversion, self._consumers, lambda layer: _tensors(layer)[1])
         return frozenset(f"before {node}" for node in before)
 
+    def graph_inputs(self, conversion: Layer) -> frozenset[str]:
+        """Tensors that a conversion reads and no layer writes."""
+        read = {port.tensor for port in conversion.inputs} - {""}
+        return frozenset(tensor for tensor in read if tensor not in self._producers)
+
     def _nearest(
         self,
         start: Layer,
@@ -271,13 +276,13 @@ def _regrouped(wholes: _Keyed, parts: _Keyed) -> Iterator[Regrouping]:
 
 
 def _conversions(kind: Kind, predicted: _Side, actual: _Side) -> ConversionDiff:
-    """Pair conversions of one kind: the same name, else the same place."""
+    """Pair conversions of one kind: the same name, else the same place, else the same input."""
     ones, others = predicted.plan.of_kind(kind), actual.plan.of_kind(kind)
     named, missing, extra = _paired(ones, others, _name, _name)
     placed, missing, extra = _paired(missing, extra, predicted.place, actual.place)
-    return ConversionDiff(
-        kind, len(ones), len(others), tuple(missing), tuple(extra), (*named, *placed)
-    )
+    entering, missing, extra = _paired(missing, extra, predicted.graph_inputs, actual.graph_inputs)
+    shared = (*named, *placed, *entering)
+    return ConversionDiff(kind, len(ones), len(others), tuple(missing), tuple(extra), shared)
 
 
 def _name(layer: Layer) -> frozenset[str]:
