@@ -1,12 +1,14 @@
 """Estimate how long a predicted layer takes: a roofline with a launch cost for each layer.
 
-    time = launch + latency + operations / (rate * efficiency) + bytes / (bandwidth * efficiency)
+    time = launch + latency + depth * cycles / clock + operations / (rate * efficiency)
+           + bytes read / (bandwidth * efficiency) + bytes written / (bandwidth * efficiency)
 
-Rates and bandwidth come from the GPU's data sheet (``configs/gpus``), launch, latency and the two
-efficiencies from ``configs/layer_classes.yaml``, by class of layer. The two times are added, not
-the larger taken (Williams et al. 2009, Roofline, without overlap): the kernels that inference runs
-are short, and the profiles that the classes were fitted to show little overlap. Every number is an
-estimate.
+Rates, bandwidth and clock come from the GPU's data sheet (``configs/gpus``), the rest from
+``configs/layer_classes.yaml``, by class of layer. The times are added, not the largest taken
+(Williams et al. 2009, Roofline, without overlap): the kernels that inference runs are short, and
+the profiles that the classes were fitted to show little overlap. ``depth`` is how many products
+each element of the output sums: one thread block sums them one after the other, however few blocks
+there are, so that at batch 1 it is what a convolution takes. Every number is an estimate.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from placer.common.yaml_file import parse_file
 from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
-from placer.plan import Plan, Port
+from placer.plan import Layer, Plan, Port
 from placer.prediction.gpus import Gpu
 from placer.prediction.predictor import UNKNOWN, PredictedLayer, Prediction
 
@@ -39,23 +41,32 @@ _BYTES = {
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
 FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
+TILE = 64  # Channels that a thread block of large kernels computes at least.
 
 
 class LayerClass(BaseModel):
     """Efficiencies of one kind of layer.
 
-    ``dtype``: type that the layer reads; empty for any other. ``rate``: what computes: ``tensor``
-    cores, ``dp4a`` (INT8 on CUDA cores, four times the FP32 rate) or ``cuda`` cores (FP32 rate).
-    ``source``: where the figures come from; "assumed" where nothing was measured.
+    ``dtype``: type that the layer reads; empty for any other. ``compute_capability``: of the GPUs
+    that the figures were measured on; empty for those that have no class of their own. ``rate``:
+    what computes: ``tensor`` cores, ``dp4a`` (INT8 on CUDA cores, four times the FP32 rate) or
+    ``cuda`` cores (FP32 rate). ``bandwidth_efficiency`` is that of writing too, unless
+    ``write_efficiency`` is given. ``depth_cycles``: clock cycles for each product that an element
+    of the output sums. ``tile``: channels are computed in multiples of it; 0 for what tensor cores
+    take at least. ``source``: where the figures come from; "assumed" where nothing was measured.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     dtype: str = ""
+    compute_capability: str = ""
     rate: Literal["tensor", "dp4a", "cuda"] = "tensor"
     ops_efficiency: float = Field(gt=0, le=1)
     bandwidth_efficiency: float = Field(gt=0)
+    write_efficiency: float | None = Field(default=None, gt=0)
+    depth_cycles: float = Field(default=0, ge=0)
+    tile: Literal[0, 64] = 0
     latency_us: float = Field(ge=0)
     source: str = Field(min_length=7)
 
@@ -69,22 +80,32 @@ class LayerClasses(BaseModel):
     launch_source: str
     classes: tuple[LayerClass, ...]
 
-    def find(self, name: str, dtype: str) -> LayerClass:
-        """The class of layers ``name`` that read ``dtype``, or else of any type."""
+    def find(self, name: str, dtype: str, compute_capability: str = "") -> LayerClass:
+        """The class of layers ``name`` that read ``dtype``, or else of any type.
+
+        One of the GPU's own compute capability goes before those of any.
+        """
         same = [entry for entry in self.classes if entry.name == name]
-        return next((e for e in same if e.dtype == dtype), None) or next(
-            e for e in same if not e.dtype
-        )
+        wanted = ((dtype, compute_capability), ("", compute_capability), (dtype, ""), ("", ""))
+        by_key = {(entry.dtype, entry.compute_capability): entry for entry in reversed(same)}
+        return next(by_key[key] for key in wanted if key in by_key)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a layer has to do: its class, the type it computes in, operations and bytes moved."""
+    """What a layer has to do: its class, the type it computes in, operations and bytes moved.
+
+    ``written``: those of ``bytes`` that are written. ``depth``: how many products each element of
+    the output sums. ``tiled_ops``: operations where channels come in multiples of ``TILE``.
+    """
 
     name: str
     dtype: str
     ops: float
     bytes: float
+    written: float = 0
+    depth: float = 0
+    tiled_ops: float = 0
 
 
 def load_layer_classes() -> LayerClasses:
@@ -119,15 +140,20 @@ class Roofline:
 
     def work_us(self, work: Work) -> float:
         """Estimated time of ``work`` in microseconds, without the launch."""
-        found = self._classes.find(work.name, work.dtype)
+        gpu = self._gpu
+        found = self._classes.find(work.name, work.dtype, gpu.compute_capability)
         if found.rate == "tensor":
-            rate = self._gpu.peak_ops(work.dtype)
+            rate = gpu.peak_ops(work.dtype)
         else:
-            rate = self._gpu.peak.float * 1e12 * (4 if found.rate == "dp4a" else 1)
-        bandwidth = self._gpu.memory_bandwidth_gb_s * 1e9
-        seconds = work.ops / (rate * found.ops_efficiency)
-        seconds += work.bytes / (bandwidth * found.bandwidth_efficiency)
-        return found.latency_us + seconds * 1e6
+            rate = gpu.peak.float * 1e12 * (4 if found.rate == "dp4a" else 1)
+        bandwidth = gpu.memory_bandwidth_gb_s * 1e9
+        ops = work.tiled_ops if found.tile else work.ops
+        seconds = ops / (rate * found.ops_efficiency)
+        seconds += (work.bytes - work.written) / (bandwidth * found.bandwidth_efficiency)
+        writing = found.write_efficiency or found.bandwidth_efficiency
+        seconds += work.written / (bandwidth * writing)
+        depth_us = work.depth * found.depth_cycles / gpu.boost_clock_mhz
+        return found.latency_us + depth_us + seconds * 1e6
 
 
 def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
@@ -146,8 +172,15 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     moved = sum(_port_bytes(port, graph) for port in _distinct((*layer.inputs, *layer.outputs)))
     main = next((node for node in nodes if node.op in _WEIGHTED), nodes[0])
     moved += _weight_bytes(nodes, graph, _size(dtype))
-    ops = sum(_ops(node, dtype, graph) for node in nodes)
-    return Work(_class_name(predicted, main, dtype, graph), dtype, ops, moved)
+    return Work(
+        _class_name(predicted, main, dtype, graph),
+        dtype,
+        sum(_ops(node, _multiple(dtype), graph) for node in nodes),
+        moved,
+        written=sum(_port_bytes(port, graph) for port in layer.outputs),
+        depth=_depth(main, graph),
+        tiled_ops=sum(_ops(node, TILE, graph) for node in nodes),
+    )
 
 
 def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph) -> str:
@@ -159,11 +192,17 @@ def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph)
             return "few-channel conv"
         if main.op == "Conv" and main.attributes.get("group", 1) == channels:
             return "depthwise conv"
-        to_float = dtype in _QUANTIZED and "float" in predicted.layer.output_types
-        return "conv to float" if to_float else "conv"
+        return "conv" + (_float_output(predicted.layer) if dtype in _QUANTIZED else "")
     if main.op in ("Gemm", "MatMul"):
         return "matmul"
     return "pooling" if main.op in _POOLING else "memory"
+
+
+def _float_output(layer: Layer) -> str:
+    """How the class of a layer that reads integers says that it writes float."""
+    if "float" in layer.output_types:
+        return " to float"
+    return " to half" if {"float16", "bfloat16"} & set(layer.output_types) else ""
 
 
 def _concat_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
@@ -198,15 +237,33 @@ def _computing_type(ports: Sequence[Port]) -> str:
     return next((t for t in types if "float" in t), types[0] if types else "float")
 
 
-def _ops(node: Node, dtype: str, graph: Graph) -> float:
-    """Operations, 2 per multiply-add; channels count in the multiples that tensor cores take.
+def _multiple(dtype: str) -> int:
+    """Channels that tensor cores take at once (NVIDIA, Deep Learning Performance guide)."""
+    return 16 if dtype in _QUANTIZED else {"float16": 8, "bfloat16": 8}.get(dtype, 4)
 
-    Multiples of 16 for 8-bit types, 8 for 16-bit floats (NVIDIA, Deep Learning Performance guide).
-    """
+
+def _depth(node: Node, graph: Graph) -> int:
+    """Products that each element of a weighted node's output sums; 0 if the shape is not known."""
+    if node.op in ("Gemm", "MatMul"):
+        axis = -2 if node.attributes.get("transA", 0) else -1
+        return (graph.type_of(node.inputs[0]).shape or (0, 0))[axis]
+    weight = weight_input(graph, node)
+    if node.op not in _WEIGHTED or weight is None:
+        return 0
+    dims = graph.initializers[weight.tensor].dims
+    if node.op == "Conv":
+        return math.prod(dims[1:])
+    # Each element of a ConvTranspose's output sums over the part of the kernel that strides leave.
+    strides = node.attributes.get("strides")
+    steps = math.prod(strides) if isinstance(strides, list | tuple) else 1
+    return math.ceil(dims[0] * math.prod(dims[2:]) / steps)
+
+
+def _ops(node: Node, multiple: int, graph: Graph) -> float:
+    """Operations, 2 per multiply-add; channels count in multiples of ``multiple``."""
     weight = weight_input(graph, node)
     if node.op not in _WEIGHTED:
         return 0.0
-    multiple = 16 if dtype in _QUANTIZED else {"float16": 8, "bfloat16": 8}.get(dtype, 4)
     if node.op in ("Gemm", "MatMul"):
         axis = -2 if node.attributes.get("transA", 0) else -1
         depth = (graph.type_of(node.inputs[0]).shape or (1, 1))[axis]

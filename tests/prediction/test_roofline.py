@@ -1,6 +1,9 @@
 """Work and estimated time of predicted layers, counted by hand."""
 
+import importlib
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -81,7 +84,7 @@ WEIGHTS = 24 * 40 * 9 + 24
     ("dtype", "written", "name", "inputs", "outputs", "size"),
     [
         ("int8", "int8", "conv", 48, 32, 1),  # channels in multiples of 16
-        ("int8", "float16", "conv", 48, 32, 1),
+        ("int8", "float16", "conv to half", 48, 32, 1),
         ("int8", "float", "conv to float", 48, 32, 1),
         ("float16", "float16", "conv", 40, 24, 2),  # of 8
         ("float", "float", "conv", 40, 24, 4),  # of 4
@@ -93,7 +96,15 @@ def test_a_conv_counts_aligned_channels_and_every_tensor_once(
     sizes = {"int8": 1, "float16": 2, "float": 4}
     work = layer_work(layer(CONV, "conv relu", f"x:{dtype}", f"y:{written}"), CONV)
     moved = PIXELS * (40 * size + 24 * sizes[written]) + WEIGHTS * size
-    assert work == Work(name, dtype, 2 * PIXELS * inputs * outputs * 9, moved)
+    assert work == Work(
+        name,
+        dtype,
+        2 * PIXELS * inputs * outputs * 9,
+        moved,
+        written=PIXELS * 24 * sizes[written],
+        depth=40 * 9,
+        tiled_ops=2 * PIXELS * 64 * 64 * 9,
+    )
 
 
 def test_a_layer_that_reads_a_tensor_twice_loads_it_once():
@@ -103,7 +114,7 @@ def test_a_layer_that_reads_a_tensor_twice_loads_it_once():
         "float[16,16,1,1] w = {1}",
     )
     work = layer_work(layer(graph, "conv add", "x:int8 x:int8", "y:int8"), graph)
-    assert work == Work("conv", "int8", 2 * 16 * 16 * 16, 256 + 256 + 256)
+    assert (work.ops, work.bytes, work.written) == (2 * 16 * 16 * 16, 256 + 256 + 256, 256)
     mixed = layer_work(layer(graph, "conv add", "x:int8 x:float16", "y:float16"), graph)
     assert mixed.bytes == 256 + 512 + 512 + 256
 
@@ -138,8 +149,15 @@ def test_a_transposed_conv_works_on_its_input():
         "float[16,32,2,2] w = {1}",
     )
     work = layer_work(layer(graph, "up", "x:float16", "y:float16"), graph)
-    moved = 2 * (16 * 16 + 32 * 64 + 16 * 32 * 4)
-    assert work == Work("conv", "float16", 2 * 16 * 16 * 32 * 4, moved)
+    assert work == Work(
+        "conv",
+        "float16",
+        2 * 16 * 16 * 32 * 4,
+        2 * (16 * 16 + 32 * 64 + 16 * 32 * 4),
+        written=2 * 32 * 64,
+        depth=16,  # Strides of 2 leave one of the kernel's four elements to each pixel.
+        tiled_ops=2 * 16 * 64 * 64 * 4,
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +169,15 @@ def test_a_matmul_counts_its_aligned_depth(shape: str, call: str):
         f"(float[{shape}] x) => (float[5,3] y)", f"[fc] y = {call}", "float[20,3] w = {1}"
     )
     work = layer_work(layer(graph, "fc", "x:int8", "y:float16"), graph)
-    assert work == Work("matmul", "int8", 2 * 5 * 3 * 32, 100 + 2 * 15 + 60)
+    assert work == Work(
+        "matmul",
+        "int8",
+        2 * 5 * 3 * 32,
+        100 + 2 * 15 + 60,
+        written=2 * 15,
+        depth=20,
+        tiled_ops=2 * 5 * 3 * 64,
+    )
 
 
 def test_every_matmul_of_a_fused_layer_counts():
@@ -169,11 +195,11 @@ def test_other_layers_move_memory_only():
         "[gap] p = GlobalAveragePool(x) [sig] s = Sigmoid(x) [neg] m = Neg(n)",
     )
     gap = layer_work(layer(graph, "gap", "x:int8", "p:float16"), graph)
-    assert gap == Work("pooling", "int8", 0, 128 + 16)
+    assert gap == Work("pooling", "int8", 0, 128 + 16, written=16)
     sig = layer_work(layer(graph, "sig", "x:float16", "s:float16"), graph)
-    assert sig == Work("memory", "float16", 0, 512)
+    assert sig == Work("memory", "float16", 0, 512, written=256)
     assert layer_work(layer(graph, "neg", "n:int64", "m:int64"), graph) == (
-        Work("memory", "int64", 0, 64)
+        Work("memory", "int64", 0, 64, written=32)
     )
 
 
@@ -184,7 +210,7 @@ def test_a_gather_reads_rows_of_its_table_and_not_all():
         "float[1000,8] table = {1}",
     )
     work = layer_work(layer(graph, "embed", "i:int64", "y:float16"), graph)
-    assert work == Work("memory", "int64", 0, 16 + 32)
+    assert work == Work("memory", "int64", 0, 16 + 32, written=32)
 
 
 def test_conversions_read_and_write_the_tensor():
@@ -245,6 +271,42 @@ def test_time_is_launch_latency_operations_and_bytes(rate: str, ops_us: float):
     made = layer(CONV, "conv relu", "x:int8", "y:int8")
     work = layer_work(made, CONV)
     assert roofline.layer_us(made) == pytest.approx(2 + roofline.work_us(work))
+
+
+def test_time_grows_with_the_depth_and_writing_may_be_slower_than_reading():
+    work = Work("conv", "int8", 0, 1e5, written=5e4, depth=500, tiled_ops=1e7)
+    plain = Roofline(CONV, GPU, classes()).work_us(work)
+    deep = Roofline(CONV, GPU, classes(depth_cycles=4)).work_us(work)
+    assert deep - plain == pytest.approx(500 * 4 / GPU.boost_clock_mhz)
+    slow = Roofline(CONV, GPU, classes(write_efficiency=0.125)).work_us(work)
+    assert slow - plain == pytest.approx(2)  # Half of the bytes, which take 4 us in all, twice.
+    tiled = Roofline(CONV, GPU, classes(tile=64)).work_us(work)
+    assert tiled - plain == pytest.approx(2)
+
+
+def test_a_class_of_the_own_compute_capability_comes_first():
+    any_gpu, hopper = classes(dtype="int8").classes[0], classes(compute_capability="9.0").classes[0]
+    both = LayerClasses(launch_cycles=0, launch_source="x", classes=(any_gpu, hopper))
+    assert both.find("conv", "int8", "9.0") is hopper
+    assert both.find("conv", "int8", "8.0") is any_gpu
+
+
+def test_the_classes_of_hopper_are_those_fitted_to_its_kernels():
+    pytest.importorskip("scipy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+        fitting = importlib.import_module("fit_kernels")
+    shipped, gpu = load_layer_classes(), load_gpu("h100")
+    document = json.loads(fitting.MEASURED.read_text())
+    for form in fitting.FORMATS:
+        group = fitting.kernels(document, form)
+        fitted = fitting.fit(group, gpu, shipped.launch_cycles / gpu.boost_clock_mhz)
+        entry = shipped.find(fitted.name, fitted.dtype, "9.0")
+        assert entry.compute_capability == "9.0"
+        for field in ("ops_efficiency", "bandwidth_efficiency", "write_efficiency"):
+            assert getattr(entry, field) == pytest.approx(getattr(fitted, field), abs=0.006)
+        assert entry.depth_cycles == pytest.approx(fitted.depth_cycles, abs=0.006)
+        assert entry.latency_us == pytest.approx(fitted.latency_us, abs=0.006)
 
 
 def test_a_class_for_the_type_comes_before_one_for_any():
