@@ -211,13 +211,14 @@ def _study(task: Task, found: Searched, ratios: Mapping[str, Ratio]) -> dict[str
 
 
 def _trial(record: TrialRecord) -> dict[str, Any]:
+    ratio = None if record.measurement is None else record.measurement.ratio
     return {
         "number": record.number,
         "kind": record.kind,
         "placement": record.placement_id,
         "ratio": record.ratio,
-        "interval": record.details.get("interval"),
-        "noise": record.details.get("noise"),
+        "interval": None if ratio is None else [ratio.low, ratio.high],
+        "noise": record.noise,
         "feasible": record.feasible,
         "ruled_out": record.ruled_out,
         "error": record.error,

@@ -37,7 +37,9 @@ from rich.table import Table
 from topologies import Net, classifier, efficientnet
 
 from placer.accuracy.evaluator import Evaluation, Evaluator, Run
+from placer.accuracy.gates import GateResult
 from placer.common.files import write_text
+from placer.common.statistics import Ratio
 from placer.engines.base import Compiled, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.graph import Graph
@@ -53,13 +55,13 @@ from placer.optimizer.trial import TrialRunner
 from placer.optimizer.trial_setup import TrialSetup, set_up
 from placer.plan import Plan
 from placer.prediction.predictor import Predictor
-from placer.results.result import versions
+from placer.results.result import LatencyPart, versions
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
 from placer.search.landscape import Landscape
 from placer.search.layer_signatures import LayerModel
-from placer.search.records import TrialRecord
+from placer.search.records import Judgement, Measurement, TrialRecord
 from placer.search.samplers import Proposal, Proposer
 from placer.search.space import Choices, Space, build_space
 from placer.search.surrogate import SurrogateProposer
@@ -290,20 +292,18 @@ class InstantEngine:
         noise = self.noise(proposal.choices)
         by_id, totals = self._times(proposal.choices)
         ratio = sum(totals.values()) / self._float_us
+        gates = (GateResult("noise", noise, "", noise - self.limit),)
         return TrialRecord(
             number=number,
             kind=proposal.kind,
             choices=proposal.choices,
             placement_id=self._landscape.space.placement(proposal.choices).id,
-            ratio=ratio,
-            constraints={"noise": noise - self.limit} if np.isfinite(self.limit) else {},
-            details={
-                "noise": noise,
-                "layers": by_id,
-                "interval": [ratio * 0.99, ratio * 1.01],
-            },
-            error=None,
-            seconds=0.0,
+            measurement=Measurement(
+                Ratio(ratio, ratio * 0.99, ratio * 1.01, 1),
+                LatencyPart(median_ms=ratio, p10_ms=ratio, p90_ms=ratio, rounds=1),
+                layers=by_id,
+            ),
+            judgement=Judgement(gates if np.isfinite(self.limit) else (), noise),
             skipped=proposal.skipped,
         )
 

@@ -39,12 +39,14 @@ from rich.console import Console
 from rich.table import Table
 from search_models import FULL, GPUS, REDUCED, Latency, Noise, NoiseUnit, Problem, load_problem
 
+from placer.accuracy.gates import GateResult
 from placer.common.files import write_text
+from placer.common.statistics import Ratio
 from placer.prediction.gpus import load_gpu
-from placer.results.result import versions
+from placer.results.result import LatencyPart, versions
 from placer.search.landscape import Landscape
 from placer.search.layer_signatures import LayerModel
-from placer.search.records import TrialRecord
+from placer.search.records import Judgement, Measurement, TrialRecord
 from placer.search.samplers import Proposal, Proposer, RandomProposer
 from placer.search.space import Choices, Space
 from placer.search.surrogate import SurrogateProposer, seed_proposals
@@ -247,22 +249,22 @@ def _measure(
 ) -> TrialRecord:
     placement = problem.space.placement(proposal.choices)
     measured = latency.measure(placement)
-    details: dict[str, Any] = {"interval": [measured.ratio, measured.ratio]}
-    details["layers"] = dict(measured.layers) if profiled else {}
-    constraints: dict[str, float] = {}
+    ratio = measured.ratio
+    judgement = None
     if gate is not None:
-        details["noise"] = noise = gate.power(proposal.choices)
-        constraints["sqnr"] = gate.violation(noise)
+        noise = gate.power(proposal.choices)
+        judgement = Judgement((GateResult("sqnr", None, "", gate.violation(noise)),), noise)
     return TrialRecord(
         number=number,
         kind=proposal.kind,
         choices=proposal.choices,
         placement_id=placement.id,
-        ratio=measured.ratio,
-        constraints=constraints,
-        details=details,
-        error=None,
-        seconds=0.0,
+        measurement=Measurement(
+            Ratio(ratio, ratio, ratio, 1),
+            LatencyPart(median_ms=ratio, p10_ms=ratio, p90_ms=ratio, rounds=1),
+            layers=measured.layers if profiled else {},
+        ),
+        judgement=judgement,
         skipped=proposal.skipped,
     )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -29,16 +30,20 @@ from pathlib import Path
 
 import optuna
 
+from placer.accuracy.gates import GateResult
+from placer.common.statistics import Ratio
 from placer.graph import Edge
 from placer.model import load_model
 from placer.quantization import Placement
+from placer.results.result import LatencyPart
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
-from placer.search.records import Outcome
+from placer.search.records import Judgement, Measurement, Outcome, by_latency
 from placer.search.samplers import RandomProposer
-from placer.search.space import build_space
+from placer.search.space import Space, build_space
 from placer.search.storage import open_storage
 from placer.search.study import Study
+from placer.search.trial_attributes import TrialReader
 from tests import postgresql
 
 MODEL = Path(__file__).parent.parent / "examples" / "digits" / "digits.onnx"
@@ -131,9 +136,7 @@ def work(
     url: str, name: str, log: Path, seconds: float, budget: int, ready: Barrier | None
 ) -> None:
     """What a worker process does."""
-    graph = load_model(MODEL).graph
-    pack = load_pack("onnxruntime")
-    space = build_space(graph, find_sites(graph, pack.rules))
+    space = digits_space()
     storage = open_storage(url, shared=True, heartbeat_s=HEARTBEAT_S, grace_s=GRACE_S)
     shared = Study(storage, name, space, {"budget": budget}, shared=True)
     log.touch()
@@ -152,14 +155,22 @@ def work(
     shared.run(proposer, evaluate, budget=budget, deadline=None, on_trial=lambda _: None)
 
 
+def digits_space() -> Space:
+    """What is decided in the digits model."""
+    graph = load_model(MODEL).graph
+    return build_space(graph, find_sites(graph, load_pack("onnxruntime").rules))
+
+
 def simulated(placement: Placement) -> Outcome:
     """Latency and noise that add up over edges, by a hash of each: any values will do."""
     ratio = 1 - sum(0.03 * share("gain", edge) - 0.005 for edge in placement.edges)
     noise = noise_of(placement)
     return Outcome(
-        ratio=ratio,
-        constraints={"noise": noise - NOISE_LIMIT},
-        details={"interval": [ratio, ratio], "noise": noise},
+        Measurement(
+            Ratio(ratio, ratio, ratio, 1),
+            LatencyPart(median_ms=ratio, p10_ms=ratio, p90_ms=ratio, rounds=1),
+        ),
+        Judgement((GateResult("noise", noise, "", noise - NOISE_LIMIT),), noise),
     )
 
 
@@ -177,18 +188,18 @@ def figures_of(url: str, name: str, logs: Sequence[Path], wall_s: float) -> Figu
     """Read the study and the workers' logs."""
     storage = open_storage(url, shared=False)
     trials = optuna.load_study(study_name=name, storage=storage).trials
-    measured = [trial for trial in trials if "outcome" in trial.user_attrs]
-    allowed = [t for t in measured if t.user_attrs["outcome"]["constraints"]["noise"] <= 0]
-    best = min(allowed, key=lambda trial: trial.user_attrs["outcome"]["ratio"])
+    reader = TrialReader(digits_space(), name)
+    measured = [reader.record(trial) for trial in trials if "outcome" in trial.user_attrs]
+    best = by_latency(measured)[0]
     ended = [log.read_text().count("end") for log in logs]
     return Figures(
         workers=len(logs),
         wall_s=wall_s,
         trials=len(measured),
-        placements=len({trial.user_attrs["placement"] for trial in measured}),
+        placements=len({record.placement_id for record in measured}),
         evaluations=sum(ended),
-        best_ratio=best.user_attrs["outcome"]["ratio"],
-        best_placement=best.user_attrs["placement"],
+        best_ratio=best.ratio or math.nan,
+        best_placement=best.placement_id,
         trials_by_worker=ended,
         states=dict(Counter(trial.state.name for trial in trials)),
         withdrawn=sum("withdrawn" in trial.user_attrs for trial in trials),

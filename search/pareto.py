@@ -1,6 +1,6 @@
 """The latency-accuracy front: what nothing beats in both, points spread over it, where to look.
 
-Accuracy is the noise power of the outputs (``TrialRecord.details``), compared in decibels.
+Accuracy is the noise power of the outputs (``TrialRecord.noise``), compared in decibels.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ FLOAT_MODEL = Point(1 - USEFUL, 0.0)
 
 def point_of(trial: TrialRecord) -> Point | None:
     """Where a trial stands; None if it misses a gate, or was not judged or not measured."""
-    noise = trial.details.get("noise")
-    if not trial.feasible or trial.ratio is None or noise is None:
+    if not trial.feasible or trial.ratio is None or trial.noise is None:
         return None
-    return Point(trial.ratio, noise)
+    return Point(trial.ratio, trial.noise)
 
 
 def front(points: Sequence[Point]) -> list[int]:

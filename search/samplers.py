@@ -9,12 +9,12 @@ from typing import Protocol
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from placer.search.records import Skip, TrialRecord
-from placer.search.space import PER_SITE, Choices, Space, site_key
+from placer.search.space import PER_SITE, Choices, Space
 
 # Sampling that keeps returning known placements has nothing left to find.
 MAX_REPEATS = 200
@@ -101,22 +101,6 @@ def untried(
     return None
 
 
-def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """What Optuna knows of a study's decisions: categorical parameters.
-
-    One per group, and one for each site of groups that may be split (conditional on ``PER_SITE``).
-    """
-    found: dict[str, BaseDistribution] = {}
-    for group in space.groups:
-        if len(group.sites) == 1:
-            found[group.name] = CategoricalDistribution(group.layouts)
-            continue
-        found[group.name] = CategoricalDistribution((*group.layouts, PER_SITE))
-        own = CategoricalDistribution(group.layouts)
-        found.update(dict.fromkeys((site_key(site) for site in group.sites), own))
-    return found
-
-
 def mirror(space: Space, trials: Sequence[TrialRecord], sampler: BaseSampler) -> optuna.Study:
     """An Optuna study in memory with the trials whose groups are whole."""
     plain = {g.name: CategoricalDistribution(g.layouts) for g in space.groups}
@@ -129,7 +113,7 @@ def mirror(space: Space, trials: Sequence[TrialRecord], sampler: BaseSampler) ->
                 value=trial.ratio,
                 params={name: trial.choices[name] for name in plain},
                 distributions=dict(plain),
-                constraints=dict(trial.constraints),
+                constraints=trial.constraints,
             )
         )
     return study

@@ -21,7 +21,8 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from placer.errors import InputError
-from placer.search.attributes import CLAIM, DEATHS, OUTCOME, WITHDRAWN
+from placer.search.records import Outcome
+from placer.search.trial_attributes import CLAIM, DEATHS, OUTCOME, WITHDRAWN, outcome_json
 
 log = logging.getLogger(__name__)
 
@@ -172,14 +173,7 @@ def _retry(study: optuna.Study, trial: FrozenTrial) -> None:
     state = TrialState.WAITING
     if deaths > MAX_RETRIES:
         error = f"{deaths} workers died while they evaluated it"
-        kept[OUTCOME] = {
-            "ratio": None,
-            "constraints": {},
-            "details": {},
-            "error": error,
-            "ruled_out": None,
-            "seconds": 0.0,
-        }
+        kept[OUTCOME] = outcome_json(Outcome(error=error))
         state = TrialState.FAIL
     study.add_trial(
         create_trial(

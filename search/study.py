@@ -14,6 +14,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import count
 from threading import Event, Lock, Thread
 from typing import Any, Literal, Protocol
 
@@ -29,11 +31,20 @@ from sqlalchemy.exc import SQLAlchemyError
 from placer.common.interrupts import held_back
 from placer.errors import InputError, RunError
 from placer.quantization import Placement
-from placer.search.attributes import CLAIM, KIND, OUTCOME, SKIPPED, WITHDRAWN
-from placer.search.records import Outcome, Skip, TrialRecord
-from placer.search.samplers import Proposal, Proposer, distributions
+from placer.search.records import Outcome, TrialRecord
+from placer.search.samplers import Proposal, Proposer
 from placer.search.space import Choices, Space
 from placer.search.storage import open_study, reason_of
+from placer.search.trial_attributes import (
+    CLAIM,
+    FIX,
+    OUTCOME,
+    WITHDRAWN,
+    TrialReader,
+    claim_json,
+    distributions,
+    outcome_json,
+)
 
 StopReason = Literal["budget", "timeout", "converged", "interrupted"]
 
@@ -41,7 +52,6 @@ log = logging.getLogger(__name__)
 
 STUDY_NAME = "placer"
 POLL_S = 0.5
-FIX = "choose another --output or --study, or remove it"
 
 
 class Evaluate(Protocol):
@@ -75,10 +85,11 @@ class Study:
         self._storage = storage
         self._shared = shared
         self._place = place or name
+        self._reader = TrialReader(space, self._place)
         self._lock = Lock()  # One thread at a time looks for the next trial.
         self._study = open_study(storage, name)
         self._id = storage.get_study_id_from_name(name)
-        _check_settings(self._study, self._place, settings, fix)
+        self._check_settings(settings, fix)
         self._distributions = distributions(space)
         if not shared:
             self._end_interrupted()
@@ -107,12 +118,31 @@ class Study:
     def attribute(self, key: str) -> Any:
         """A JSON value kept with the study, None if there is none."""
         with held_back():
-            return self._study.user_attrs.get(key)
+            try:
+                return self._study.user_attrs.get(key)
+            except ValueError as error:
+                raise InputError(f"{self._place} holds a damaged study; {FIX}") from error
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Keep a JSON value with the study."""
         with held_back():
             self._study.set_user_attr(key, value)
+
+    def _check_settings(self, settings: Mapping[str, Any], fix: str) -> None:
+        """Raise InputError if it was made with other ``settings``; a new study keeps them."""
+        wanted: dict[str, Any] = json.loads(json.dumps(settings))  # As they come back.
+        kept = self.attribute("settings")
+        if kept is None:
+            self.set_attribute("settings", wanted)
+            return
+        if not isinstance(kept, dict):
+            raise InputError(f"{self._place} holds a damaged study; {FIX}")
+        for key in sorted(wanted.keys() | kept.keys()):
+            if kept.get(key) != wanted.get(key):
+                raise InputError(
+                    f"{self._place} holds a study with another {key} "
+                    f"({kept.get(key)}, now {wanted.get(key)}); {fix}"
+                )
 
     def run(
         self,
@@ -183,11 +213,9 @@ class Study:
             state=TrialState.WAITING,
             params=dict(proposal.choices),
             distributions=self._distributions_of(proposal.choices),
-            user_attrs={
-                KIND: proposal.kind,
-                CLAIM: self.space.placement(proposal.choices).id,
-                SKIPPED: [[dict(skip.choices), skip.noise] for skip in proposal.skipped],
-            },
+            user_attrs=claim_json(
+                proposal.kind, self.space.placement(proposal.choices).id, proposal.skipped
+            ),
         )
         self._storage.create_new_trial(self._id, template)
 
@@ -196,10 +224,7 @@ class Study:
 
     def _take_waiting(self, budget: int | None) -> int | None:
         """Take the first waiting trial, a new one or that of a dead worker; None without one."""
-        waiting = self._storage.get_all_trials(
-            self._id, deepcopy=False, states=(TrialState.WAITING,)
-        )
-        for trial in waiting:
+        for trial in self._trials(TrialState.WAITING):
             if CLAIM not in trial.user_attrs:
                 continue
             trial_id = self._trial_id(trial.number)
@@ -242,31 +267,23 @@ class Study:
         with self._signs_of_life(trial_id):
             try:
                 with held_back():
-                    choices = self._storage.get_trial(trial_id).params
-                outcome = evaluate(self.space.placement(choices))
+                    claimed = self._reader.record(self._storage.get_trial(trial_id))
+                outcome = evaluate(self.space.placement(claimed.choices))
             except BaseException:
                 with held_back():
                     self._set_state(trial_id, TrialState.FAIL)  # Interrupted: not a result.
                 raise
-        kept = {
-            "ratio": outcome.ratio,
-            "constraints": dict(outcome.constraints),
-            "details": dict(outcome.details),
-            "error": outcome.error,
-            "ruled_out": outcome.ruled_out,
-            "seconds": time.monotonic() - start,
-        }
         with held_back():
-            return self._end(number, kept)
+            return self._end(number, replace(outcome, seconds=time.monotonic() - start))
 
-    def _end(self, number: int, kept: Mapping[str, Any]) -> TrialRecord | None:
+    def _end(self, number: int, outcome: Outcome) -> TrialRecord | None:
         trial_id = self._trial_id(number)
         try:
             # Optuna's constraints can be set once only, so before others may end the trial.
             trial = optuna.Trial(self._study, trial_id)
-            for name, value in kept["constraints"].items():
+            for name, value in outcome.constraints.items():
                 trial.set_constraint(name, value)
-            self._storage.set_trial_user_attr(trial_id, OUTCOME, _plain(kept))
+            self._storage.set_trial_user_attr(trial_id, OUTCOME, outcome_json(outcome))
         except UpdateFinishedTrialError:
             log.warning(
                 "trial %d had gone to another worker, as this one had given no sign of life; "
@@ -274,26 +291,25 @@ class Study:
                 number,
             )
             return None
-        self._tell(number)
-        return _record(self._storage.get_trial(trial_id))
+        record = self._reader.record(self._storage.get_trial(trial_id))
+        self._tell(record)
+        return record
 
-    def _tell(self, number: int) -> None:
+    def _tell(self, record: TrialRecord) -> None:
         """End a trial by its outcome, unless another worker just did."""
-        outcome = self._storage.get_trial(self._trial_id(number)).user_attrs[OUTCOME]
         with suppress(UpdateFinishedTrialError):
-            if outcome["ruled_out"] is not None:
-                self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
-            elif outcome["ratio"] is None:
-                self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+            if record.ruled_out is not None:
+                self._study.tell(record.number, state=TrialState.PRUNED, skip_if_finished=True)
+            elif record.ratio is None:
+                self._study.tell(record.number, state=TrialState.FAIL, skip_if_finished=True)
             else:
-                self._study.tell(number, outcome["ratio"], skip_if_finished=True)
+                self._study.tell(record.number, record.ratio, skip_if_finished=True)
 
     def _known(self) -> list[TrialRecord]:
         """All trials that have an outcome, are running or wait for a worker, in order."""
-        trials = self._storage.get_all_trials(self._id, deepcopy=False)
         return [
-            _record(trial)
-            for trial in trials
+            self._reader.record(trial)
+            for trial in self._trials()
             if CLAIM in trial.user_attrs
             and WITHDRAWN not in trial.user_attrs
             and (OUTCOME in trial.user_attrs or not trial.state.is_finished())
@@ -333,20 +349,36 @@ class Study:
         if self._shared and isinstance(self._storage, RDBStorage):
             self._storage.record_heartbeat(trial_id)
 
-    def _running(self) -> list[FrozenTrial]:
-        states = (TrialState.RUNNING,)
-        return self._storage.get_all_trials(self._id, deepcopy=False, states=states)
+    def _trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """All trials, or those in ``states``; InputError if Optuna cannot read one."""
+        try:
+            return self._storage.get_all_trials(self._id, deepcopy=False, states=states or None)
+        except (ValueError, LookupError, TypeError) as error:
+            raise self._unreadable() from error
+
+    def _unreadable(self) -> InputError:
+        """What to raise where Optuna cannot read all trials: it does not say which is damaged."""
+        for number in count():
+            try:
+                trial_id = self._trial_id(number)
+            except KeyError:
+                return InputError(f"{self._place} holds a damaged study; {FIX}")
+            try:
+                self._storage.get_trial(trial_id)
+            except (ValueError, LookupError, TypeError):
+                return self._reader.damaged(number, "its row in the database")
+        raise AssertionError("the loop only ends by returning")
 
     def _end_measured(self) -> None:
         """End trials whose workers stored the outcome; if such a worker lives it does the same."""
-        for trial in self._running():
+        for trial in self._trials(TrialState.RUNNING):
             if OUTCOME in trial.user_attrs:
-                self._tell(trial.number)
+                self._tell(self._reader.record(trial))
 
     def _end_interrupted(self) -> None:
         """End the trials that a killed process left; one that was measured keeps its result."""
         self._end_measured()
-        for trial in self._running():
+        for trial in self._trials(TrialState.RUNNING):
             self._set_state(self._trial_id(trial.number), TrialState.FAIL)
 
 
@@ -365,43 +397,3 @@ class _Asked:
         proposal = self._proposer.propose(trials)
         self._nothing_for = state if proposal is None else None
         return proposal
-
-
-def _check_settings(study: optuna.Study, place: str, settings: Mapping[str, Any], fix: str) -> None:
-    """Raise InputError if the study was made with other ``settings``; a new one keeps them."""
-    wanted = _plain(settings)
-    kept = study.user_attrs.get("settings")
-    if kept is None:
-        study.set_user_attr("settings", wanted)
-        return
-    for key in sorted(wanted.keys() | kept.keys()):
-        if kept.get(key) != wanted.get(key):
-            raise InputError(
-                f"{place} holds a study with another {key} "
-                f"({kept.get(key)}, now {wanted.get(key)}); {fix}"
-            )
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``settings`` as they come back from the database."""
-    plain: dict[str, Any] = json.loads(json.dumps(settings))
-    return plain
-
-
-def _record(trial: FrozenTrial) -> TrialRecord:
-    attributes = trial.user_attrs
-    outcome = attributes.get(OUTCOME)
-    return TrialRecord(
-        number=trial.number,
-        kind=attributes[KIND],
-        choices=dict(trial.params),
-        placement_id=attributes[CLAIM],
-        ratio=outcome["ratio"] if outcome else None,
-        constraints=outcome["constraints"] if outcome else {},
-        details=outcome["details"] if outcome else {},
-        error=outcome["error"] if outcome else None,
-        seconds=outcome["seconds"] if outcome else 0.0,
-        ruled_out=outcome["ruled_out"] if outcome else None,
-        running=outcome is None,
-        skipped=tuple(Skip(*skip) for skip in attributes.get(SKIPPED, ())),
-    )

@@ -13,7 +13,7 @@ from placer.search.landscape import Landscape, Move, Moves, Objective, State, ap
 from placer.search.latency_model import LatencyModel, Observation
 from placer.search.noise_model import NoiseModel, NoiseObservation, learn_limit
 from placer.search.pareto import FLOAT_MODEL, noise_targets
-from placer.search.records import Skip, TrialRecord
+from placer.search.records import Measurement, Skip, TrialRecord
 from placer.search.samplers import Proposal, TpeProposer
 from placer.search.space import Choices, Space
 
@@ -174,7 +174,9 @@ class _Round:
         self._forms |= {self._form(skip.choices) for skip in self._skipped if self._is_out(skip)}
         self._noise = self._learn_noise()
         self._observations = [
-            observe(self._land, trial) for trial in trials if trial.ratio is not None
+            observe(self._land, trial.choices, trial.measurement)
+            for trial in trials
+            if trial.measurement is not None
         ]
         self._best = min(self._feasible(trials), default=math.inf)
         self._passed_over: list[Skip] = []
@@ -220,8 +222,7 @@ class _Round:
         """By how many times a trial's noise is above the target; 0 if it is within."""
         if math.isinf(self._target):
             return 0.0
-        noise = trial.details.get("noise")
-        return math.inf if noise is None else max(0.0, noise / self._target - 1)
+        return math.inf if trial.noise is None else max(0.0, trial.noise / self._target - 1)
 
     def _seed(self, purpose: int) -> list[int]:
         """Every purpose draws from a seed of its own, however often others draw."""
@@ -371,9 +372,7 @@ class _Round:
     def _learn_limit(self) -> float:
         """The noise power that gates allow, infinite while none was missed."""
         outcomes = [
-            (trial.details["noise"], trial.violation <= 0)
-            for trial in self._trials
-            if trial.details.get("noise") is not None
+            (trial.noise, trial.violation <= 0) for trial in self._trials if trial.noise is not None
         ]
         if self._owner.noise_limit is None:
             return learn_limit(outcomes)
@@ -386,9 +385,9 @@ class _Round:
             return None
         probes = _Probes(self._owner, self._limit)
         observations = [
-            NoiseObservation(state, trial.details["noise"])
+            NoiseObservation(state, trial.noise)
             for state, trial in zip(self._states, self._trials, strict=True)
-            if trial.details.get("noise") is not None
+            if trial.noise is not None
         ]
         observations += [
             NoiseObservation(self._land.state(skip.choices), skip.noise) for skip in self._skipped
@@ -456,18 +455,16 @@ class _Probes:
         return [tuple(part) for part in parts]
 
 
-def observe(landscape: Landscape, trial: TrialRecord) -> Observation:
-    """What a measured trial tells of latency."""
-    state, ratio = landscape.state(trial.choices), trial.ratio or 0.0
-    low, high = trial.details.get("interval", (ratio, ratio))
+def observe(landscape: Landscape, choices: Choices, measurement: Measurement) -> Observation:
+    """What measuring the placement of ``choices`` tells of latency."""
+    state, ratio, times = landscape.state(choices), measurement.ratio, measurement.layers
     counts = landscape.counts(state)
-    times = trial.details.get("layers") or {}
     signatures = landscape.layers.signatures
     own = {n: times[signatures[n].id] for n in counts if signatures[n].id in times}
     total = sum(time * counts[n] for n, time in own.items())
     # Profiling slows layers down, so only what part a layer takes is believed.
-    shares = {n: time / total * ratio for n, time in own.items()} if total else {}
-    return Observation(state, ratio, (high - low) / 4, shares)
+    shares = {n: time / total * ratio.median for n, time in own.items()} if total else {}
+    return Observation(state, ratio.median, (ratio.high - ratio.low) / 4, shares)
 
 
 def _first(pool: Pool, count: int) -> list[State]:

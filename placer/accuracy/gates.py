@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from placer.accuracy.metrics import (
     finite,
@@ -88,6 +88,25 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class GateResult:
+    """How a candidate did by one gate, as trials and results keep it.
+
+    ``gate``: as the user writes it. ``value``: None if it is not finite. ``violation``: at most 0
+    if the gate is met, and always finite (Optuna's convention).
+    """
+
+    gate: str
+    value: float | None
+    where: str
+    violation: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate is met."""
+        return self.violation <= 0
+
+
+@dataclass(frozen=True)
 class GateValue:
     """A gate's worst value over outputs and channel groups, and where that is."""
 
@@ -109,14 +128,9 @@ class GateValue:
         """Whether the gate is met."""
         return self.violation <= 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Fields of result.json; a value that is not finite is null."""
-        return {
-            "gate": self.gate.text(),
-            "value": finite(self.value),
-            "where": self.where,
-            "passed": self.passed,
-        }
+    def result(self) -> GateResult:
+        """What is kept of it."""
+        return GateResult(self.gate.text(), finite(self.value), self.where, self.violation)
 
 
 @dataclass(frozen=True)
@@ -145,15 +159,11 @@ class LatencyValue:
         """Whether the gate is met."""
         return self.violation <= 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Fields of result.json, as those of ``GateValue``."""
+    def result(self) -> GateResult:
+        """What is kept of it."""
         low, high = self.ratio.low, self.ratio.high
-        return {
-            "gate": self.gate.text(),
-            "value": self.ratio.median,
-            "where": f"latency over that of {self.rival}, 95% interval {low:.3f} to {high:.3f}",
-            "passed": self.passed,
-        }
+        where = f"latency over that of {self.rival}, 95% interval {low:.3f} to {high:.3f}"
+        return GateResult(self.gate.text(), self.ratio.median, where, self.violation)
 
 
 AnyGateValue: TypeAlias = GateValue | LatencyValue

@@ -107,14 +107,13 @@ def _outcome(record: TrialRecord, unit: str) -> str:
     if record.error is not None:
         return f"[red]failed[/] {escape(record.error)[:60]}"
     gates = " ".join(
-        f"{gate['gate']}: {_number(gate['value'])} {_mark(gate['passed'])}"
-        for gate in record.details["gates"]
+        f"{gate.gate}: {_number(gate.value)} {_mark(gate.passed)}" for gate in record.gates
     )
-    if record.ratio is None:
+    measurement = record.measurement
+    if measurement is None:
         return f"[dim]not measured[/]  {gates}"
-    latency = record.details["latency"]["median_ms"]
-    conditions = record.details.get("conditions")
-    throttled = "  [yellow]throttled[/]" if conditions and conditions["throttled_by"] else ""
+    latency, conditions = measurement.latency.median_ms, measurement.conditions
+    throttled = "  [yellow]throttled[/]" if conditions and conditions.throttled_by else ""
     return f"{latency:8.3f} {unit}  {_speedup(record.ratio)}  {gates}{throttled}"
 
 

@@ -36,7 +36,8 @@ class ProfiledLayers:
         self._last: PredictedLayers | None = None
         self._seen: Counter[str] = Counter()
         for record in earlier:
-            self._seen.update((record.details.get("layers") or {}).keys())
+            if record.measurement is not None:
+                self._seen.update(record.measurement.layers.keys())
 
     def known(self, placement: Placement) -> bool:
         """See ``placer.optimizer.trial.LayerTimes``."""
@@ -87,9 +88,10 @@ def keep_layers(
         return
     found: list[tuple[str, float]] = []
     for record in records:
-        if record.ratio is not None and record.details.get("layers"):
-            seen = observe(landscape, record)
-            float_us = 1e3 * record.details["latency"]["median_ms"] / record.ratio
+        measurement = record.measurement
+        if measurement is not None and measurement.layers:
+            seen = observe(landscape, record.choices, measurement)
+            float_us = 1e3 * measurement.latency.median_ms / measurement.ratio.median
             signatures = landscape.layers.signatures
             found += [(signatures[n].id, share * float_us) for n, share in seen.layers.items()]
     costs.add(found)

@@ -19,12 +19,12 @@ from placer.optimizer.finals import (
     copies_of,
 )
 from placer.optimizer.observer import Observer
-from placer.optimizer.result_parts import latency
+from placer.optimizer.result_parts import gate_parts, latency
 from placer.optimizer.summary import latency_gates
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.quantization import EMPTY
-from placer.results.result import FrontPart, GatePart
+from placer.results.result import FrontPart
 from placer.search.pareto import Point, point_of, spread, useful_front
 from placer.search.records import TrialRecord, by_latency
 
@@ -101,9 +101,13 @@ def _spread(
     finalists: Sequence[Finalist[TrialRecord]], compared: Sequence[Final[TrialRecord]], count: int
 ) -> list[Finalist[TrialRecord]]:
     """The finalists that are faster than the float model, spread over their front."""
-    faster = [i for i, own in enumerate(compared) if own.is_faster] or list(range(len(compared)))
-    points = [Point(compared[i].ratio.median, compared[i].entry.details["noise"]) for i in faster]
-    return [finalists[faster[index]] for index in spread(points, count)]
+    faster = [i for i, final in enumerate(compared) if final.is_faster]
+    placed = [
+        (finalists[i], Point(compared[i].ratio.median, noise))
+        for i in faster or range(len(compared))
+        if (noise := compared[i].entry.noise) is not None
+    ]
+    return [placed[index][0] for index in spread([point for _, point in placed], count)]
 
 
 def _holds(point: FrontPoint, setup: TrialSetup) -> bool:
@@ -136,7 +140,7 @@ def _part(task: Task, setup: TrialSetup, rank: int, point: FrontPoint) -> FrontP
         ratio_to_float=final.ratio.median,
         ratio_interval=[final.ratio.low, final.ratio.high],
         sqnr_db=finite(evaluation.sqnr),
-        gates=[GatePart(**value.to_json()) for value in _gates(point, setup)],
+        gates=gate_parts(value.result() for value in _gates(point, setup)),
         metrics={name: finite(value) for name, value in evaluation.metrics.items()},
     )
 

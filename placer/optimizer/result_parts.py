@@ -1,15 +1,31 @@
-"""What result.json says of the conditions of measurements and of throughput."""
+"""What result.json says of gates, latency, throughput and the conditions of measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from placer.accuracy.gates import GateResult
 from placer.engines.base import Tensors
 from placer.engines.conditions import Conditions
 from placer.engines.cuda.nvml import GpuState
-from placer.results.result import ConditionsPart, GpuPart, LatencyPart, ThroughputPart, TrialPart
+from placer.results.result import (
+    ConditionsPart,
+    GatePart,
+    GpuPart,
+    LatencyPart,
+    ThroughputPart,
+    TrialPart,
+)
+
+
+def gate_parts(results: Iterable[GateResult]) -> list[GatePart]:
+    """``results`` as result.json has them."""
+    return [
+        GatePart(gate=one.gate, value=one.value, where=one.where, passed=one.passed)
+        for one in results
+    ]
 
 
 def conditions_part(conditions: Conditions | None) -> ConditionsPart | None:

@@ -222,7 +222,7 @@ def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:
     if not quantized:
         return f"no quantized candidate was measured, so none meets {gates}; raise --budget"
     closest = min(quantized, key=lambda record: record.violation)
-    values = ", ".join(f"{gate['gate']} has {gate['value']}" for gate in closest.details["gates"])
+    values = ", ".join(f"{gate.gate} has {gate.value}" for gate in closest.gates)
     if closest.feasible:
         return f"the fastest candidate misses {gates} when it is confirmed; in its trial: {values}"
     return (

@@ -11,7 +11,7 @@ from placer.search.study import STUDY_NAME, Study
 from placer.version import __version__
 
 # Raised when trials of earlier versions cannot be gone on with.
-STUDY_FORMAT = 2
+STUDY_FORMAT = 3
 
 
 def settings_of(task: Task) -> dict[str, Any]:

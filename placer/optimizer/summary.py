@@ -14,6 +14,7 @@ from placer.optimizer.finals import Final
 from placer.optimizer.latency_baselines import CANDIDATE, FLOAT, LatencyBaselines
 from placer.optimizer.result_parts import (
     conditions_part,
+    gate_parts,
     latency,
     throttling_warnings,
     throughput_part,
@@ -29,8 +30,6 @@ from placer.results.result import (
     EnginePart,
     EvaluationPart,
     FrontPart,
-    GatePart,
-    LatencyPart,
     ModelPart,
     PackPart,
     Result,
@@ -208,8 +207,9 @@ def _state(record: TrialRecord) -> Literal["complete", "gate missed", "ruled out
 
 
 def _trial_part(record: TrialRecord) -> TrialPart:
-    measured = record.ratio is not None
-    latency_part = LatencyPart(**record.details["latency"]) if measured else None
+    measurement = record.measurement
+    ratio = measurement.ratio if measurement else None
+    latency_part = measurement.latency if measurement else None
     return TrialPart(
         number=record.number,
         kind=record.kind,
@@ -218,13 +218,13 @@ def _trial_part(record: TrialRecord) -> TrialPart:
         latency_ms=latency_part.median_ms if latency_part else None,
         latency=latency_part,
         ratio_to_float=record.ratio,
-        ratio_interval=record.details["interval"] if measured else None,
-        gates=[GatePart(**gate) for gate in record.details.get("gates", [])],
+        ratio_interval=[ratio.low, ratio.high] if ratio else None,
+        gates=gate_parts(record.gates),
         error=record.error,
         ruled_out=record.ruled_out,
         seconds=record.seconds,
-        conditions=record.details.get("conditions"),
-        noise=record.details.get("noise"),
+        conditions=measurement.conditions if measurement else None,
+        noise=record.noise,
         skipped=len(record.skipped),
     )
 
@@ -266,7 +266,7 @@ def _best_part(task: Task, setup: TrialSetup, final: Final[TrialRecord] | None) 
         memory_bytes=memory_of(compiled, task.inputs),
         speedup=1 / ratio.median,
         speedup_interval=[1 / ratio.high, 1 / ratio.low],
-        gates=[GatePart(**value.to_json()) for value in gates],
+        gates=gate_parts(value.result() for value in gates),
         metrics={name: finite(value) for name, value in evaluation.metrics.items()},
     )
 

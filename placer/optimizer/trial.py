@@ -20,7 +20,7 @@ from placer.optimizer.latency_baselines import LatencyBaselines
 from placer.optimizer.result_parts import conditions_part, latency
 from placer.quantization import EMPTY, Placement
 from placer.rules.sites import Site
-from placer.search.records import Outcome, TrialRecord, by_latency
+from placer.search.records import Judgement, Measurement, Outcome, TrialRecord, by_latency
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +66,14 @@ class TrialRunner:
         self._layers = layers
         self._judge_all = judge_all
         quantized = (r for r in by_latency(earlier) if r.placement_id != EMPTY.id)
-        self._best = min((r.details["interval"][1] for r in quantized), default=None)
+        measured = (r.measurement for r in quantized if r.measurement is not None)
+        self._best = min((measurement.ratio.high for measurement in measured), default=None)
         self._costs = _Costs()
         for record in earlier:
-            self._costs.judging = record.details.get("judging_s", self._costs.judging)
-            self._costs.measuring = record.details.get("measuring_s", self._costs.measuring)
+            if record.judgement is not None:
+                self._costs.judging = record.judgement.seconds
+            if record.measurement is not None:
+                self._costs.measuring = record.measurement.seconds
 
     def __call__(self, placement: Placement) -> Outcome:
         """Compile, judge by the gates and measure in turn with the float model.
@@ -84,54 +87,43 @@ class TrialRunner:
             self._candidates.verify(placement, compiled, self._inputs)
             return self._in_order(placement, compiled)
         except RunError as error:
-            return Outcome(ratio=None, error=blame(str(error), placement, self._sites))
+            return Outcome(error=blame(str(error), placement, self._sites))
 
     def _in_order(self, placement: Placement, compiled: Compiled) -> Outcome:
         best = self._best
         judges_first = self._judge_all or self._costs.measuring >= self._costs.judging
         if best is None or judges_first:
-            judged = self._judge(compiled)
+            judged = Outcome(judgement=self._judge(compiled))
             if best is not None and judged.violation > 0 and self._is_known(placement):
                 return replace(judged, ruled_out="a gate is missed, so it was not measured")
             return self._done(placement, judged, self._measure(placement, compiled))
-        measured = self._measure(placement, compiled)
-        if measured.details["interval"][0] > best:
-            return replace(
-                measured,
-                ruled_out=f"slower than the best known ({best:.3f} of float), so it was not judged",
-            )
-        return self._done(placement, self._judge(compiled), measured)
+        measurement = self._measure(placement, compiled)
+        if measurement.ratio.low > best:
+            reason = f"slower than the best known ({best:.3f} of float), so it was not judged"
+            return Outcome(measurement, ruled_out=reason)
+        return self._done(placement, Outcome(judgement=self._judge(compiled)), measurement)
 
-    def _done(self, placement: Placement, judged: Outcome, measured: Outcome) -> Outcome:
-        gates = [*judged.details["gates"], *measured.details["gates"]]
-        outcome = Outcome(
-            ratio=measured.ratio,
-            constraints={**judged.constraints, **measured.constraints},
-            details={**measured.details, **judged.details, "gates": gates},
-        )
-        if outcome.violation <= 0 and placement != EMPTY:
-            high = measured.details["interval"][1]
+    def _done(self, placement: Placement, judged: Outcome, measurement: Measurement) -> Outcome:
+        outcome = replace(judged, measurement=measurement)
+        if outcome.feasible and placement != EMPTY:
+            high = measurement.ratio.high
             self._best = high if self._best is None else min(self._best, high)
         return outcome
 
     def _is_known(self, placement: Placement) -> bool:
         return self._layers is None or self._layers.known(placement)
 
-    def _judge(self, compiled: Compiled) -> Outcome:
+    def _judge(self, compiled: Compiled) -> Judgement:
         start = time.monotonic()
         evaluation = self._evaluator.evaluate(compiled.run)
         self._costs.judging = time.monotonic() - start
-        return Outcome(
-            ratio=None,
-            constraints={value.gate.text(): value.violation for value in evaluation.gates},
-            details={
-                "gates": [value.to_json() for value in evaluation.gates],
-                "noise": finite(evaluation.noise),
-                "judging_s": self._costs.judging,
-            },
+        return Judgement(
+            gates=tuple(value.result() for value in evaluation.gates),
+            noise=finite(evaluation.noise),
+            seconds=self._costs.judging,
         )
 
-    def _measure(self, placement: Placement, compiled: Compiled) -> Outcome:
+    def _measure(self, placement: Placement, compiled: Compiled) -> Measurement:
         engine, start = self._candidates.engine, time.monotonic()
         models = [self._baseline, compiled, *self._rivals.measured]
         seconds = engine.measure(models, self._inputs, self._rounds)
@@ -139,20 +131,13 @@ class TrialRunner:
         layers: Mapping[str, float] = {}
         if self._layers is not None and not self._is_known(placement):
             layers = self._layers.measure(placement, compiled)
-        conditions = conditions_part(conditions_of(engine))
-        ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
-        gates = self._rivals.gates(seconds)
-        return Outcome(
-            ratio=ratio.median,
-            constraints={value.gate.text(): value.violation for value in gates},
-            details={
-                "gates": [value.to_json() for value in gates],
-                "interval": [ratio.low, ratio.high],
-                "latency": latency(seconds[:, 1]).model_dump(),
-                "layers": dict(layers),
-                "measuring_s": self._costs.measuring,
-                "conditions": conditions and conditions.model_dump(),
-            },
+        return Measurement(
+            ratio=paired_ratio(seconds[:, 1], seconds[:, 0]),
+            latency=latency(seconds[:, 1]),
+            gates=tuple(value.result() for value in self._rivals.gates(seconds)),
+            layers=layers,
+            conditions=conditions_part(conditions_of(engine)),
+            seconds=self._costs.measuring,
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placer.accuracy.gates import GateResult
 from placer.accuracy.latency_gates import parse_beats
 from placer.common.statistics import Ratio
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
@@ -74,12 +75,8 @@ def test_the_gates_are_ratios_of_the_same_rounds(session: OnnxRuntimeModel):
     latency_baselines = LatencyBaselines(("float", "implicit"), session)
     assert latency_baselines.measured == [session]
     against_float, against_implicit = latency_baselines.gates(seconds(4.0, 3.0, 2.0))
-    assert against_float.to_json() == {
-        "gate": "float<=1",
-        "value": 0.75,
-        "where": "latency over that of float, 95% interval 0.750 to 0.750",
-        "passed": True,
-    }
+    where = "latency over that of float, 95% interval 0.750 to 0.750"
+    assert against_float.result() == GateResult("float<=1", 0.75, where, -0.25)
     assert against_implicit.ratio == Ratio(1.5, 1.5, 1.5, 10)
     assert not against_implicit.passed
     assert against_implicit.violation == 0.5

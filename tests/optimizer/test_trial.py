@@ -1,12 +1,14 @@
 """A trial on ONNX Runtime: what is cheaper is done first, and may rule the candidate out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 import pytest
 
+from placer.accuracy.gates import GateResult
+from placer.common.statistics import Ratio
 from placer.optimizer.layer_times import ProfiledLayers
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.proposer import make_landscape
@@ -15,7 +17,8 @@ from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial import TrialRunner
 from placer.optimizer.trial_setup import TrialSetup, set_up
 from placer.quantization import EMPTY, Placement
-from placer.search.records import Outcome, TrialRecord
+from placer.results.result import LatencyPart
+from placer.search.records import Judgement, Measurement, Outcome, TrialRecord
 from tests.conftest import with_random_weights
 from tests.optimizer.test_layer_cache import SMALL
 
@@ -42,15 +45,12 @@ class Setting:
             kind="default",
             choices=self.task.space.defaults,
             placement_id="of another placement",
-            ratio=best,
-            constraints={MET: -1.0},
-            details={
-                "interval": [best / 2, best],
-                "judging_s": judging_s,
-                "measuring_s": measuring_s,
-            },
-            error=None,
-            seconds=1.0,
+            measurement=Measurement(
+                Ratio(best, best / 2, best, 5),
+                LatencyPart(median_ms=best, p10_ms=best, p90_ms=best, rounds=5),
+                seconds=measuring_s,
+            ),
+            judgement=Judgement((GateResult(MET, 10.0, "y", -5.0),), 0.1, judging_s),
         )
 
     def run(
@@ -102,7 +102,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Setting:
 
 
 def gates_of(outcome: Outcome) -> Mapping[str, bool]:
-    return {gate["gate"]: gate["passed"] for gate in outcome.details["gates"]}
+    return {gate.gate: gate.passed for gate in outcome.gates}
 
 
 def test_the_first_candidates_are_judged_and_measured(lenient: Setting, strict: Setting):
@@ -110,10 +110,10 @@ def test_the_first_candidates_are_judged_and_measured(lenient: Setting, strict: 
     for outcome in (held, missed):
         assert outcome.ruled_out is None
         assert outcome.ratio > 0
-        low, high = outcome.details["interval"]
-        assert low <= outcome.ratio <= high
-        assert outcome.details["latency"]["rounds"] == 5
-        assert 0 < outcome.details["noise"] < 0.1
+        ratio = outcome.measurement.ratio
+        assert ratio.low <= outcome.ratio <= ratio.high
+        assert outcome.measurement.latency.rounds == 5
+        assert 0 < outcome.noise < 0.1
     assert gates_of(held) == {MET: True}
     assert gates_of(missed) == {MISSED: False}
     assert held.violation == 0 < missed.violation
@@ -121,7 +121,7 @@ def test_the_first_candidates_are_judged_and_measured(lenient: Setting, strict: 
 
 def test_the_float_model_has_no_noise_and_holds_every_gate(strict: Setting):
     outcome = strict.run(EMPTY)
-    assert outcome.details["noise"] == 0
+    assert outcome.noise == 0
     assert gates_of(outcome) == {MISSED: True}
 
 
@@ -133,7 +133,7 @@ def test_what_is_slower_than_the_best_is_not_judged_where_judging_takes_longer(l
     )
     assert outcome.ratio > 1e-4
     assert gates_of(outcome) == {}
-    assert "noise" not in outcome.details
+    assert outcome.judgement is None
 
 
 def test_for_a_front_what_is_slower_is_judged_too(lenient: Setting):
@@ -142,7 +142,7 @@ def test_for_a_front_what_is_slower_is_judged_too(lenient: Setting):
     assert outcome.ruled_out is None
     assert outcome.ratio > 1e-4
     assert gates_of(outcome) == {MET: True}
-    assert outcome.details["noise"] > 0
+    assert outcome.noise > 0
 
 
 def test_what_misses_a_gate_is_not_measured_where_measuring_takes_longer(strict: Setting):
@@ -151,8 +151,8 @@ def test_what_misses_a_gate_is_not_measured_where_measuring_takes_longer(strict:
     assert outcome.ruled_out == MISSED_FIRST
     assert outcome.ratio is None
     assert gates_of(outcome) == {MISSED: False}
-    assert outcome.details["noise"] > 0
-    assert "interval" not in outcome.details
+    assert outcome.noise > 0
+    assert outcome.measurement is None
 
 
 def test_what_might_be_the_best_is_judged_and_measured_in_either_order(lenient: Setting):
@@ -178,14 +178,14 @@ def test_layers_of_unknown_time_are_measured_although_a_gate_is_missed(strict: S
     assert outcome.ruled_out is None
     assert outcome.ratio > 0
     assert gates_of(outcome) == {MISSED: False}
-    assert outcome.details["layers"]
-    assert all(time >= 0 for time in outcome.details["layers"].values())
+    assert outcome.measurement.layers
+    assert all(time >= 0 for time in outcome.measurement.layers.values())
 
 
 def test_the_float_model_is_never_the_best_that_rules_others_out(strict: Setting):
     """Before a quantized candidate holds the gates, everything is judged and measured."""
     floats = strict.earlier(best=1.0, judging_s=1, measuring_s=9)
-    floats = TrialRecord(**{**vars(floats), "placement_id": EMPTY.id})
+    floats = replace(floats, placement_id=EMPTY.id)
     outcome = strict.run(strict.default, floats)
     assert outcome.ruled_out is None
     assert outcome.ratio > 0

@@ -8,6 +8,7 @@ from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import ExhaustiveProposer
 from placer.search.storage import open_storage
 from placer.search.study import Study
+from tests.search.outcomes import outcome
 from tests.search.test_space import space
 
 NAME = "shared"
@@ -15,7 +16,7 @@ NAME = "shared"
 
 def cost(placement: Placement) -> Outcome:
     """Each quantized edge makes the model 2% faster."""
-    return Outcome(ratio=1 - 0.02 * len(placement.edges), constraints={"sqnr>=15": -1.0})
+    return outcome(1 - 0.02 * len(placement.edges))
 
 
 def open_shared(url: str, heartbeat_s: int = 1, grace_s: int = 2) -> Study:

@@ -7,6 +7,7 @@ import pytest
 from placer.search.importance import by_rule, importances
 from placer.search.records import TrialRecord
 from placer.search.space import PER_SITE, Choices
+from tests.search.outcomes import measurement
 from tests.search.test_space import space
 
 SPACE = space()
@@ -19,9 +20,7 @@ def trial(number: int, choices: Choices, ratio: float | None) -> TrialRecord:
         kind="random",
         choices=choices,
         placement_id=SPACE.placement(choices).id,
-        ratio=ratio,
-        constraints={},
-        details={},
+        measurement=None if ratio is None else measurement(ratio),
         error=None if ratio is not None else "refused",
         seconds=1.0,
     )

@@ -25,6 +25,7 @@ from placer.search.pareto import (
 from placer.search.records import TrialRecord
 from placer.search.space import Choices
 from placer.search.surrogate import SurrogateProposer
+from tests.search.outcomes import judgement, measurement
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine
 
@@ -110,11 +111,8 @@ def trial(ratio: float, noise: float | None, **changes: object) -> TrialRecord:
         "kind": "surrogate",
         "choices": {},
         "placement_id": "some",
-        "ratio": ratio,
-        "constraints": {"sqnr>=10": -1.0},
-        "details": {} if noise is None else {"noise": noise},
-        "error": None,
-        "seconds": 0.0,
+        "measurement": measurement(ratio),
+        "judgement": judgement(noise=noise),
     }
     return TrialRecord(**{**values, **changes})
 
@@ -123,7 +121,7 @@ def test_trials_that_were_not_judged_or_miss_a_gate_are_no_points():
     assert point_of(trial(0.5, 1e-3)) == Point(0.5, 1e-3)
     assert point_of(trial(0.5, None)) is None
     assert point_of(trial(0.5, 1e-3, ruled_out="slower than the best known")) is None
-    assert point_of(trial(0.5, 1e-1, constraints={"sqnr>=10": 0.5})) is None
+    assert point_of(trial(0.5, 1e-1, judgement=judgement(0.5, 1e-1))) is None
 
 
 def decibels(limits: Sequence[float]) -> list[float]:

@@ -1,7 +1,9 @@
 """The study: seeds, duplicates, gates, resuming. Evaluations are exact functions of placements."""
 
 import itertools
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -15,19 +17,20 @@ from placer.search.space import Choices
 from placer.search.storage import open_storage
 from placer.search.study import STUDY_NAME, Study
 from placer.search.surrogate import SurrogateProposer
+from tests.search.outcomes import outcome
 from tests.search.test_landscape import landscape
 from tests.search.test_space import space
 
 
 def cost(placement: Placement) -> Outcome:
     """Each quantized edge makes the model 2% faster."""
-    return Outcome(ratio=1 - 0.02 * len(placement.edges), constraints={"sqnr>=15": -1.0})
+    return outcome(1 - 0.02 * len(placement.edges))
 
 
 def strict(placement: Placement) -> Outcome:
     """Only placements that leave conv2 float meet the gate."""
     missed = any(edge.node == "conv2" and edge.input_index == 1 for edge in placement.edges)
-    return Outcome(cost(placement).ratio, {"sqnr>=15": 5.0 if missed else -1.0})
+    return outcome(1 - 0.02 * len(placement.edges), 5.0 if missed else -1.0)
 
 
 def probe(choices: Choices) -> float:
@@ -94,8 +97,8 @@ def test_the_noisy_site_is_found_and_left_float(tmp_path: Path):
 def test_a_refused_candidate_is_a_failed_trial(tmp_path: Path):
     def refuse(placement: Placement) -> Outcome:
         if placement == EMPTY:
-            return Outcome(1.0, {"sqnr>=15": -1.0})
-        return Outcome(None, error="the engine refuses the model")
+            return outcome(1.0)
+        return Outcome(error="the engine refuses the model")
 
     records = run(tmp_path / "study.db", refuse, budget=5)
     assert len(records) == 5
@@ -174,3 +177,48 @@ def test_what_was_skipped_before_a_trial_is_kept_with_it(tmp_path: Path):
     open_study(path).run(Skipping(), cost, budget=9, deadline=None, on_trial=lambda _: None)
     (record,) = open_study(path).records()
     assert record.skipped == (skip,)
+
+
+def damage(path: Path, sql: str) -> None:
+    """Change rows of trial 2, whose id in SQLite is 3."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute(f"{sql} WHERE trial_id = 3").rowcount > 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        (
+            "UPDATE trial_user_attributes SET value_json = iif(key = 'outcome', '7', value_json)",
+            "'outcome'",
+        ),
+        (
+            "UPDATE trial_user_attributes SET value_json = iif(key = 'outcome', "
+            "json_set(value_json, '$.measurement.ratio.median', 'fast'), value_json)",
+            "'outcome.measurement.ratio.median'",
+        ),
+        (
+            "UPDATE trial_user_attributes SET key = iif(key = 'kind', 'sort', key)",
+            "'kind'",
+        ),
+        (
+            "UPDATE trial_user_attributes SET value_json = iif(key = 'outcome', '{', value_json)",
+            "its row in the database",
+        ),
+        (
+            "UPDATE trial_params SET param_name = iif(param_name = 'conv-act:conv2', 'x', "
+            "param_name)",
+            "the layout of 'conv-act:conv2'",
+        ),
+    ],
+)
+def test_a_damaged_trial_is_named(tmp_path: Path, sql: str, what: str):
+    path = tmp_path / "study.db"
+    run(path, budget=4)
+    damage(path, sql)
+    with pytest.raises(InputError) as error:
+        open_study(path).records()
+    assert str(error.value) == (
+        f"{tmp_path} holds a study of which trial 2 is damaged: {what} cannot be read; "
+        "choose another --output or --study, or remove it"
+    )

@@ -16,6 +16,7 @@ from placer.search.records import TrialRecord, by_latency
 from placer.search.samplers import Proposal
 from placer.search.space import PER_SITE, Choices
 from placer.search.surrogate import SurrogateProposer
+from tests.search.outcomes import judgement, measurement
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_space import NET
 
@@ -73,15 +74,14 @@ class Engine:
     def trial(self, number: int, proposal: Proposal) -> TrialRecord:
         state = self.land.state(proposal.choices)
         ratio, noise = self.ratio(state), self.noise(proposal.choices)
-        gated = self._noise is not None
+        excess = -1.0 if self._noise is None else noise - self.limit
         return TrialRecord(
             number=number,
             kind=proposal.kind,
             choices=proposal.choices,
             placement_id=self.land.space.placement(proposal.choices).id,
-            ratio=ratio,
-            constraints={"sqnr": noise - self.limit} if gated else {},
-            details={"noise": noise, "layers": self.layers(state)} if ratio is not None else {},
+            measurement=None if ratio is None else measurement(ratio, self.layers(state)),
+            judgement=None if ratio is None else judgement(excess, noise),
             error=None if ratio is not None else "the engine refuses the model",
             seconds=0.0,
             skipped=proposal.skipped,

@@ -23,12 +23,13 @@ from placer.optimizer.worker import request_json
 from placer.quantization import Placement
 from placer.results.result import Result
 from placer.search.records import Outcome, TrialRecord, by_latency
-from placer.search.samplers import distributions
 from placer.search.storage import MAX_RETRIES, open_storage
 from placer.search.study import Study
+from placer.search.trial_attributes import distributions
 from tests import postgresql
 from tests.conftest import DIGITS, Finished
-from tests.search.sleepy import NAME, cost, open_shared, run, worker
+from tests.search.outcomes import outcome
+from tests.search.sleepy import NAME, open_shared, run, worker
 from tests.search.test_space import space
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -148,10 +149,10 @@ def test_a_trial_that_kills_every_worker_is_given_up(tmp_path: Path):
 def test_a_worker_that_was_taken_for_dead_drops_its_result(tmp_path: Path):
     released, began = Event(), Event()
 
-    def slow(placement: Placement) -> Outcome:
+    def slow(_: Placement) -> Outcome:
         began.set()
         assert released.wait(60)
-        return Outcome(0.1, cost(placement).constraints)
+        return outcome(0.1)
 
     own: list[TrialRecord] = []
     # Its first sign of life is its last: the next is due in a minute.
