@@ -308,7 +308,7 @@ def quantized_model(
         remainder = MixedPrecision.of(inserter, base, io_type, scales.ranges, placement.edges)
         proto = remainder.insert(placement)
     properties = {entry.key: entry.value for entry in proto.metadata_props}
-    properties["placer.quantization.placement"] = placement.id
+    properties["placer.placement"] = placement.id
     properties["placer.calibrated"] = str(scales.calibrated).lower()
     onnx.helper.set_model_props(proto, properties)
     return proto

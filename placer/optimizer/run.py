@@ -211,7 +211,7 @@ def _write_report(folder: Path, observer: Observer) -> None:
 def _describe(proto: onnx.ModelProto, placement: Placement, result: Result) -> None:
     """Say in the model's metadata where it comes from, beside what it says already."""
     properties = {entry.key: entry.value for entry in proto.metadata_props}
-    properties["placer.quantization.placement"] = placement.id
+    properties["placer.placement"] = placement.id
     properties["placer.calibrated"] = str(result.calibrated).lower()
     onnx.helper.set_model_props(proto, properties)
 
