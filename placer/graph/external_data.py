@@ -107,6 +107,7 @@ def read_tensor(tensor: TensorProto, base_dir: Path) -> np.ndarray:
         copy = TensorProto()
         copy.CopyFrom(tensor)
         load_external_data_for_tensor(copy, str(base_dir))
+        copy.data_location = TensorProto.DEFAULT  # onnx 1.23.0 leaves it as it was.
         tensor = copy
     return numpy_helper.to_array(tensor)
 
