@@ -92,7 +92,11 @@ class Execution:
         """
         self.prepare(inputs)
         buffers = sum(buffer.size for buffer in self._device.values())
-        return self._serialized_bytes + int(self._engine.device_memory_size_v2) + buffers
+        # device_memory_size_v2 came with 10.1, and 11 has no other.
+        for_activations = getattr(self._engine, "device_memory_size_v2", None)
+        if for_activations is None:
+            for_activations = self._engine.device_memory_size
+        return self._serialized_bytes + int(for_activations) + buffers
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """All outputs by name, copied to the host."""
