@@ -299,6 +299,9 @@ class Motion(Strict):
 
     before: TensorName = Field(description="The tensor before the node; all its edges must agree.")
     after: TensorName = Field(description="The tensor behind the node; all its edges must agree.")
+    only: Literal["backward", "forward"] | None = Field(
+        default=None, description="Only Q moves (`backward`), or only DQ (`forward`)."
+    )
 
 
 class Layout(Strict):

@@ -68,7 +68,7 @@ def bench_command(
         threads=threads,
         pack=None,
         gpu=gpu,
-        base="float16",
+        base=None,
         shapes=optima(ranges),
         shape_ranges=ranges,
         device=device,

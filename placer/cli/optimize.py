@@ -45,15 +45,16 @@ def optimize_command(
         ),
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="auto, onnxruntime, fusion-model or a plug-in's name.")
+        str, typer.Option(help="auto, onnxruntime, openvino, fusion-model or a plug-in's name.")
     ] = Request.engine,
     gpu: Annotated[
         str | None, typer.Option(help="GPU of fusion-model, e.g. a100, or a YAML file.")
     ] = Request.gpu,
     base: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Type of what is not quantized, for GPU engines: float16, bfloat16 or float."
+            help="Type of what is not quantized: float16, bfloat16 or float for GPU engines "
+            "[default: float16], float or bfloat16 for openvino [default: float]."
         ),
     ] = Request.base,
     io_type: Annotated[

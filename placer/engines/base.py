@@ -12,7 +12,7 @@ import onnx
 from placer.plan import Plan
 
 Tensors = Mapping[str, np.ndarray]
-Remainder = Literal["kept", "written", "built"]
+Remainder = Literal["kept", "written", "built", "computed"]
 
 
 class Compiled(Protocol):
@@ -38,7 +38,8 @@ class Engine(Protocol):
     estimates; nothing is measured. ``verified``: outputs are compared with ONNX Runtime's before
     they are judged, because the engine computes them itself. ``remainder``: what becomes of the
     type that --base asks for what is not quantized: ``kept`` (the model's own type), ``written``
-    (only the result is converted), ``built`` (every candidate is).
+    (only the result is converted), ``built`` (every candidate is), ``computed`` (the model keeps
+    its own, and the engine computes in the one asked for).
     """
 
     name: str

@@ -17,6 +17,7 @@ _PACKAGES = (
     "placer",
     "onnx",
     "onnxruntime",
+    "openvino",
     "optuna",
     "numpy",
     "tensorrt",

@@ -31,7 +31,8 @@ class EngineOptions:
 
     ``pack``: the rule pack of the run. ``threads``: CPU threads. ``shapes``: input shapes given
     with --shape, of ``shape_ranges`` the optima. ``gpu``, ``base``, ``build_for`` and ``device``
-    are the flags of these names. ``extra``: what --engine-option gave.
+    are the flags of these names, None where they are not given. ``extra``: what --engine-option
+    gave.
     """
 
     pack: Pack
@@ -39,7 +40,7 @@ class EngineOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     shape_ranges: Mapping[str, ShapeRange] = field(default_factory=dict)
     gpu: str | None = None
-    base: str = "float16"
+    base: str | None = None
     build_for: str | None = None
     device: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from placer.engines.abilities import target_of
 from placer.engines.base import Engine
 from placer.engines.fusion_model import FusionModelEngine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.openvino.factory import OpenVinoFactory
 from placer.engines.registry import EngineFactory, EngineOptions, Registry
 from placer.engines.tensorrt.factory import TensorRtFactory
 from placer.errors import InputError
@@ -64,7 +65,7 @@ class FusionModelFactory:
         return FusionModelEngine(
             load_gpu(options.gpu),
             options.pack,
-            options.base,
+            options.base or "float16",
             options.shapes,
             options.threads,
             options.build_for,
@@ -78,6 +79,7 @@ BUILT_IN: Mapping[str, EngineFactory] = MappingProxyType(
         "fusion-model": FusionModelFactory(),
         "tensorrt": TensorRtFactory("tensorrt"),
         "tensorrt-rtx": TensorRtFactory("tensorrt-rtx"),
+        "openvino": OpenVinoFactory(),
     }
 )
 
@@ -88,7 +90,7 @@ def select_engine(
     threads: int,
     pack: str | None,
     gpu: str | None,
-    base: str,
+    base: str | None,
     shapes: Mapping[str, tuple[int, ...]],
     build_for: str | None = None,
     device: str | None = None,

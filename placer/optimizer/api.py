@@ -45,7 +45,7 @@ def optimize(
     engine_options: Mapping[str, str] | None = None,
     gpu: str | None = Request.gpu,
     build_for: str | None = Request.build_for,
-    base: str = Request.base,
+    base: str | None = Request.base,
     io_type: InputOutputTypes = Request.io_type,
     pack: str | None = Request.pack,
     scheme: str | None = Request.scheme,

@@ -21,8 +21,9 @@ class Request:
     ``data`` and ``evaluation_data``: see ``placer.calibration.dataset.load_dataset``. ``timeout``
     in seconds. ``gpu`` and ``build_for`` are for the engine ``fusion-model``: the GPU to predict
     for and the one that TensorRT-RTX builds every candidate for. ``base``: type of what is not
-    quantized, on engines that take one; ``io_type``: whether graph inputs and outputs are converted
-    too. ``device``: what the engine runs on. ``engine_options``: what an engine takes besides.
+    quantized, on engines that take one (``Task.base``); ``io_type``: whether graph inputs and
+    outputs are converted too. ``device``: what the engine runs on. ``engine_options``: what an
+    engine takes besides.
     ``shapes`` of inputs, and ``shape_ranges`` of others, of which the optimum stands for the rest
     where one shape is needed. ``beats``: what the result must not be slower than; see
     ``placer.optimizer.latency_baselines``. ``ranges``: of a model that is quantized already,
@@ -43,7 +44,7 @@ class Request:
     engine: str = AUTO
     threads: int = 1
     gpu: str | None = None
-    base: str = "float16"
+    base: str | None = None
     io_type: InputOutputTypes = "keep"
     build_for: str | None = None
     device: str | None = None

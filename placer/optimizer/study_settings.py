@@ -36,8 +36,18 @@ def settings_of(task: Task) -> dict[str, Any]:
         **({"ranges": "imported"} if task.model.imported else {}),
         # Other versions may build other candidates; a run of one machine is gone on with.
         **({} if request.storage is None else {"version of placer": __version__}),
-        "base": "kept" if task.engine.remainder == "kept" else f"{task.base}, {request.io_type}",
+        "base": _base(task),
     }
+
+
+def _base(task: Task) -> str:
+    match task.engine.remainder:
+        case "kept":
+            return "kept"
+        case "computed":
+            return task.base
+        case _:
+            return f"{task.base}, {task.request.io_type}"
 
 
 def earlier_study(task: Task) -> Study | None:

@@ -86,8 +86,9 @@ class Task:
 
     @property
     def base(self) -> Base:
-        """Type of what is not quantized, where the engine takes one."""
-        return parse_base(self.request.base)
+        """Type of what is not quantized, where the engine takes one: FP16 by default on GPUs."""
+        default = "float" if self.engine.remainder == "computed" else "float16"
+        return parse_base(self.request.base or default)
 
     @cached_property
     def inputs(self) -> Tensors:

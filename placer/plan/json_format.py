@@ -33,6 +33,7 @@ class _Layer(_Document):
     outputs: list[_Port] = []
     kind: Kind = "compute"
     activation: str = ""
+    kernel: str = ""
     time_us: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
     def read(self) -> Layer:
@@ -44,6 +45,7 @@ class _Layer(_Document):
             outputs=tuple(port.read() for port in self.outputs),
             kind=self.kind,
             activation=self.activation,
+            kernel=self.kernel,
             time_us=self.time_us,
         )
 
@@ -81,6 +83,8 @@ def _layer_json(layer: Layer) -> dict[str, Any]:
     }
     if layer.activation:
         document["activation"] = layer.activation
+    if layer.kernel:
+        document["kernel"] = layer.kernel
     if layer.time_us is not None:
         document["time_us"] = layer.time_us
     return document

@@ -29,6 +29,7 @@ class Layer:
 
     ``nodes``: names of the float model's nodes that it covers (Q/DQ nodes left out).
     ``activation``: what the engine says was fused without naming a node, e.g. ``RELU``.
+    ``kernel``: the implementation in the engine's words, e.g. ``brgconv_avx512_I8``.
     ``time_us``: measured (or, in an estimated plan, estimated) time in microseconds.
     """
 
@@ -39,6 +40,7 @@ class Layer:
     outputs: tuple[Port, ...] = ()
     kind: Kind = "compute"
     activation: str = ""
+    kernel: str = ""
     time_us: float | None = None
 
     @property

@@ -26,10 +26,15 @@ Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; no
 
 @dataclass(frozen=True)
 class Passage:
-    """A node past which Q and DQ move: all its data inputs and all readers of its outputs."""
+    """A node past which Q and DQ move: all its data inputs and all readers of its outputs.
+
+    ``backward``: Q moves; ``forward``: DQ does.
+    """
 
     before: tuple[Edge, ...]
     after: tuple[Edge, ...]
+    backward: bool = True
+    forward: bool = True
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
     return Passage(
         before=tuple(e for e in before if e.node in inside and e.tensor not in graph.initializers),
         after=tuple(after),
+        backward=motion.only != "forward",
+        forward=motion.only != "backward",
     )
 
 
@@ -127,8 +134,8 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
     second: dict[Edge, Scale] = {}
     changed = True
     while changed:
-        moves = [_backward(passage, scales, second) for passage in reversed(passages)]
-        moves += [_forward(passage, scales) for passage in passages]
+        moves = [_backward(p, scales, second) for p in reversed(passages) if p.backward]
+        moves += [_forward(passage, scales) for passage in passages if passage.forward]
         changed = any(moves)
     return NormalForm(scales, second)
 

@@ -1,0 +1,156 @@
+"""How well the openvino pack predicts what OpenVINO's CPU plugin executes, strictly.
+
+Every model gets random placements of the pack's space; each candidate is compiled, and its runtime
+model is held against the prediction. Layers are the same if they cover the same nodes, and, for the
+second score, write the same types. Nothing is set aside: a computing layer that names no node
+counts as one that was not predicted. Layers that only reshape count on neither side. Conversions
+(quantize, dequantize, requantize) count as false or missed by kind and place; changes of the memory
+layout, which nobody predicts, are counted apart.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import rapidocr_onnxruntime
+from topologies import TOPOLOGIES
+
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
+from placer.engines.openvino.engine import OpenVinoEngine
+from placer.errors import RunError
+from placer.model import Model, load_model
+from placer.plan import Plan
+from placer.plan.diff import diff_plans
+from placer.prediction.predictor import Predictor
+from placer.qdq import Inserter
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites
+from placer.rules.target import Target
+from placer.search.space import build_space
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+OCR = Path(rapidocr_onnxruntime.__file__).parent / "models"
+FILES = {
+    "digits": (EXAMPLES / "digits" / "digits.onnx", {}),
+    "PP-OCRv4 det": (OCR / "ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 160, 160)}),
+    "PP-OCRv4 rec": (OCR / "ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}),
+    "PP-OCR cls": (OCR / "ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
+}
+CONVERSIONS = ("quantize", "dequantize", "requantize")
+
+
+@dataclass
+class Counts:
+    """Layers and conversions over the placements of one model."""
+
+    model: str
+    placements: int = 0
+    refused: int = 0
+    predicted: int = 0
+    actual: int = 0
+    same_nodes: int = 0
+    same_types: int = 0
+    conversions_predicted: int = 0
+    conversions_actual: int = 0
+    conversions_false: int = 0
+    conversions_missed: int = 0
+    layout_changes: int = 0
+
+    @property
+    def f1(self) -> float:
+        """By nodes."""
+        return 2 * self.same_nodes / max(1, self.predicted + self.actual)
+
+    @property
+    def f1_types(self) -> float:
+        """By nodes and the types written."""
+        return 2 * self.same_types / max(1, self.predicted + self.actual)
+
+    def add(self, predicted: Plan, actual: Plan) -> None:
+        """Compare two plans."""
+        ones, others = _layers(predicted), _layers(actual)
+        self.placements += 1
+        self.predicted += sum(ones.values())
+        self.actual += sum(others.values())
+        self.same_types += (ones & others).total()
+        self.same_nodes += (_nodes(ones) & _nodes(others)).total()
+        for entry in diff_plans(predicted, actual).conversions:
+            if entry.kind in CONVERSIONS:
+                self.conversions_predicted += entry.predicted
+                self.conversions_actual += entry.actual
+                self.conversions_false += len(entry.missing)
+                self.conversions_missed += len(entry.extra)
+        self.layout_changes += len(actual.of_kind("reformat"))
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data with the scores."""
+        return {**asdict(self), "f1": self.f1, "f1_types": self.f1_types}
+
+
+Key = tuple[frozenset[str], frozenset[str]]
+
+
+def _layers(plan: Plan) -> Counter[Key]:
+    return Counter(
+        (frozenset(layer.nodes), frozenset(layer.output_types)) for layer in plan.of_kind("compute")
+    )
+
+
+def _nodes(layers: Counter[Key]) -> Counter[frozenset[str]]:
+    found: Counter[frozenset[str]] = Counter()
+    for (nodes, _), count in layers.items():
+        found[nodes] += count
+    return found
+
+
+def models(folder: Path) -> Iterator[tuple[str, Model]]:
+    """All subjects; those with random weights are written to ``folder``."""
+    for name, make in TOPOLOGIES.items():
+        path = folder / f"{name}.onnx"
+        onnx.save(make(), path)
+        yield name, load_model(path)
+    for name, (path, shapes) in FILES.items():
+        yield name, load_model(path, shapes)
+
+
+def pairs(model: Model, placements: int, seed: int, counts: Counts) -> Iterator[tuple[Plan, Plan]]:
+    """Predicted and actual plans: of the float model, of the default placement, of random ones."""
+    pack = load_pack("openvino")
+    scheme, target = pack.manifest.scheme, Target()
+    space = build_space(model.graph, find_sites(model.graph, pack.rules, target))
+    predictor = Predictor(model.graph, pack.rules, target, "float", scheme.activation)
+    engine = OpenVinoEngine(shapes=model.input_shapes)
+    rng = np.random.default_rng(seed)
+    chosen = [space.floats, space.defaults]
+    chosen += [
+        {g.name: str(rng.choice(g.layouts)) for g in space.groups} for _ in range(placements)
+    ]
+    every = [space.placement(choices) for choices in chosen]
+    tensors = {edge.tensor for placement in every for edge in placement.edges}
+    tensors -= model.graph.initializers.keys()
+    ranges = calibrate(model, tensors, synthetic_dataset(model, 2, seed)).ranges("minmax", scheme)
+    for placement in every:
+        candidate = Inserter(model, scheme).insert(placement, ranges)
+        try:
+            actual = engine.compile(candidate, model.base_dir).plan()
+        except RunError:
+            counts.refused += 1
+            continue
+        yield predictor.predict(placement).plan, actual
+
+
+def fidelity(placements: int, seed: int = 0) -> Iterator[Counts]:
+    """Counts of each model as they come."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, model in models(Path(folder)):
+            counts = Counts(name)
+            for predicted, actual in pairs(model, placements, seed, counts):
+                counts.add(predicted, actual)
+            yield counts

@@ -1,0 +1,214 @@
+"""OpenVINO's CPU plugin as an engine: one stream, real latency, outputs and executed layers."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import openvino as ov
+
+from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.openvino.runtime_plan import read_plan
+from placer.engines.openvino.tags import Tags, tag_nodes
+from placer.engines.rounds import time_calls
+from placer.errors import InputError, RunError
+from placer.model import save_model
+from placer.plan import Plan
+
+# What --base stands for: the precision hint, which holds for all that is not quantized.
+PRECISIONS: Mapping[str, str] = {"float": "f32", "bfloat16": "bf16"}
+_PROFILE_WARM_UP = 2
+_PROFILE_RUNS = (3, 15)
+_PROFILE_S = 1.0
+
+
+class OpenVinoEngine:
+    """Compiles and measures on the CPU with ``threads`` threads in one stream.
+
+    ``base``: ``float`` or ``bfloat16``, the type that what is not quantized is computed in.
+    ``shapes`` of inputs with unknown dimensions; a leading one is 1 where an input is not listed.
+
+    With one thread the clock is the CPU time of the process, because OpenVINO runs in a thread of
+    its own; with more it is wall time. Only ``openvino.Core`` is used, which sends no telemetry;
+    ``ovc`` and ``openvino.convert_model`` do.
+    """
+
+    name = "openvino"
+    rules = "openvino"
+    estimated = False
+    verified = True
+    remainder: Remainder = "kept"
+
+    def __init__(
+        self,
+        threads: int = 1,
+        base: str = "float",
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        self._core = ov.Core()
+        self._shapes = dict(shapes or {})
+        self._settings = {
+            "INFERENCE_PRECISION_HINT": PRECISIONS[base],
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY",
+            # Two models of one round must not contend for the core that each was pinned to.
+            "ENABLE_CPU_PINNING": False,
+        }
+        self.version = ".".join(ov.__version__.split("-", 1)[0].split(".")[:3])
+        processor = self._core.get_property("CPU", "FULL_DEVICE_NAME")
+        plural = "s" if threads > 1 else ""
+        self.device = f"CPU ({processor}), {threads} thread{plural}, {base}"
+        self._now = time.process_time if threads == 1 else time.perf_counter
+        self.clock = "CPU time, one thread" if threads == 1 else "wall time"
+
+    def compile(self, model: onnx.ModelProto, base_dir: Path) -> OpenVinoModel:
+        """Compile ``model``; raises RunError with OpenVINO's reason if it refuses it."""
+        with tempfile.TemporaryDirectory() as folder:
+            # From a file, because a message of more than 2 GB cannot be handed over.
+            path = Path(folder) / "candidate.onnx"
+            save_model(model, base_dir, path)
+            try:
+                read = self._core.read_model(path)
+                self._reshape(read)
+                tags = tag_nodes(read, model.graph)
+                compiled = self._core.compile_model(read, "CPU", self._settings)
+            except RuntimeError as error:
+                raise RunError(f"OpenVINO refuses the model: {_reason(error)}") from error
+        profiled = partial(
+            self._core.compile_model, read, "CPU", {**self._settings, "PERF_COUNT": True}
+        )
+        return OpenVinoModel(compiled, profiled, tags, f"OpenVINO {self.version}")
+
+    def _reshape(self, model: Any) -> None:
+        shapes = {}
+        for port in model.inputs:
+            shape = port.get_partial_shape()
+            if shape.is_dynamic:
+                shapes[port] = self._static(port.get_any_name(), shape)
+        if shapes:
+            model.reshape(shapes)
+
+    def _static(self, name: str, shape: Any) -> list[int]:
+        if name in self._shapes:
+            return list(self._shapes[name])
+        known = [d.get_length() if d.is_static else None for d in shape]
+        if None in known[1:]:
+            raise InputError(
+                f"input '{name}' has unknown dimensions; give its shape, e.g. --shape "
+                f"{name}={'x'.join(str(d or 1) for d in known)}"
+            )
+        return [d or 1 for d in known]
+
+    def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
+        """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
+        calls = []
+        for model in models:
+            if not isinstance(model, OpenVinoModel):
+                raise RunError("OpenVINO can measure only what it has compiled")
+            calls.append(model.caller(inputs))
+        return time_calls(calls, rounds, self._now)
+
+
+class OpenVinoModel:
+    """A candidate that the CPU plugin has compiled."""
+
+    def __init__(self, compiled: Any, profiled: Any, tags: Tags, source: str) -> None:
+        self._compiled = compiled
+        self._request = compiled.create_infer_request()
+        self._profiled = profiled
+        self._tags = tags
+        self._source = source
+
+    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
+        """Return all graph outputs by name; raises RunError if OpenVINO fails."""
+        _set_inputs(self._request, inputs)
+        _infer(self._request)
+        return {
+            name: np.array(self._request.get_output_tensor(index).data)
+            for index, name in enumerate(self._tags.outputs)
+        }
+
+    def caller(self, inputs: Tensors) -> Any:
+        """A call that runs on ``inputs``, which are set once."""
+        _set_inputs(self._request, inputs)
+        return partial(_infer, self._request)
+
+    def plan(self, inputs: Tensors | None = None) -> Plan:
+        """Return the layers of OpenVINO's runtime model; with ``inputs`` with their times.
+
+        Times are medians of OpenVINO's own counters, in a copy of the model that has them.
+        """
+        times: dict[str, float] = {}
+        compiled = self._compiled
+        try:
+            if inputs is not None:
+                compiled = self._profiled()
+                times = _layer_times(compiled, inputs)
+            runtime = compiled.get_runtime_model()
+        except RuntimeError as error:
+            raise RunError(f"OpenVINO tells no plan: {_reason(error)}") from error
+        return read_plan(runtime, self._tags, times, self._source)
+
+
+def _set_inputs(request: Any, inputs: Tensors) -> None:
+    for name, values in inputs.items():
+        try:
+            request.set_tensor(name, ov.Tensor(np.ascontiguousarray(values)))
+        except RuntimeError as error:
+            raise RunError(f"OpenVINO refuses input '{name}': {_reason(error)}") from error
+
+
+def _infer(request: Any) -> None:
+    try:
+        request.start_async(share_inputs=True)
+        request.wait()
+    except RuntimeError as error:
+        raise RunError(f"OpenVINO failed to run the model: {_reason(error)}") from error
+
+
+def _layer_times(compiled: Any, inputs: Tensors) -> dict[str, float]:
+    """Median microseconds by name of the layer over some runs after a warm-up."""
+    request = compiled.create_infer_request()
+    _set_inputs(request, inputs)
+    for _ in range(_PROFILE_WARM_UP):
+        _infer(request)
+    found: dict[str, list[float]] = {}
+    least, most = _PROFILE_RUNS
+    start, runs = time.perf_counter(), 0
+    while runs < least or (runs < most and time.perf_counter() - start < _PROFILE_S):
+        _infer(request)
+        runs += 1
+        for info in request.get_profiling_info():
+            found.setdefault(info.node_name, []).append(info.real_time.total_seconds() * 1e6)
+    return {name: float(np.median(values)) for name, values in found.items()}
+
+
+def _reason(error: Exception) -> str:
+    """OpenVINO's message in one line, without the places in its sources."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith(("Exception from", "Check '"))]
+    return " ".join(told or lines)
+
+
+def create(
+    threads: int = 1, base: str = "float", shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> OpenVinoEngine:
+    """Make the engine in this process; the arguments are plain data, so a worker can be told them.
+
+    Raises RunError if OpenVINO has no CPU plugin here or it lacks the type ``base``.
+    """
+    try:
+        engine = OpenVinoEngine(threads, base, shapes)
+        capabilities = ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    except RuntimeError as error:
+        raise RunError(f"OpenVINO cannot use this CPU: {_reason(error)}") from error
+    if base == "bfloat16" and "BF16" not in capabilities:
+        raise RunError("this CPU does not compute in bfloat16; use --base float")
+    return engine

@@ -1,0 +1,70 @@
+"""The engine ``openvino`` as the command line makes it: in a worker process."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from platformdirs import user_log_path
+
+from placer.engines.base import Engine
+from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
+from placer.engines.registry import EngineOptions
+from placer.errors import InputError
+
+# What --base may be, the default first.
+BASES = ("float", "bfloat16")
+OPTIONS = ("compile-timeout", "memory-gb")
+
+
+class OpenVinoFactory:
+    """Makes OpenVINO engines that live in worker processes.
+
+    The CPU plugin writes machine code for the layers that it finds: a candidate that makes it
+    crash, hang or take all memory must not end a study.
+    """
+
+    rules = "openvino"
+
+    def unavailable(self) -> str | None:
+        """Whether OpenVINO is missing."""
+        if importlib.util.find_spec("openvino") is None:
+            return "OpenVINO is not installed; pip install 'placer[openvino]'"
+        return None
+
+    def create(self, options: EngineOptions) -> Engine:
+        """Raises InputError for wrong options and RunError if the engine cannot start."""
+        if options.gpu is not None or options.build_for is not None:
+            raise InputError(
+                "--gpu and --build-for go with --engine fusion-model; OpenVINO measures on this "
+                "machine's CPU"
+            )
+        if options.device is not None:
+            raise InputError("--device chooses a GPU; OpenVINO measures on this machine's CPU")
+        options.check_extra("openvino", OPTIONS)
+        base = options.base or BASES[0]
+        if base not in BASES:
+            raise InputError(
+                f"OpenVINO computes in {' or '.join(BASES)}, not in --base {base}"
+            )
+        arguments: dict[str, Any] = {
+            "threads": options.threads,
+            "base": base,
+            "shapes": dict(options.shapes),
+        }
+        memory = _whole(options, "memory-gb")
+        limits = Limits(
+            compile_s=float(_whole(options, "compile-timeout") or Limits.compile_s),
+            memory_bytes=None if memory is None else memory << 30,
+        )
+        spec = EngineSpec("placer.engines.openvino.engine", "create", arguments)
+        return IsolatedEngine(spec, limits, user_log_path("placer"))
+
+
+def _whole(options: EngineOptions, key: str) -> int | None:
+    text = options.extra.get(key)
+    if text is None:
+        return None
+    if not text.isdecimal() or not int(text):
+        raise InputError(f"--engine-option {key}={text}: give a whole number above 0")
+    return int(text)

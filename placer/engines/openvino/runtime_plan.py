@@ -1,0 +1,165 @@
+"""A plan from OpenVINO's runtime model: what the CPU plugin executes after all its fusions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placer.engines.openvino.tags import QUANTIZING, Tags
+from placer.plan import Kind, Layer, Plan, Port
+
+_BITS = {f"{short}{bits}": f"{long}{bits}" for short, long in (("i", "int"), ("u", "uint"))
+         for bits in (4, 8, 16, 32, 64)}  # fmt: skip
+_TYPES: Mapping[str, str] = {
+    "f32": "float",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f64": "double",
+    "boolean": "bool",
+    **_BITS,
+}
+_INTEGERS = ("uint8", "int8")
+_REMOVED = "Removed"
+_ACTIVATION = re.compile(r"\b(HSwish|HSigmoid|Swish|Gelu|Mish|SoftPlus|MVN)_\d+")
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """What is read of an executed operation.
+
+    ``nodes``: numbers of the nodes that it names. ``invented``: it has an activation in it that is
+    called after no node.
+    """
+
+    name: str
+    kind: str
+    kernel: str
+    nodes: tuple[int, ...]
+    invented: bool
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def read_plan(runtime: Any, tags: Tags, times: Mapping[str, float], source: str) -> Plan:
+    """The executed layers in order; constants and what is made of constants alone are left out.
+
+    Each node is in one layer. OpenVINO forgets the names of some that it fuses (a Relu that the
+    quantization behind it implies, the Sigmoid of a Swish): they belong to the layer that holds
+    what reads them. Nodes of which nothing is left are a no-op layer of their own. ``times``:
+    microseconds by the name of the operation.
+    """
+    operations = list(_operations(runtime, tags))
+    homes = _homes(operations, tags)
+    layers = []
+    for op in operations:
+        own = [n for n in sorted(homes) if homes[n] == op.name and not _is_pair(tags, n)]
+        computes = any(not _is_pair(tags, number) for number in (*own, *op.nodes))
+        names = [tags.nodes[number].name for number in own]
+        layers.append(_layer(op, names, _kind(op, computes), times.get(op.name)))
+    for number, node in enumerate(tags.nodes):
+        if number not in homes and not _is_pair(tags, number):
+            layers.append(Layer(node.name, _REMOVED, (node.name,), kind="no-op"))
+    return Plan(tuple(layers), source)
+
+
+def _is_pair(tags: Tags, number: int) -> bool:
+    return tags.nodes[number].op_type in QUANTIZING
+
+
+def _operations(runtime: Any, tags: Tags) -> Iterator[_Operation]:
+    written: dict[str, tuple[Port, ...]] = {}  # By the name of the operation.
+    for op in runtime.get_ordered_ops():
+        info = op.get_rt_info()
+        kind, name = _text(info, "layerType"), str(op.get_friendly_name())
+        inputs = tuple(_sources(op, written))
+        if kind in ("Output", "Const") or (kind != "Input" and not inputs):
+            continue
+        named = _text(info, "originalLayersNames")
+        nodes = tags.find(named)
+        ports = written[name] = _ports(op, info, inputs, [tags.nodes[n].output for n in nodes])
+        if kind != "Input":
+            kernel, invented = _text(info, "primitiveType"), bool(_ACTIVATION.search(named))
+            yield _Operation(name, kind, kernel, nodes, invented, inputs, ports)
+
+
+def _sources(op: Any, written: Mapping[str, Sequence[Port]]) -> Iterator[Port]:
+    """What an operation reads; constants are left out."""
+    for port in op.inputs():
+        source = port.get_source_output()
+        name = str(source.get_node().get_friendly_name())
+        if name in written:
+            yield written[name][source.get_index()]
+
+
+def _text(info: Any, key: str) -> str:
+    return str(info[key].astype(str)) if key in info else ""
+
+
+def _ports(
+    op: Any, info: Any, inputs: Sequence[Port], outputs: Sequence[Sequence[str]]
+) -> tuple[Port, ...]:
+    """What an operation writes: the tensors of the last node in it, ``outputs`` being those of all.
+
+    A layer without a node moves a tensor, and is called after it and the layout.
+    """
+    count = len(op.outputs())
+    dtypes = _text(info, "outputPrecisions").split(",")
+    layouts = _text(info, "outputLayouts").split(",")
+    ports = []
+    for i in range(count):
+        dtype = _TYPES.get(dtypes[min(i, len(dtypes) - 1)], "unknown")
+        layout = layouts[min(i, len(layouts) - 1)]
+        last = outputs[-1] if outputs else ()
+        tensor = last[i] if i < len(last) else ""
+        if not tensor and inputs:
+            tensor = f"{inputs[0].tensor} as {dtype} {layout}"
+        ports.append(Port(dtype, layout, tensor or str(op.get_friendly_name())))
+    return tuple(ports)
+
+
+def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
+    """The operation that each node is in; nodes that nothing is left of are not there."""
+    homes: dict[int, str] = {}
+    for op in operations:
+        for number in op.nodes:
+            homes.setdefault(number, op.name)
+    lost = [number for number in range(len(tags.nodes)) if number not in homes]
+    # OpenVINO gives an activation that it puts together from several nodes a name of its own.
+    inventive = {op.name for op in operations if op.invented}
+    for number in lost:
+        found = {homes[n] for n in tags.producers(number) if n in homes}
+        if len(found) == 1 and found <= inventive:
+            homes[number] = found.pop()
+    for number in reversed(lost):
+        found = {homes.get(n, "") for n in tags.readers(number)} - {""}
+        if number not in homes and len(found) == 1:
+            homes[number] = found.pop()
+    return homes
+
+
+def _layer(op: _Operation, nodes: Sequence[str], kind: Kind, time_us: float | None) -> Layer:
+    return Layer(
+        name="+".join(nodes) or f"{kind} {op.outputs[0].tensor}",
+        op=op.kind,
+        nodes=tuple(nodes),
+        inputs=op.inputs,
+        outputs=op.outputs,
+        kind=kind,
+        kernel=op.kernel,
+        time_us=time_us,
+    )
+
+
+def _kind(op: _Operation, computes: bool) -> Kind:
+    if op.kind == "Reshape" and op.kernel.startswith("unknown"):
+        return "no-op"  # It gives the memory another shape.
+    if computes:
+        return "compute"
+    before, after = (port.dtype in _INTEGERS for port in (op.inputs[0], op.outputs[0]))
+    if before and after:
+        return "requantize" if op.nodes else "reformat"
+    if before == after:
+        return "reformat"
+    return "quantize" if after else "dequantize"

@@ -1,0 +1,97 @@
+"""Names that let every layer of OpenVINO's runtime model be traced to nodes of the candidate.
+
+A layer lists the friendly names of the operations that were fused into it. The ONNX reader makes
+several operations of some nodes and gives the node's name to one of them, so all get a name here
+that holds the node's number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import onnx
+
+_TAG = re.compile(r"placer:(\d+):\d+")
+QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
+
+
+@dataclass(frozen=True)
+class Tags:
+    """The candidate's nodes by the number in their tags, in the order of the graph.
+
+    ``outputs``: the graph's outputs in OpenVINO's order. ``constants``: names of initializers.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    outputs: tuple[str, ...]
+    constants: frozenset[str]
+
+    @cached_property
+    def _numbers(self) -> dict[str, tuple[list[int], list[int]]]:
+        """By tensor the numbers of the nodes that write and that read it."""
+        found: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        for number, node in enumerate(self.nodes):
+            for tensor in filter(None, node.output):
+                found[tensor][0].append(number)
+            for tensor in filter(None, node.input):
+                found[tensor][1].append(number)
+        return found
+
+    def producers(self, number: int) -> set[int]:
+        """The nodes that write what a node reads."""
+        return {n for tensor in self.nodes[number].input for n in self._numbers[tensor][0]}
+
+    def readers(self, number: int) -> set[int]:
+        """The nodes that read what a node writes."""
+        return {n for tensor in self.nodes[number].output for n in self._numbers[tensor][1]}
+
+    def find(self, names: str) -> tuple[int, ...]:
+        """The numbers of nodes that ``names``, separated by commas, speak of; each once."""
+        return tuple(sorted({int(number) for number in _TAG.findall(names)}))
+
+
+def tag_nodes(model: Any, graph: onnx.GraphProto) -> Tags:
+    """Rename the operations of ``model``, which OpenVINO has read from ``graph``."""
+    nodes = tuple(graph.node)
+    ports = {name: port for op in model.get_ops() for port in op.outputs() for name in port.names}
+    taken: dict[str, int] = {}
+    for number, node in enumerate(nodes):
+        border = {name for name in node.input if name}
+        ends = [ports[name] for name in node.output if name in ports]
+        for count, op in enumerate(_operations(ends, border, taken)):
+            taken[op.get_name()] = number
+            op.set_friendly_name(f"placer:{number}:{count}")
+    declared = [value.name for value in graph.output]
+    return Tags(
+        nodes, _outputs(model, declared), frozenset(tensor.name for tensor in graph.initializer)
+    )
+
+
+def _outputs(model: Any, declared: list[str]) -> tuple[str, ...]:
+    """OpenVINO's outputs by the candidate's names; they are in the candidate's order."""
+    ports = model.outputs
+    if len(ports) != len(declared):
+        raise RuntimeError(f"the model has {len(ports)} outputs instead of {len(declared)}")
+    return tuple(declared)
+
+
+def _operations(ends: list[Any], border: set[str], taken: Mapping[str, int]) -> list[Any]:
+    """What lies between tensors called as in ``border`` and the output ports ``ends``."""
+    waiting = [port.get_node() for port in ends]
+    found: dict[str, Any] = {}
+    while waiting:
+        op = waiting.pop()
+        name = op.get_name()
+        if name in found or name in taken or op.get_type_name() in ("Parameter", "Constant"):
+            continue
+        found[name] = op
+        for port in op.inputs():
+            source = port.get_source_output()
+            if border.isdisjoint(source.get_names()):
+                waiting.append(source.get_node())
+    return list(found.values())

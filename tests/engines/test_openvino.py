@@ -1,0 +1,343 @@
+"""OpenVINO's CPU plugin: plans, outputs, limits, and that the pack claims what it executes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
+from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.openvino.factory import OpenVinoFactory
+from placer.engines.registry import EngineOptions
+from placer.errors import InputError, RunError
+from placer.graph import Edge
+from placer.model import Model, load_model
+from placer.plan import Layer, Plan
+from placer.prediction.predictor import Predictor
+from placer.qdq import Inserter
+from placer.quantization import EMPTY, Placement, Scheme
+from placer.rules.packaging.load import load_pack
+from placer.rules.schema import Rule
+from placer.rules.sites import find_sites, place
+from placer.rules.target import Target
+from tests.conftest import DIGITS
+
+pytest.importorskip("openvino", reason="OpenVINO is not installed")
+import openvino_telemetry
+
+from placer.engines.openvino.engine import OpenVinoEngine, create
+
+Save = Callable[..., Path]
+
+PACK = load_pack("openvino")
+SCHEME = PACK.manifest.scheme
+ENGINE = OpenVinoEngine()
+FUSING = [
+    pytest.param(rule, layout, id=f"{rule.id}-{layout}")
+    for rule in PACK.rules
+    for layout in rule.layouts
+    if rule.layouts[layout].fuses
+]
+CHAIN = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,4,4] y)
+<float[16,16,3,3] w1 = {1}, float[16,16,1,1] w2 = {1}> {
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+  [relu1] r = Relu(c)
+  [pool1] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(r)
+  [conv2] y = Conv(p, w2)
+}
+"""
+
+
+def candidate(model: Model, placement: Placement, scheme: Scheme = SCHEME) -> onnx.ModelProto:
+    tensors = {e.tensor for e in placement.edges} - model.graph.initializers.keys()
+    statistics = calibrate(model, tensors, synthetic_dataset(model, 4, 0))
+    return Inserter(model, scheme).insert(placement, statistics.ranges("minmax", scheme))
+
+
+def plan_of(model: Model, placement: Placement) -> Plan:
+    return ENGINE.compile(candidate(model, placement), model.base_dir).plan()
+
+
+def sqnr(expected: np.ndarray, found: np.ndarray) -> float:
+    signal_power = np.sum(expected.astype(np.float64) ** 2)
+    noise = np.sum((expected.astype(np.float64) - found) ** 2)
+    return float(10 * np.log10(signal_power / max(noise, 1e-30)))
+
+
+# What the pack claims.
+
+
+def placements(model: Model, rule: Rule) -> Iterator[Placement]:
+    """Each layout of the rule's sites beside each of the others, which else have their defaults."""
+    own = find_sites(model.graph, [rule]) if len(rule.layouts) > 1 else ()
+    taken = {node.name for site in own for node in site.match.nodes.values()}
+    others = [
+        site
+        for site in find_sites(model.graph, PACK.rules)
+        if taken.isdisjoint(node.name for node in site.match.nodes.values())
+    ]
+    sites = [*own, *others]
+    yield EMPTY
+    for layout in rule.layouts:
+        settled = {site.name: layout for site in own}
+        yield place(sites, settled)
+        yield place(own, settled)
+        for site in others:
+            for choice in site.layouts:
+                yield place(sites, {**settled, site.name: choice})
+
+
+@pytest.mark.parametrize(("rule", "layout"), FUSING)
+def test_the_layers_that_a_layout_promises_are_executed(save: Save, rule: Rule, layout: str):
+    """Wherever a prediction rests on a fusion of this layout, OpenVINO executes that very layer."""
+    model = load_model(save(rule.tests[0].model))
+    predictor = Predictor(model.graph, PACK.rules, Target(), "float", SCHEME.activation)
+    unseen = list(rule.layouts[layout].fuses)
+    for placement in {p.id: p for p in placements(model, rule)}.values():
+        own = [
+            predicted
+            for predicted in predictor.predict(placement).layers
+            if predicted.claim is not None
+            and (predicted.claim.match.rule.id, predicted.claim.layout) == (rule.id, layout)
+        ]
+        seen = [predicted.claim.fusion for predicted in own if predicted.claim is not None]
+        if any(fusion in unseen for fusion in seen):
+            unseen = [fusion for fusion in unseen if fusion not in seen]
+            executed = [described(layer) for layer in plan_of(model, placement).layers]
+            for predicted in own:
+                assert described(predicted.layer) in executed
+    assert unseen == []
+
+
+def described(layer: Layer) -> tuple[bool, frozenset[str], tuple[str, ...]]:
+    return layer.kind == "no-op", frozenset(layer.nodes), layer.output_types
+
+
+# Plans.
+
+
+def test_a_chain_runs_on_integers_from_end_to_end(save: Save):
+    model = load_model(save(CHAIN))
+    plan = plan_of(model, place(find_sites(model.graph, PACK.rules), {}))
+    assert [(layer.kind, layer.nodes) for layer in plan.layers if layer.kind != "reformat"] == [
+        ("quantize", ()),
+        ("compute", ("conv1", "relu1")),
+        ("compute", ("pool1",)),
+        ("compute", ("conv2",)),
+    ]
+    computing = plan.of_kind("compute")
+    assert [layer.op for layer in computing] == ["Convolution", "Pooling", "Convolution"]
+    assert {t for layer in computing for t in layer.input_types} == {"uint8"}
+    assert [layer.output_types for layer in computing] == [("uint8",), ("uint8",), ("float",)]
+    assert not plan.estimated
+
+
+def test_each_node_is_in_one_layer_and_times_are_told():
+    model = load_model(DIGITS / "digits.onnx")
+    placement = place(find_sites(model.graph, PACK.rules), {})
+    compiled = ENGINE.compile(candidate(model, placement), model.base_dir)
+    inputs = next(iter(synthetic_dataset(model, 1, 3))).inputs
+    plan = compiled.plan(inputs)
+    named = sorted(node for layer in plan.layers for node in layer.nodes)
+    assert named == sorted(node.name for node in model.proto.graph.node)
+    times = [layer.time_us for layer in plan.of_kind("compute")]
+    assert all(time is not None and time > 0 for time in times)
+    assert all(layer.kernel for layer in plan.of_kind("compute"))
+    assert [layer.name for layer in compiled.plan().layers] == [layer.name for layer in plan.layers]
+
+
+# Outputs.
+
+
+@pytest.mark.parametrize("base", ["float", "bfloat16"])
+def test_outputs_are_those_of_the_q_dq_model(base: str):
+    model = load_model(DIGITS / "digits.onnx")
+    proto = candidate(model, place(find_sites(model.graph, PACK.rules), {}))
+    try:
+        engine = create(base=base)
+    except RunError as error:
+        pytest.skip(str(error))
+    inputs = next(iter(synthetic_dataset(model, 1, 3))).inputs
+    found = engine.compile(proto, model.base_dir).run(inputs)["logits"]
+    expected = OnnxRuntimeModel(proto, model.base_dir, 1, optimized=False).run(inputs)["logits"]
+    assert sqnr(expected, found) > (30 if base == "float" else 20)
+
+
+BRANCHES = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,32,32] x) => (float[1,16,32,32] y)
+<float[16,16,3,3] w1 = {0.1}, float[16,16,3,3] w2 = {0.1}, float[16,32,1,1] w3 = {0.2}> {
+  [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w1)
+  [relu1] b = Relu(a)
+  [conv2] c = Conv<pads = [1, 1, 1, 1]>(x, w2)
+  [relu2] d = Relu(c)
+  [concat1] e = Concat<axis = 1>(b, d)
+  [conv3] y = Conv(e, w3)
+}
+"""
+PAIRS = [("x", "conv1", 0), ("w1", "conv1", 1), ("x", "conv2", 0), ("w2", "conv2", 1)]
+PAIRS += [("b", "concat1", 0), ("d", "concat1", 1), ("e", "conv3", 0), ("w3", "conv3", 1)]
+
+
+@pytest.mark.parametrize(("activation", "least"), [("uint8", 60), ("int8", None)])
+def test_signed_activations_are_wrong_behind_concat(
+    save: Save, activation: str, least: float | None
+):
+    """Why the pack's activations are uint8; in OpenVINO 2026.4.1 signed ones give 7 to 9 dB.
+
+    The same real values with zero point 128 agree. When the signed case passes, OpenVINO has been
+    mended: write here since which version, and go on with uint8, which is as fast.
+    """
+    model = load_model(save(BRANCHES))
+    placement = Placement.of([Edge(*pair) for pair in PAIRS], [("b", "d", "e")])
+    scheme = SCHEME.model_copy(update={"activation": activation, "symmetric": True})
+    proto = candidate(model, placement, scheme)
+    inputs = next(iter(synthetic_dataset(model, 1, 3))).inputs
+    found = ENGINE.compile(proto, model.base_dir).run(inputs)["y"]
+    expected = OnnxRuntimeModel(proto, model.base_dir, 1, optimized=False).run(inputs)["y"]
+    agreement = sqnr(expected, found)
+    if least is None:
+        assert agreement < 20, f"{ENGINE.version} is right: {agreement:.1f} dB"
+    else:
+        assert agreement > least
+
+
+# What it takes.
+
+
+def test_unknown_dimensions_take_the_shapes_that_were_given(save: Save):
+    text = CHAIN.replace("float[1,16,8,8] x", "float[N,16,H,8] x").replace("1,16,4,4", "N,16,M,4")
+    path = save(text)
+    model = load_model(path, {"x": (2, 16, 8, 8)})
+    compiled = OpenVinoEngine(shapes={"x": (2, 16, 8, 8)}).compile(model.proto, model.base_dir)
+    assert compiled.run({"x": np.ones((2, 16, 8, 8), np.float32)})["y"].shape == (2, 16, 4, 4)
+    with pytest.raises(InputError, match="input 'x' has unknown dimensions; give its shape"):
+        ENGINE.compile(model.proto, model.base_dir)
+
+
+def test_external_data_is_read(save: Save, tmp_path: Path):
+    path = save(CHAIN)
+    folder = tmp_path / "external"
+    folder.mkdir()
+    onnx.save(onnx.load(path), folder / "m.onnx", save_as_external_data=True, location="m.data",
+              size_threshold=0)  # fmt: skip
+    model = load_model(folder / "m.onnx")
+    inputs = {"x": np.ones((1, 16, 8, 8), np.float32)}
+    found = ENGINE.compile(model.proto, model.base_dir).run(inputs)["y"]
+    expected = ENGINE.compile(onnx.load(path), tmp_path).run(inputs)["y"]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_refused_model_is_a_run_error(tmp_path: Path):
+    proto = onnx.parser.parse_model(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4] x) => (float[1,4] y) { y = NoSuchOperator(x) }
+        """
+    )
+    with pytest.raises(RunError, match=r"OpenVINO refuses the model: .*NoSuchOperator"):
+        ENGINE.compile(proto, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"base": "float16"}, "OpenVINO computes in float or bfloat16, not in --base float16"),
+        ({"gpu": "a100"}, "--gpu and --build-for go with --engine fusion-model"),
+        ({"device": "0"}, "--device chooses a GPU"),
+        ({"extra": {"streams": "2"}}, "engine openvino has no --engine-option 'streams'"),
+        ({"extra": {"memory-gb": "some"}}, "memory-gb=some: give a whole number above 0"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_sentence(options: dict[str, object], sentence: str):
+    with pytest.raises(InputError, match=sentence):
+        OpenVinoFactory().create(EngineOptions(PACK, **options))  # type: ignore[arg-type]
+
+
+WIDE = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,3072] x) => (float[1,3072] y)
+<float[3072,3072] w = {1}> {
+  [fc1] a = MatMul(x, w)
+  [fc2] y = MatMul(a, w)
+}
+"""
+
+# In a worker process: what the real library does there is a RunError, and work goes on.
+
+SPEC = EngineSpec("placer.engines.openvino.engine", "create", {})
+
+
+def test_a_worker_tells_what_the_engine_itself_tells(save: Save, tmp_path: Path):
+    proto = onnx.load(save(CHAIN))
+    inputs = {"x": np.ones((1, 16, 8, 8), np.float32)}
+    with IsolatedEngine(SPEC, Limits(), tmp_path / "logs") as engine:
+        assert (engine.name, engine.rules, engine.verified) == ("openvino", "openvino", True)
+        isolated, direct = engine.compile(proto, tmp_path), ENGINE.compile(proto, tmp_path)
+        assert isolated.plan() == direct.plan()
+        np.testing.assert_array_equal(isolated.run(inputs)["y"], direct.run(inputs)["y"])
+        seconds = engine.measure([isolated, isolated], inputs, 3)
+        assert seconds.shape == (3, 2)
+        assert (seconds > 0).all()
+
+        def crash() -> None:
+            time.sleep(0.3)
+            os.kill(worker, signal.SIGSEGV)
+
+        worker = int(engine._host._running()._process.pid)
+        thread = threading.Thread(target=crash)
+        thread.start()
+        with pytest.raises(RunError, match=r"crashed \(signal 11\) while measuring"):
+            engine.measure([isolated], inputs, 100_000)
+        thread.join()
+        np.testing.assert_array_equal(isolated.run(inputs)["y"], direct.run(inputs)["y"])
+
+
+def test_a_compilation_that_takes_too_long_is_stopped(save: Save, tmp_path: Path):
+    proto = onnx.load(save(CHAIN))
+    with (
+        IsolatedEngine(SPEC, Limits(compile_s=0.001), tmp_path / "late") as engine,
+        pytest.raises(RunError, match=r"took more than 0.001 s and was stopped while building"),
+    ):
+        engine.compile(proto, tmp_path)
+
+
+def test_a_compilation_that_takes_too_much_memory_is_stopped(save: Save, tmp_path: Path):
+    with IsolatedEngine(SPEC, Limits(), tmp_path / "free") as engine:
+        needed = resident(engine._host._running()._process.pid)
+    large = onnx.load(save(WIDE, "wide.onnx"))
+    limits = Limits(memory_bytes=needed + 60_000_000)
+    with IsolatedEngine(SPEC, limits, tmp_path / "confined") as engine:
+        with pytest.raises(
+            RunError, match=r"took more than \d+ MB of memory and was stopped"
+        ):
+            engine.compile(large, tmp_path)
+        assert engine.compile(onnx.load(save(CHAIN)), tmp_path).plan().layers
+
+
+def resident(pid: int) -> int:
+    (line,) = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return 1024 * int(line)
+
+
+def test_nothing_is_sent_home(save: Save, tmp_path: Path):
+    """Compiling opens no connection: telemetry is a matter of OpenVINO's converter."""
+    sent: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openvino_telemetry.Telemetry, "send_event", lambda *_: sent.append(1))
+        patch.setattr(openvino_telemetry.Telemetry, "start_session", lambda *_: sent.append(1))
+        ENGINE.compile(onnx.load(save(CHAIN)), tmp_path).plan()
+    assert sent == []
