@@ -44,9 +44,7 @@ class OpenVinoFactory:
         options.check_extra("openvino", OPTIONS)
         base = options.base or BASES[0]
         if base not in BASES:
-            raise InputError(
-                f"OpenVINO computes in {' or '.join(BASES)}, not in --base {base}"
-            )
+            raise InputError(f"OpenVINO computes in {' or '.join(BASES)}, not in --base {base}")
         arguments: dict[str, Any] = {
             "threads": options.threads,
             "base": base,
