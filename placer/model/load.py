@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,10 +68,15 @@ class Model:
         return read_tensor(self.graph.initializers[initializer], self.base_dir)
 
 
-def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
+def load_model(
+    path: Path | str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    kept_pairs: Collection[str] = (),
+) -> Model:
     """Load, check and normalise the model at ``path``; ``shapes`` fixes dynamic inputs.
 
-    A model that is quantized already is taken apart first (``placer.model.importing``). Raises
+    A model that is quantized already is taken apart first (``placer.model.importing``);
+    ``kept_pairs``: what those QuantizeLinear nodes write that are part of its function. Raises
     InputError, naming the file, node, tensor or input, for anything that is not a valid ONNX model
     with known input shapes, or is quantized in a way that cannot be taken apart.
     """
@@ -83,7 +88,7 @@ def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     try:
         check_tensors(tensors, base_dir, path)
         if is_quantized(proto):
-            imported = import_model(proto, base_dir, path)
+            imported = import_model(proto, base_dir, path, kept_pairs)
             proto = imported.proto
         _check(proto, list(all_tensors(proto.graph)), path)
     except UnicodeDecodeError as error:

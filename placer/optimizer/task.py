@@ -30,6 +30,7 @@ from placer.optimizer.latency_baselines import implicit_engine
 from placer.optimizer.observer import Observer
 from placer.optimizer.presets import Preset, load_preset
 from placer.optimizer.request import AUTO, LEAST_FRONT, RANGES, Request
+from placer.optimizer.source_model import recovered
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import weights_beyond_float16
 from placer.qdq.precision import FLOAT8_OPSET, Base, parse_base, with_opset
@@ -43,7 +44,11 @@ SYNTHETIC_SAMPLES = 16
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Everything that is settled before the first trial."""
+    """Everything that is settled before the first trial.
+
+    ``source_sqnr``: of a model that was quantized, the SQNR in dB of the recovered float model's
+    outputs against the file's; None if it was not, or cannot be run.
+    """
 
     request: Request
     preset: Preset
@@ -57,6 +62,7 @@ class Task:
     evaluation_data: Dataset
     warnings: tuple[str, ...]
     beats: tuple[Beat, ...] = ()
+    source_sqnr: float | None = None
 
     @cached_property
     def edges(self) -> frozenset[Edge]:
@@ -150,11 +156,17 @@ def prepare(request: Request, observer: Observer) -> Task:
     _check_pack(pack, engine, warn)
     if "implicit" in beats:
         implicit_engine(engine)
-    model = _load(request, shapes, pack, warn)
+    model = _load(request, shapes)
     check_ranges(model.proto, request.shape_ranges)
     note = range_note(engine, request.shape_ranges)
     if note is not None:
         warn(note)
+    calibration_data, evaluation_data = _datasets(request, model, preset, warn)
+    distance = None
+    if model.imported is not None:
+        observer.stage("comparing the recovered float model with the quantized one")
+        model, distance = recovered(model, calibration_data, preset.noise_samples)
+        model = _taken_apart(request, model, distance, pack, warn)
     if pack.manifest.scheme.is_float8:
         model = with_opset(model, FLOAT8_OPSET)
     sites = _quantizable(find_sites(model.graph, pack.rules, target_of(engine)), model, pack, warn)
@@ -165,7 +177,6 @@ def prepare(request: Request, observer: Observer) -> Task:
             f"no rule of pack '{pack.manifest.name}' matches a node of {request.model} that it "
             "could quantize; there is nothing to do"
         )
-    calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     gates = tuple(Gate.parse(text) for text in request.gates)
     gates = gates or default_gates(evaluation_data.has_labels)
     if request.calibration not in (AUTO, *METHODS):
@@ -184,24 +195,33 @@ def prepare(request: Request, observer: Observer) -> Task:
         evaluation_data=evaluation_data,
         warnings=tuple(warnings),
         beats=beats,
+        source_sqnr=distance,
     )
 
 
-def _load(
-    request: Request,
-    shapes: Mapping[str, tuple[int, ...]],
-    pack: Pack,
-    warn: Callable[[str], None],
-) -> Model:
-    """The float model, with or without what a quantized one said besides, as asked for."""
+def _load(request: Request, shapes: Mapping[str, tuple[int, ...]]) -> Model:
     if request.ranges not in RANGES:
         known = ", ".join(RANGES)
         raise InputError(f"unknown --ranges '{request.ranges}'; use one of: {known}")
-    model = load_model(request.model, shapes)
-    if model.imported is None:
-        return model
+    return load_model(request.model, shapes)
+
+
+def _taken_apart(
+    request: Request,
+    model: Model,
+    distance: float | None,
+    pack: Pack,
+    warn: Callable[[str], None],
+) -> Model:
+    """A model that was quantized, with or without what it said besides, as asked for."""
+    assert model.imported is not None
     keep = request.ranges == "imported"
-    warn(model.imported.summary(request.model, pack.manifest.scheme, keep))
+    sentence = model.imported.summary(request.model, pack.manifest.scheme, keep)
+    if distance is None:
+        sentence += "; ONNX Runtime does not run the file, so the two were not compared"
+    else:
+        sentence += f"; the float model's outputs are within {distance:.1f} dB of the file's"
+    warn(sentence)
     return model if keep else replace(model, imported=None)
 
 

@@ -10,7 +10,7 @@ computed by float operators, so that the model stays what it was.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,13 +48,20 @@ _RESHAPES = ("Reshape", "Unsqueeze", "Squeeze")
 class Dequantizer:
     """One pass over a quantized model whose nodes are sorted and named.
 
-    ``types``: ONNX element type by tensor, as far as known.
+    ``types``: ONNX element type by tensor, as far as known. ``kept``: what those QuantizeLinear
+    nodes write whose rounding and saturation are part of the function: they stay, as arithmetic.
     """
 
     def __init__(
-        self, proto: ModelProto, types: Mapping[str, int], base_dir: Path, path: Path
+        self,
+        proto: ModelProto,
+        types: Mapping[str, int],
+        base_dir: Path,
+        path: Path,
+        kept: Collection[str] = (),
     ) -> None:
         self._path = path
+        self._kept = frozenset(kept)
         self._types = types
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
         for node in proto.graph.node:
@@ -141,7 +148,29 @@ class Dequantizer:
         axis, limits = _integer(node, "axis", 1), LIMITS[dtype]
         tensor = self._read(source, "", 0)
         info = Quantized(tensor, scale, zero_point, axis, *limits, dtype, symbol=scale_name)
+        if node.output[0] in self._kept:
+            info = self._rounded(node, info)
         self._quantize(node.output[0], source, info)
+
+    def _rounded(self, node: NodeProto, info: Quantized) -> Quantized:
+        """Round and saturate a float tensor as the pair does, by float operators."""
+        scale, names = info.scale, self.draft.names
+        if scale is None or scale.size != 1 or info.dtype not in INTEGERS or self.draft.opset < 11:
+            raise self._refuse(node, "is part of the function and cannot be written as arithmetic")
+        target = names.unused(f"{info.tensor}/rounded")
+        integers = names.unused(f"{target}/integers")
+        limits, point = (info.lowest, info.highest), info.zero_point
+        self.draft.extend(
+            arithmetic.quantize_nodes(
+                info.tensor, integers, scale, point, limits, info.dtype, names
+            )
+        )
+        self.draft.extend(arithmetic.dequantize_nodes(integers, target, scale, point, names))
+        self.records.notes.append(
+            f"the pair of '{info.tensor}' is part of the function: its rounding stays, as "
+            "arithmetic"
+        )
+        return replace(info, tensor=target)
 
     def _zero_point(self, node: NodeProto) -> tuple[np.ndarray, int]:
         """Zero point and type of a QuantizeLinear's output."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import onnx.inliner
@@ -31,13 +32,16 @@ def is_quantized(proto: ModelProto) -> bool:
     )
 
 
-def import_model(proto: ModelProto, base_dir: Path, path: Path) -> Imported:
+def import_model(
+    proto: ModelProto, base_dir: Path, path: Path, kept: Collection[str] = ()
+) -> Imported:
     """Take a quantized model apart into its float model, scales and placement; uses ``proto`` up.
 
     ``base_dir`` is where external data lies, ``path`` is for messages. Q/DQ pairs go, whatever
     stands between Q and DQ; QOperator nodes and integer products become float nodes; quantized
-    constants become float ones. Graph inputs and outputs keep names and types. Raises InputError,
-    naming the node, for what cannot be taken apart.
+    constants become float ones. Graph inputs and outputs keep names and types. ``kept``: what those
+    QuantizeLinear nodes write whose rounding stays, as arithmetic. Raises InputError, naming the
+    node, for what cannot be taken apart.
     """
     if proto.functions:
         stub = without_large_tensors(proto)
@@ -46,7 +50,7 @@ def import_model(proto: ModelProto, base_dir: Path, path: Path) -> Imported:
     values = infer_values(proto, {}, path)
     fold_constants(proto, values, keep=_KEPT)
     types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
-    walk = Dequantizer(proto, types, base_dir, path)
+    walk = Dequantizer(proto, types, base_dir, path, kept)
     floats = without_initializers(proto, [t.name for t in proto.graph.initializer])
     del floats.graph.node[:]
     floats.graph.node.extend(walk.draft.nodes)

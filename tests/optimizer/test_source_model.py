@@ -1,0 +1,120 @@
+"""Pairs that are part of a quantized model's function, not noise on it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from placer.calibration.dataset import load_dataset, synthetic_dataset
+from placer.errors import InputError
+from placer.model import Model, load_model
+from placer.optimizer.source_model import recovered
+
+Save = Callable[..., Path]
+
+HEAD = '<ir_version: 9, opset_import: ["": 17]>'
+PAIRS = "float s = {0.05}, float t = {0.01}, int8 z = {0}, uint8 u = {0}"
+CONV = "float[4,4,3,3] w = {0.3}, float[4,4,3,3] v = {0.3}"
+IO = "g (float[1,4,8,8] x) => (float[1,4,8,8] y)"
+
+# What rounding left out of x, which is nothing without the pair.
+RESIDUAL = f"""
+{HEAD} {IO} <{PAIRS}, {CONV}> {{
+  [q] i = QuantizeLinear(x, s, z)
+  [dq] d = DequantizeLinear(i, s, z)
+  [rest] r = Sub(x, d)
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(r, w)
+  [relu] a = Relu(c)
+  [conv2] y = Conv<pads = [1, 1, 1, 1]>(a, v)
+}}
+"""
+# Values above 1.27 saturate, as a Clip would have it.
+SATURATING = f"""
+{HEAD} {IO} <{PAIRS}, {CONV}> {{
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [q] i = QuantizeLinear(c, t, z)
+  [dq] d = DequantizeLinear(i, t, z)
+  [conv2] y = Conv<pads = [1, 1, 1, 1]>(d, v)
+}}
+"""
+# Noise, and no more.
+ORDINARY = SATURATING.replace("(c, t, z)", "(c, s, z)").replace("(i, t, z)", "(i, s, z)")
+
+
+def run(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return np.asarray(
+        ort.InferenceSession(proto.SerializeToString(), options).run(None, {"x": x})[0]
+    )
+
+
+def data(rows: int = 8) -> np.ndarray:
+    return np.random.default_rng(3).standard_normal((rows, 4, 8, 8)).astype(np.float32)
+
+
+def sqnr(expected: np.ndarray, found: np.ndarray) -> float:
+    return float(10 * np.log10((expected**2).sum() / ((found - expected) ** 2).sum()))
+
+
+def recover(path: Path) -> tuple[Model, float | None]:
+    np.save(path.with_suffix(".npy"), data())
+    model = load_model(path)
+    return recovered(model, load_dataset(str(path.with_suffix(".npy")), model), 8)
+
+
+@pytest.mark.parametrize("text", [RESIDUAL, SATURATING], ids=["residual", "saturating"])
+def test_a_pair_that_is_part_of_the_function_stays_as_arithmetic(save: Save, text: str):
+    path = save(text)
+    x = data(1)
+    assert sqnr(run(onnx.load(path), x), run(load_model(path).proto, x)) < 10
+    model, distance = recover(path)
+    assert distance is not None
+    assert distance > 60
+    assert sqnr(run(onnx.load(path), x), run(model.proto, x)) > 60
+    assert "QuantizeLinear" not in {node.op for node in model.graph.nodes}
+    assert model.imported is not None
+    assert any("is part of the function: its rounding stays" in n for n in model.imported.notes)
+
+
+def test_ordinary_pairs_are_taken_out_and_the_distance_is_told(save: Save):
+    path = save(ORDINARY)
+    model, distance = recover(path)
+    assert [node.op for node in model.graph.nodes] == ["Conv", "Conv"]
+    found = sqnr(run(onnx.load(path), data()[:1]), run(model.proto, data()[:1]))
+    assert distance == pytest.approx(found, abs=1)
+    assert distance > 25
+
+
+def test_made_up_inputs_lie_in_the_range_that_the_source_quantizes(save: Save):
+    """The input's own pair saturates below 0, which random inputs in [-1, 1] would show as such."""
+    text = f"""
+    {HEAD} {IO} <{PAIRS}, {CONV}> {{
+      [q] i = QuantizeLinear(x, t, u)
+      [dq] d = DequantizeLinear(i, t, u)
+      [conv2] y = Conv<pads = [1, 1, 1, 1]>(d, v)
+    }}
+    """
+    model = load_model(save(text))
+    found, distance = recovered(model, synthetic_dataset(model, 4, 0), 4)
+    assert found is model
+    assert distance is not None
+    assert distance > 30
+
+
+def test_what_cannot_be_kept_is_refused(save: Save):
+    """A Reshape between Q and DQ: the pair cannot be taken out alone."""
+    text = f"""
+    {HEAD} {IO} <{PAIRS}, {CONV}, int64[4] shape = {{1, 4, 8, 8}}> {{
+      [q] i = QuantizeLinear(x, s, z)
+      [reshape] j = Reshape(i, shape)
+      [dq] d = DequantizeLinear(j, s, z)
+      [rest] r = Sub(x, d)
+      [conv1] y = Conv<pads = [1, 1, 1, 1]>(r, w)
+    }}
+    """
+    with pytest.raises(InputError, match=r"gives other outputs \(0.0 dB\); give the float model"):
+        recover(save(text))
