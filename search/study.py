@@ -31,6 +31,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from placer.common.interrupts import held_back
 from placer.errors import InputError, RunError
 from placer.quantization import Placement
+from placer.results.result import StopReason
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal, Proposer
 from placer.search.space import Choices, Space
@@ -45,8 +46,6 @@ from placer.search.trial_attributes import (
     distributions,
     outcome_json,
 )
-
-StopReason = Literal["budget", "timeout", "converged", "interrupted"]
 
 log = logging.getLogger(__name__)
 

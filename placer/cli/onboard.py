@@ -13,12 +13,13 @@ from rich.table import Table
 from placer.onboarding.manifest import read_manifest
 from placer.onboarding.planning import plan
 from placer.onboarding.runner import Run, onboard
-from placer.results.onboarding import ModelSummary, Summary
+from placer.results.onboarding import DONE, MISSED, STATE_OF, ModelSummary, Summary
 from placer.results.result import GatePart
+from placer.results.verdict import Verdict
 
 # Where nobody has set how wide a line is, as in the log of a CI job.
 _WIDTH = 160
-_COLOURS = {"faster": "green", "float kept": "green", "gate not met": "yellow"}
+_COLOURS = {**dict.fromkeys(DONE, "green"), MISSED: "yellow"}
 
 
 def onboard_command(
@@ -110,7 +111,7 @@ def _row(model: ModelSummary) -> tuple[str, ...]:
     colour = _COLOURS.get(model.state, "red")
     estimate = "\n(estimate)" if model.estimated else ""
     why = model.why if model.ran and model.why != "new" else ""
-    reason = "" if model.state == "faster" else model.reason
+    reason = "" if model.state == STATE_OF[Verdict.FASTER] else model.reason
     return (
         model.name,
         f"[{colour}]{model.state_text}[/]",

@@ -8,7 +8,7 @@ from io import BytesIO
 
 from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
-from placer.results.onboarding import DONE, ModelSummary, Summary
+from placer.results.onboarding import DONE, MISSED, ModelSummary, Summary
 
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -33,7 +33,7 @@ def _suite(model: ModelSummary, started: str) -> TestSuite:
         suite.add_property(name, _clean(value))
     case = TestCase(model.name, "placer.onboard", model.seconds or 0.0)
     message = _clean(model.reason or model.state)
-    if model.state == "gate not met":
+    if model.state == MISSED:
         case.result = Failure(message, model.state)
     elif model.state not in DONE:
         case.result = Error(message, model.state)

@@ -16,8 +16,9 @@ from placer.errors import InputError
 from placer.onboarding.describe import child_environment
 from placer.onboarding.manifest import Job, Options
 from placer.onboarding.planning import Planned
-from placer.results.onboarding import State
+from placer.results.onboarding import STATE_OF, State
 from placer.results.result import Result
+from placer.results.verdict import Verdict
 
 LOG_NAME = "output.log"
 _ERROR = "placer: error: "
@@ -102,7 +103,7 @@ class Running:
 
     def _outcome(self, code: int) -> Outcome:
         if code in (0, 3):
-            return self._with_result(code)
+            return self._with_result()
         if self.out_of_time:
             limit = self.planned.job.options.time_limit
             return Outcome("timed out", f"killed after its time_limit, {limit}")
@@ -117,7 +118,7 @@ class Running:
         log = f"{self.log.parent.name}/{self.log.name}"
         return Outcome("crashed", f"{_death(code)}{last}; see {log}")
 
-    def _with_result(self, code: int) -> Outcome:
+    def _with_result(self) -> Outcome:
         try:
             result = Result.read(self.planned.folder)
         except InputError as error:
@@ -125,13 +126,13 @@ class Running:
         if result.budget.stopped == "interrupted":
             reason = "interrupted; the best so far is kept, the same command goes on"
             return Outcome("interrupted", reason)
-        if code == 3:
-            return Outcome("gate not met", self._error() or "no candidate meets the gates", result)
         faster = "estimated faster" if result.engine.estimated else "measurably faster"
-        if result.verdict == "faster":
-            return Outcome("faster", f"meets the gates and is {faster} than float", result)
-        reason = f"no candidate that meets the gates is {faster} than float"
-        return Outcome("float kept", reason, result)
+        reasons = {
+            Verdict.FASTER: f"meets the gates and is {faster} than float",
+            Verdict.NO_DIFFERENCE: f"no candidate that meets the gates is {faster} than float",
+            Verdict.GATE_NOT_MET: self._error() or "no candidate meets the gates",
+        }
+        return Outcome(STATE_OF[result.verdict], reasons[result.verdict], result)
 
     def _error(self) -> str | None:
         """The sentence that placer ended with."""

@@ -50,6 +50,7 @@ from placer.quantization import EMPTY, Placement
 from placer.quantization.placement_file import placement_text
 from placer.report import write_report
 from placer.results.result import Result
+from placer.results.verdict import Verdict
 from placer.search.records import TrialRecord, by_latency
 from placer.search.study import Study
 
@@ -102,7 +103,7 @@ def _run(devices: Sequence[Device], study: Study, folder: Path, observer: Observ
     if task.request.front is not None:
         remove_others(folder, front)
     _write_report(folder, observer)
-    if result.verdict == "gate not met":
+    if result.verdict is Verdict.GATE_NOT_MET:
         raise GateError(_gate_sentence(task, records))
     return result
 

@@ -17,8 +17,9 @@ from placer.optimizer.study_settings import settings_of
 from placer.optimizer.task import Task, engine_for
 from placer.optimizer.trial import TrialRunner
 from placer.optimizer.trial_setup import TrialSetup, set_up
+from placer.results.result import StopReason
 from placer.search.records import TrialRecord
-from placer.search.study import StopReason, Study
+from placer.search.study import Study
 
 log = logging.getLogger(__name__)
 

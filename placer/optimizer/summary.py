@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from placer.accuracy.gates import AnyGateValue, LatencyValue
 from placer.accuracy.metrics import finite
@@ -37,9 +36,10 @@ from placer.results.result import (
     SitePart,
     StopReason,
     TrialPart,
-    Verdict,
+    TrialState,
     versions,
 )
+from placer.results.verdict import Verdict
 from placer.rules.sites import Site
 from placer.search.importance import by_rule, importances
 from placer.search.records import TrialRecord
@@ -51,8 +51,8 @@ FEW_SAMPLES = 8
 
 def _verdict(final: Final[TrialRecord] | None) -> Verdict:
     if final is None:
-        return "gate not met"
-    return "faster" if final.is_faster else "no difference"
+        return Verdict.GATE_NOT_MET
+    return Verdict.FASTER if final.is_faster else Verdict.NO_DIFFERENCE
 
 
 def summarize(
@@ -73,7 +73,7 @@ def summarize(
     choices = _choices(task.space, final)
     warnings += calibration_warnings(task, setup, task.space.placement(choices or {}))
     warnings += precision_warnings(setup)
-    if final is not None and verdict == "no difference":
+    if final is not None and verdict is Verdict.NO_DIFFERENCE:
         warnings.append(no_difference_sentence(final, task.engine.estimated))
     warnings += throttling_warnings(trials, confirmation)
     return Result(
@@ -198,7 +198,7 @@ def _decisions(
     ]
 
 
-def _state(record: TrialRecord) -> Literal["complete", "gate missed", "ruled out", "failed"]:
+def _state(record: TrialRecord) -> TrialState:
     if record.error is not None:
         return "failed"
     if record.violation > 0:

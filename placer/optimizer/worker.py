@@ -17,9 +17,10 @@ from placer.optimizer.search_loop import Device, search
 from placer.optimizer.study_settings import settings_of
 from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial_setup import Calibrated, TrialSetup, set_up
+from placer.results.result import StopReason
 from placer.search.records import TrialRecord
 from placer.search.storage import kept_attributes, masked, open_storage, study_names
-from placer.search.study import StopReason, Study
+from placer.search.study import Study
 
 log = logging.getLogger(__name__)
 # What a study keeps for its workers, by the names of its attributes.

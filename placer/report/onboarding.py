@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from placer.errors import InputError
 from placer.report.page import figure_data, render
 from placer.report.style import FLOAT, GOOD, INK, base_layout, number
-from placer.results.onboarding import DONE, ModelSummary, Summary
+from placer.results.onboarding import DONE, STATE_OF, ModelSummary, Summary
+from placer.results.verdict import Verdict
 
 ESTIMATE = "#c98a1b"
 
@@ -101,7 +102,7 @@ def _link(folder: Path, model: ModelSummary) -> str | None:
 
 
 def _sentence(counts: Counter[str]) -> str:
-    faster, kept = counts["faster"], counts["float kept"]
+    faster, kept = (counts[STATE_OF[v]] for v in (Verdict.FASTER, Verdict.NO_DIFFERENCE))
     return (
         f"{faster} {'is' if faster == 1 else 'are'} faster than float; of {kept} the float model "
         "was kept, since nothing that meets the gates is faster outside the noise."
@@ -117,7 +118,7 @@ def speedup_figure(models: Sequence[ModelSummary]) -> go.Figure:
         low, high = model.speedup_interval or (speedup, speedup)
         above.append(high - speedup)
         below.append(speedup - low)
-        kept = FLOAT if model.state != "faster" else GOOD
+        kept = FLOAT if model.state != STATE_OF[Verdict.FASTER] else GOOD
         colours.append(ESTIMATE if model.estimated and kept != FLOAT else kept)
     figure = go.Figure()
     figure.add_bar(

@@ -14,6 +14,7 @@ from placer.report.run_folder import Run
 from placer.report.style import milliseconds, number
 from placer.report.trial_figures import accuracies
 from placer.results.result import LatencyPart, Result
+from placer.results.verdict import Verdict
 
 FLOAT_TRIAL = "none"  # Kind of the trial that quantizes nothing.
 Tone = Literal["good", "neutral", "bad"]
@@ -39,7 +40,7 @@ class GateLine:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictSection:
     """What the run found, first of all."""
 
     tone: Tone
@@ -64,12 +65,12 @@ class DecisionLine:
     source: str
 
 
-def verdict(result: Result) -> Verdict:
+def verdict(result: Result) -> VerdictSection:
     """The run's verdict; numbers are called estimates where they are."""
     word = "estimated " if result.engine.estimated else ""
     best, baseline = result.best, result.baseline
     if best is None or baseline is None:
-        return Verdict(
+        return VerdictSection(
             "bad",
             "Gate not met",
             f"{_missed(result)} Relax the gate, raise the budget or give better calibration data.",
@@ -80,7 +81,7 @@ def verdict(result: Result) -> Verdict:
     low, high = best.speedup_interval
     estimated = result.engine.estimated
     interval = "no interval" if estimated else f"95% interval {low:.2f} to {high:.2f}"
-    if result.verdict == "faster":
+    if result.verdict is Verdict.FASTER:
         tone, headline = "good", f"{best.speedup:.2f} times as fast"
         sentence = f"Confirmed afresh, in turn with the float model: {interval}."
         if estimated:
@@ -99,7 +100,7 @@ def verdict(result: Result) -> Verdict:
         (name, number(baseline.metrics[name]) if name in baseline.metrics else "", number(value))
         for name, value in best.metrics.items()
     )
-    return Verdict(
+    return VerdictSection(
         "good" if tone == "good" else "neutral", headline, sentence, cards, gates, metrics
     )
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Literal
 
 import plotly.graph_objects as go
 
@@ -23,10 +22,9 @@ from placer.report.style import (
     milliseconds,
     number,
 )
-from placer.results.result import Result, TrialPart
+from placer.results.result import Result, TrialPart, TrialState
 
-State = Literal["complete", "gate missed", "ruled out", "failed"]
-_LOOKS: Mapping[State, tuple[str, str, str]] = {
+_LOOKS: Mapping[TrialState, tuple[str, str, str]] = {
     "complete": ("meets the gates", INTEGER, "circle"),
     "gate missed": ("misses a gate", BAD, "x"),
     "ruled out": ("ruled out", FLOAT, "circle-open"),
@@ -412,7 +410,7 @@ def _exact(trials: Iterable[TrialPart], metric: Accuracy) -> list[dict[str, obje
 
 def _button(
     metric: Accuracy,
-    groups: Sequence[tuple[State, Sequence[TrialPart]]],
+    groups: Sequence[tuple[TrialState, Sequence[TrialPart]]],
     everything: Sequence[TrialPart],
     marked: Sequence[Sequence[TrialPart]],
 ) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from placer.common.files import write_text
 from placer.results.result import GatePart, Part
+from placer.results.verdict import Verdict
 
 FILE_NAME = "onboarding.json"
 
@@ -25,9 +26,15 @@ State = Literal[
     "timed out",
     "interrupted",
 ]
-DONE: tuple[State, ...] = ("faster", "float kept")
+STATE_OF: Mapping[Verdict, State] = {
+    Verdict.FASTER: "faster",
+    Verdict.NO_DIFFERENCE: "float kept",
+    Verdict.GATE_NOT_MET: "gate not met",
+}
+MISSED = STATE_OF[Verdict.GATE_NOT_MET]
+DONE: tuple[State, ...] = (STATE_OF[Verdict.FASTER], STATE_OF[Verdict.NO_DIFFERENCE])
 # What nothing but other inputs changes; all others are run again.
-SETTLED: tuple[State, ...] = (*DONE, "gate not met", "bad input")
+SETTLED: tuple[State, ...] = (*DONE, MISSED, "bad input")
 
 
 class Record(Part):
@@ -107,9 +114,9 @@ class Summary(Part):
 def exit_code_of(states: Iterable[State]) -> Literal[0, 1, 3]:
     """1 if a model has no result, else 3 if one misses its gates, else 0."""
     found = set(states)
-    if found - {*DONE, "gate not met"}:
+    if found - {*DONE, MISSED}:
         return 1
-    return 3 if "gate not met" in found else 0
+    return 3 if MISSED in found else 0
 
 
 def summary_schema() -> dict[str, Any]:

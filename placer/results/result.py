@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from placer.common.files import write_text
 from placer.errors import InputError, RunError
 from placer.quantization import Scheme
+from placer.results.verdict import Verdict
 
 StopReason = Literal["budget", "timeout", "converged", "interrupted"]
-Verdict = Literal["faster", "no difference", "gate not met"]
+TrialState = Literal["complete", "gate missed", "ruled out", "failed"]
 
 _MEMORY = (
     "bytes of device memory: weights, activations, inputs and outputs; null if the engine does not "
@@ -137,7 +138,7 @@ class TrialPart(Part):
     number: int
     kind: str = Field(description="where the placement came from: a seed's name or a sampler")
     placement: str
-    state: Literal["complete", "gate missed", "ruled out", "failed"]
+    state: TrialState
     latency_ms: float | None = Field(description="the median")
     latency: LatencyPart | None
     ratio_to_float: float | None = Field(description="median of paired ratios")
