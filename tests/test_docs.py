@@ -100,6 +100,12 @@ def test_the_readme_lists_every_page():
     assert missing == []
 
 
+def test_the_site_lists_every_page():
+    """``nox -s docs`` refuses a page that no part of the navigation leads to."""
+    navigation = re.findall(r"([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert [page.name for page in DOCS if page.name not in navigation] == []
+
+
 def test_the_public_names_of_the_stability_page_can_be_imported():
     """Each row of its table names a module and what plug-ins and scripts may take from it."""
     text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
