@@ -170,6 +170,6 @@ def test_files_that_are_no_descriptions(tmp_path: Path):
     path.write_bytes(b"name: \xff")
     with pytest.raises(InputError, match=r"mine\.yaml is not UTF-8 text"):
         load_gpu(str(path))
-    path.write_bytes(b"#" * (256 * 1024 + 1))
-    with pytest.raises(InputError, match=r"mine\.yaml is larger than 256 KiB"):
+    path.write_bytes(b"#" * (257 * 1024))
+    with pytest.raises(InputError, match=r"mine\.yaml holds 257 KiB, more than 256 KiB"):
         load_gpu(str(path))
