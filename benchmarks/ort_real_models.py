@@ -36,6 +36,7 @@ from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.cli.console import ConsoleObserver
+from placer.common.shapes import ShapeRange
 from placer.common.statistics import paired_ratio
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime import OnnxRuntimeEngine
@@ -164,7 +165,7 @@ def run_subject(
                 Request(
                     model=path,
                     output=output,
-                    shapes=shapes,
+                    shape_ranges={name: ShapeRange.fixed(s) for name, s in shapes.items()},
                     data=str(sources["calibration"]),
                     evaluation_data=str(sources["evaluation"]),
                     gates=(f"sqnr>={peer_sqnr + extra:.3f}",),

@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from placer.common.files import write_text
+from placer.common.shapes import ShapeRange
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.base import Compiled
 from placer.optimizer.observer import QuietObserver
@@ -98,7 +99,7 @@ def make_task(name: str, effort: Effort, gate: str, folder: Path) -> Task:
         request = replace(
             request,
             model=path,
-            shapes={tensor: (1, 3, subject.height, subject.width)},
+            shape_ranges={tensor: ShapeRange.fixed((1, 3, subject.height, subject.width))},
             data=str(_images(subject, tensor, effort.samples, 0, folder)),
             evaluation_data=str(_images(subject, tensor, effort.samples, 10_000, folder)),
         )

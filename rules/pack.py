@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from placer.common.names import unknown
 from placer.errors import InputError
 from placer.rules.pack_manifest import Manifest
 from placer.rules.schema import Rule
@@ -68,11 +69,8 @@ class Pack:
         """
         alternatives = self.manifest.alternatives
         if name not in alternatives:
-            known = ", ".join(sorted(alternatives)) or "none"
-            raise InputError(
-                f"pack '{self.manifest.name}' has no scheme '{name}'; "
-                f"beside its own it has: {known}"
-            )
+            reason = unknown("scheme", name, sorted(alternatives))
+            raise InputError(f"pack '{self.manifest.name}', beside its own: {reason}")
         chosen = alternatives[name]
         if not target.meets(chosen.when):
             needs = chosen.when.compute_capability or chosen.when.engine_versions
@@ -87,5 +85,5 @@ class Pack:
         for rule in self.rules:
             if rule.id == rule_id:
                 return rule
-        known = ", ".join(rule.id for rule in self.rules)
-        raise InputError(f"pack '{self.manifest.name}' has no rule '{rule_id}'; it has: {known}")
+        reason = unknown("rule", rule_id, (rule.id for rule in self.rules))
+        raise InputError(f"pack '{self.manifest.name}': {reason}")

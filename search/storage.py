@@ -68,7 +68,7 @@ def open_storage(
     except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
         raise InputError(
             f"{masked(url)} cannot be opened as a study database ({reason_of(error, parsed)}); "
-            "remove it or choose another --output or --storage"
+            "remove it, or choose another output or storage"
         ) from error
     if parsed.get_backend_name() == "sqlite":
         _lock_whole_transactions(storage)
@@ -93,10 +93,15 @@ def masked(url: str) -> str:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        return "the URL of --storage"
+        return "the URL of the storage"
     query = {key: "***" if "pass" in key.lower() else v for key, v in parsed.query.items()}
     text = parsed.set(query=query).render_as_string(hide_password=True)
     return text.replace("%2A%2A%2A", "***")
+
+
+def check_url(url: str) -> None:
+    """Raise InputError unless ``url`` is one of a database; does not connect."""
+    _parse(url)
 
 
 def _parse(url: str) -> URL:
@@ -108,7 +113,7 @@ def _parse(url: str) -> URL:
         parsed.get_dialect()
     except (SQLAlchemyError, ValueError) as error:
         raise InputError(
-            "--storage is no URL of a database; write e.g. sqlite:///study.db or "
+            "`storage` is no URL of a database; write e.g. sqlite:///study.db or "
             "postgresql://user@host/database"
         ) from error
     return parsed

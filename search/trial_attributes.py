@@ -17,7 +17,7 @@ from placer.search.space import PER_SITE, Space, site_key
 # Names of attributes; the first four are the fields of ``_Kept``.
 KIND, CLAIM, SKIPPED, OUTCOME = "kind", "placement", "skipped", "outcome"
 WITHDRAWN, DEATHS = "withdrawn", "deaths"
-FIX = "choose another --output or --study, or remove it"
+FIX = "choose another `output` or `study`, or remove it"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from placer.accuracy.metrics import (
     channel_groups,
     decibels,
 )
+from placer.common.names import unknown
 from placer.common.user_code import UserCode, load_function
 from placer.errors import InputError
 from placer.graph import Graph
@@ -106,7 +107,6 @@ class Evaluator:
         self._samples = samples
         self._groups = _number_groups(graph)
         self._floats = frozenset(o for o in graph.outputs if graph.type_of(o).is_float)
-        _check_outputs(gates, graph.outputs)
         self._custom = {g: load_function(g.metric) for g in gates if g.metric not in METRICS}
         self._references: list[Mapping[str, np.ndarray]] = []
         on_labels = [gate for gate in gates if gate.metric in LABEL_METRICS]
@@ -116,6 +116,7 @@ class Evaluator:
             outputs = dict(reference(sample.inputs))
             self._references.append(outputs)
             own.add(outputs, outputs, labels)
+        check_gates(gates, graph.outputs, any(labels is not None for labels in self._labels))
         self._label_outputs = {gate: self._label_output(gate, own.classes) for gate in on_labels}
         self._own_scores = tuple(self._scores(own))
         self._check_scores()
@@ -238,17 +239,23 @@ def _number_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
     )
 
 
-def _check_outputs(gates: tuple[Gate, ...], outputs: tuple[str, ...]) -> None:
+def check_gates(gates: tuple[Gate, ...], outputs: tuple[str, ...], labelled: bool) -> None:
+    """Raise InputError for outputs and functions that are not there, and for missing labels."""
     for gate in gates:
         if gate.output is not None and gate.output not in outputs:
-            known = ", ".join(outputs)
-            raise InputError(f"gate {gate.text()}: the model has no such output; it has: {known}")
+            raise InputError(f"gate {gate.text()}: {unknown('output', gate.output, outputs)}")
+        if gate.metric not in METRICS:
+            load_function(gate.metric)
+        if gate.metric in LABEL_METRICS and not labelled:
+            raise InputError(
+                f"gate {gate.text()} needs labels; add an array named 'labels' to the data"
+            )
 
 
 def _read_labels(samples: Samples, gates: Sequence[Gate]) -> list[np.ndarray | None]:
     """The class indices of each batch, None where there are none.
 
-    Raises InputError if there are none although ``gates`` need them.
+    Raises InputError for labels that are no class indices although ``gates`` need them.
     """
     found: list[np.ndarray | None] = []
     for sample in samples:
@@ -260,10 +267,6 @@ def _read_labels(samples: Samples, gates: Sequence[Gate]) -> list[np.ndarray | N
         except ValueError as error:  # A function of the user's may need such labels.
             if gates:
                 raise InputError(f"gate {gates[0].text()}: labels {error}") from error
-    if gates and all(labels is None for labels in found):
-        raise InputError(
-            f"gate {gates[0].text()} needs labels; add an array named 'labels' to the data"
-        )
     return found
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from placer.accuracy.metrics import (
     finite,
 )
+from placer.common.names import unknown
 from placer.common.statistics import Ratio
 from placer.errors import InputError
 
@@ -59,25 +60,23 @@ class Gate:
         """
         match = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=)\s*([^@\s]+?)\s*(?:@\s*(\S+)\s*)?", text)
         if match is None:
-            raise InputError(f"--gate '{text}' is no condition; write e.g. sqnr>=15")
+            raise InputError(f"gate '{text}' is no condition; write e.g. sqnr>=15")
         metric, comparison, number, output = match.groups()
         if metric not in METRICS and ":" not in metric:
-            known = ", ".join(METRICS)
             raise InputError(
-                f"--gate '{text}': unknown metric '{metric}'; use one of {known}, or "
-                "module:function"
+                f"gate '{text}': {unknown('metric', metric, METRICS, 'module:function')}"
             )
         right = METRICS.get(metric, comparison)
         if comparison != right:
-            raise InputError(f"--gate '{text}' points the wrong way; write {metric}{right}{number}")
+            raise InputError(f"gate '{text}' points the wrong way; write {metric}{right}{number}")
         try:
             threshold = float(number)
         except ValueError as error:
-            raise InputError(f"--gate '{text}': '{number}' is no number") from error
+            raise InputError(f"gate '{text}': '{number}' is no number") from error
         if not math.isfinite(threshold):
-            raise InputError(f"--gate '{text}': the threshold must be finite")
+            raise InputError(f"gate '{text}': the threshold must be finite")
         if output is not None and metric not in METRICS:
-            raise InputError(f"--gate '{text}': a function gets all outputs; leave out @{output}")
+            raise InputError(f"gate '{text}': a function gets all outputs; leave out @{output}")
         return Gate(metric, comparison, threshold, output)
 
     def text(self) -> str:
@@ -135,7 +134,7 @@ class GateValue:
 
 @dataclass(frozen=True)
 class LatencyValue:
-    """A candidate's latency over that of what ``--beat`` names, from interleaved rounds.
+    """A candidate's latency over that of what is to be beaten, from interleaved rounds.
 
     The gate is met unless the candidate is slower outside the noise: unless the whole 95% interval
     of the ratio lies above 1.

@@ -17,6 +17,7 @@ from placer.accuracy.evaluator import Evaluator
 from placer.apply.matching import Correspondence, correspond
 from placer.calibration.collect import METHODS, calibrate
 from placer.calibration.dataset import Dataset
+from placer.common.names import unknown
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError, RunError
 from placer.graph import Edge, Graph
@@ -243,7 +244,7 @@ def kept_scales(applied: Applied, file: PlacementFile, model: Model) -> Scales:
     """The file's own ranges; raises InputError if it has none of a quantized activation."""
     missing = sorted(_activations(applied.placement, model) - applied.ranges.keys())
     if missing:
-        raise InputError(f"{file.path} has no range of tensor '{missing[0]}'; give --data")
+        raise InputError(f"{file.path} has no range of tensor '{missing[0]}'; give `data`")
     return Scales(applied.ranges, "kept", None, file.calibrated)
 
 
@@ -261,7 +262,7 @@ def calibrated_scales(
     Runtime. Raises InputError for an unknown method, RunError if ONNX Runtime refuses the model.
     """
     if method not in (AUTO, *METHODS):
-        raise InputError(f"unknown calibration '{method}'; use one of: auto, {', '.join(METHODS)}")
+        raise InputError(unknown("calibration", method, (AUTO, *METHODS)))
     calibration = calibrate(model, _activations(applied.placement, model), data, cache_dir)
     inserter = Inserter(model, scheme)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, threads=1)

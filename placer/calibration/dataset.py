@@ -180,7 +180,7 @@ def calibration_and_evaluation(
     """
     given = [dataset for dataset in (calibration, evaluation) if dataset is not None]
     if not given:
-        raise InputError("neither calibration nor evaluation data is given; give --data")
+        raise InputError("neither calibration nor evaluation data is given; give `data`")
     if len(given) == 1:
         first, second = _halves(given[0], seed)
     elif given[0].fingerprint == given[1].fingerprint:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from placer.calibration.histogram import HALF, Statistics
+from placer.common.names import unknown
 from placer.errors import InputError
 from placer.quantization import Range, Scheme
 
@@ -31,7 +32,7 @@ def threshold(
     Raises InputError for an unknown method and a percentile outside (0, 100].
     """
     if method not in METHODS:
-        raise InputError(f"unknown calibration method '{method}'; use one of: {', '.join(METHODS)}")
+        raise InputError(unknown("calibration method", method, METHODS))
     if not 0 < percentile <= 100:
         raise InputError(f"percentile {percentile} is outside (0, 100]; 99.99 is usual")
     full = _with_zero(statistics.low, statistics.high)

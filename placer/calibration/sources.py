@@ -180,7 +180,7 @@ def _check_rows(array: np.ndarray, spec: InputSpec, path: Path) -> None:
     if array.ndim != max(len(spec.shape), 1) or array.shape[1:] != spec.shape[1:]:
         raise InputError(
             f"{path}: array '{spec.name}' has shape {array.shape} but the model needs "
-            f"{spec.rows}; reshape it or set the model's shape with --shape"
+            f"{spec.rows}; reshape it or set the model's shape with `shapes`"
         )
 
 

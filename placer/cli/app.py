@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from placer.cli.lazy import LazyCommand
+from placer.cli.options import with_flags
 from placer.cli.unforeseen import unforeseen
 from placer.common.display import safe_output, sentence
 from placer.errors import PlacerError
@@ -133,7 +134,7 @@ def main() -> None:
             told = error if isinstance(error, PlacerError) else unforeseen(error)
             if debug:
                 traceback.print_exc()
-            _say(str(told))
+            _say(with_flags(str(told)))
             raise SystemExit(told.exit_code) from None
 
 

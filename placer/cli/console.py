@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,8 +18,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from placer.results.result import BaselinePart, BestPart, GatePart, Result
-from placer.search.records import TrialRecord
+if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
+    from placer.results.result import BaselinePart, BestPart, GatePart, Result
+    from placer.search.records import TrialRecord
 
 
 class ConsoleObserver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from typing import Any
 
@@ -29,7 +30,9 @@ class LazyCommand(TyperCommand):
             app = command
         else:
             app = typer.Typer(add_completion=False)
-            app.command(self.name, epilog=_epilog(getattr(module, "EXAMPLES", ())))(command)
+            epilog = _paragraphs("Examples:", *getattr(module, "EXAMPLES", ()))
+            help_text = _paragraphs(*(inspect.getdoc(command) or "").split("\n\n"))
+            app.command(self.name, help=help_text, epilog=epilog)(command)
         loaded = typer.main.get_command(app)
         assert isinstance(loaded, TyperCommand | TyperGroup)
         return loaded
@@ -41,6 +44,6 @@ class LazyCommand(TyperCommand):
         return self.load().make_context(info_name, args, parent, **extra)
 
 
-def _epilog(examples: tuple[str, ...]) -> str | None:
-    """Blank lines between them: Typer joins lines that have none."""
-    return "\n\n".join(("Examples:", *examples)) if examples else None
+def _paragraphs(*texts: str) -> str:
+    """Each text on a line of its own, however wide the terminal is."""
+    return "\n\n".join(" ".join(text.split()) for text in texts)

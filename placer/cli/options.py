@@ -1,13 +1,53 @@
-"""Values of command-line options that several commands take."""
+"""Options of the command line: those of a run as ``Request`` defines them, and their values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import typer
+
+from placer.common.shapes import Shape, ShapeRange, optima, parse_shape_range
 from placer.errors import InputError
-from placer.graph.shapes import Shape, ShapeRange, optima, parse_shape_range
+from placer.optimizer.request import options
 
-SHAPE_HELP = "Input shape, e.g. image=1x3x320x320, or a range, NAME=MIN:OPT:MAX."
+SHAPE_HELP = options()["shapes"].option.help
+
+
+def option(keyword: str, *short: str, help: str = "", default: str = "") -> Any:
+    """The option of ``Request`` that ``keyword`` names in Python, for a command's signature.
+
+    ``help`` and ``default`` (in words): where this command says something else.
+    """
+    known = options()[keyword]
+    names = () if keyword == "cache" else (known.flag, *short)
+    return typer.Option(
+        *names,
+        help=help or known.option.help,
+        show_default=default or known.option.default or True,
+        rich_help_panel=known.option.group,
+        autocompletion=_completion(known.choices) if known.choices else None,
+    )
+
+
+def _completion(choices: Sequence[str]) -> Callable[[str], list[str]]:
+    """What a shell offers; the values themselves are checked with all others of a request."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    return complete
+
+
+def with_flags(text: str) -> str:
+    """What the library says, which names an option in backticks, with the option's flag."""
+    return re.sub(r"`(\w+)`", lambda found: _flag(found[1]), text)
+
+
+def _flag(name: str) -> str:
+    known = options().get(name)
+    return f"--{name.replace('_', '-')}" if known is None else known.flag
 
 
 def shape_ranges_of(texts: Sequence[str]) -> dict[str, ShapeRange]:

@@ -33,7 +33,7 @@ def unforeseen(error: Exception) -> PlacerError:
         return InputError(f"cannot use {error.filename}: {error.strerror}; check the path")
     if isinstance(error, MemoryError):
         return RunError(
-            "the memory is exhausted; lower the batch with --shape or give less data"
+            "the memory is exhausted; lower the batch with `shapes` or give less data"
             f"{_kept_in(error)}"
         )
     if isinstance(error, OSError):

@@ -13,28 +13,30 @@ from rich.console import Console
 
 from placer.calibration.collect import default_cache_dir
 from placer.cli.console import ConsoleObserver
+from placer.cli.options import option
 from placer.optimizer.worker import work
 from placer.search.records import TrialRecord
 
 
 def worker_command(
-    study: Annotated[str, typer.Option(help="Name of the study, as placer optimize says it.")],
-    storage: Annotated[
-        str, typer.Option(help="URL of the storage that holds it, e.g. postgresql://...")
-    ],
+    study: Annotated[str, option("study", help="Name of the study, as placer optimize says it.")],
+    storage: Annotated[str, option("storage")],
     model: Annotated[
-        Path | None, typer.Option(help="The ONNX model here [default: the study's path].")
+        Path | None,
+        typer.Option(
+            help="The ONNX model here.",
+            show_default="the study's path",
+            rich_help_panel="Model and data",
+        ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Calibration data here [default: the study's].")
+        str | None, option("data", help="Calibration data here.", default="the study's")
     ] = None,
     eval_data: Annotated[
-        str | None, typer.Option(help="Data for the gates here [default: the study's].")
+        str | None, option("eval_data", help="Data for the gates here.", default="the study's")
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Device that the engine runs on [default: its first].")
-    ] = None,
-    cache: Annotated[bool, typer.Option(help="Keep times of layers on disk.")] = True,
+    device: Annotated[str | None, option("device")] = None,
+    cache: Annotated[bool, option("cache", help="Keep times of layers on disk.")] = True,
     debug: Annotated[  # noqa: ARG001 - read in main, where errors are shown
         bool, typer.Option("--debug", help="Show tracebacks.")
     ] = False,

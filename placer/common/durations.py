@@ -7,9 +7,12 @@ import re
 from placer.errors import InputError
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of ``90``, ``90s``, ``10m`` or ``1.5h``; InputError for anything else."""
+def parse_duration(text: str, what: str = "time") -> float:
+    """Seconds of ``90``, ``90s``, ``10m`` or ``1.5h``; InputError for anything else and for 0.
+
+    ``what`` is called so in the error.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    if match is None:
-        raise InputError(f"--timeout '{text}' is no duration; write e.g. 90s, 10m or 1h")
+    if match is None or not float(match[1]):
+        raise InputError(f"{what} '{text}' is no duration; write e.g. 90s, 10m or 1h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

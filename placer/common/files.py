@@ -68,9 +68,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise InputError(
-            f"cannot write {path}: {error.strerror}; choose another --output"
-        ) from error
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another output") from error
 
 
 def temporary_beside(path: Path) -> Path:
@@ -106,13 +104,21 @@ def remove_if_empty(path: Path) -> None:
         path.rmdir()
 
 
+def check_output_folder(path: Path) -> None:
+    """Raise InputError if ``path`` is no folder, or cannot be made or written; makes nothing."""
+    there = next(one for one in (path, *path.absolute().parents) if os.path.lexists(one))
+    if not there.is_dir():
+        raise InputError(f"output {path}: {there} is no folder; choose another")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"output {path}: {there} is not writable; choose another")
+
+
 def make_output_folder(path: Path) -> None:
     """Create ``path`` and its parents; raises InputError if it cannot be written."""
+    check_output_folder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise InputError(f"{path} is a file; choose another --output") from error
     except OSError as error:
-        raise InputError(f"cannot create {path}: {error.strerror}; choose --output") from error
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise InputError(f"{path} is not writable; choose another --output")
+        raise InputError(
+            f"cannot create {path}: {error.strerror}; choose another output"
+        ) from error

@@ -12,7 +12,7 @@ from placer.engines.base import Compiled, Engine, Tensors
 from placer.graph.shapes import InputType, ShapeRange
 from placer.rules.target import ANY_TARGET, Target
 
-# shape-ranges: builds for all shapes of a --shape range. implicit: HasImplicit. saved-engines:
+# shape-ranges: builds for all shapes of a range. implicit: HasImplicit. saved-engines:
 # LoadsEngines.
 Ability = Literal["shape-ranges", "implicit", "saved-engines"]
 
@@ -72,7 +72,7 @@ def range_note(engine: Engine, ranges: Mapping[str, ShapeRange]) -> str | None:
     taken = ", ".join(
         f"{name}={ShapeRange.fixed(found.optimum).text}" for name, found in real.items()
     )
-    return f"engine {engine.name} builds for one shape; of --shape it takes {taken}"
+    return f"engine {engine.name} builds for one shape; of the range it takes {taken}"
 
 
 def abilities_of(engine: Engine) -> frozenset[Ability]:

@@ -37,9 +37,9 @@ class Engine(Protocol):
     ``rules``: the engine that rule packs for this one are written for. ``estimated``: latencies are
     estimates; nothing is measured. ``verified``: outputs are compared with ONNX Runtime's before
     they are judged, because the engine computes them itself. ``remainder``: what becomes of the
-    type that --base asks for what is not quantized: ``kept`` (the model's own type), ``written``
-    (only the result is converted), ``built`` (every candidate is), ``computed`` (the model keeps
-    its own, and the engine computes in the one asked for).
+    type asked for of what is not quantized: ``kept`` (the model's own type), ``written`` (only the
+    result is converted), ``built`` (every candidate is), ``computed`` (the model keeps its own, and
+    the engine computes in the one asked for).
     """
 
     name: str

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
@@ -59,7 +60,7 @@ class FusionModelEngine:
         shape_ranges: Mapping[str, ShapeRange] | None = None,
     ) -> None:
         if base not in BASES:
-            raise InputError(f"unknown base type '{base}'; use one of: {', '.join(BASES)}")
+            raise InputError(unknown("base", base, BASES))
         self.version = __version__
         self.device = f"{gpu.name} ({base}, pack {pack.name_and_version})"
         self.rules: str = pack.manifest.engine

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from typing_extensions import get_protocol_members
 
+from placer.common.names import near, unknown
 from placer.common.user_code import UserCode
 from placer.engines.base import Engine
 from placer.errors import InputError, RunError
@@ -30,9 +31,8 @@ class EngineOptions:
     """What an engine is made from.
 
     ``pack``: the rule pack of the run. ``threads``: CPU threads. ``shapes``: input shapes given
-    with --shape, of ``shape_ranges`` the optima. ``gpu``, ``base``, ``build_for`` and ``device``
-    are the flags of these names, None where they are not given. ``extra``: what --engine-option
-    gave.
+    by the user, of ``shape_ranges`` the optima. ``gpu``, ``base``, ``build_for`` and ``device``
+    are the options of these names, None where they are not given. ``extra``: the engine options.
     """
 
     pack: Pack
@@ -49,8 +49,7 @@ class EngineOptions:
         """Raise InputError if ``extra`` has a key that is not one of ``known``."""
         for key in self.extra:
             if key not in known:
-                takes = f"it takes: {', '.join(known)}" if known else "it takes none"
-                raise InputError(f"engine {engine} has no --engine-option '{key}'; {takes}")
+                raise InputError(f"engine {engine}: {unknown('engine option', key, known)}")
 
 
 @runtime_checkable
@@ -124,7 +123,8 @@ class Registry:
         entries = [entry for entry in self.plugins if entry.name == name]
         if not entries:
             known = ", ".join((AUTO, *self.built_in, *sorted(map(_described, self.plugins))))
-            raise InputError(f"unknown engine '{name}'; --engine takes one of: {known}")
+            suggestion = near(name, (AUTO, *self.names()))
+            raise InputError(f"unknown engine '{name}'; use one of: {known}{suggestion}")
         if len(entries) > 1:
             both = " and ".join(sorted(_distribution(entry) for entry in entries))
             raise InputError(f"engine '{name}' comes with {both}; uninstall all but one")

@@ -33,11 +33,11 @@ class OnnxRuntimeFactory:
         """Raises InputError for options of GPUs."""
         if options.gpu is not None or options.build_for is not None:
             raise InputError(
-                "--gpu and --build-for go with --engine fusion-model; ONNX Runtime measures on "
+                "`gpu` and `build_for` go with engine fusion-model; ONNX Runtime measures on "
                 "this machine's CPU"
             )
         if options.device is not None:
-            raise InputError("--device chooses a GPU; ONNX Runtime measures on this machine's CPU")
+            raise InputError("`device` chooses a GPU; ONNX Runtime measures on this machine's CPU")
         options.check_extra("onnxruntime")
         return OnnxRuntimeEngine(options.threads)
 
@@ -55,11 +55,11 @@ class FusionModelFactory:
         """Raises InputError without a GPU to predict for, and for an unknown one."""
         if options.gpu is None:
             raise InputError(
-                "--engine fusion-model needs a GPU to predict for; give e.g. --gpu a100"
+                "engine fusion-model needs a GPU to predict for; give `gpu`, e.g. a100"
             )
         if options.device is not None:
             raise InputError(
-                "--device chooses the GPU to run on; fusion-model predicts for the one of --gpu"
+                "`device` chooses the GPU to run on; fusion-model predicts for the one of `gpu`"
             )
         options.check_extra("fusion-model")
         return FusionModelEngine(

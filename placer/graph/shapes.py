@@ -1,53 +1,23 @@
-"""Shapes of dynamic inputs: the range that an engine is built for and the shape it is made for."""
+"""Shapes of a model's inputs, held against those that the user gives."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnx import ModelProto
 
-from placer.errors import InputError
+from placer.common.shapes import Shape, ShapeRange, optima, parse_shape, parse_shape_range
 
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ShapeRange:
-    """What shapes of an input the engine must take, and the one it is made fastest for."""
-
-    minimum: Shape
-    optimum: Shape
-    maximum: Shape
-
-    @staticmethod
-    def fixed(shape: Shape) -> ShapeRange:
-        """One shape only."""
-        return ShapeRange(shape, shape, shape)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether it holds one shape only."""
-        return self.minimum == self.optimum == self.maximum
-
-    @property
-    def text(self) -> str:
-        """As the user writes it: ``1x3:8x3:32x3``, or ``1x3`` if it is fixed."""
-        shapes = (self.optimum,) if self.is_fixed else (self.minimum, self.optimum, self.maximum)
-        return ":".join("x".join(map(str, shape)) for shape in shapes)
-
-    def check(self, name: str, dims: Sequence[int | None]) -> None:
-        """Raise InputError unless input ``name`` takes it; ``dims`` are None where dynamic."""
-        flag = f"--shape {name}={self.text}"
-        if len(dims) != len(self.optimum):
-            raise InputError(f"{flag}: the input has {len(dims)} dimensions; give as many")
-        for axis, dim in enumerate(dims):
-            sizes = (self.minimum[axis], self.optimum[axis], self.maximum[axis])
-            if dim is not None and set(sizes) != {dim}:
-                raise InputError(
-                    f"{flag}: dimension {axis} is fixed at {dim} in the model; give {dim} for it"
-                )
+__all__ = [
+    "InputType",
+    "Shape",
+    "ShapeRange",
+    "check_ranges",
+    "optima",
+    "parse_shape",
+    "parse_shape_range",
+]
 
 
 @dataclass(frozen=True)
@@ -58,37 +28,6 @@ class InputType:
     dtype: str
 
 
-def parse_shape_range(text: str) -> tuple[str, ShapeRange]:
-    """Read ``NAME=SHAPE`` or ``NAME=MIN:OPT:MAX``, a shape being e.g. ``1x3x224x224``.
-
-    Raises InputError for anything else, for shapes of different rank and for sizes out of order.
-    """
-    name, _, dims = text.rpartition("=")
-    parts = dims.split(":")
-    if len(parts) == 1:
-        return name, ShapeRange.fixed(parse_shape(text)[1])
-    if len(parts) != 3:
-        raise InputError(
-            f"--shape '{text}' has {len(parts)} shapes; write NAME=SHAPE or NAME=MIN:OPT:MAX"
-        )
-    minimum, optimum, maximum = (parse_shape(f"{name}={part}")[1] for part in parts)
-    if not len(minimum) == len(optimum) == len(maximum):
-        raise InputError(
-            f"--shape '{text}': the three shapes have {len(minimum)}, {len(optimum)} and "
-            f"{len(maximum)} dimensions; give all the same number"
-        )
-    for axis, sizes in enumerate(zip(minimum, optimum, maximum, strict=True)):
-        if 0 in sizes:
-            raise InputError(f"--shape '{text}': every dimension must be at least 1")
-        if list(sizes) != sorted(sizes):
-            shown = ", ".join(map(str, sizes))
-            raise InputError(
-                f"--shape '{text}': dimension {axis} goes {shown}, which is not in order; "
-                "write NAME=MIN:OPT:MAX"
-            )
-    return name, ShapeRange(minimum, optimum, maximum)
-
-
 def check_ranges(proto: ModelProto, ranges: Mapping[str, ShapeRange]) -> None:
     """Raise InputError if an input of ``proto`` does not take its range; others are left alone."""
     for value in proto.graph.input:
@@ -96,16 +35,3 @@ def check_ranges(proto: ModelProto, ranges: Mapping[str, ShapeRange]) -> None:
         if value.name in ranges and tensor.HasField("shape"):
             dims = [d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim]
             ranges[value.name].check(value.name, dims)
-
-
-def optima(ranges: Mapping[str, ShapeRange]) -> dict[str, Shape]:
-    """The shape by input that calibration, gates and latency use."""
-    return {name: found.optimum for name, found in ranges.items()}
-
-
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Split ``name=1x3x320x320`` into name and shape; InputError for anything else."""
-    name, _, dims = text.rpartition("=")
-    if not name or not re.fullmatch(r"\d+(x\d+)*", dims):
-        raise InputError(f"--shape '{text}' is no shape; write NAME=1x3x224x224")
-    return name, tuple(int(d) for d in dims.split("x"))

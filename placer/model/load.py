@@ -13,6 +13,7 @@ import onnx.checker
 import onnx.defs
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from placer.common.names import unknown
 from placer.errors import InputError
 from placer.graph import Graph, index_graph, tensor_type
 from placer.graph.edit import (
@@ -194,9 +195,7 @@ def _input_shapes(
     names = [value.name for value in proto.graph.input]
     for name in given:
         if name not in names:
-            raise InputError(
-                f"--shape names unknown input '{name}'; {path} has: {', '.join(names)}"
-            )
+            raise InputError(f"{path}, shapes: {unknown('input', name, names)}")
     return {v.name: _input_shape(v, given.get(v.name), path) for v in proto.graph.input}
 
 
@@ -213,7 +212,7 @@ def _input_shape(
     if dims is None:
         raise InputError(
             f"{path}: input '{value.name}' has no shape; "
-            f"give it with --shape {value.name}=1x3x224x224"
+            f"give it with `shapes`, e.g. {value.name}=1x3x224x224"
         )
     sizes = [d.dim_value if d.dim_value > 0 else None for d in dims]
     if sizes and sizes[0] is None:
@@ -225,7 +224,7 @@ def _input_shape(
     flag = "x".join(str(size) if size else "N" for size in sizes)
     raise InputError(
         f"{path}: input '{value.name}' has unknown dimensions [{shown}]; give them with "
-        f"--shape {value.name}={flag}, a number for each N"
+        f"`shapes`, as {value.name}={flag}, a number for each N"
     )
 
 
@@ -234,15 +233,15 @@ def _check_given(
 ) -> None:
     shown = "x".join(map(str, given))
     if any(size < 1 for size in given):
-        raise InputError(f"--shape {name}={shown}: every dimension must be at least 1")
+        raise InputError(f"shape {name}={shown}: every dimension must be at least 1")
     if dims is None:
         return
     if len(dims) != len(given):
-        raise InputError(f"--shape {name}={shown}: the input has {len(dims)} dimensions")
+        raise InputError(f"shape {name}={shown}: the input has {len(dims)} dimensions")
     for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
         if dim.dim_value > 0 and dim.dim_value != size:
             raise InputError(
-                f"--shape {name}={shown}: dimension {axis} is fixed to {dim.dim_value} in the model"
+                f"shape {name}={shown}: dimension {axis} is fixed to {dim.dim_value} in the model"
             )
 
 

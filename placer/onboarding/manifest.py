@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt
@@ -17,9 +17,18 @@ from placer.accuracy.gates import Gate
 from placer.accuracy.latency_gates import parse_beats
 from placer.common.durations import parse_duration
 from placer.common.files import read_text
+from placer.common.shapes import parse_shape_range
 from placer.common.yaml_file import Strict, parse_text
 from placer.errors import InputError
-from placer.graph.shapes import parse_shape_range
+from placer.optimizer.request import (
+    Base,
+    Calibration,
+    InputOutputTypes,
+    Preset,
+    Ranges,
+    Sampler,
+    options,
+)
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 # Names of what lies beside the folders of the models.
@@ -76,7 +85,7 @@ def _duration(text: str) -> str:
     try:
         parse_duration(text)
     except InputError as error:
-        raise ValueError(str(error).removeprefix("--timeout ")) from error
+        raise ValueError(str(error)) from error
     return text
 
 
@@ -93,7 +102,8 @@ Gates = Annotated[
     list[Annotated[str, AfterValidator(_gate)]],
     BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
 ]
-Texts = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[list[Text], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
 Duration = Annotated[
     str,
     BeforeValidator(_as_text, json_schema_input_type=str | int | float),
@@ -113,6 +123,11 @@ Devices = Annotated[
 ]
 
 
+def _option(keyword: str) -> Any:
+    """An option of a run; null is its default."""
+    return Field(default=None, description=options()[keyword].option.help)
+
+
 class Options(Strict):
     """What ``placer.optimize`` takes, under its names; null is its default.
 
@@ -123,39 +138,29 @@ class Options(Strict):
     shapes: Shapes | None = Field(
         default=None, description="Shape by input: [1, 3, 32, 32], 1x3x32x32 or MIN:OPT:MAX."
     )
-    data: str | None = Field(
-        default=None,
-        description="Calibration data: .npz, .npy, a folder of them, or module:function.",
-    )
-    eval_data: str | None = Field(default=None, description="Data for the gates.")
-    gates: Gates | None = Field(
-        default=None, description="E.g. sqnr>=20, or a list of such conditions."
-    )
-    beats: Annotated[Texts, AfterValidator(_beats)] | None = Field(
-        default=None, description="Gates on latency: float, implicit."
-    )
-    engine: str | None = None
-    gpu: str | None = Field(
-        default=None, description="GPU of fusion-model, e.g. a100, or a YAML file."
-    )
-    base: Literal["float16", "bfloat16", "float"] | None = None
-    io_type: Literal["keep", "convert"] | None = None
-    threads: PositiveInt | None = None
-    build_for: str | None = None
-    engine_options: EngineOptions | None = None
-    pack: str | None = None
-    scheme: str | None = None
-    calibration: Literal["auto", "minmax", "percentile", "entropy", "mse"] | None = None
-    ranges: Literal["imported", "calibrated"] | None = None
-    preset: Literal["quick", "default", "thorough"] | None = None
-    budget: PositiveInt | None = Field(default=None, description="Number of trials.")
-    timeout: Duration | None = Field(
-        default=None, description="Time for the search, e.g. 90s, 10m or 1h."
-    )
-    sampler: Literal["surrogate", "tpe", "random", "exhaustive"] | None = None
-    warm_starts: Texts | None = None
-    seed: NonNegativeInt | None = None
-    cache: bool = Field(default=True, description="Keep calibration statistics on disk.")
+    data: Text | None = _option("data")
+    eval_data: Text | None = _option("eval_data")
+    gates: Gates | None = _option("gates")
+    beats: Annotated[Texts, AfterValidator(_beats)] | None = _option("beats")
+    calibration: Calibration | None = _option("calibration")
+    ranges: Ranges | None = _option("ranges")
+    engine: Text | None = _option("engine")
+    gpu: Text | None = _option("gpu")
+    build_for: Text | None = _option("build_for")
+    threads: PositiveInt | None = _option("threads")
+    engine_options: EngineOptions | None = _option("engine_options")
+    pack: Text | None = _option("pack")
+    scheme: Text | None = _option("scheme")
+    base: Base | None = _option("base")
+    io_type: InputOutputTypes | None = _option("io_type")
+    preset: Preset | None = _option("preset")
+    budget: PositiveInt | None = _option("budget")
+    timeout: Duration | None = _option("timeout")
+    sampler: Sampler | None = _option("sampler")
+    front: Annotated[int, Field(ge=2)] | None = _option("front")
+    warm_starts: Texts | None = _option("warm_starts")
+    seed: NonNegativeInt | None = _option("seed")
+    cache: bool = Field(default=True, description=options()["cache"].option.help)
     priority: int = Field(default=0, description="Models of higher priority come first.")
     time_limit: Duration | None = Field(
         default=None, description="Time after which the model's process is killed, e.g. 2h."

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from placer.common.files import make_output_folder
+from placer.common.names import unknown
 from placer.errors import InputError
 from placer.onboarding.describe import Described, describe, question_key
 from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
@@ -48,12 +49,9 @@ def plan(onboarding: Onboarding, redo: frozenset[str] | None) -> list[Planned]:
     a name that no model has, and for folders that hold something else.
     """
     names = {job.name for job in onboarding.jobs}
-    unknown = sorted((redo or frozenset()) - names)
-    if unknown:
-        raise InputError(
-            f"--redo-model {unknown[0]}: {onboarding.manifest} has no such model; it has: "
-            f"{', '.join(sorted(names))}"
-        )
+    missing = sorted((redo or frozenset()) - names)
+    if missing:
+        raise InputError(f"{onboarding.manifest}: {unknown('model', missing[0], sorted(names))}")
     described = _described(onboarding)
     return [
         _planned(
@@ -140,7 +138,7 @@ def _planned(job: Job, described: Described, onboarding: Onboarding, redo: bool)
     has_results = current is not None and current.state in SETTLED
     fresh = new if has_results else home
     if redo:
-        return decided("redo" if current else "run", "asked for by --redo", fresh, None)
+        return decided("redo" if current else "run", "asked for", fresh, None)
     if current is not None and has_results and current.inputs == inputs:
         if _is_complete(current, folder):
             return decided("nothing", "nothing changed", folder, current)
@@ -161,7 +159,7 @@ def _check_is_ours(home: Path, record: Record | None, job: Job) -> None:
             return
         raise InputError(
             f"{home} holds something that placer onboard has not written; give model {job.model} "
-            "another name, or choose another --output"
+            "another name, or choose another `output`"
         )
 
 

@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from placer.errors import InputError
 from placer.onboarding.describe import child_environment
-from placer.onboarding.manifest import Job, Options
+from placer.onboarding.manifest import Job
 from placer.onboarding.planning import Planned
+from placer.optimizer.command import words_of
 from placer.results.onboarding import STATE_OF, State
 from placer.results.result import Result
 from placer.results.verdict import Verdict
@@ -24,27 +24,6 @@ LOG_NAME = "output.log"
 _ERROR = "placer: error: "
 # Of what a process printed, the part that is searched for its error.
 _TAIL_BYTES = 1 << 16
-_FLAGS = {
-    "data": "--data",
-    "eval_data": "--eval-data",
-    "engine": "--engine",
-    "gpu": "--gpu",
-    "base": "--base",
-    "io_type": "--io-type",
-    "threads": "--threads",
-    "build_for": "--build-for",
-    "pack": "--pack",
-    "scheme": "--scheme",
-    "calibration": "--calibration",
-    "ranges": "--ranges",
-    "preset": "--preset",
-    "budget": "--budget",
-    "timeout": "--timeout",
-    "sampler": "--sampler",
-    "seed": "--seed",
-}
-_LIST_FLAGS = {"gates": "--gate", "beats": "--beat", "warm_starts": "--warm-start"}
-_MAP_FLAGS = {"shapes": "--shape", "engine_options": "--engine-option"}
 
 
 @dataclass(frozen=True)
@@ -174,23 +153,8 @@ def start(planned: Planned, device: str | None, folder: Path) -> Running:
 
 def arguments(job: Job, output: Path, device: str | None) -> list[str]:
     """The command line of ``placer`` for ``job``."""
-    found = ["optimize", job.model, "--output", str(output), *_arguments(job.options)]
-    return [*found, "--device", device] if device is not None else found
-
-
-def _arguments(options: Options) -> Iterator[str]:
-    chosen = options.model_dump(exclude_none=True)
-    for name, flag in _FLAGS.items():
-        if name in chosen:
-            yield from (flag, str(chosen[name]))
-    for name, flag in _LIST_FLAGS.items():
-        for value in chosen.get(name, ()):
-            yield from (flag, value)
-    for name, flag in _MAP_FLAGS.items():
-        for key, value in chosen.get(name, {}).items():
-            yield from (flag, f"{key}={value}")
-    if not options.cache:
-        yield "--no-cache"
+    given = {**job.options.model_dump(), "output": str(output), "device": device}
+    return ["optimize", job.model, *words_of(given)]
 
 
 def _death(code: int) -> str:

@@ -168,7 +168,7 @@ def onboard(onboarding: Onboarding, redo: frozenset[str] | None, tell: Tell) -> 
             return Run(onboarding, plan(onboarding, redo)).go(tell)
     except Timeout as error:
         raise InputError(
-            f"another placer onboard works in {folder}; wait for it or choose another --output"
+            f"another placer onboard works in {folder}; wait for it or choose another `output`"
         ) from error
 
 
@@ -187,7 +187,7 @@ def _warnings(onboarding: Onboarding, planned: Sequence[Planned]) -> list[str]:
         return []
     return [
         f"up to {len(onboarding.slots)} models at once are measured on this machine's CPU and "
-        "disturb one another; use --jobs 1 for latencies to rely on"
+        "disturb one another; use one job for latencies to rely on"
     ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from onnx import ModelProto
@@ -17,17 +17,28 @@ from onnx import ModelProto
 from placer.accuracy.gates import Gate
 from placer.calibration.collect import default_cache_dir
 from placer.common.files import make_output_folder, write_bytes
+from placer.common.shapes import ShapeRange
 from placer.errors import InputError
-from placer.graph.shapes import ShapeRange
 from placer.model import save_model
 from placer.optimizer.observer import Observer, QuietObserver
-from placer.optimizer.request import Request
+from placer.optimizer.option_values import check_values
+from placer.optimizer.request import (
+    Base,
+    Beat,
+    Calibration,
+    InputOutputTypes,
+    Preset,
+    Ranges,
+    Request,
+    Sampler,
+)
 from placer.optimizer.run import optimize as run
-from placer.qdq.precision import InputOutputTypes
 from placer.results.result import Result
 
 StrPath: TypeAlias = str | PathLike[str]
 Arrays: TypeAlias = Mapping[str, np.ndarray]
+Text = TypeVar("Text", bound=str)
+_DATA, _EVAL_DATA = "data.npz", "eval_data.npz"
 
 
 def optimize(
@@ -36,7 +47,7 @@ def optimize(
     data: StrPath | Arrays | None = None,
     eval_data: StrPath | Arrays | None = None,
     gates: str | Sequence[str] = Request.gates,
-    beats: str | Sequence[str] = Request.beats,
+    beats: Beat | Sequence[Beat] = Request.beats,
     shapes: Mapping[str, Sequence[int] | ShapeRange] | None = None,
     engine: str = Request.engine,
     threads: int = Request.threads,
@@ -45,16 +56,16 @@ def optimize(
     engine_options: Mapping[str, str] | None = None,
     gpu: str | None = Request.gpu,
     build_for: str | None = Request.build_for,
-    base: str | None = Request.base,
+    base: Base | None = Request.base,
     io_type: InputOutputTypes = Request.io_type,
     pack: str | None = Request.pack,
     scheme: str | None = Request.scheme,
-    calibration: str = Request.calibration,
-    ranges: str = Request.ranges,
-    preset: str = Request.preset,
+    calibration: Calibration = Request.calibration,
+    ranges: Ranges = Request.ranges,
+    preset: Preset = Request.preset,
     budget: int | None = Request.budget,
     timeout: float | None = Request.timeout,
-    sampler: str = Request.sampler,
+    sampler: Sampler = Request.sampler,
     front: int | None = Request.front,
     warm_starts: StrPath | Sequence[StrPath] = Request.warm_starts,
     storage: str | None = Request.storage,
@@ -89,14 +100,14 @@ def optimize(
         io_type=io_type,
         build_for=build_for,
         device=device,
-        devices=_strings(devices),
+        devices=_several(devices),
         engine_options=dict(engine_options or {}),
         pack=pack,
         scheme=scheme,
         calibration=calibration,
         ranges=ranges,
-        gates=_strings(gates),
-        beats=_strings(beats),
+        gates=_several(gates),
+        beats=_several(beats),
         preset=preset,
         budget=budget,
         timeout=timeout,
@@ -108,11 +119,23 @@ def optimize(
         study=study,
         cache_dir=default_cache_dir() if cache else None,
     )
+    check_values(request)
     folder = request.output_folder
+    arrays = {
+        folder / name: _packed(given)
+        for name, given in ((_DATA, data), (_EVAL_DATA, eval_data))
+        if isinstance(given, Mapping)
+    }
+    if isinstance(model, ModelProto):
+        make_output_folder(folder)
+        save_model(model, folder, request.model)
+    for path, packed in arrays.items():
+        make_output_folder(folder)
+        write_bytes(path, packed)
     request = replace(
         request,
-        data=_source(data, folder / "data.npz"),
-        evaluation_data=_source(eval_data, folder / "eval_data.npz"),
+        data=_source(data, folder / _DATA),
+        evaluation_data=_source(eval_data, folder / _EVAL_DATA),
     )
     return run(request, observer or QuietObserver())
 
@@ -143,16 +166,18 @@ def _model_path(model: StrPath | ModelProto, output: StrPath | None) -> Path:
         return Path(model)
     if output is None:
         raise InputError("a model in memory has no file name to call the results after; set output")
-    path = Path(output) / "model.onnx"
-    make_output_folder(path.parent)
-    save_model(model, path.parent, path)
-    return path
+    return Path(output) / "model.onnx"
 
 
 def _source(data: StrPath | Arrays | None, kept: Path) -> str | None:
-    """Where the data is; arrays are written to ``kept``."""
-    if data is None or not isinstance(data, Mapping):
-        return None if data is None else str(data)
+    """Where the data is; arrays are in ``kept``."""
+    if isinstance(data, Mapping):
+        return str(kept)
+    return None if data is None else str(data)
+
+
+def _packed(data: Arrays) -> bytes:
+    """An .npz file of the arrays; InputError if one holds Python objects."""
     packed = BytesIO()
     # As np.savez does, which would take an input called 'file' for its own argument.
     with zipfile.ZipFile(packed, "w") as archive:
@@ -162,16 +187,14 @@ def _source(data: StrPath | Arrays | None, kept: Path) -> str | None:
                 raise InputError(f"array '{name}' holds Python objects; give numbers")
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
-    make_output_folder(kept.parent)
-    write_bytes(kept, packed.getvalue())
-    return str(kept)
+    return packed.getvalue()
 
 
 def _range(shape: Sequence[int] | ShapeRange) -> ShapeRange:
     return shape if isinstance(shape, ShapeRange) else ShapeRange.fixed(tuple(shape))
 
 
-def _strings(given: str | Sequence[str]) -> tuple[str, ...]:
+def _several(given: Text | Sequence[Text]) -> tuple[Text, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 

@@ -1,4 +1,4 @@
-"""``--beat``: the latency of another engine of the same model as a gate."""
+"""The option ``beats``: the latency of another engine of the same model as a gate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def implicit_engine(engine: Engine) -> HasImplicit:
     """Return ``engine``; InputError if it has no implicit quantization."""
     if "implicit" in abilities_of(engine) and isinstance(engine, HasImplicit):
         return engine
-    raise InputError(f"--beat implicit: engine {engine.name} {engine.version} {NO_IMPLICIT}")
+    raise InputError(f"beat implicit: engine {engine.name} {engine.version} {NO_IMPLICIT}")
 
 
 @dataclass(frozen=True, eq=False)

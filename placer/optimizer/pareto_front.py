@@ -1,4 +1,4 @@
-"""``--front``: the points of the latency-accuracy front that a search found, confirmed together."""
+"""The points of the latency-accuracy front that a search found, confirmed together."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
+from placer.common.names import unknown
 from placer.common.yaml_file import parse_file
 from placer.errors import InputError
 
@@ -42,5 +43,5 @@ def load_preset(name: str) -> Preset:
     path = folder / f"{name}.yaml"
     known = sorted(p.stem for p in folder.glob("*.yaml"))
     if name not in known:
-        raise InputError(f"unknown preset '{name}'; --preset takes one of: {', '.join(known)}")
+        raise InputError(unknown("preset", name, known))
     return parse_file(path, folder, Preset)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 from placer.accuracy.gates import Gate
 from placer.engines.abilities import target_of
-from placer.errors import InputError
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
-from placer.optimizer.warm_start import warm_starts
 from placer.prediction.predictor import Predictor
 from placer.quantization import EMPTY
 from placer.search.landscape import Landscape
@@ -25,17 +22,6 @@ from placer.search.samplers import (
 from placer.search.space import Choices
 from placer.search.study import Study
 from placer.search.surrogate import SurrogateProposer
-
-Sampler = Literal["surrogate", "tpe", "random", "exhaustive"]
-SAMPLERS: tuple[Sampler, ...] = ("surrogate", "tpe", "random", "exhaustive")
-
-
-def parse_sampler(text: str) -> Sampler:
-    """The sampler that --sampler names; InputError for any other."""
-    for sampler in SAMPLERS:
-        if text == sampler:
-            return sampler
-    raise InputError(f"unknown --sampler '{text}'; use one of: {', '.join(SAMPLERS)}")
 
 
 def make_predictor(task: Task) -> Predictor:
@@ -58,9 +44,9 @@ def make_proposer(
     landscape: Landscape,
     remembered: Mapping[str, float],
 ) -> Proposer:
-    """The proposer that --sampler names."""
+    """The proposer that the request names."""
     space, seed = task.space, task.request.seed
-    sampler = parse_sampler(task.request.sampler)
+    sampler = task.request.sampler
     if sampler == "random":
         return RandomProposer(space, seed)
     if sampler == "tpe":
@@ -83,11 +69,11 @@ def make_proposer(
 
 
 def _warm_starts(task: Task, study: Study) -> tuple[Proposal, ...]:
-    """What --warm-start names, or what the study began with: its files may be elsewhere."""
-    if task.request.warm_starts:
-        found = warm_starts(task.request.warm_starts, task.model, task.space)
-        study.set_attribute("warm starts", [[own.kind, dict(own.choices)] for own in found])
-        return found
+    """Those of the request, or what the study began with: its files may be elsewhere."""
+    if task.warm_starts:
+        found = [[own.kind, dict(own.choices)] for own in task.warm_starts]
+        study.set_attribute("warm starts", found)
+        return task.warm_starts
     return tuple(Proposal(*pair) for pair in study.attribute("warm starts") or ())
 
 

@@ -1,17 +1,54 @@
-"""What a user asks of a run."""
+"""What a user asks of a run: every option once, with its type, default, help and group.
+
+The command line, ``placer.optimize``, the onboarding manifest, ``placer worker`` and the printed
+command take from here what they say of an option, or are tested to agree with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from placer.graph.shapes import ShapeRange
-from placer.qdq.precision import InputOutputTypes
+from placer.common.shapes import ShapeRange
 
 AUTO = "auto"
-RANGES = ("imported", "calibrated")
-LEAST_FRONT = 2
+
+Base = Literal["float16", "bfloat16", "float"]
+Beat = Literal["float", "implicit"]
+Calibration = Literal["auto", "minmax", "percentile", "entropy", "mse"]
+InputOutputTypes = Literal["keep", "convert"]
+Preset = Literal["quick", "default", "thorough"]
+Ranges = Literal["imported", "calibrated"]
+Sampler = Literal["surrogate", "tpe", "random", "exhaustive"]
+
+Group = Literal["Model and data", "Accuracy", "Engine", "Search", "Output"]
+Verb = Literal["optimize", "onboard", "worker"]
+_MOST: frozenset[Verb] = frozenset({"optimize", "onboard"})
+_ALL: frozenset[Verb] = frozenset({"optimize", "onboard", "worker"})
+_OPTIMIZE: frozenset[Verb] = frozenset({"optimize"})
+_STUDY: frozenset[Verb] = frozenset({"optimize", "worker"})
+
+
+@dataclass(frozen=True)
+class Option:
+    """What there is to say of a field of ``Request`` that the user may set.
+
+    ``default``: in words, where None stands for it. ``keyword``: its name in Python and in the
+    manifest, unless it is the field's. ``flag``: its name on the command line, without dashes,
+    unless it is the keyword's. ``least``: the smallest number that makes sense. ``verbs``: the
+    commands that take it, ``onboard`` in its manifest.
+    """
+
+    group: Group
+    help: str
+    default: str = ""
+    keyword: str = ""
+    flag: str = ""
+    least: int | None = None
+    verbs: frozenset[Verb] = _MOST
 
 
 @dataclass(frozen=True)
@@ -19,55 +56,211 @@ class Request:
     """What the user asks for; None stands for the documented default.
 
     ``data`` and ``evaluation_data``: see ``placer.calibration.dataset.load_dataset``. ``timeout``
-    in seconds. ``gpu`` and ``build_for`` are for the engine ``fusion-model``: the GPU to predict
-    for and the one that TensorRT-RTX builds every candidate for. ``base``: type of what is not
-    quantized, on engines that take one (``Task.base``); ``io_type``: whether graph inputs and
-    outputs are converted too. ``device``: what the engine runs on. ``engine_options``: what an
-    engine takes besides.
-    ``shapes`` of inputs, and ``shape_ranges`` of others, of which the optimum stands for the rest
-    where one shape is needed. ``beats``: what the result must not be slower than; see
-    ``placer.optimizer.latency_baselines``. ``ranges``: of a model that is quantized already,
-    ``imported`` keeps its scales and calibrates other tensors only, ``calibrated`` keeps none.
-    ``sampler``: see ``placer.optimizer.proposer.Sampler``. ``warm_starts``: see
-    ``placer.optimizer.warm_start``. ``storage``: URL of an Optuna storage that workers share, and
-    ``study`` a name in it. ``devices``: several devices of this machine that work on the study at
-    once. ``front``: how many points of the latency-accuracy front to find, 2 or more; None for the
-    fastest only.
+    in seconds. Of ``shape_ranges`` the optimum stands for the rest where one shape is needed.
+    ``beats``: see ``placer.optimizer.latency_baselines``. ``sampler``: see
+    ``placer.optimizer.proposer``. ``warm_starts``: see ``placer.optimizer.warm_start``.
+    ``cache_dir``: None keeps nothing.
     """
 
     model: Path
-    output: Path | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    shape_ranges: Mapping[str, ShapeRange] = field(default_factory=dict)
-    data: str | None = None
-    evaluation_data: str | None = None
-    engine: str = AUTO
-    threads: int = 1
-    gpu: str | None = None
-    base: str | None = None
-    io_type: InputOutputTypes = "keep"
-    build_for: str | None = None
-    device: str | None = None
-    devices: tuple[str, ...] = ()
-    engine_options: Mapping[str, str] = field(default_factory=dict)
-    pack: str | None = None
-    scheme: str | None = None
-    calibration: str = AUTO
-    ranges: str = "imported"
-    gates: tuple[str, ...] = ()
-    beats: tuple[str, ...] = ()
-    preset: str = "default"
-    budget: int | None = None
-    timeout: float | None = None
-    seed: int = 0
-    sampler: str = "surrogate"
-    front: int | None = None
-    warm_starts: tuple[Path, ...] = ()
-    storage: str | None = None
-    study: str | None = None
-    cache_dir: Path | None = None
+    output: Annotated[
+        Path | None, Option("Output", "Folder of the results.", "MODEL.placer", verbs=_OPTIMIZE)
+    ] = None
+    shape_ranges: Annotated[
+        Mapping[str, ShapeRange],
+        Option(
+            "Model and data",
+            "Input shape, e.g. image=1x3x320x320, or a range, NAME=MIN:OPT:MAX.",
+            keyword="shapes",
+            flag="shape",
+        ),
+    ] = field(default_factory=dict)
+    data: Annotated[
+        str | None,
+        Option(
+            "Model and data",
+            "Calibration data: .npz, .npy, a folder of them, or module:function.",
+            verbs=_ALL,
+        ),
+    ] = None
+    evaluation_data: Annotated[
+        str | None,
+        Option(
+            "Model and data",
+            "Data for the gates.",
+            "a disjoint half of data",
+            keyword="eval_data",
+            verbs=_ALL,
+        ),
+    ] = None
+    gates: Annotated[
+        tuple[str, ...],
+        Option(
+            "Accuracy",
+            "Condition, e.g. sqnr>=15, cosine>=0.99@logits, top1_drop<=0.01 or "
+            "module:function>=0.4.",
+            "top1_drop<=0.01 with labels, else sqnr>=15",
+            flag="gate",
+        ),
+    ] = ()
+    beats: Annotated[
+        tuple[Beat, ...],
+        Option(
+            "Accuracy",
+            "Gate on latency: not slower than the float model (float), or than the INT8 engine "
+            "that TensorRT 10 makes of it by itself (implicit).",
+            flag="beat",
+        ),
+    ] = ()
+    calibration: Annotated[
+        Calibration, Option("Accuracy", "auto, minmax, percentile, entropy or mse.")
+    ] = "auto"
+    ranges: Annotated[
+        Ranges,
+        Option(
+            "Accuracy",
+            "Of a model that is quantized already: imported keeps its scales and calibrates other "
+            "tensors only, calibrated keeps none.",
+        ),
+    ] = "imported"
+    engine: Annotated[
+        str,
+        Option("Engine", "auto, onnxruntime, openvino, fusion-model; placer doctor lists all."),
+    ] = AUTO
+    gpu: Annotated[
+        str | None, Option("Engine", "GPU of fusion-model, e.g. a100, or a YAML file.")
+    ] = None
+    build_for: Annotated[
+        str | None,
+        Option("Engine", "Build each candidate with TensorRT-RTX too, e.g. sm89 (fusion-model)."),
+    ] = None
+    threads: Annotated[int, Option("Engine", "CPU threads of the engine.", least=1)] = 1
+    device: Annotated[
+        str | None,
+        Option("Engine", "Device that the engine runs on.", "its first", verbs=_STUDY),
+    ] = None
+    devices: Annotated[
+        tuple[str, ...],
+        Option(
+            "Engine",
+            "Devices of this machine to search on at once, e.g. 0,1,2,3.",
+            verbs=_OPTIMIZE,
+        ),
+    ] = ()
+    engine_options: Annotated[
+        Mapping[str, str],
+        Option(
+            "Engine",
+            "KEY=VALUE for the engine, any number of times (plug-ins).",
+            flag="engine-option",
+        ),
+    ] = field(default_factory=dict)
+    pack: Annotated[
+        str | None, Option("Engine", "Rule pack, a name or folder.", "the engine's")
+    ] = None
+    scheme: Annotated[
+        str | None, Option("Engine", "Number format beside the pack's own, e.g. fp8 (tensorrt).")
+    ] = None
+    base: Annotated[
+        Base | None,
+        Option(
+            "Engine",
+            "Type of what is not quantized: float16, bfloat16 or float for GPU engines, float or "
+            "bfloat16 for openvino.",
+            "float16, for openvino float",
+        ),
+    ] = None
+    io_type: Annotated[
+        InputOutputTypes,
+        Option("Engine", "With base: keep the types of inputs and outputs, or convert them."),
+    ] = "keep"
+    preset: Annotated[Preset, Option("Search", "Effort: quick, default or thorough.")] = "default"
+    budget: Annotated[
+        int | None, Option("Search", "Number of trials.", "the preset's", least=1)
+    ] = None
+    timeout: Annotated[
+        float | None, Option("Search", "Time for the search, e.g. 90s, 10m or 1h.")
+    ] = None
+    sampler: Annotated[Sampler, Option("Search", "surrogate, tpe, random or exhaustive.")] = (
+        "surrogate"
+    )
+    front: Annotated[
+        int | None,
+        Option(
+            "Search",
+            "Points of the latency-accuracy front to find.",
+            "the fastest only",
+            least=2,
+        ),
+    ] = None
+    warm_starts: Annotated[
+        tuple[Path, ...],
+        Option(
+            "Search",
+            "Begin with a previous result (folder or result.json), a placement.yaml or a Q/DQ "
+            "model; any number of times.",
+            flag="warm-start",
+        ),
+    ] = ()
+    storage: Annotated[
+        str | None,
+        Option(
+            "Search",
+            "URL of an Optuna storage that workers share, e.g. postgresql://...",
+            verbs=_STUDY,
+        ),
+    ] = None
+    study: Annotated[
+        str | None, Option("Search", "Name of the study in storage.", "the model's", verbs=_STUDY)
+    ] = None
+    seed: Annotated[int, Option("Search", "Fixes everything but measured times.", least=0)] = 0
+    cache_dir: Annotated[
+        Path | None,
+        Option(
+            "Output",
+            "Keep calibration statistics and times of layers on disk.",
+            keyword="cache",
+            verbs=_ALL,
+        ),
+    ] = None
 
     @property
     def output_folder(self) -> Path:
         """``output``, or ``<model>.placer`` in the current folder."""
         return self.output or Path(f"{self.model.stem}.placer")
+
+
+@dataclass(frozen=True)
+class RequestOption:
+    """An option and the field of ``Request`` that it sets. ``choices``: empty if any text does."""
+
+    field: str
+    keyword: str
+    flag: str
+    option: Option
+    type: Any
+    default: Any
+    choices: tuple[str, ...]
+
+
+@cache
+def options() -> Mapping[str, RequestOption]:
+    """Every option by its keyword, in the order of ``Request``."""
+    hints = get_type_hints(Request, include_extras=True)
+    found = {}
+    for one in fields(Request):
+        hint = hints[one.name]
+        if get_origin(hint) is Annotated:
+            kind, option = get_args(hint)
+            keyword = option.keyword or one.name
+            flag = f"--{option.flag or keyword.replace('_', '-')}"
+            found[keyword] = RequestOption(
+                one.name, keyword, flag, option, kind, one.default, _choices(kind)
+            )
+    return found
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    """The values of a Literal, of one that may be None, or of a tuple of them."""
+    literals = [one for one in (kind, *get_args(kind)) if get_origin(one) is Literal]
+    return get_args(literals[0]) if literals else ()

@@ -117,7 +117,7 @@ def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:
 def _results(
     task: Task, records: Sequence[TrialRecord], setup: TrialSetup, observer: Observer
 ) -> tuple[Final[TrialRecord] | None, list[FrontPoint]]:
-    """The result and, with --front, the points of the front."""
+    """The result and, with ``front``, the points of the front."""
     if task.request.front is None:
         return _final(task, records, setup, observer), []
     return confirmed_front(task, records, setup, observer, task.request.front)
@@ -221,14 +221,14 @@ def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:
     gates = ", ".join(task.gate_texts)
     quantized = [r for r in records if r.placement_id != EMPTY.id and r.ratio is not None]
     if not quantized:
-        return f"no quantized candidate was measured, so none meets {gates}; raise --budget"
+        return f"no quantized candidate was measured, so none meets {gates}; raise `budget`"
     closest = min(quantized, key=lambda record: record.violation)
     values = ", ".join(f"{gate.gate} has {gate.value}" for gate in closest.gates)
     if closest.feasible:
         return f"the fastest candidate misses {gates} when it is confirmed; in its trial: {values}"
     return (
         f"none of {len(quantized)} quantized candidates meets {gates}; the closest: {values}; "
-        "relax the gate or raise --budget"
+        "relax the gate or raise `budget`"
     )
 
 

@@ -36,7 +36,7 @@ class Device:
 
 
 def devices_of(task: Task, setup: TrialSetup, observer: Observer) -> list[Device]:
-    """``task`` and ``setup``, and the same on each other device of --devices.
+    """``task`` and ``setup``, and the same on each other of its devices.
 
     Raises InputError or RunError, which name the device, if one cannot be used.
     """
@@ -163,7 +163,7 @@ def _other_device(task: Task, setup: TrialSetup, device: str, observer: Observer
         if settings_of(other) != settings_of(task):
             raise InputError(
                 f"it is {engine.device}, and the first device {task.engine.device}, so their "
-                "latencies do not compare; leave it out of --devices"
+                "latencies do not compare; leave it out of `devices`"
             )
         return Device(other, set_up(other, observer, setup.calibrated))
     except PlacerError as error:

@@ -185,7 +185,7 @@ def recovered(model: Model, data: Dataset, samples: int) -> tuple[Model, float |
         raise InputError(
             f"{model.path} is quantized, and the float model that placer recovers from it gives "
             f"other outputs ({sqnr:.1f} dB); give the float model"
-            + (", or --data, as these were random inputs" if data.synthetic else "")
+            + (", or `data`, as these were random inputs" if data.synthetic else "")
         )
     return model, sqnr
 

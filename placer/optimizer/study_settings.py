@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from placer.optimizer.proposer import parse_sampler
 from placer.optimizer.task import Task
 from placer.search.storage import open_storage
 from placer.search.study import STUDY_NAME, Study
@@ -30,7 +29,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "evaluation data": f"{task.evaluation_data.fingerprint}, {len(task.evaluation_data)}",
         "gates": list(task.gate_texts),
         "seed": request.seed,
-        "sampler": parse_sampler(request.sampler),
+        "sampler": request.sampler,
         "study format": STUDY_FORMAT,
         "engine options": dict(request.engine_options),
         **({"ranges": "imported"} if task.model.imported else {}),
@@ -62,7 +61,7 @@ def earlier_study(task: Task) -> Study | None:
 
 
 def open_study(task: Task) -> Study:
-    """Open or create the run's study: in its output folder, or in --storage."""
+    """Open or create the run's study: in its output folder, or in the storage."""
     request, settings = task.request, settings_of(task)
     if request.storage is None:
         path = request.output_folder / "study.db"

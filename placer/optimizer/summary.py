@@ -63,7 +63,7 @@ def summarize(
     stopped: StopReason,
     front: Sequence[FrontPart] = (),
 ) -> Result:
-    """Gather what result.json says; ``front``: with --front, its points."""
+    """Gather what result.json says; ``front``: with ``front``, its points."""
     request, model, manifest = task.request, task.model, task.pack.manifest
     verdict = _verdict(final)
     warnings = list(task.warnings)
@@ -154,7 +154,7 @@ def calibration_warnings(task: Task, setup: TrialSetup, placement: Placement) ->
 
 
 def precision_warnings(setup: TrialSetup) -> list[str]:
-    """A sentence on the nodes that stay float32 whatever --base says."""
+    """A sentence on the nodes that stay float32 whatever ``base`` says."""
     kept = setup.candidates.kept_float
     if not kept:
         return []
@@ -274,7 +274,7 @@ def _best_part(task: Task, setup: TrialSetup, final: Final[TrialRecord] | None) 
 def latency_gates(
     latency_baselines: LatencyBaselines, final: Final[TrialRecord]
 ) -> tuple[LatencyValue, ...]:
-    """The gates of --beat for the result, which is the float model if the final is not faster."""
+    """The gates on latency for the result, which is the float model if the final is not faster."""
     return latency_baselines.gates(final.seconds, CANDIDATE if final.is_faster else FLOAT)
 
 

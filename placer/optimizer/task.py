@@ -10,9 +10,9 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 
+from placer.accuracy.evaluator import check_gates
 from placer.accuracy.gates import Gate, default_gates
 from placer.accuracy.latency_gates import Beat, parse_beats
-from placer.calibration.collect import METHODS
 from placer.calibration.dataset import (
     Dataset,
     calibration_and_evaluation,
@@ -28,15 +28,18 @@ from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.model import Model, load_model
 from placer.optimizer.latency_baselines import implicit_engine
 from placer.optimizer.observer import Observer
+from placer.optimizer.option_values import check_values
 from placer.optimizer.presets import Preset, load_preset
-from placer.optimizer.request import AUTO, LEAST_FRONT, RANGES, Request
+from placer.optimizer.request import Base, Request
 from placer.optimizer.source_model import recovered
+from placer.optimizer.warm_start import warm_starts
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import weights_beyond_float16
-from placer.qdq.precision import FLOAT8_OPSET, Base, parse_base, with_opset
+from placer.qdq.precision import FLOAT8_OPSET, with_opset
 from placer.rules.pack import Pack
 from placer.rules.packaging.lock import check_lock
 from placer.rules.sites import Site, find_sites
+from placer.search.samplers import Proposal
 from placer.search.space import Space, build_space
 
 SYNTHETIC_SAMPLES = 16
@@ -63,6 +66,7 @@ class Task:
     warnings: tuple[str, ...]
     beats: tuple[Beat, ...] = ()
     source_sqnr: float | None = None
+    warm_starts: tuple[Proposal, ...] = ()
 
     @cached_property
     def edges(self) -> frozenset[Edge]:
@@ -72,7 +76,7 @@ class Task:
 
     @property
     def gate_texts(self) -> tuple[str, ...]:
-        """All gates as the user writes them, those of --beat last."""
+        """All gates as the user writes them, those on latency last."""
         return (*(gate.text() for gate in self.gates), *(f"{beat}<=1" for beat in self.beats))
 
     @property
@@ -93,8 +97,7 @@ class Task:
     @property
     def base(self) -> Base:
         """Type of what is not quantized, where the engine takes one: FP16 by default on GPUs."""
-        default = "float" if self.engine.remainder == "computed" else "float16"
-        return parse_base(self.request.base or default)
+        return self.request.base or ("float" if self.engine.remainder == "computed" else "float16")
 
     @cached_property
     def inputs(self) -> Tensors:
@@ -113,7 +116,7 @@ def engine_for(request: Request, device: str | None) -> tuple[Engine, Pack, str]
         pack=request.pack,
         gpu=request.gpu,
         base=request.base,
-        shapes={**request.shapes, **optima(request.shape_ranges)},
+        shapes=optima(request.shape_ranges),
         shape_ranges=request.shape_ranges,
         build_for=request.build_for,
         device=device,
@@ -123,14 +126,8 @@ def engine_for(request: Request, device: str | None) -> tuple[Engine, Pack, str]
 
 
 def _first_device(request: Request) -> str | None:
-    """The device that a run begins on; InputError if --devices makes no sense."""
-    if not request.devices:
-        return request.device
-    if request.device is not None:
-        raise InputError("--device and --devices exclude each other; give one of them")
-    if len(set(request.devices)) < len(request.devices):
-        raise InputError("--devices names a device twice; give each of them once")
-    return request.devices[0]
+    """The device that a run begins on."""
+    return request.devices[0] if request.devices else request.device
 
 
 def prepare(request: Request, observer: Observer) -> Task:
@@ -138,11 +135,9 @@ def prepare(request: Request, observer: Observer) -> Task:
 
     Raises InputError for the first thing that is wrong.
     """
+    check_values(request)
     preset = load_preset(request.preset)
-    if request.front is not None and request.front < LEAST_FRONT:
-        raise InputError(f"--front {request.front} is no front; ask for {LEAST_FRONT} or more")
     beats = parse_beats(request.beats)
-    shapes = {**request.shapes, **optima(request.shape_ranges)}
     observer.stage(f"loading {request.model}")
     warnings: list[str] = []
 
@@ -156,7 +151,7 @@ def prepare(request: Request, observer: Observer) -> Task:
     _check_pack(pack, engine, warn)
     if "implicit" in beats:
         implicit_engine(engine)
-    model = _load(request, shapes)
+    model = load_model(request.model, optima(request.shape_ranges))
     check_ranges(model.proto, request.shape_ranges)
     note = range_note(engine, request.shape_ranges)
     if note is not None:
@@ -179,9 +174,7 @@ def prepare(request: Request, observer: Observer) -> Task:
         )
     gates = tuple(Gate.parse(text) for text in request.gates)
     gates = gates or default_gates(evaluation_data.has_labels)
-    if request.calibration not in (AUTO, *METHODS):
-        known = ", ".join((AUTO, *METHODS))
-        raise InputError(f"unknown calibration '{request.calibration}'; use one of: {known}")
+    check_gates(gates, model.graph.outputs, evaluation_data.has_labels)
     return Task(
         request=request,
         preset=preset,
@@ -196,14 +189,8 @@ def prepare(request: Request, observer: Observer) -> Task:
         warnings=tuple(warnings),
         beats=beats,
         source_sqnr=distance,
+        warm_starts=warm_starts(request.warm_starts, model, space),
     )
-
-
-def _load(request: Request, shapes: Mapping[str, tuple[int, ...]]) -> Model:
-    if request.ranges not in RANGES:
-        known = ", ".join(RANGES)
-        raise InputError(f"unknown --ranges '{request.ranges}'; use one of: {known}")
-    return load_model(request.model, shapes)
 
 
 def _taken_apart(
@@ -248,7 +235,7 @@ def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None
     if manifest.engine != engine.rules:
         raise InputError(
             f"pack '{manifest.name}' is for engine {manifest.engine}, not {engine.rules}; "
-            "choose another --pack or --engine"
+            "choose another pack or engine"
         )
     if engine.estimated:
         return  # Its version is placer's own.
@@ -271,7 +258,9 @@ def _datasets(
         for source in (request.data, request.evaluation_data)
     ]
     if given == [None, None]:
-        warn("no --data: ranges and gates rest on random inputs; the result is not calibrated")
+        warn(
+            "no data is given: ranges and gates rest on random inputs; the result is not calibrated"
+        )
         given[0] = synthetic_dataset(model, SYNTHETIC_SAMPLES, request.seed)
     calibration, evaluation = calibration_and_evaluation(given[0], given[1], request.seed)
     calibration = calibration.limit(preset.calibration_samples)

@@ -132,7 +132,7 @@ def _choose_method(
     evaluator: Evaluator,
     observer: Observer,
 ) -> Calibrated:
-    """The ranges of the method that --calibration names, or of the best one."""
+    """The ranges of the method that the request names, or of the best one."""
     by_method = _compare_methods(task, makers, calibration, evaluator, observer)
     method = max(by_method, key=lambda name: by_method[name])
     converts = task.engine.remainder == "built"
@@ -167,7 +167,7 @@ class _Inputs:
 
 
 def _rivals(task: Task, observer: Observer) -> LatencyBaselines:
-    """Build what --beat names; the float model is built anyway."""
+    """Build what is to be beaten; the float model is built anyway."""
     if "implicit" not in task.beats:
         return LatencyBaselines(task.beats)
     observer.stage("building the implicit INT8 engine that is to be beaten")

@@ -31,7 +31,7 @@ def _read(path: Path, model: Model, space: Space) -> Iterator[Proposal]:
     kind = f"warm start {path.name}"
     file = path / "result.json" if path.is_dir() else path
     if not file.exists():
-        raise InputError(f"--warm-start {path}: there is no such file or result; check the path")
+        raise InputError(f"warm start {path}: there is no such file or result; check the path")
     if file.suffix == ".json":
         yield Proposal(kind, _choices_of_result(file, space))
         return
@@ -41,7 +41,7 @@ def _read(path: Path, model: Model, space: Space) -> Iterator[Proposal]:
         placement = _common(extract_placement(load_quantized(file)).placement, model, file)
     else:
         raise InputError(
-            f"--warm-start {path} is neither a result, a placement.yaml nor an .onnx file"
+            f"warm start {path} is neither a result, a placement.yaml nor an .onnx file"
         )
     yield Proposal(kind, space.nearest(placement))
 
@@ -50,7 +50,7 @@ def _choices_of_result(path: Path, space: Space) -> dict[str, str]:
     try:
         result = Result.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, ValidationError) as error:
-        raise InputError(f"--warm-start {path} is no result.json of this version") from error
+        raise InputError(f"warm start {path} is no result.json of this version") from error
     layouts = {
         decision.signature: decision.layout
         for decision in result.decisions
@@ -64,7 +64,7 @@ def _choices_of_result(path: Path, space: Space) -> dict[str, str]:
             known += 1
     if not known:
         raise InputError(
-            f"--warm-start {path}: no group of sites of that result is like one of this model's"
+            f"warm start {path}: no group of sites of that result is like one of this model's"
         )
     return choices
 
@@ -77,7 +77,7 @@ def _common(placement: Placement, model: Model, path: Path) -> Placement:
     # Outputs of any two networks may be called the same.
     if all(edge.is_graph_output for edge in edges):
         raise InputError(
-            f"--warm-start {path}: none of its Q/DQ pairs is on an edge that {model.path} has; "
+            f"warm start {path}: none of its Q/DQ pairs is on an edge that {model.path} has; "
             "give a quantized model of the same network with the same names"
         )
     return Placement.of(edges)

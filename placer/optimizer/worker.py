@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from placer.common.names import unknown
 from placer.errors import InputError
 from placer.optimizer.observer import Observer
 from placer.optimizer.request import Request
@@ -85,10 +86,9 @@ def work(url: str, name: str, changes: Mapping[str, Any], observer: Observer) ->
     storage = open_storage(url, shared=True)
     kept = kept_attributes(storage, name)
     if kept is None or _REQUEST not in kept:
-        known = ", ".join(f"'{found}'" for found in study_names(storage)) or "none"
+        reason = unknown("study", name, study_names(storage))
         raise InputError(
-            f"{masked(url)} has no study '{name}' to work on (it has: {known}); "
-            "start placer optimize with this --storage first"
+            f"{masked(url)}: {reason}; a study to work on begins with placer optimize on it"
         )
     request = replace(_request_of(kept[_REQUEST], name), storage=url, study=name, **changes)
     task = prepare(request, observer)

@@ -11,6 +11,7 @@ import onnx
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from placer.common.files import read_text
+from placer.common.names import unknown
 from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 
@@ -143,10 +144,7 @@ def load_gpu(name_or_path: str) -> Gpu:
         if wanted in gpu.aliases:
             return gpu
     if not Path(name_or_path).is_file():
-        known = ", ".join(gpu_names())
-        raise InputError(
-            f"GPU '{name_or_path}' is neither a YAML file nor built in; built in: {known}"
-        )
+        raise InputError(unknown("GPU", name_or_path, gpu_names(), "a YAML file"))
     return _read(Path(name_or_path))
 
 

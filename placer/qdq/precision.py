@@ -21,6 +21,7 @@ import onnx.defs
 import onnx.version_converter
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from placer.common.names import unknown
 from placer.common.ort_session import one_line
 from placer.errors import InputError
 from placer.graph import Edge, Graph, Node, index_graph, tensor_type
@@ -195,7 +196,7 @@ def _check_size(model: Model, base: str) -> None:
     if total > MAX_INLINE_BYTES:
         raise InputError(
             f"{model.path} holds {total / 1e9:.1f} GB of weights in {base}, more than placer "
-            "converts in memory; give --base float, or export the model in that type"
+            "converts in memory; give `base` float, or export the model in that type"
         )
 
 
@@ -436,8 +437,8 @@ BASES: tuple[Base, ...] = ("float16", "bfloat16", "float")
 
 
 def parse_base(text: str) -> Base:
-    """The type that --base names; InputError for any other."""
+    """The type that ``text`` names; InputError for any other."""
     for base in BASES:
         if text == base:
             return base
-    raise InputError(f"unknown --base '{text}'; use one of: {', '.join(BASES)}")
+    raise InputError(unknown("base", text, BASES))

@@ -158,7 +158,7 @@ class TrialPart(Part):
     skipped: int = Field(
         default=0,
         description="placements passed over before it, since their noise misses the gates or, with "
-        "--front, the limit that it was looked for",
+        "a front, the limit that it was looked for",
     )
 
 
@@ -256,7 +256,7 @@ class Result(Part):
     baseline: BaselinePart | None
     best: BestPart | None
     front: list[FrontPart] = Field(
-        default=[], description="with --front: its points, the fastest first, which is the best"
+        default=[], description="with a front: its points, the fastest first, which is the best"
     )
     confirmation: ConditionsPart | None = Field(
         description="of the measurement of baseline and best; null on engines that do not tell"

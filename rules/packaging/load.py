@@ -14,6 +14,7 @@ from packaging.version import Version
 from pydantic import BaseModel, ConfigDict
 
 from placer.common.limits import Limits
+from placer.common.names import near
 from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.rules.pack import Pack, PackId
@@ -167,7 +168,7 @@ def _parent(wanted: PackRequirement, child: PackId, store: Store) -> PackFiles:
     if found is None:
         raise InputError(
             f"pack {child} extends {wanted}, which is neither built in nor installed; "
-            f"{_known(store)}"
+            f"{_known(store)}{near(wanted.name, _names(store))}"
         )
     return found
 
@@ -192,7 +193,7 @@ def _files_of(text: str, store: Store) -> PackFiles:
         return read_pack_files(path)
     raise InputError(
         f"rule pack '{text}' is neither a folder nor built in nor installed nor a .zip file; "
-        f"{_known(store)}"
+        f"{_known(store)}{near(text, _names(store))}"
     )
 
 
@@ -209,6 +210,10 @@ def _files_by_name(wanted: PackRequirement, store: Store) -> PackFiles | None:
 def _known(store: Store) -> str:
     installed = ", ".join(map(str, store.installed())) or "none"
     return f"built in: {', '.join(builtin_pack_names())}; installed: {installed}"
+
+
+def _names(store: Store) -> list[str]:
+    return [*builtin_pack_names(), *(pack.name for pack in store.installed())]
 
 
 def _text(files: PackFiles, name: str) -> str:

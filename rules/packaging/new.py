@@ -152,4 +152,4 @@ def _requirement(extends: str) -> PackRequirement:
     try:
         return parse_requirement(extends)
     except ValueError as error:
-        raise InputError(f"--extends: {error}") from error
+        raise InputError(f"`extends`: {error}") from error

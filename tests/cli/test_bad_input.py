@@ -129,9 +129,9 @@ def test_names_that_are_not_known(placer: Placer):
 def test_an_output_that_cannot_be_written(placer: Placer):
     Path("taken").write_text("a file")
     finished = placer("optimize", MODEL, "--output", "taken", "--no-cache")
-    refused(finished, "taken is a file; choose another --output")
+    refused(finished, "taken is no folder; choose another")
     assert Path("taken").read_text() == "a file"
-    refused(placer("optimize", MODEL, "--output", "taken/out"), "cannot create taken/out")
+    refused(placer("optimize", MODEL, "--output", "taken/out"), "taken is no folder")
 
 
 def test_a_rule_pack_with_a_syntax_error(placer: Placer):

@@ -138,4 +138,4 @@ def test_optimize_can_calibrate_anew(placer: Run):
     assert any("its scales are not used" in text for text in json.loads(finished.out)["warnings"])
     wrong = placer("optimize", path, "--ranges", "other")
     assert wrong.code == 2
-    assert "unknown --ranges 'other'; use one of: imported, calibrated" in wrong.err
+    assert "unknown ranges 'other'; use one of: imported, calibrated" in wrong.err

@@ -57,7 +57,7 @@ def test_show_prints_a_rule_that_loads_again(placer: Placer):
     assert shown["layouts"]["shared-scale"]["share_scale"] == [["xs", "y"]]
     unknown = placer("rules", "show", "nothing")
     assert unknown.code == 2
-    assert "pack 'onnxruntime' has no rule 'nothing'; it has: activation," in unknown.err
+    assert "pack 'onnxruntime': unknown rule 'nothing'; use one of: activation," in unknown.err
 
 
 def test_test_and_lint_pass_for_the_built_in_packs(placer: Placer):

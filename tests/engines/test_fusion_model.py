@@ -108,13 +108,13 @@ def test_a_gpu_of_the_users_own(placer: Placer):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--engine", "fusion-model"), "needs a GPU to predict for; give e.g. --gpu a100"),
-        (("--engine", "fusion-model", "--gpu", "volta"), "GPU 'volta' is neither a YAML file nor"),
+        (("--engine", "fusion-model"), "needs a GPU to predict for; give --gpu, e.g. a100"),
+        (("--engine", "fusion-model", "--gpu", "volta"), "unknown GPU 'volta'; use one of: "),
         (("--engine", "fusion-model", "--gpu", "mine.yaml"), "mine.yaml:1: field"),
-        (("--engine", "fusion-model", "--gpu", "t4", "--base", "int4"), "unknown base type 'int4'"),
+        (("--engine", "fusion-model", "--gpu", "t4", "--base", "int4"), "unknown base 'int4'"),
         (
             ("--engine", "onnxruntime", "--gpu", "t4"),
-            "with --engine fusion-model; ONNX Runtime measures",
+            "with engine fusion-model; ONNX Runtime measures",
         ),
     ],
 )
@@ -203,7 +203,7 @@ def test_dynamic_inputs_are_estimated_at_the_given_shape(save: Save):
 
 
 def test_an_unknown_base_is_refused():
-    message = "unknown base type 'int8'; use one of: float16, bfloat16, float"
+    message = "unknown base 'int8'; use one of: float16, bfloat16, float"
     with pytest.raises(InputError, match=message):
         engine(base="int8")
 

@@ -231,9 +231,9 @@ def test_engines_are_chosen_by_name():
     engine, pack, why = select("fusion-model", "A100")
     assert (engine.name, pack.manifest.name) == ("fusion-model", "tensorrt")
     assert why == "as asked for; every latency is an estimate"
-    with pytest.raises(InputError, match="unknown engine 'tensort'; --engine takes one of: auto"):
+    with pytest.raises(InputError, match="unknown engine 'tensort'; use one of: auto"):
         select("tensort")
-    with pytest.raises(InputError, match="--gpu and --build-for go with --engine fusion-model"):
+    with pytest.raises(InputError, match="`gpu` and `build_for` go with engine fusion-model"):
         select("onnxruntime", "a100")
     with pytest.raises(InputError, match="needs a GPU to predict for"):
         select("fusion-model")

@@ -255,7 +255,7 @@ def test_a_refused_model_is_a_run_error(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"base": "float16"}, "OpenVINO computes in float or bfloat16, not in --base float16"),
+        ({"base": "float16"}, "OpenVINO computes in float or bfloat16, not in base float16"),
         ({"gpu": "a100"}, "--gpu and --build-for go with --engine fusion-model"),
         ({"device": "0"}, "--device chooses a GPU"),
         ({"extra": {"streams": "2"}}, "engine openvino has no --engine-option 'streams'"),

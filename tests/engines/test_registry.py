@@ -148,22 +148,24 @@ def test_an_unknown_engine_lists_plug_ins_with_their_distributions(install: Inst
     install("placer-echo", ECHO)
     with pytest.raises(InputError) as caught:
         select("ecko")
-    assert str(caught.value).startswith("unknown engine 'ecko'; --engine takes one of: auto, ")
+    assert str(caught.value).startswith("unknown engine 'ecko'; use one of: auto, ")
     assert "echo (of placer-echo 1.0)" in str(caught.value)
 
 
 def test_unknown_options_are_refused():
-    with pytest.raises(InputError, match="engine onnxruntime has no --engine-option 'x'; it takes"):
+    with pytest.raises(
+        InputError, match="engine onnxruntime: unknown engine option 'x'; there is none"
+    ):
         select("onnxruntime", extra={"x": "1"})
-    with pytest.raises(InputError, match="--device chooses a GPU; ONNX Runtime measures on"):
+    with pytest.raises(InputError, match="`device` chooses a GPU; ONNX Runtime measures on"):
         select("onnxruntime", device="0")
-    with pytest.raises(InputError, match="fusion-model predicts for the one of --gpu"):
+    with pytest.raises(InputError, match="fusion-model predicts for the one of `gpu`"):
         select("fusion-model", gpu="a100", device="0")
 
 
 def test_a_plug_in_names_the_options_that_it_takes(install: Install):
     install("placer-echo", ECHO)
-    with pytest.raises(InputError, match="no --engine-option 'tone'; it takes: volume, pitch"):
+    with pytest.raises(InputError, match="unknown engine option 'tone'; use one of: volume, pitch"):
         select("echo", extra={"tone": "high"})
 
 

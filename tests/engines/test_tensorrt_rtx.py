@@ -71,7 +71,7 @@ def test_an_int32_bias_is_refused_with_its_node(save: Callable[..., Path], build
 
 
 def test_gpus_are_known_by_compute_capability(builder: object):
-    with pytest.raises(InputError, match="unknown GPU 'sm90'; --gpu takes one of: sm120, "):
+    with pytest.raises(InputError, match="unknown GPU 'sm90'; use one of: sm120, "):
         check_file(builder, DIGITS / "digits.onnx", "sm90")
 
 

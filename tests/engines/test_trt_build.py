@@ -87,7 +87,7 @@ def test_a_dimension_that_the_model_fixes_cannot_range(library: Library, save: C
 
 def test_weak_typing_and_calibrators_are_gone(library: Library, save: Callable[..., Path]):
     path = save(DYNAMIC)
-    with pytest.raises(InputError, match="has strong typing only; leave out --typing weak"):
+    with pytest.raises(InputError, match="has strong typing only; do not ask for weak"):
         build(library, path, replace(SM89, typing="weak"))
     with pytest.raises(InputError, match="has no implicit quantization, which TensorRT deprecated"):
         build(library, path, replace(SM89, calibrator=object()))

@@ -70,7 +70,7 @@ def test_an_engine_that_builds_for_one_shape_takes_the_optimum_and_says_so(place
     found = Result.model_validate_json(Path("digits.placer/result.json").read_text())
     assert found.model.input_shapes == {"image": [2, 1, 32, 32]}
     assert found.model.shape_ranges == {}
-    note = "engine onnxruntime builds for one shape; of --shape it takes image=2x1x32x32"
+    note = "engine onnxruntime builds for one shape; of the range it takes image=2x1x32x32"
     assert note in found.warnings
 
 
@@ -78,7 +78,7 @@ def test_bench_takes_a_range(placer: Placer):
     finished = placer("bench", MODEL, "--shape", RANGE, "--rounds", 3, "--json")
     assert finished.code == 0, finished.err
     found = json.loads(finished.out)
-    note = "engine onnxruntime builds for one shape; of --shape it takes image=2x1x32x32"
+    note = "engine onnxruntime builds for one shape; of the range it takes image=2x1x32x32"
     assert found["notes"] == [note]
     (model,) = found["models"]
     assert model["per_second"] * model["median_ms"] == pytest.approx(2000)
@@ -88,7 +88,10 @@ def test_bench_takes_a_range(placer: Placer):
 def test_errors_are_one_sentence_in_every_command(placer: Placer, command: str):
     finished = placer(command, MODEL, "--shape", "image=4x1x32x32:2x1x32x32:1x1x32x32")
     assert finished.code == 2
-    assert "dimension 0 goes 4, 2, 1, which is not in order; write NAME=MIN:OPT:MAX" in finished.err
+    assert (
+        "dimension 0 goes 4, 2, 1, which is not in order; give minimum, optimum and maximum"
+        in finished.err
+    )
 
 
 @pytest.mark.parametrize("command", ["optimize", "bench"])

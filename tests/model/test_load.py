@@ -54,15 +54,17 @@ def test_types_are_inferred_for_the_given_shape_and_stay_dynamic_in_the_file(sav
 def test_an_unknown_batch_is_one_and_other_dimensions_are_asked_for(save: Save):
     batch_only = save(NET.replace("[N,3,H,W]", "[N,3,8,8]"))
     assert load_model(batch_only).input_shapes == {"x": (1, 3, 8, 8)}
-    with pytest.raises(InputError, match=r"unknown dimensions \[1, 3, H, W\].*--shape x=1x3xNxN"):
+    with pytest.raises(
+        InputError, match=r"unknown dimensions \[1, 3, H, W\].*`shapes`, as x=1x3xNxN"
+    ):
         load_model(save(NET))
 
 
 @pytest.mark.parametrize(
     ("shapes", "expected"),
     [
-        ({"image": (1, 3, 8, 8)}, "unknown input 'image'; .* has: x"),
-        ({"x": (1, 3, 8)}, "--shape x=1x3x8: the input has 4 dimensions"),
+        ({"image": (1, 3, 8, 8)}, "unknown input 'image'; use one of: x"),
+        ({"x": (1, 3, 8)}, "shape x=1x3x8: the input has 4 dimensions"),
         ({"x": (1, 4, 8, 8)}, "dimension 1 is fixed to 3"),
         ({"x": (1, 3, 0, 8)}, "must be at least 1"),
     ],

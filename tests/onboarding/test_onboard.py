@@ -442,7 +442,7 @@ def test_what_is_not_there_or_not_ours_is_refused(placer: Placer):
     assert "cannot read models.yaml" in placer("onboard", "models.yaml").err
     Path("models.yaml").write_text("models: [{model: a.onnx, engine: fusion-model, gpu: a100}]")
     unknown = placer("onboard", "models.yaml", "--redo-model", "b", "--dry-run")
-    assert "has no such model; it has: a" in unknown.err
+    assert "unknown model" in unknown.err
     mine = Path("models.placer/a/thesis.txt")
     mine.parent.mkdir(parents=True)
     mine.write_text("years of work")

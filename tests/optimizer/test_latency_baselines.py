@@ -67,7 +67,7 @@ def seconds(*columns: float) -> np.ndarray:
 
 def test_beats_are_parsed_once_each():
     assert parse_beats(["implicit", "float", "implicit"]) == ("float", "implicit")
-    with pytest.raises(InputError, match="--beat 'int8' is unknown; use one of: float, implicit"):
+    with pytest.raises(InputError, match="unknown beat 'int8'; use one of: float, implicit"):
         parse_beats(["int8"])
 
 
@@ -187,7 +187,7 @@ def test_a_worker_without_the_abilities_has_none(tmp_path: Path):
     spec = EngineSpec("placer.engines.onnxruntime", "OnnxRuntimeEngine")
     with IsolatedEngine(spec, Limits(), tmp_path) as engine:
         assert engine.abilities == frozenset()
-        with pytest.raises(InputError, match=r"--beat implicit: engine onnxruntime .* has no"):
+        with pytest.raises(InputError, match=r"beat implicit: engine onnxruntime .* has no"):
             implicit_engine(engine)
     with pytest.raises(InputError, match="use --beat float"):
         implicit_engine(OnnxRuntimeEngine())

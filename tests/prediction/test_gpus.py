@@ -159,9 +159,9 @@ def test_one_sentence_names_file_line_and_field(tmp_path: Path, old: str, new: s
 def test_an_unknown_name_lists_the_known_ones(tmp_path: Path):
     with pytest.raises(InputError) as caught:
         load_gpu("v100")
-    assert str(caught.value).startswith("GPU 'v100' is neither a YAML file nor built in; built in")
+    assert str(caught.value).startswith("unknown GPU 'v100'; use one of")
     assert all(name in str(caught.value) for name in NAMES)
-    with pytest.raises(InputError, match="is neither a YAML file nor built in"):
+    with pytest.raises(InputError, match="unknown GPU"):
         load_gpu(str(tmp_path))
 
 

@@ -315,7 +315,7 @@ def test_more_weights_than_one_message_holds_are_refused(
     save: Save, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(precision, "MAX_INLINE_BYTES", 1000)
-    with pytest.raises(InputError, match=r"holds 0\.0 GB of weights in float16.*--base float"):
+    with pytest.raises(InputError, match=r"holds 0\.0 GB of weights in float16.*`base` float"):
         convert(load_model(save(RESIDUAL)), "float16", "keep")
 
 

@@ -220,5 +220,5 @@ def test_a_damaged_trial_is_named(tmp_path: Path, sql: str, what: str):
         open_study(path).records()
     assert str(error.value) == (
         f"{tmp_path} holds a study of which trial 2 is damaged: {what} cannot be read; "
-        "choose another --output or --study, or remove it"
+        "choose another `output` or `study`, or remove it"
     )

@@ -239,7 +239,7 @@ def test_a_worker_ends_the_study_and_optimize_then_writes_the_result(placer: Pla
     assert "study 'digits' holds a study with another calibration data" in refused.err
     missing = placer("worker", "--study", "digit", "--storage", url)
     assert missing.code == 2
-    assert "has no study 'digit' to work on (it has: 'digits')" in missing.err
+    assert "unknown study 'digit'; use one of: digits; did you mean 'digits'?" in missing.err
 
 
 def test_a_worker_with_another_model_is_refused(placer: Placer, save: Callable[..., Path]):

@@ -98,7 +98,7 @@ def test_the_factory_is_one():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (options(taget="cuda"), "engine iree has no --engine-option 'taget'; it takes: target"),
+        (options(taget="cuda"), "engine iree: unknown engine option 'taget'; use one of: target"),
         (options(target="rocm"), "iree has no target 'rocm'; --engine-option target is: llvm-cpu"),
         (
             options(target="cuda", arch="h100"),

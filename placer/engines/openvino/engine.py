@@ -101,7 +101,7 @@ class OpenVinoEngine:
         known = [d.get_length() if d.is_static else None for d in shape]
         if None in known[1:]:
             raise InputError(
-                f"input '{name}' has unknown dimensions; give its shape, e.g. --shape "
+                f"input '{name}' has unknown dimensions; give its shape, e.g. "
                 f"{name}={'x'.join(str(d or 1) for d in known)}"
             )
         return [d or 1 for d in known]
@@ -210,5 +210,5 @@ def create(
     except RuntimeError as error:
         raise RunError(f"OpenVINO cannot use this CPU: {_reason(error)}") from error
     if base == "bfloat16" and "BF16" not in capabilities:
-        raise RunError("this CPU does not compute in bfloat16; use --base float")
+        raise RunError("this CPU does not compute in bfloat16; use `base` float")
     return engine

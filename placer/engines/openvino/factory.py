@@ -36,15 +36,15 @@ class OpenVinoFactory:
         """Raises InputError for wrong options and RunError if the engine cannot start."""
         if options.gpu is not None or options.build_for is not None:
             raise InputError(
-                "--gpu and --build-for go with --engine fusion-model; OpenVINO measures on this "
+                "`gpu` and `build_for` go with engine fusion-model; OpenVINO measures on this "
                 "machine's CPU"
             )
         if options.device is not None:
-            raise InputError("--device chooses a GPU; OpenVINO measures on this machine's CPU")
+            raise InputError("`device` chooses a GPU; OpenVINO measures on this machine's CPU")
         options.check_extra("openvino", OPTIONS)
         base = options.base or BASES[0]
         if base not in BASES:
-            raise InputError(f"OpenVINO computes in {' or '.join(BASES)}, not in --base {base}")
+            raise InputError(f"OpenVINO computes in {' or '.join(BASES)}, not in base {base}")
         arguments: dict[str, Any] = {
             "threads": options.threads,
             "base": base,
@@ -64,5 +64,5 @@ def _whole(options: EngineOptions, key: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not int(text):
-        raise InputError(f"--engine-option {key}={text}: give a whole number above 0")
+        raise InputError(f"engine option {key}={text}: give a whole number above 0")
     return int(text)

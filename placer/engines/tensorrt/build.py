@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from placer.common.names import unknown
 from placer.engines.cuda.api import compute_capability
 from placer.engines.tensorrt.library import NO_IMPLICIT, Library
 from placer.engines.tensorrt.log import BuildLog
@@ -140,7 +141,7 @@ def _load_plugins(library: Library, plugins: tuple[Path, ...], logger: Any, log:
 
 def _check_typing(library: Library, settings: BuildSettings) -> None:
     if settings.typing == "weak" and not library.has_weak_typing:
-        raise InputError(f"{library.title} has strong typing only; leave out --typing weak")
+        raise InputError(f"{library.title} has strong typing only; do not ask for weak")
     if settings.calibrator is not None and not library.has_implicit_quantization:
         raise InputError(f"{library.title} {NO_IMPLICIT}")
 
@@ -168,13 +169,13 @@ def _config(library: Library, builder: Any, network: Any, settings: BuildSetting
 def _capability(library: Library, gpu: str) -> Any:
     if not library.builds_without_gpu:
         raise InputError(
-            f"{library.title} builds for the GPU of this machine only; leave out --gpu"
+            f"{library.title} builds for the GPU of this machine only; leave out `gpu`"
         )
     members = library.module.ComputeCapability.__members__
     known = [name for name in members if re.fullmatch(r"SM\d+", name)]
     if gpu.upper() not in known:
-        names = ", ".join(name.lower() for name in sorted(known))
-        raise InputError(f"unknown GPU '{gpu}'; --gpu takes one of: {names}")
+        names = (name.lower() for name in sorted(known))
+        raise InputError(unknown("GPU", gpu, names))
     return members[gpu.upper()]
 
 
@@ -189,8 +190,7 @@ def _add_profile(
     known = {tensor.name: tensor for tensor in inputs}
     for name, given in shapes.items():
         if name not in known:
-            names = ", ".join(known)
-            raise InputError(f"--shape names unknown input '{name}'; the model has: {names}")
+            raise InputError(f"the shape of {name} is given: {unknown('input', name, known)}")
         given.check(name, [None if d < 0 else int(d) for d in known[name].shape])
     dynamic = [tensor for tensor in inputs if -1 in tuple(tensor.shape)]
     if not dynamic:

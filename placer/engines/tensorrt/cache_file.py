@@ -36,7 +36,7 @@ class CacheFile:
         except OSError as error:
             raise InputError(
                 f"cannot make the folder of the {self._kind} cache, {self.path.parent}: "
-                f"{error.strerror}; choose another --engine-option timing-cache"
+                f"{error.strerror}; choose another engine option timing-cache"
             ) from error
         with self._lock:
             return self._read()

@@ -136,7 +136,7 @@ class Execution:
                 shown = "x".join(map(str, shape))
                 raise InputError(
                     f"the engine was not built for shape {shown} of input '{name}'; "
-                    "build it with a --shape range that holds it"
+                    "build it for a range of shapes that holds it"
                 )
         self._free()
         for name in (*self._inputs, *self._outputs):

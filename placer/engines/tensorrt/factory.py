@@ -9,6 +9,7 @@ from typing import Any
 
 from platformdirs import user_cache_path, user_log_path
 
+from placer.common.names import unknown
 from placer.engines.base import Engine
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.registry import EngineOptions
@@ -27,6 +28,8 @@ OPTIONS = (
     "build-timeout",
     "memory-gb",
 )
+
+TYPINGS = ("strong", "weak")
 
 
 class TensorRtFactory:
@@ -48,7 +51,7 @@ class TensorRtFactory:
     def create(self, options: EngineOptions) -> Engine:
         """Raises InputError for wrong options and RunError if the engine cannot start."""
         if options.gpu is not None or options.build_for is not None:
-            raise InputError("--gpu and --build-for go with --engine fusion-model; use --device")
+            raise InputError("`gpu` and `build_for` go with engine fusion-model; use `device`")
         options.check_extra(self._kind, OPTIONS)
         extra = options.extra
         fixed = {name: ShapeRange.fixed(shape) for name, shape in options.shapes.items()}
@@ -75,14 +78,14 @@ def _device(text: str | None) -> int:
     if text is None:
         return 0
     if not text.isdecimal():
-        raise InputError(f"--device '{text}' is no GPU; give its number, counted from 0")
+        raise InputError(f"`device` '{text}' is no GPU; give its number, counted from 0")
     return int(text)
 
 
 def _typing(extra: Mapping[str, str]) -> str:
     typing = extra.get("typing", "strong")
-    if typing not in ("strong", "weak"):
-        raise InputError(f"--engine-option typing={typing}: write strong or weak")
+    if typing not in TYPINGS:
+        raise InputError(f"engine option typing: {unknown('typing', typing, TYPINGS)}")
     return typing
 
 
@@ -90,5 +93,5 @@ def _scaled(extra: Mapping[str, str], key: str, unit: int) -> int | None:
     if key not in extra:
         return None
     if not extra[key].isdecimal():
-        raise InputError(f"--engine-option {key}={extra[key]}: give a whole number")
+        raise InputError(f"engine option {key}={extra[key]}: give a whole number")
     return int(extra[key]) * unit

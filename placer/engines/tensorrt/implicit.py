@@ -1,6 +1,6 @@
 """Implicit INT8 engines of TensorRT 10: it chooses the layers and calibrates them itself.
 
-They are what placer's result is held against by ``--beat implicit``. TensorRT deprecated implicit
+They are what placer's result is held against by the gate ``implicit``. TensorRT deprecated implicit
 quantization in 10.1; 11 and TensorRT-RTX do not have it. The calibrator follows the docstrings of
 ``IInt8EntropyCalibrator2`` in the bindings of 10.13.
 """
@@ -138,7 +138,7 @@ class Feed:
         except OSError as error:
             self._error = InputError(
                 f"cannot make the folder of the calibration cache, {self._cache.parent}: "
-                f"{error.strerror}; choose another --engine-option timing-cache"
+                f"{error.strerror}; choose another engine option timing-cache"
             )
 
     def raise_error(self) -> None:

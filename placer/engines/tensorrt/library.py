@@ -15,7 +15,7 @@ _MODULES: dict[Kind, tuple[str, ...]] = {
 }
 NO_IMPLICIT = (
     "has no implicit quantization, which TensorRT deprecated in 10.1 and which no longer exists in "
-    "11; use --beat float"
+    "11; use `beats` float"
 )
 _INSTALL: dict[Kind, str] = {
     "tensorrt": "pip install 'placer[tensorrt]'",

@@ -89,7 +89,7 @@ def test_what_a_new_pack_cannot_be(tmp_path: Path, store: Store):
     assert "'../up' names no pack or engine; use lower-case" in refusal("../up")
     assert "'My NPU' names no pack or engine" in refusal("mine", "My NPU")
     assert "rule pack 'nobody' is neither" in refusal("mine", extends="nobody")
-    assert "--extends: '../x' names no pack" in refusal("mine", extends="../x")
+    assert "`extends`: '../x' names no pack" in refusal("mine", extends="../x")
     assert "is onnxruntime, but tensorrt" in refusal("mine", "onnxruntime", "tensorrt")
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError, match="mine exists; choose another name"):

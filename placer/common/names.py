@@ -1,0 +1,25 @@
+"""Names that are looked up in a set: what is said of one that is not in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def unknown(what: str, name: object, known: Iterable[str], others: str = "") -> str:
+    """The sentence ``unknown WHAT 'NAME'; use one of: A, B; did you mean 'A'?``.
+
+    The question is left out if no name is near. ``others``: what else is taken, in words.
+    """
+    names = list(known)
+    if not names:
+        return f"unknown {what} '{name}'; there is none"
+    listed = ", ".join(names) + (f", or {others}" if others else "")
+    return f"unknown {what} '{name}'; use one of: {listed}{near(name, names)}"
+
+
+def near(name: object, known: Iterable[str]) -> str:
+    """``; did you mean 'A'?`` for the known name that is like ``name``, else nothing."""
+    by_lower = {one.lower(): one for one in known}
+    found = get_close_matches(str(name).lower(), by_lower, n=1)
+    return f"; did you mean '{by_lower[found[0]]}'?" if found else ""
