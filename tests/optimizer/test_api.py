@@ -90,6 +90,7 @@ def test_keywords_and_defaults_are_those_of_the_command_line():
             assert (default or None) == (options[name] or None), name
 
 
+@pytest.mark.slow
 def test_the_code_of_the_guide_runs(tmp_path: Path):
     blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "guide.py").write_text("\n".join(blocks))

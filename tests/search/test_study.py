@@ -147,6 +147,7 @@ def test_a_trial_that_was_measured_but_not_told_when_killed_keeps_its_result(tmp
     assert [trial.state.name for trial in study.trials[4:]] == ["COMPLETE", "FAIL"]
 
 
+@pytest.mark.slow
 def test_the_seed_fixes_the_trials(tmp_path: Path):
     first, again = run(tmp_path / "a.db", seed=3), run(tmp_path / "b.db", seed=3)
     assert [r.choices for r in first] == [r.choices for r in again]

@@ -64,6 +64,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_one_worker_is_killed_one_is_late_and_nothing_is_lost_or_done_twice(
     url: str, tmp_path: Path
 ):
@@ -210,6 +211,7 @@ class InterruptedAfter(QuietObserver):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_worker_ends_the_study_and_optimize_then_writes_the_result(placer: Placer):
     url, options = "sqlite:///shared.db", ("--study", "digits", "--storage", "sqlite:///shared.db")
     request = Request(
