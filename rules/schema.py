@@ -291,6 +291,11 @@ class Fusion(Strict):
     float_like: Reference | None = Field(
         default=None, description="The edge whose float type the layer writes."
     )
+    first_when: list[Condition] = Field(
+        default=[],
+        description="Engines that, of overlapping layers alike in all else, build the one whose "
+        "nodes come first in the model; all others build the one whose nodes come last.",
+    )
     when: Condition = Field(default=Condition(), description="Engines on which it is so.")
 
 

@@ -3,15 +3,15 @@
 The ``fuses`` of a pack's layouts are read as claims on nodes. A claim is met if the edges that its
 layout quantizes carry a pair after motion, no pair stands inside the layer, and the readers of its
 output agree as ``outputs`` demands. Met claims take their nodes in order: those that read integers,
-then by priority, number of nodes, number of quantized edges, and the later nodes first (TensorRT
-fuses a residual Add into the Conv that runs last). Nodes that no claim takes are layers of their
-own and compute in float.
+then by priority, number of nodes, number of quantized edges, and the later nodes first, unless the
+rule says otherwise for the engine. Nodes that no claim takes are layers of their own and compute in
+float.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placer.graph import Edge, Graph, Node, captured_tensors
@@ -32,6 +32,7 @@ class Claim:
 
     ``demanded``: edges that must carry a pair and are read as integers. ``inner``: edges between
     the nodes, which must be float but for the ``absorbed`` ones, which must carry a pair.
+    ``goes_first``: of overlapping claims alike in all else, the one of the first nodes is met.
     """
 
     match: Match
@@ -42,13 +43,16 @@ class Claim:
     inner: frozenset[Edge]
     absorbed: frozenset[Edge]
     like: Edge | None
+    goes_first: bool = False
 
     @property
     def rank(self) -> tuple[bool, int, int, int, tuple[int, ...]]:
         """Sorts claims: the first to be met takes its nodes."""
-        later = tuple(-node.index for node in reversed(self.nodes))
+        order = tuple(-node.index for node in reversed(self.nodes))
+        if self.goes_first:
+            order = tuple(node.index for node in self.nodes)
         priority = self.match.rule.priority
-        return (not self.demanded, -priority, -len(self.nodes), -len(self.demanded), later)
+        return (not self.demanded, -priority, -len(self.nodes), -len(self.demanded), order)
 
     @cached_property
     def paired(self) -> frozenset[Edge]:
@@ -209,7 +213,8 @@ def _claims(graph: Graph, rule: Rule, target: Target) -> Iterator[Claim]:
         for name, layout in layouts:
             for fusion in layout.fuses:
                 if target.meets(fusion.when):
-                    yield _claim(match, name, layout, fusion, graph)
+                    first = any(map(target.meets, fusion.first_when))
+                    yield replace(_claim(match, name, layout, fusion, graph), goes_first=first)
 
 
 def _claim(match: Match, name: str, layout: Layout, fusion: Fusion, graph: Graph) -> Claim:

@@ -31,12 +31,15 @@ from placer.prediction.motion import (
     move_pairs,
     scale_of,
 )
+from placer.prediction.settled import without_settled_nodes
 from placer.quantization import EMPTY, Placement
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 UNKNOWN = "unknown"  # Type of a tensor that inference found none for.
 NO_OP = "NoOp"
+# No layer but a reformat of each input that its producer does not write into the joined tensor.
+IN_PLACE_CONCAT = "ConcatInPlace"
 KEPT_STEPS = 1 << 15
 
 
@@ -70,10 +73,12 @@ class TensorFormats(NamedTuple):
     """What there is of a float tensor.
 
     ``ready``: types by the scales that the tensor went through; what was written comes first.
+    ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16.
     """
 
     ready: tuple[tuple[Scales, str], ...]
     conversions: tuple[Conversion, ...] = ()
+    forced: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +145,8 @@ _BLANK = Prediction(EMPTY, {}, NormalForm({}, {}), {}, {})
 class Predictor:
     """Predicts plans of one model for one target; made once, used for every placement.
 
+    What the given shapes settle is constant in an engine and no layer here.
+
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types.
     """
@@ -147,6 +154,7 @@ class Predictor:
     def __init__(
         self, graph: Graph, rules: Sequence[Rule], target: Target, base: str, integer: str
     ) -> None:
+        graph = without_settled_nodes(graph)
         self._target = _Target(graph, target, base, integer)
         rules = [rule for rule in rules if target.meets(rule.when)]
         links = find_links(find_passages(graph, rules))
@@ -232,7 +240,16 @@ class Predictor:
             candidate,
             tuple(map(form.chain, candidate.reads)),
             candidate.output_scale(form),
+            self._feeds_float_conv(candidate, form),
             formats,
+        )
+
+    def _feeds_float_conv(self, candidate: LayerCandidate, form: NormalForm) -> bool:
+        """Whether a Conv reads in float what the candidate writes; asked under weak typing only."""
+        nodes = self._target.graph.by_name
+        return self._target.target.typing == "weak" and any(
+            edge not in form.scales and edge.node in nodes and nodes[edge.node].op in _CONVS
+            for edge in candidate.readers
         )
 
     def _make_step(
@@ -240,11 +257,13 @@ class Predictor:
         candidate: LayerCandidate,
         chains: tuple[Scales, ...],
         scale: Scale | None,
+        feeds_float_conv: bool,
         formats: tuple[TensorFormats | None, ...],
     ) -> Step:
         draft = _Draft(
             candidate,
             self._target,
+            feeds_float_conv,
             dict(zip(candidate.reads, chains, strict=True)),
             {
                 tensor: available or TensorFormats((((), _type_name(self._target.graph, tensor)),))
@@ -314,12 +333,13 @@ class _Target:
 class _Draft:
     """The step of one candidate as it grows.
 
-    ``chains``: by edge that the candidate reads. ``formats``: of all float tensors of the
-    candidate.
+    ``feeds_float_conv``: a Conv reads in float what is written. ``chains``: by edge that the
+    candidate reads. ``formats``: of all float tensors of the candidate.
     """
 
     candidate: LayerCandidate
     target: _Target
+    feeds_float_conv: bool
     chains: Mapping[Edge, Scales]
     formats: dict[str, TensorFormats]
     layers: list[PredictedLayer] = field(default_factory=list)
@@ -342,21 +362,24 @@ class _Draft:
         reads = {edge: self._read(edge, claim) for edge in self.candidate.reads}
         if _takes_any(claim):
             reads = self._alike(reads)
+        op = _operator(nodes, claim)
+        if op == IN_PLACE_CONCAT:
+            reads = {edge: self._copied(edge, port) for edge, port in reads.items()}
         outputs = []
         for tensor in self.candidate.writes:
             port = Port(self._output_type(tensor, claim, reads, scale), tensor=tensor)
             if tensor in self.formats:
                 ready = (() if scale is None else (scale,), port.dtype)
-                self.formats[tensor] = self.formats[tensor]._replace(ready=(ready,))
+                forced = port.dtype == FLOAT and _reads_integers(claim) and not _is_like(claim)
+                self.formats[tensor] = self.formats[tensor]._replace(ready=(ready,), forced=forced)
             outputs.append(port)
-        op = _operator(nodes, claim)
         layer = Layer(
             name="+".join(node.name for node in nodes),
             op=op,
             nodes=tuple(node.name for node in nodes),
             inputs=tuple(reads.values()),
             outputs=tuple(outputs),
-            kind="no-op" if op == NO_OP else "compute",
+            kind="no-op" if op in (NO_OP, IN_PLACE_CONCAT) else "compute",
         )
         self.layers.append(PredictedLayer(layer, nodes, claim, self.candidate.reads))
 
@@ -383,11 +406,45 @@ class _Draft:
             return self._integers(edge)
         is_like = claim is not None and claim.like == edge
         port = self._float(edge, is_like)
-        if port.dtype == self.target.base or _takes_any(claim):
+        wanted = self._computes_in(edge)
+        if port.dtype == wanted or (_takes_any(claim) and wanted == self.target.base):
             return port
         if is_like and self._is_dequantized(edge):
             return port
-        return self._reformat(edge, port, self.target.base)
+        return self._reformat(edge, port, wanted)
+
+    def _computes_in(self, edge: Edge) -> str:
+        """The float type that the layer computes in, as far as it depends on ``edge``.
+
+        Under weak typing a float Conv stays in the FP32 that a kernel reading INT8 had to write
+        (hehern bevfusion: Conv_144), and a Softmax in front of a graph output computes in its type
+        (ResNet50 on RTX 3090).
+        """
+        nodes, claim = self.candidate.nodes, self.candidate.claim
+        if self.target.target.typing != "weak":
+            return self.target.base
+        if nodes and nodes[-1].op in _SOFTMAX and _all_leave(self.candidate.readers):
+            return _type_name(self.target.graph, nodes[-1].outputs[0])
+        is_conv = any(node.op in _CONVS for node in nodes) and not _reads_integers(claim)
+        return FLOAT if is_conv and self.formats[edge.tensor].forced else self.target.base
+
+    def _copied(self, edge: Edge, port: Port) -> Port:
+        """What a Concat joins: ``port``, copied unless what writes it writes it in place.
+
+        A conversion writes in place, and so does a producer that nothing else reads (hehern
+        bevfusion: inputs read elsewhere, and Resizes, are copied).
+        """
+        available = self.formats.get(edge.tensor)
+        if available is None:
+            return port
+        chain = self.chains[edge]
+        if any((c.dtype, c.scales) == (port.dtype, chain) for c in available.conversions):
+            return port
+        producer = self.target.graph.producer.get(edge.tensor)
+        alone = len(self.target.graph.edges_of(edge.tensor)) == 1
+        if producer is not None and alone and producer.op not in _OWN_BUFFER:
+            return port
+        return self._convert(edge, "reformat", port, port.dtype, chain)
 
     def _alike(self, reads: dict[Edge, Port]) -> dict[Edge, Port]:
         """One float type for a layer that takes any."""
@@ -482,14 +539,36 @@ class _Draft:
             return like if like in _FLOATS else self.target.base
         if claim.fusion.float_type is not None:
             return claim.fusion.float_type
-        readers = self.target.graph.edges_of(tensor)
-        if self.target.target.typing == "weak" and claim.demanded and _all_leave(readers):
-            # Kernels that read INT8 write FP32 as well.
-            return _type_name(self.target.graph, tensor)
+        if self.target.target.typing == "weak":
+            return self._weak_type(tensor, claim, reads)
         return self.target.base
+
+    def _weak_type(self, tensor: str, claim: Claim, reads: Mapping[Edge, Port]) -> str:
+        """The float type that the builder chooses where it may."""
+        leaves = _all_leave(self.target.graph.edges_of(tensor))
+        if leaves and (claim.demanded or claim.nodes[-1].op in _SOFTMAX):
+            return _type_name(self.target.graph, tensor)
+        if claim.demanded:
+            # Kernels that read INT8 write FP32 as well: for a float Conv, which does not read the
+            # format in which they write FP16; a ConvTranspose's always (hehern bevfusion).
+            up = any(node.op == "ConvTranspose" for node in claim.nodes)
+            return FLOAT if up or self.feeds_float_conv else self.target.base
+        forced = any(self.formats[e.tensor].forced for e in reads if e.tensor in self.formats)
+        return FLOAT if forced and FLOAT in {p.dtype for p in reads.values()} else self.target.base
 
 
 _FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
+_CONVS = frozenset({"Conv", "ConvTranspose"})
+_SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
+_OWN_BUFFER = frozenset({"Resize"})  # Operators whose layers do not write into a joined tensor.
+
+
+def _is_like(claim: Claim | None) -> bool:
+    return claim is not None and claim.like is not None
+
+
+def _reads_integers(claim: Claim | None) -> bool:
+    return claim is not None and bool(claim.demanded)
 
 
 def _takes_any(claim: Claim | None) -> bool:

@@ -11,7 +11,6 @@ from placer.plan.dtypes import dtype_name, is_quantized
 from placer.plan.plan import Kind, Layer, Plan, Port
 from placer.plan.readers.tensorrt_names import (
     PAIR,
-    concat_node,
     is_compute_node,
     metadata_nodes,
     name_parts,
@@ -57,9 +56,7 @@ def _inspector_layer(entry: Mapping[str, Any], where: str) -> Layer:
     names = metadata_nodes(str(entry.get("Metadata", ""))) or name_parts(name)
     nodes = tuple(dict.fromkeys(n for n in names if is_compute_node(n)))
     pairs = [n for n in names if PAIR.search(n)]
-    if origin == "CONCAT" and concat_node(name):
-        nodes = (concat_node(name),)
-    if origin in ("QDQ", "REFORMAT") or name.startswith("Reformatting CopyNode"):
+    if origin in ("QDQ", "REFORMAT", "CONCAT") or name.startswith("Reformatting CopyNode"):
         nodes, pairs = (), pairs if origin == "QDQ" else []
     kind = _kind(op, origin, nodes, pairs, inputs, outputs)
     return Layer(name, op, nodes, inputs, outputs, kind, _activation(entry))
@@ -95,7 +92,7 @@ def _kind(
         return "no-op"
     if not nodes and (pairs or origin == "QDQ"):
         return conversion_kind(pairs, inputs, outputs)
-    # A copy that a Slice or Concat of the model became computes that node.
+    # A copy that a Slice of the model became computes that node.
     return "reformat" if op.casefold() == "reformat" and not nodes else "compute"
 
 

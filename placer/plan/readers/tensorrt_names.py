@@ -10,8 +10,6 @@ from placer.plan.dtypes import dtype_name
 PAIR = re.compile(
     r"(Quant|Dequant)(ize)?Linear(Node)?(_+\d+)?(_clone_\d+)?(_(de)?quantize_scale_node)?$"
 )
-# A copy into a joined tensor that no Concat layer is left for: the node's name, then the tensor's.
-_CONCAT_COPY = re.compile(r"^(?P<node>.*?Concat(_\d+)?)_.+_clone_\d+ copy$", re.IGNORECASE)
 
 
 def split_format(phrase: str) -> tuple[str, str]:
@@ -89,12 +87,6 @@ def _split_at_top(text: str, separators: tuple[str, ...]) -> list[str]:
             start = position + len(found)
         position += len(found) or 1
     return [*parts, text[start:]]
-
-
-def concat_node(name: str) -> str:
-    """The Concat that the layer ``name`` copies an input of, empty if the name does not tell."""
-    match = _CONCAT_COPY.match(name)
-    return match["node"] if match else ""
 
 
 def is_compute_node(name: str) -> bool:

@@ -1,0 +1,103 @@
+"""What a network computes from the shapes of its inputs alone: constants once these are given.
+
+An engine is built for given shapes, so chains of Shape, Gather, Unsqueeze, Range or Expand are
+constants in it, and a Shape node reads no data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from placer.graph import Graph, Node
+from placer.graph.index import index_nodes
+
+_OPSET = 17
+_MAX_ELEMENTS = 1 << 20
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomUniform")
+
+
+def without_settled_nodes(graph: Graph) -> Graph:
+    """``graph`` with all nodes that depend on shapes and constants alone as initializers.
+
+    Nodes stay where a shape is not known, a tensor has more than 2**20 elements, leaves the graph,
+    or cannot be computed here. Nodes are numbered anew; their names and edges stay.
+    """
+    settled = _settled(graph)
+    if not settled:
+        return graph
+    values = _evaluate(graph, settled)
+    gone = {n.name for n in settled if all(t in values for t in n.outputs if t)}
+    rest = [node for node in graph.nodes if node.name not in gone]
+    nodes = [replace(node, index=index) for index, node in enumerate(rest)]
+    read = {t for node in rest for t in node.inputs}
+    constants = {t: value for t, value in values.items() if t in read and t not in graph.outputs}
+    initializers = {**graph.initializers, **constants}
+    return index_nodes(nodes, initializers, graph.inputs, graph.outputs, graph.types)
+
+
+def _settled(graph: Graph) -> list[Node]:
+    known = set(graph.initializers)
+    found = []
+    for node in graph.nodes:
+        if node.op in ("Shape", "Size") and graph.type_of(node.inputs[0]).shape is not None:
+            is_settled = True
+        else:
+            is_settled = _is_pure(node) and all(t in known for t in node.inputs if t)
+        sizes = [math.prod(graph.type_of(t).shape or (0,)) for t in node.outputs if t]
+        leaves = any(t in graph.outputs for t in node.outputs)
+        if is_settled and not leaves and max(sizes, default=0) <= _MAX_ELEMENTS:
+            known.update(node.outputs)
+            found.append(node)
+    # Without a Shape there is nothing that loading the model has not folded.
+    return found if any(node.op in ("Shape", "Size") for node in found) else []
+
+
+def _is_pure(node: Node) -> bool:
+    subgraphs = any(a.type == onnx.AttributeProto.GRAPH for a in node.proto.attribute)
+    random = node.op.startswith(_RANDOM)
+    return not (subgraphs or random or node.domain not in ("", "ai.onnx")) and bool(node.inputs)
+
+
+def _evaluate(graph: Graph, settled: list[Node]) -> Mapping[str, TensorProto]:
+    """Values of what the nodes write; nodes that ONNX's evaluator does not take are left out."""
+    values: dict[str, np.ndarray] = {}
+    for node in settled:
+        try:
+            results = _results(graph, node, values)
+        except Exception:
+            continue
+        values.update(zip(node.outputs, results, strict=False))
+    return {name: numpy_helper.from_array(array, name) for name, array in values.items()}
+
+
+def _results(graph: Graph, node: Node, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    if node.op in ("Shape", "Size"):
+        shape = graph.type_of(node.inputs[0]).shape or ()
+        if node.op == "Size":
+            return [np.array(math.prod(shape), np.int64)]
+        start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
+        return [np.array(shape[start:end], np.int64)]
+    inputs = {t: _value(graph, t, values) for t in dict.fromkeys(node.inputs) if t}
+    infos = [
+        helper.make_tensor_value_info(t, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for t, a in inputs.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(t) for t in node.outputs if t]
+    model = helper.make_model(
+        helper.make_graph([node.proto], "node", infos, outputs),
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+    )
+    return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, inputs)]
+
+
+def _value(graph: Graph, tensor: str, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    if tensor in values:
+        return values[tensor]
+    return numpy_helper.to_array(graph.initializers[tensor])
