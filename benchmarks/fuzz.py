@@ -69,7 +69,7 @@ def run_kind(kind: str, options: argparse.Namespace) -> int:
 
 def report(kind: str, number: int, name: str, command: object, outcome: Outcome) -> None:
     """Print one case."""
-    tail = "\n    ".join(outcome.text.strip().splitlines()[-9:])
+    tail = "\n    ".join(outcome.text.strip().splitlines()[-24:])
     print(f"{kind} {number} ({name}) {command}: {outcome.kind}\n    {tail}", flush=True)
 
 

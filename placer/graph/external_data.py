@@ -58,19 +58,20 @@ def check_tensors(tensors: Iterable[TensorProto], base_dir: Path, model: Path) -
         if is_external(tensor):
             _check_external(tensor, base_dir, model)
             continue
-        if not _fills_its_shape(tensor):
+        if not fills_its_shape(tensor):
             raise InputError(
                 f"{model}: tensor '{tensor.name}' is damaged or cut short; export it again"
             )
 
 
-def _fills_its_shape(tensor: TensorProto) -> bool:
+def fills_its_shape(tensor: TensorProto) -> bool:
+    """Whether the values of a tensor that is not external are as many as its shape says."""
     if tensor.HasField("raw_data"):
         return len(tensor.raw_data) == tensor_bytes(tensor)
     try:
         onnx.checker.check_tensor(tensor)
         numpy_helper.to_array(tensor)  # The checker accepts more values than the shape holds.
-    except (onnx.checker.ValidationError, ValueError):
+    except (onnx.checker.ValidationError, ValueError, TypeError, OverflowError):
         return False
     return True
 
@@ -82,6 +83,10 @@ def _check_external(tensor: TensorProto, base_dir: Path, model: Path) -> None:
         raise InputError(
             f"{model}: initializer '{tensor.name}' has a wrong external data entry; export it again"
         ) from error
+    if not info.location or "\0" in info.location:
+        raise InputError(
+            f"{model}: initializer '{tensor.name}' names no external data file; export it again"
+        )
     file = base_dir / info.location
     if Path(info.location).is_absolute() or not file.resolve().is_relative_to(base_dir.resolve()):
         raise InputError(
@@ -102,8 +107,12 @@ def _check_external(tensor: TensorProto, base_dir: Path, model: Path) -> None:
 
 
 def read_tensor(tensor: TensorProto, base_dir: Path) -> np.ndarray:
-    """Return the tensor's values; reads only its own bytes of an external file."""
+    """Return the tensor's values; reads only its own bytes of an external file.
+
+    Raises InputError if that file does not hold them.
+    """
     if is_external(tensor):
+        check_tensors([tensor], base_dir, base_dir)
         copy = TensorProto()
         copy.CopyFrom(tensor)
         load_external_data_for_tensor(copy, str(base_dir))

@@ -10,8 +10,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
+import onnx.checker
+import onnx.defs
 from google.protobuf.message import DecodeError
 from onnx import (
     AttributeProto,
@@ -25,14 +28,37 @@ from onnx import (
 
 from placer.common.files import read_bytes
 from placer.common.limits import Limits, how_to_lift, in_bytes
+from placer.common.ort_session import one_line
 from placer.errors import InputError
 from placer.graph.edit import subgraphs
-from placer.graph.external_data import tensor_bytes
+from placer.graph.external_data import fills_its_shape, is_external, tensor_bytes
 from placer.model.loops import endless_trips
 
 _WHAT = "the path of an ONNX file"
 _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
 _MAX_DIMENSION = 2**31 - 1
+_MAX_OPSET = 1000
+STANDARD = ("", "ai.onnx")
+# Of ONNX Runtime's operators, whose schemas ONNX lacks, those that are taken apart:
+# https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+_LEAST_INPUTS: Mapping[str, int] = {
+    "QuantizeLinear": 2,
+    "DequantizeLinear": 2,
+    "QLinearConv": 8,
+    "QLinearMatMul": 8,
+    "QLinearAdd": 7,
+    "QLinearMul": 7,
+    "QLinearConcat": 5,
+    "QLinearSigmoid": 4,
+    "QLinearLeakyRelu": 4,
+    "QLinearAveragePool": 4,
+    "QLinearGlobalAveragePool": 5,
+    "QLinearReduceMean": 4,
+    "QLinearSoftmax": 4,
+    "QGemm": 6,
+    "MatMulIntegerToFloat": 4,
+    "DynamicQuantizeMatMul": 2,
+}
 
 
 def read_model(path: Path) -> ModelProto:
@@ -93,17 +119,54 @@ class _Door:
         self._check_graph(graph, frozenset())
         for value in (*graph.input, *graph.output):
             self._check_value(value)
+        self._check_schemas(proto)
 
     def _wrong(self, what: str, fix: str = "export it again") -> InputError:
         return InputError(f"{self.path} is not a valid ONNX model: {what}; {fix}")
 
     def _check_domains(self, proto: ModelProto) -> None:
-        for entry in proto.opset_import:
-            if not isinstance(entry.domain, str):
-                raise self._wrong("the name of an operator set is not UTF-8")
+        if proto.ir_version < 1:
+            raise self._wrong(f"its IR version is {proto.ir_version}")
+        for entry in (*proto.opset_import, *(e for f in proto.functions for e in f.opset_import)):
+            self._check_name(entry.domain)
+            if not (entry.domain not in STANDARD) <= entry.version <= _MAX_OPSET:
+                raise self._wrong(f"it imports version {entry.version} of '{entry.domain}'")
         for function in proto.functions:
             for name in (function.domain, function.name, *function.input, *function.output):
                 self._check_name(name)
+
+    def _check_schemas(self, proto: ModelProto) -> None:
+        """Hold each node against its operator's schema: inputs, outputs, attributes."""
+        functions = {(function.domain, function.name) for function in proto.functions}
+        context = onnx.checker.C.CheckerContext()
+        context.ir_version = onnx.IR_VERSION
+        for nodes, imports in (
+            (proto.graph.node, proto.opset_import),
+            *((f.node, f.opset_import) for f in proto.functions),
+        ):
+            context.opset_imports = {entry.domain: entry.version for entry in imports}
+            for node in _every_node(nodes):
+                if _key(node) not in functions:
+                    self._check_schema(node, context)
+
+    def _check_schema(self, node: NodeProto, context: Any) -> None:
+        if len(node.input) < _LEAST_INPUTS.get(node.op_type, 0):
+            raise self._wrong(f"{_called(node)} has {len(node.input)} inputs, which are too few")
+        if node.op_type == "Constant" and not node.domain and len(node.attribute) != 1:
+            raise self._wrong(f"{_called(node)} has {len(node.attribute)} values")
+        opset = context.opset_imports.get(node.domain, 0)
+        if node.domain or not 0 < opset <= onnx.defs.onnx_opset_version():
+            return  # Other domains have no schemas here, nor has what is newer than the library.
+        if not all(isinstance(n, str) for n in (node.op_type, *node.input, *node.output)):
+            return  # Told where names are checked.
+        if _has_subgraph(node):  # The checker would look for outer tensors in vain.
+            node = _without_subgraphs(node)
+        elif not onnx.defs.has(node.op_type, max_inclusive_version=opset):
+            return  # Where that matters, a message says what to do.
+        try:
+            onnx.checker.check_node(node, context)
+        except onnx.checker.ValidationError as error:
+            raise self._wrong(f"{_called(node)}: {one_line(error)}") from error
 
     def _check_functions(self, proto: ModelProto) -> None:
         """Refuse functions that call themselves, and more nodes than the limit once inlined."""
@@ -182,8 +245,7 @@ class _Door:
                     self._check_tensor(tensor, what=f"attribute '{attribute.name}'")
 
     def _check_tensor(self, tensor: TensorProto, what: str = "initializer") -> None:
-        if not isinstance(tensor.name, str):
-            raise self._wrong("it is damaged: a name is not UTF-8")
+        self._check_name(tensor.name)
         name = f"{what} '{tensor.name}'" if tensor.name else what
         if tensor.data_type not in _TENSOR_TYPES:
             raise self._wrong(f"{name} has the unknown type {tensor.data_type}")
@@ -196,6 +258,8 @@ class _Door:
             math.prod(max(size, 1) for size in tensor.dims) > 2**62
         ):
             raise self._wrong(f"{name} has an impossible shape {list(tensor.dims)[:8]}")
+        if not is_external(tensor) and not fills_its_shape(tensor):
+            raise self._wrong(f"tensor '{tensor.name}' is damaged or cut short")
 
     def _check_value(self, value: ValueInfoProto) -> None:
         tensor = value.type.tensor_type
@@ -213,6 +277,16 @@ class _Door:
 def _called(node: NodeProto) -> str:
     name = node.name or next((tensor for tensor in node.output if tensor), "")
     return f"node '{name}' ({node.op_type})"
+
+
+def _without_subgraphs(node: NodeProto) -> NodeProto:
+    """A copy whose subgraphs hold nothing but a name."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    for attribute in copy.attribute:
+        if attribute.HasField("g"):
+            attribute.g.CopyFrom(GraphProto(name="body"))
+    return copy
 
 
 def _has_subgraph(node: NodeProto) -> bool:

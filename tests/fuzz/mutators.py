@@ -56,15 +56,15 @@ _NAMES = (
     "[b]",
     "%s",
 )
-_OPS = (
-    "Relu", "Conv", "MatMul", "Gemm", "Add", "Reshape", "Concat", "Split", "Loop", "If", "Scan",
-    "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "DynamicQuantizeLinear",
-    "ConvInteger", "MatMulInteger", "QGemm", "Constant", "ConstantOfShape", "Expand", "Range", "Tile",
-    "Shape", "Identity", "Cast", "Dropout", "BatchNormalization", "Resize", "Slice", "Gather", "TopK",
-    "NonZero", "RandomNormal", "RandomNormalLike", "SequenceConstruct", "StringNormalizer", "LSTM",
-    "Attention", "MaxPool", "Softmax", "Transpose", "Unsqueeze", "Pad", "Where", "Einsum", "NoSuchOp",
-    "Mul", "Sub", "Div", "ReduceMean", "ConvTranspose", "GlobalAveragePool", "Optional", "scaled",
-)  # fmt: skip
+_OPS = """
+    Relu Conv MatMul Gemm Add Reshape Concat Split Loop If Scan QuantizeLinear
+    DequantizeLinear QLinearConv QLinearMatMul DynamicQuantizeLinear ConvInteger MatMulInteger
+    QGemm Constant ConstantOfShape Expand Range Tile Shape Identity Cast Dropout
+    BatchNormalization Resize Slice Gather TopK NonZero RandomNormal RandomNormalLike
+    SequenceConstruct StringNormalizer LSTM Attention MaxPool Softmax Transpose Unsqueeze Pad
+    Where Einsum NoSuchOp Mul Sub Div ReduceMean ConvTranspose GlobalAveragePool Optional
+    scaled
+""".split()
 _DOMAINS = ("", "ai.onnx", "com.microsoft", "ai.onnx.ml", "f", "acme", "\x00")
 
 Mutation = Callable[[ModelProto, Random], None]
@@ -192,9 +192,31 @@ def _change_attribute(proto: ModelProto, random: Random) -> None:
 
 
 def _add_attribute(proto: ModelProto, random: Random) -> None:
-    names = ("axis", "block_size", "group", "strides", "dilations", "to", "start", "end", "perm",
-             "kernel_shape", "auto_pad", "transA", "alpha", "keepdims", "value", "value_ints",
-             "sparse_value", "output_dtype", "saturate", "mode", "seed", "equation", "sizes")  # fmt: skip
+    names = (
+        "axis",
+        "block_size",
+        "group",
+        "strides",
+        "dilations",
+        "to",
+        "start",
+        "end",
+        "perm",
+        "kernel_shape",
+        "auto_pad",
+        "transA",
+        "alpha",
+        "keepdims",
+        "value",
+        "value_ints",
+        "sparse_value",
+        "output_dtype",
+        "saturate",
+        "mode",
+        "seed",
+        "equation",
+        "sizes",
+    )
     _node(proto, random).attribute.append(_random_attribute(random.choice(names), random))
 
 
@@ -343,17 +365,59 @@ def _hostile_node(proto: ModelProto, random: Random) -> None:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    _drop_node, _repeat_node, _reconnect, _change_inputs, _change_outputs, _change_op, _change_domain,
-    _rename_node, _change_attribute, _add_attribute, _change_dims, _change_type, _change_values,
-    _make_external, _rename_tensor, _change_value_info, _change_interface, _change_versions,
-    _change_function, _hostile_node,
-)  # fmt: skip
+    _drop_node,
+    _repeat_node,
+    _reconnect,
+    _change_inputs,
+    _change_outputs,
+    _change_op,
+    _change_domain,
+    _rename_node,
+    _change_attribute,
+    _add_attribute,
+    _change_dims,
+    _change_type,
+    _change_values,
+    _make_external,
+    _rename_tensor,
+    _change_value_info,
+    _change_interface,
+    _change_versions,
+    _change_function,
+    _hostile_node,
+)
 
 _SCALARS = (
-    "", "null", "true", "-1", "0", "1e400", ".nan", "[]", "{}", "[[[[]]]]", "x" * 5000, "\u202e",
-    "!!python/name:os.system x", "&a [*a]", "2026-01-01", "0x10", "'", '"', "{", "- -", "? :",
-    "../../x", "/etc/passwd", "%", "@", "99999999999999999999", "Relu", "[1, [2, {3: 4}]]", "~",
-)  # fmt: skip
+    "",
+    "null",
+    "true",
+    "-1",
+    "0",
+    "1e400",
+    ".nan",
+    "[]",
+    "{}",
+    "[[[[]]]]",
+    "x" * 5000,
+    "\u202e",
+    "!!python/name:os.system x",
+    "&a [*a]",
+    "2026-01-01",
+    "0x10",
+    "'",
+    '"',
+    "{",
+    "- -",
+    "? :",
+    "../../x",
+    "/etc/passwd",
+    "%",
+    "@",
+    "99999999999999999999",
+    "Relu",
+    "[1, [2, {3: 4}]]",
+    "~",
+)
 
 
 def damaged_text(text: str, random: Random) -> str:

@@ -142,7 +142,7 @@ def _kind(status: int | None, text: str, has_report: bool) -> str:
     ):
         return "bad sentence"
     if any(
-        unicodedata.category(c) == "Cc" and c not in "\n\t\x1b\r" or c == "\u202e" for c in text
+        (unicodedata.category(c) == "Cc" and c not in "\n\t\x1b\r") or c == "\u202e" for c in text
     ):
         return "bad sentence"
     return _ENDS[code]

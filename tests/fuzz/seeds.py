@@ -63,13 +63,15 @@ net (float[2,3] x, bool c) => (float[2,3] y) <float[3,3] w = {0.4}, int64 n = {3
     then_branch = yes () => (float[2,3] p) { p = MatMul(a, w) },
     else_branch = no () => (float[2,3] q) { q = Neg(x) }
   >
-  [loop] y = Loop (n, t, b) <body = body (int64 i, bool go, float[2,3] k) => (bool on, float[2,3] l) {
+  [loop] y = Loop (n, t, b) <body = next (int64 i, bool go, float[2,3] k) =>
+    (bool on, float[2,3] l) {
     on = Identity(go)
     l = Add(k, a)
   }>
 }""",
     "attention": """
-net (float[1,4,8] x) => (float[1,4,8] y) <float[8,8] w = {0.1}, float[8] g = {1}, float[8] b = {0.1}> {
+net (float[1,4,8] x) => (float[1,4,8] y)
+<float[8,8] w = {0.1}, float[8] g = {1}, float[8] b = {0.1}> {
   [ln] n = LayerNormalization(x, g, b)
   [q] q = MatMul(n, w)
   [k] k = MatMul(n, w)
@@ -81,8 +83,8 @@ net (float[1,4,8] x) => (float[1,4,8] y) <float[8,8] w = {0.1}, float[8] g = {1}
 }""",
     "vision": """
 net (float[1,2,8,8] x) => (float[1,5,8,8] y)
-<float[2,1,3,3] w = {0.1}, float[2,2,2,2] u = {0.2}, float[4] scales = {1, 1, 2, 2}, float[2] o = {1},
- int64[2] parts = {1, 1}> {
+<float[2,1,3,3] w = {0.1}, float[2,2,2,2] u = {0.2}, float[4] scales = {1, 1, 2, 2},
+ float[2] o = {1}, int64[2] parts = {1, 1}> {
   [dw] a = Conv<group = 2, pads = [1, 1, 1, 1]>(x, w)
   [bn] b = BatchNormalization(a, o, o, o, o)
   [pool] c = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(b)
@@ -176,10 +178,12 @@ models:
 
 PLAN = """\
 {"Layers": [
-  {"Name": "conv", "LayerType": "CaskConvolution", "Inputs": [{"Name": "x", "Dimensions": [1, 4, 6, 6],
-   "Format/Datatype": "Int8 NC/4HW4"}], "Outputs": [{"Name": "y", "Dimensions": [1, 4, 6, 6],
-   "Format/Datatype": "Half linear row-major"}], "TacticName": "sm80_xmma",
-   "Metadata": "[ONNX Layer: c1]\\u001e[ONNX Layer: r1]"},
-  {"Name": "reformat", "LayerType": "Reformat", "Inputs": [{"Name": "y"}], "Outputs": [{"Name": "z"}]}
+  {"Name": "conv", "LayerType": "CaskConvolution",
+   "Inputs": [{"Name": "x", "Dimensions": [1, 4, 6, 6], "Format/Datatype": "Int8 NC/4HW4"}],
+   "Outputs": [{"Name": "y", "Dimensions": [1, 4, 6, 6],
+    "Format/Datatype": "Half linear row-major"}],
+   "TacticName": "sm80_xmma", "Metadata": "[ONNX Layer: c1]\\u001e[ONNX Layer: r1]"},
+  {"Name": "reformat", "LayerType": "Reformat", "Inputs": [{"Name": "y"}],
+   "Outputs": [{"Name": "z"}]}
 ], "Bindings": ["x", "z"]}
 """

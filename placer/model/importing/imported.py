@@ -12,25 +12,39 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
+from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.external_data import is_external
 from placer.graph.weights import bias_input, weight_input
 from placer.quantization import Placement, Range, Ranges, Scheme
 
+
+class _Limits(dict[int, tuple[float, float]]):
+    """Limits by type; asking for a type that is missing is the model's fault."""
+
+    def __missing__(self, dtype: int) -> tuple[float, float]:
+        name = TensorProto.DataType.Name(dtype) if dtype in TensorProto.DataType.values() else dtype
+        raise InputError(
+            f"quantized values of type {name} cannot be taken apart; use int8 or uint8"
+        )
+
+
 # Smallest and largest value of the types that QuantizeLinear makes (ONNX, TensorProto.DataType).
-LIMITS: Mapping[int, tuple[float, float]] = {
-    TensorProto.INT4: (-8, 7),
-    TensorProto.UINT4: (0, 15),
-    TensorProto.INT8: (-128, 127),
-    TensorProto.UINT8: (0, 255),
-    TensorProto.INT16: (-32768, 32767),
-    TensorProto.UINT16: (0, 65535),
-    TensorProto.INT32: (-(2**31), 2**31 - 1),
-    TensorProto.FLOAT8E4M3FN: (-448, 448),
-    TensorProto.FLOAT8E4M3FNUZ: (-240, 240),
-    TensorProto.FLOAT8E5M2: (-57344, 57344),
-    TensorProto.FLOAT8E5M2FNUZ: (-57344, 57344),
-}
+LIMITS: Mapping[int, tuple[float, float]] = _Limits(
+    {
+        TensorProto.INT4: (-8, 7),
+        TensorProto.UINT4: (0, 15),
+        TensorProto.INT8: (-128, 127),
+        TensorProto.UINT8: (0, 255),
+        TensorProto.INT16: (-32768, 32767),
+        TensorProto.UINT16: (0, 65535),
+        TensorProto.INT32: (-(2**31), 2**31 - 1),
+        TensorProto.FLOAT8E4M3FN: (-448, 448),
+        TensorProto.FLOAT8E4M3FNUZ: (-240, 240),
+        TensorProto.FLOAT8E5M2: (-57344, 57344),
+        TensorProto.FLOAT8E5M2FNUZ: (-57344, 57344),
+    }
+)
 # They hand values on, or the largest of them, so that a range before them holds behind them.
 _KEEPS_RANGE = frozenset(
     "MaxPool Reshape Flatten Squeeze Unsqueeze Transpose Identity Cast DepthToSpace SpaceToDepth "

@@ -1,0 +1,90 @@
+"""Every input that was found to break a command, as the code that makes it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from onnx import ModelProto, TensorProto
+
+from tests.conftest import Finished
+from tests.fuzz.seeds import PACK, models
+
+Placer = Callable[..., Finished]
+Damage = Callable[[ModelProto], None]
+
+
+def _external(proto: ModelProto, name: str, **entries: str) -> None:
+    tensor = next(t for t in proto.graph.initializer if t.name == name)
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+
+
+def _location_with_nul(proto: ModelProto) -> None:
+    _external(proto, "s", location="a\0b")
+
+
+def _location_nowhere(proto: ModelProto) -> None:
+    _external(proto, "s", location="nowhere.bin")
+
+
+def _location_outside(proto: ModelProto) -> None:
+    _external(proto, "z", location="/etc/passwd")
+
+
+def _flag_of_other_size(proto: ModelProto) -> None:
+    flag = next(t for t in proto.graph.initializer if t.name == "t")
+    flag.ClearField("int32_data")
+    flag.raw_data = bytes(10)
+
+
+def _quantized_operator_without_inputs(proto: ModelProto) -> None:
+    node = proto.graph.node[1]
+    node.op_type, node.domain = "QLinearMatMul", "com.microsoft"
+    del node.input[:], node.attribute[:]
+
+
+def _opset_beyond_integers(proto: ModelProto) -> None:
+    proto.opset_import[0].version = 2**62
+
+
+def _quantized_to_float(proto: ModelProto) -> None:
+    point = next(t for t in proto.graph.initializer if t.name == "z")
+    point.ClearField("int32_data")
+    point.data_type, point.raw_data = TensorProto.FLOAT4E2M1, b"\0"
+
+
+@pytest.mark.parametrize(
+    ("base", "damage", "expected"),
+    [
+        ("pairs", _location_with_nul, "names no external data file"),
+        ("pairs", _location_nowhere, "is missing; copy it beside the model"),
+        ("pairs", _location_outside, "points outside the model's folder"),
+        ("branches", _flag_of_other_size, "tensor 't' is damaged or cut short"),
+        ("dense", _quantized_operator_without_inputs, "has 0 inputs, which are too few"),
+        ("pairs", _opset_beyond_integers, "it imports version 4611686018427387904"),
+    ],
+)
+def test_models_that_check_refuses(placer: Placer, base: str, damage: Damage, expected: str):
+    finished = on_damaged(placer, base, damage, "check", "net.onnx", "--static")
+    assert finished.code == 2
+    assert expected in finished.err
+    assert finished.err.count("\n") == 1
+
+
+def test_a_type_that_cannot_be_taken_apart(placer: Placer):
+    finished = on_damaged(placer, "pairs", _quantized_to_float, "import", "net.onnx")
+    assert finished.code == 2
+    assert finished.err.count("\n") == 1
+    assert not list(Path().glob("*.float.onnx"))
+
+
+def on_damaged(placer: Placer, base: str, damage: Damage, *command: str) -> Finished:
+    """Run a command on a damaged copy of a seed model, beside the seeds' rule pack."""
+    proto = ModelProto.FromString(models()[base].SerializeToString())
+    damage(proto)
+    Path("net.onnx").write_bytes(proto.SerializeToString())
+    Path("mine").mkdir()
+    for name, text in PACK.items():
+        (Path("mine") / name).write_text(text)
+    return placer(*command)
