@@ -665,7 +665,7 @@ def test_external_data(save: Save, tmp_path: Path):
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("[n] y = com.microsoft.QLinearConv(x, w)", "node 'n' \\(DequantizeLinear\\)"),
+        ("[n] y = com.microsoft.QLinearConv(x, w)", "node 'n' \\(QLinearConv\\) has 2 inputs"),
         (
             "q, s0, z0 = DynamicQuantizeLinear(x) [n] y = Mul(x, s0)",
             "node 'n' \\(Mul\\) multiplies a scale with something that is none",
