@@ -432,6 +432,7 @@ g (float[1,8,8,8] x) => (float[1,8,8,8] y)
 """
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_after_candidates_that_kill_the_engine(save: Save, tmp_path: Path):
     request = Request(save(CONVS), engine="onnxruntime", preset="quick", calibration="minmax")
     task = prepare(request, QuietObserver())

@@ -172,6 +172,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_every_model_ends_in_its_own_state(story: Story):
     found = {name: model.state for name, model in story.first.summary.items()}
     kept = {name: "faster" if state == "float kept" else state for name, state in found.items()}
@@ -269,6 +270,7 @@ def hang(outputs, batch):
 """
 
 
+@pytest.mark.slow
 def test_a_crash_and_a_hang_stop_nobody_else(tmp_path: Path):
     for name in ("crashing", "hanging", "fine"):
         save_net(tmp_path / f"{name}.onnx")
@@ -310,6 +312,7 @@ def chain(length: int) -> str:
     """
 
 
+@pytest.mark.slow
 def test_an_interrupted_and_a_killed_run_are_gone_on_with(tmp_path: Path):
     save_net(tmp_path / "long.onnx", chain(12))
     save_net(tmp_path / "later.onnx")
@@ -375,6 +378,7 @@ factory = Factory()
 """
 
 
+@pytest.mark.slow
 def test_two_devices_serve_one_model_each_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
