@@ -3,7 +3,8 @@
 Every model gets random placements of the pack's space; each candidate is compiled, and its runtime
 model is held against the prediction. Layers are the same if they cover the same nodes, and, for the
 second score, write the same types. Nothing is set aside: a computing layer that names no node
-counts as one that was not predicted. Layers that only reshape count on neither side. Conversions
+counts as one that was not predicted. Layers that only reshape, and
+nodes that compute integers (shapes, which OpenVINO settles when it compiles) count on neither side. Conversions
 (quantize, dequantize, requantize) count as false or missed by kind and place; changes of the memory
 layout, which nobody predicts, are counted apart.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.errors import RunError
+from placer.graph import Graph
 from placer.model import Model, load_model
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
@@ -73,9 +75,12 @@ class Counts:
         """By nodes and the types written."""
         return 2 * self.same_types / max(1, self.predicted + self.actual)
 
-    def add(self, predicted: Plan, actual: Plan) -> None:
+    def add(self, graph: Graph, predicted: Plan, actual: Plan) -> None:
         """Compare two plans."""
-        ones, others = _layers(predicted), _layers(actual)
+        shapes = {
+            n.name for n in graph.nodes if not any(graph.type_of(t).is_float for t in n.outputs)
+        }
+        ones, others = _layers(predicted, shapes), _layers(actual, shapes)
         self.placements += 1
         self.predicted += sum(ones.values())
         self.actual += sum(others.values())
@@ -97,9 +102,11 @@ class Counts:
 Key = tuple[frozenset[str], frozenset[str]]
 
 
-def _layers(plan: Plan) -> Counter[Key]:
+def _layers(plan: Plan, shapes: Set[str]) -> Counter[Key]:
     return Counter(
-        (frozenset(layer.nodes), frozenset(layer.output_types)) for layer in plan.of_kind("compute")
+        (frozenset(layer.nodes) - shapes, frozenset(layer.output_types))
+        for layer in plan.of_kind("compute")
+        if not layer.nodes or not shapes.issuperset(layer.nodes)
     )
 
 
@@ -152,5 +159,5 @@ def fidelity(placements: int, seed: int = 0) -> Iterator[Counts]:
         for name, model in models(Path(folder)):
             counts = Counts(name)
             for predicted, actual in pairs(model, placements, seed, counts):
-                counts.add(predicted, actual)
+                counts.add(model.graph, predicted, actual)
             yield counts

@@ -307,6 +307,11 @@ class Motion(Strict):
     only: Literal["backward", "forward"] | None = Field(
         default=None, description="Only Q moves (`backward`), or only DQ (`forward`)."
     )
+    per_channel: bool = Field(
+        default=False,
+        description="DQ moves also where the scales before the node differ: the tensor behind it "
+        "then has one for each channel.",
+    )
 
 
 class Layout(Strict):

@@ -6,7 +6,7 @@ import platform
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 from placer.common.ort_session import ORT_ERRORS, create_session, one_line, run_once
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.onnxruntime_layers import layers_plan
-from placer.engines.rounds import time_calls
+from placer.engines.rounds import cpu_clock, time_calls
 from placer.errors import RunError
 from placer.plan import Plan
 
@@ -58,7 +58,7 @@ class OnnxRuntimeEngine:
         self.threads = threads
         self.version = str(ort.__version__)
         self.device = f"CPU ({_processor()}), {threads} thread{'s' if threads > 1 else ''}"
-        self._now, self.clock = _clock(threads)
+        self._now, self.clock = cpu_clock(threads)
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OnnxRuntimeModel:
         """Create a session; raises RunError with ONNX Runtime's reason if it refuses the model."""
@@ -171,13 +171,6 @@ def _profiled_runs(session: ort.InferenceSession, inputs: Tensors) -> int:
         _run(session, inputs)
         runs += 1
     return runs
-
-
-def _clock(threads: int) -> tuple[Callable[[], float], str]:
-    # Where thread time ticks coarsely (Windows: 15.6 ms) it cannot time a single inference.
-    if threads == 1 and time.get_clock_info("thread_time").resolution <= 1e-5:
-        return time.thread_time, "CPU time of one thread"
-    return time.perf_counter, "wall time"
 
 
 def _processor() -> str:

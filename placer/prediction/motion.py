@@ -28,13 +28,15 @@ Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; no
 class Passage:
     """A node past which Q and DQ move: all its data inputs and all readers of its outputs.
 
-    ``backward``: Q moves; ``forward``: DQ does.
+    ``backward``: Q moves; ``forward``: DQ does. ``per_channel``: DQ moves past it with unequal
+    scales too.
     """
 
     before: tuple[Edge, ...]
     after: tuple[Edge, ...]
     backward: bool = True
     forward: bool = True
+    per_channel: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
         after=tuple(after),
         backward=motion.only != "forward",
         forward=motion.only != "backward",
+        per_channel=motion.per_channel,
     )
 
 
@@ -157,8 +160,10 @@ def _backward(passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Sc
 
 
 def _forward(passage: Passage, scales: dict[Edge, Scale]) -> bool:
-    """Move the DQ of all inputs behind the node if they have one scale."""
+    """Move the DQ of all inputs behind the node if they have one scale, or may differ."""
     scale = _common(passage.before, scales)
+    if scale is None and passage.per_channel:
+        scale = _joint(passage.before, scales)
     missing = [edge for edge in passage.after if edge not in scales]
     if scale is None or not missing:
         return False
@@ -170,3 +175,9 @@ def _common(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None
     """The scale that all ``edges`` have, None if they differ or one is float."""
     found = {scales.get(edge) for edge in edges}
     return next(iter(found)) if len(found) == 1 else None
+
+
+def _joint(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None:
+    """What stands for the scales of all ``edges``, None if one is float."""
+    found = [scales[edge] for edge in edges if edge in scales]
+    return frozenset().union(*found) if len(found) == len(edges) else None

@@ -16,7 +16,7 @@ import openvino as ov
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.openvino.runtime_plan import read_plan
 from placer.engines.openvino.tags import Tags, tag_nodes
-from placer.engines.rounds import time_calls
+from placer.engines.rounds import cpu_clock, time_calls
 from placer.errors import InputError, RunError
 from placer.model import save_model
 from placer.plan import Plan
@@ -34,8 +34,8 @@ class OpenVinoEngine:
     ``base``: ``float`` or ``bfloat16``, the type that what is not quantized is computed in.
     ``shapes`` of inputs with unknown dimensions; a leading one is 1 where an input is not listed.
 
-    With one thread the clock is the CPU time of the process, because OpenVINO runs in a thread of
-    its own; with more it is wall time. Only ``openvino.Core`` is used, which sends no telemetry;
+    With one thread the clock is the CPU time of the calling thread, in which a synchronous call
+    runs; with more it is wall time. Only ``openvino.Core`` is used, which sends no telemetry;
     ``ovc`` and ``openvino.convert_model`` do.
     """
 
@@ -65,8 +65,7 @@ class OpenVinoEngine:
         processor = self._core.get_property("CPU", "FULL_DEVICE_NAME")
         plural = "s" if threads > 1 else ""
         self.device = f"CPU ({processor}), {threads} thread{plural}, {base}"
-        self._now = time.process_time if threads == 1 else time.perf_counter
-        self.clock = "CPU time, one thread" if threads == 1 else "wall time"
+        self._now, self.clock = cpu_clock(threads)
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OpenVinoModel:
         """Compile ``model``; raises RunError with OpenVINO's reason if it refuses it."""
@@ -167,8 +166,7 @@ def _set_inputs(request: Any, inputs: Tensors) -> None:
 
 def _infer(request: Any) -> None:
     try:
-        request.start_async(share_inputs=True)
-        request.wait()
+        request.infer(share_outputs=True)
     except RuntimeError as error:
         raise RunError(f"OpenVINO failed to run the model: {_reason(error)}") from error
 

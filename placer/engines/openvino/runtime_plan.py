@@ -55,9 +55,8 @@ def read_plan(runtime: Any, tags: Tags, times: Mapping[str, float], source: str)
     layers = []
     for op in operations:
         own = [n for n in sorted(homes) if homes[n] == op.name and not _is_pair(tags, n)]
-        computes = any(not _is_pair(tags, number) for number in (*own, *op.nodes))
         names = [tags.nodes[number].name for number in own]
-        layers.append(_layer(op, names, _kind(op, computes), times.get(op.name)))
+        layers.append(_layer(op, names, _kind(op, bool(names)), times.get(op.name)))
     for number, node in enumerate(tags.nodes):
         if number not in homes and not _is_pair(tags, number):
             layers.append(Layer(node.name, _REMOVED, (node.name,), kind="no-op"))
