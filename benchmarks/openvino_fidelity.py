@@ -3,14 +3,18 @@
 Every model gets random placements of the pack's space; each candidate is compiled, and its runtime
 model is held against the prediction. Layers are the same if they cover the same nodes, and, for the
 second score, write the same types. Nothing is set aside: a computing layer that names no node
-counts as one that was not predicted. Layers that only reshape, and
-nodes that compute integers (shapes, which OpenVINO settles when it compiles) count on neither side. Conversions
-(quantize, dequantize, requantize) count as false or missed by kind and place; changes of the memory
-layout, which nobody predicts, are counted apart.
+counts as one that was not predicted. Layers that only reshape, and nodes that compute integers
+(shapes, which OpenVINO settles when it compiles) count on neither side. Conversions (quantize,
+dequantize, requantize) count as false or missed by kind and place; changes of the memory layout,
+which nobody predicts, are counted apart.
+
+    python benchmarks/openvino_fidelity.py --json fidelity.json
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Set
@@ -20,18 +24,22 @@ from pathlib import Path
 import numpy as np
 import onnx
 import rapidocr_onnxruntime
+from rich.console import Console
+from rich.table import Table
 from topologies import TOPOLOGIES
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
+from placer.common.files import write_text
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.errors import RunError
-from placer.graph import Graph
+from placer.graph import Graph, Node
 from placer.model import Model, load_model
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
 from placer.prediction.predictor import Predictor
 from placer.qdq import Inserter
+from placer.results.result import versions
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import Target
@@ -77,9 +85,7 @@ class Counts:
 
     def add(self, graph: Graph, predicted: Plan, actual: Plan) -> None:
         """Compare two plans."""
-        shapes = {
-            n.name for n in graph.nodes if not any(graph.type_of(t).is_float for t in n.outputs)
-        }
+        shapes = {node.name for node in graph.nodes if _is_integer(graph, node)}
         ones, others = _layers(predicted, shapes), _layers(actual, shapes)
         self.placements += 1
         self.predicted += sum(ones.values())
@@ -97,6 +103,10 @@ class Counts:
     def to_json(self) -> dict[str, object]:
         """Plain data with the scores."""
         return {**asdict(self), "f1": self.f1, "f1_types": self.f1_types}
+
+
+def _is_integer(graph: Graph, node: Node) -> bool:
+    return not any(graph.type_of(tensor).is_float for tensor in node.outputs)
 
 
 Key = tuple[frozenset[str], frozenset[str]]
@@ -161,3 +171,36 @@ def fidelity(placements: int, seed: int = 0) -> Iterator[Counts]:
             for predicted, actual in pairs(model, placements, seed, counts):
                 counts.add(model.graph, predicted, actual)
             yield counts
+
+
+def main() -> None:
+    """Print the table and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--placements", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    table = Table(title="predicted against OpenVINO's runtime model")
+    conversions = "conversions predicted/actual/false/missed"
+    for column in ("model", "placements", "F1 nodes", "F1 nodes and types", conversions):
+        table.add_column(column)
+    found = []
+    for counts in fidelity(arguments.placements, arguments.seed):
+        found.append(counts)
+        numbers = (
+            counts.conversions_predicted,
+            counts.conversions_actual,
+            counts.conversions_false,
+            counts.conversions_missed,
+        )
+        scores = (f"{counts.f1:.3f}", f"{counts.f1_types:.3f}")
+        cells = (counts.model, str(counts.placements), *scores, "/".join(map(str, numbers)))
+        table.add_row(*cells)
+    Console(width=110).print(table)
+    if arguments.json:
+        document = {"versions": dict(versions()), "models": [c.to_json() for c in found]}
+        write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

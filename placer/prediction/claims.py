@@ -24,8 +24,6 @@ from placer.rules.target import Target
 
 FLOAT = "float"  # ONNX's name of FP32
 _KEYWORDS = (FLOAT, "readers", "same")
-# What they tell of a tensor is known without its values, so they read none.
-_READ_NO_VALUES = ("Shape", "Size")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +98,7 @@ class LayerCandidate:
         """Edges on which other candidates read what this one writes."""
         names = {node.name for node in self.nodes}
         written = (tensor for node in self.nodes for tensor in node.outputs)
-        edges = (e for t in written for e in self.graph.edges_of(t) if e.node not in names)
-        by_name = self.graph.by_name
-        return tuple(e for e in edges if not e.node or by_name[e.node].op not in _READ_NO_VALUES)
+        return tuple(e for t in written for e in self.graph.edges_of(t) if e.node not in names)
 
     @cached_property
     def writes(self) -> tuple[str, ...]:
@@ -203,9 +199,7 @@ def find_regions(graph: Graph, rules: Sequence[Rule], target: Target) -> tuple[R
 
 
 def _inputs(node: Node) -> list[Edge]:
-    """All edges of ``node``, with those of its subgraphs, on which it reads values."""
-    if node.op in _READ_NO_VALUES:
-        return []
+    """All edges of ``node``, with those of its subgraphs."""
     tensors = (*node.inputs, *captured_tensors(node.proto))
     return [Edge(tensor, node.name, i) for i, tensor in enumerate(tensors) if tensor]
 
