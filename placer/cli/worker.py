@@ -35,6 +35,14 @@ def worker_command(
     eval_data: Annotated[
         str | None, option("eval_data", help="Data for the gates here.", default="the study's")
     ] = None,
+    function: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A function that the study names, as module:function, and that may run here; any "
+            "number of times.",
+            rich_help_panel="Model and data",
+        ),
+    ] = None,
     device: Annotated[str | None, option("device")] = None,
     cache: Annotated[bool, option("cache", help="Keep times of layers on disk.")] = True,
     debug: Annotated[  # noqa: ARG001 - read in main, where errors are shown
@@ -56,6 +64,7 @@ def worker_command(
             study,
             {**changes, "cache_dir": default_cache_dir() if cache else None},
             observer,
+            function or [],
         )
     finally:
         observer.close()

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 RESAMPLES = 2000
+# Beyond these, rounds disagree so much that their median says nothing: the upper end of its
+# interval over the lower, and the 90th percentile of the ratios over the 10th.
+WIDEST_INTERVAL, WIDEST_SPREAD = 1.5, 4.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,17 @@ def paired_ratio(seconds: np.ndarray, baseline: np.ndarray, seed: int = 0) -> Ra
     picks = rng.integers(0, len(ratios), size=(RESAMPLES, len(ratios)))
     low, high = np.quantile(np.median(ratios[picks], axis=1), (0.025, 0.975))
     return Ratio(float(np.median(ratios)), float(low), float(high), len(ratios))
+
+
+def is_absurd(seconds: np.ndarray, baseline: np.ndarray) -> bool:
+    """Whether paired ratios of latencies scatter too much to say anything.
+
+    That is where their 95% interval reaches over a factor of ``WIDEST_INTERVAL``, or the ratios
+    themselves, from their 10th to their 90th percentile, over one of ``WIDEST_SPREAD``.
+    """
+    ratio = paired_ratio(seconds, baseline)
+    low, high = np.quantile(seconds / baseline, (0.1, 0.9))
+    return bool(ratio.high > WIDEST_INTERVAL * ratio.low or high > WIDEST_SPREAD * low)
 
 
 def fastest(seconds: np.ndarray) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +35,19 @@ def load_function(text: str) -> Callable[..., Any]:
         )
     found: Callable[..., Any] = function
     return found
+
+
+def source_fingerprint(text: str) -> str:
+    """SHA-256 of the file that ``module:function`` is in, ``built in`` without a file.
+
+    Helpers that it calls often stand beside it, so its own lines would say too little.
+    """
+    function = load_function(text)
+    try:
+        source = Path(inspect.getsourcefile(inspect.unwrap(function)) or "").read_bytes()
+    except (OSError, TypeError):
+        return "built in"
+    return f"sha256:{hashlib.sha256(source).hexdigest()[:16]}"
 
 
 class UserCode:

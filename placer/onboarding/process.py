@@ -109,6 +109,7 @@ class Running:
         reasons = {
             Verdict.FASTER: f"meets the gates and is {faster} than float",
             Verdict.NO_DIFFERENCE: f"no candidate that meets the gates is {faster} than float",
+            Verdict.INCONCLUSIVE: self._error() or "its measurements disagree too much",
             Verdict.GATE_NOT_MET: self._error() or "no candidate meets the gates",
         }
         return Outcome(STATE_OF[result.verdict], reasons[result.verdict], result)

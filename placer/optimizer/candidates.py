@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import onnx
 
@@ -59,6 +60,15 @@ class Candidates:
         if self._remainder is not None:
             return self._remainder.insert(placement)
         return self.build(placement)
+
+    def run_written(self, written: onnx.ModelProto, base_dir: Path) -> Run:
+        """What runs a model that ``result`` made and that was written beside ``base_dir``.
+
+        Raises RunError if it is refused.
+        """
+        if self._remainder is not None and isinstance(self.engine, CompilesWritten):
+            return HalfPrecisionModel(written, base_dir, threads=1).run
+        return self.engine.compile(written, base_dir).run
 
     def compile(self, placement: Placement) -> Compiled:
         """Build and compile; raises RunError if the engine refuses the candidate."""

@@ -9,16 +9,22 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from placer.common.statistics import Ratio, fastest, paired_ratio, still_in
+from placer.accuracy.gates import LatencyValue
+from placer.common.statistics import Ratio, fastest, is_absurd, paired_ratio, still_in
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.conditions import Conditions, conditions_of
 from placer.errors import RunError
+from placer.optimizer.latency_baselines import CANDIDATE, FLOAT, LatencyBaselines
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
+from placer.quantization import EMPTY, Placement
 from placer.search.records import TrialRecord
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+# How often the confirming rounds are taken where they disagree too much.
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +44,8 @@ class Final(Generic[T]):
     """The winner and fresh measurements of it and of the float model, in the same rounds.
 
     ``seconds``: shape (rounds, 2 + n), columns float model, winner and the n others.
-    ``conditions``: how measuring went, where the engine tells.
+    ``conditions``: how measuring went, where the engine tells. ``inconclusive``: the rounds
+    disagree too much (``placer.common.statistics.is_absurd``), even when they were taken again.
     """
 
     entry: T
@@ -46,11 +53,12 @@ class Final(Generic[T]):
     seconds: np.ndarray
     ratio: Ratio
     conditions: Conditions | None = None
+    inconclusive: bool = False
 
     @property
     def is_faster(self) -> bool:
         """Whether the whole interval of the ratio to the float model lies below 1."""
-        return self.ratio.high < 1
+        return self.ratio.high < 1 and not self.inconclusive
 
 
 def race(
@@ -98,17 +106,27 @@ def confirm_all(
     rounds: int,
     others: Sequence[Compiled] = (),
 ) -> list[Final[T]]:
-    """Measure all ``finalists``, the float model and ``others`` in the same rounds."""
+    """Measure all ``finalists``, the float model and ``others`` in the same rounds.
+
+    Rounds that disagree too much are taken again, at most ``ATTEMPTS`` times in all.
+    """
     copies = [finalist.copies for finalist in finalists]
     models = [baseline, *copies, *([other] for other in others)]
-    seconds = _measure(engine, models, inputs, rounds)
+    for attempt in range(1, ATTEMPTS + 1):
+        seconds = _measure(engine, models, inputs, rounds)
+        absurd = [is_absurd(seconds[:, 1 + i], seconds[:, 0]) for i in range(len(copies))]
+        if not any(absurd):
+            break
+        log.warning("confirming: the rounds disagree too much, attempt %d", attempt)
     conditions = conditions_of(engine)
     rest = range(1 + len(copies), len(models))
     found = []
     for column, finalist in enumerate(finalists, start=1):
         own = seconds[:, [0, column, *rest]]
         ratio = paired_ratio(own[:, 1], own[:, 0])
-        found.append(Final(finalist.entry, finalist.copies[0], own, ratio, conditions))
+        compiled = finalist.copies[0]
+        final = Final(finalist.entry, compiled, own, ratio, conditions, absurd[column - 1])
+        found.append(final)
     return found
 
 
@@ -153,3 +171,15 @@ def copies_of(task: Task, finalists: int) -> int:
     preset = task.preset
     crowd = max(1.0, finalists / preset.finalists)
     return preset.copies if task.model.weight_bytes * crowd < LARGE_MODEL_BYTES else 1
+
+
+def latency_gates(
+    latency_baselines: LatencyBaselines, final: Final[TrialRecord]
+) -> tuple[LatencyValue, ...]:
+    """The gates on latency for the result, which is the float model if the final is not faster."""
+    return latency_baselines.gates(final.seconds, CANDIDATE if final.is_faster else FLOAT)
+
+
+def chosen_placement(task: Task, final: Final[TrialRecord]) -> Placement:
+    """The final's placement, or the empty one if the float model is the result."""
+    return task.space.placement(final.entry.choices) if final.is_faster else EMPTY

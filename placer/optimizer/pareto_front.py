@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placer.accuracy.evaluator import Evaluation
@@ -17,12 +17,13 @@ from placer.optimizer.finals import (
     compiled_finalists,
     confirm_all,
     copies_of,
+    latency_gates,
 )
 from placer.optimizer.observer import Observer
 from placer.optimizer.result_parts import gate_parts, latency
-from placer.optimizer.summary import latency_gates
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
+from placer.optimizer.written import remove_written, write_and_judge
 from placer.quantization import EMPTY
 from placer.results.result import FrontPart
 from placer.search.pareto import Point, point_of, spread, useful_front
@@ -31,7 +32,6 @@ from placer.search.records import TrialRecord, by_latency
 log = logging.getLogger(__name__)
 
 FOLDER = "front"
-MODEL_FILE, PLACEMENT_FILE = "optimized.onnx", "placement.yaml"
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +123,23 @@ def _gates(point: FrontPoint, setup: TrialSetup) -> tuple[AnyGateValue, ...]:
     return (*point.evaluation.gates, *latency_gates(setup.latency_baselines, point.final))
 
 
+def write_front(
+    task: Task, setup: TrialSetup, folder: Path, points: Sequence[FrontPoint]
+) -> list[FrontPoint]:
+    """Write ``points``; those of which the file meets all gates, with what the file scored."""
+    held: list[FrontPoint] = []
+    for point in points:
+        place = folder / _folder(task, len(held) + 1, point)
+        written = write_and_judge(task, setup, place, point.final)
+        if written is not None:
+            held.append(replace(point, evaluation=written.evaluation))
+    return held
+
+
+def _folder(task: Task, rank: int, point: FrontPoint) -> str:
+    return f"{FOLDER}/{rank}-{task.space.placement(point.final.entry.choices).id}"
+
+
 def front_parts(task: Task, setup: TrialSetup, points: Sequence[FrontPoint]) -> list[FrontPart]:
     """What result.json says of ``points``."""
     return [_part(task, setup, rank, point) for rank, point in enumerate(points, start=1)]
@@ -132,7 +149,7 @@ def _part(task: Task, setup: TrialSetup, rank: int, point: FrontPoint) -> FrontP
     final, evaluation = point.final, point.evaluation
     placement = task.space.placement(final.entry.choices)
     return FrontPart(
-        folder=f"{FOLDER}/{rank}-{placement.id}",
+        folder=_folder(task, rank, point),
         placement=placement.id,
         trial=final.entry.number,
         quantized_edges=len(placement.edges),
@@ -148,9 +165,6 @@ def _part(task: Task, setup: TrialSetup, rank: int, point: FrontPoint) -> FrontP
 def remove_others(folder: Path, parts: Sequence[FrontPart]) -> None:
     """Remove the points of an earlier run of the same study from the output folder."""
     kept = {folder / part.folder for part in parts}
-    names = (MODEL_FILE, f"{MODEL_FILE}.data", PLACEMENT_FILE)
     for other in set((folder / FOLDER).glob("[0-9]*-*")) - kept:
-        for name in names:
-            (other / name).unlink(missing_ok=True)
-        remove_if_empty(other)
+        remove_written(other)
     remove_if_empty(folder / FOLDER)

@@ -8,27 +8,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import onnx
-import onnx.helper
-
 from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.errors import GateError, InputError, PlacerError, RunError
-from placer.model import save_model
 from placer.optimizer.finals import (
     Final,
+    chosen_placement,
     compiled_finalists,
     confirm,
     copies_of,
+    latency_gates,
     race,
 )
 from placer.optimizer.observer import Observer
 from placer.optimizer.pareto_front import (
-    MODEL_FILE,
-    PLACEMENT_FILE,
     FrontPoint,
     confirmed_front,
     front_parts,
     remove_others,
+    write_front,
 )
 from placer.optimizer.proposer import make_predictor
 from placer.optimizer.request import Request
@@ -36,18 +33,16 @@ from placer.optimizer.result_parts import throttling_warnings
 from placer.optimizer.search_loop import Device, devices_of, search
 from placer.optimizer.study_settings import earlier_study, open_study
 from placer.optimizer.summary import (
-    chosen_placement,
-    latency_gates,
     no_difference_sentence,
     summarize,
 )
 from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial_setup import TrialSetup
 from placer.optimizer.worker import keep_for_workers, trial_setup_of
+from placer.optimizer.written import remove_written, write_and_judge
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
-from placer.quantization import EMPTY, Placement
-from placer.quantization.placement_file import placement_text
+from placer.quantization import EMPTY
 from placer.report import write_report
 from placer.results.result import Result
 from placer.results.verdict import Verdict
@@ -64,8 +59,9 @@ INTERRUPTED = "interrupted: going on with the best so far (again to quit)"
 def optimize(request: Request, observer: Observer) -> Result:
     """Run ``request`` and write its outputs.
 
-    Raises InputError for wrong input, RunError if the engine refuses every candidate, and
-    GateError, after writing result.json, if no quantized candidate meets the gates.
+    Raises InputError for wrong input, RunError if the engine refuses every candidate or, after
+    writing result.json, if what it measured is inconclusive, and GateError, after writing
+    result.json, if no quantized candidate meets the gates.
     """
     task = prepare(request, observer)
     folder = request.output_folder
@@ -91,20 +87,28 @@ def _run(devices: Sequence[Device], study: Study, folder: Path, observer: Observ
     records = study.records()
     _refuse_if_all_failed(records)
     final, points = _results(task, records, setup, observer)
+    if points:
+        points = write_front(task, setup, folder, points)
+        final = points[0].final if points else None
+    written = None if final is None else write_and_judge(task, setup, folder, final)
+    if written is None:
+        final = None
+        remove_written(folder)
     if final is not None and not final.is_faster:
         observer.warn(no_difference_sentence(final, task.engine.estimated))
     front = front_parts(task, setup, points)
-    result = summarize(task, records, setup, final, stopped, front)
+    result = summarize(task, records, setup, final, written, stopped, front)
     for sentence in throttling_warnings(result.trials, result.confirmation):
         observer.warn(sentence)
-    for part, point in zip(front, points, strict=True):
-        _write_model(task, folder / part.folder, result, point.final, setup)
-    _write(task, folder, result, final, setup)
+    result.write(folder / "result.json")
+    _write_plans(task, folder, final, setup)
     if task.request.front is not None:
         remove_others(folder, front)
     _write_report(folder, observer)
     if result.verdict is Verdict.GATE_NOT_MET:
         raise GateError(_gate_sentence(task, records))
+    if final is not None and final.inconclusive:
+        raise RunError(no_difference_sentence(final, task.engine.estimated))
     return result
 
 
@@ -146,34 +150,6 @@ def _final(
     return None if missed else final
 
 
-def _write(
-    task: Task, folder: Path, result: Result, final: Final[TrialRecord] | None, setup: TrialSetup
-) -> None:
-    if final is not None:
-        _write_model(task, folder, result, final, setup)
-    result.write(folder / "result.json")
-    _write_plans(task, folder, final, setup)
-
-
-def _write_model(
-    task: Task, folder: Path, result: Result, final: Final[TrialRecord], setup: TrialSetup
-) -> None:
-    placement = chosen_placement(task, final)
-    proto = setup.candidates.result(placement)
-    _describe(proto, placement, result)
-    save_model(proto, task.model.base_dir, folder / MODEL_FILE)
-    text = placement_text(
-        placement,
-        setup.ranges,
-        result.scheme,
-        model=task.model.fingerprint,
-        pack=task.pack.name_and_version,
-        calibrated=result.calibrated,
-        graph=task.model.graph,
-    )
-    write_text(folder / PLACEMENT_FILE, text)
-
-
 def _write_plans(
     task: Task, folder: Path, final: Final[TrialRecord] | None, setup: TrialSetup
 ) -> None:
@@ -209,14 +185,6 @@ def _write_report(folder: Path, observer: Observer) -> None:
         observer.warn(f"no report.html: {error}")
 
 
-def _describe(proto: onnx.ModelProto, placement: Placement, result: Result) -> None:
-    """Say in the model's metadata where it comes from, beside what it says already."""
-    properties = {entry.key: entry.value for entry in proto.metadata_props}
-    properties["placer.placement"] = placement.id
-    properties["placer.calibrated"] = str(result.calibrated).lower()
-    onnx.helper.set_model_props(proto, properties)
-
-
 def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:
     gates = ", ".join(task.gate_texts)
     quantized = [r for r in records if r.placement_id != EMPTY.id and r.ratio is not None]
@@ -225,7 +193,10 @@ def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:
     closest = min(quantized, key=lambda record: record.violation)
     values = ", ".join(f"{gate.gate} has {gate.value}" for gate in closest.gates)
     if closest.feasible:
-        return f"the fastest candidate misses {gates} when it is confirmed; in its trial: {values}"
+        return (
+            f"the fastest candidate misses {gates} when it is confirmed, or as it was written "
+            f"(placer.log says which); in its trial: {values}"
+        )
     return (
         f"none of {len(quantized)} quantized candidates meets {gates}; the closest: {values}; "
         "relax the gate or raise `budget`"

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from placer.accuracy.evaluator import Run
 from placer.accuracy.metrics import GroupSums, decibels
 from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.calibration.dataset import Dataset
@@ -63,12 +64,14 @@ class Source:
         -inf if ONNX Runtime does not run it.
         """
         try:
-            run = HalfPrecisionModel(proto, self.model.base_dir, threads=1).run
-            found = [run(inputs) for inputs in self.samples]
+            return self.sqnr_of(HalfPrecisionModel(proto, self.model.base_dir, threads=1).run)
         except RunError as error:
             log.info("not compared with the source: %s", error)
             return -math.inf
-        return worst_sqnr(self.outputs, found)
+
+    def sqnr_of(self, run: Run) -> float:
+        """As ``sqnr``, of a model that is run by ``run``, whose errors pass through."""
+        return worst_sqnr(self.outputs, [run(inputs) for inputs in self.samples])
 
     def material_pairs(self) -> frozenset[str]:
         """What those QuantizeLinear nodes write without which the outputs are others."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from placer.accuracy.gates import METRICS, Gate
+from placer.common.user_code import source_fingerprint
+from placer.optimizer.request import Request
 from placer.optimizer.task import Task
 from placer.search.storage import open_storage
 from placer.search.study import STUDY_NAME, Study
@@ -35,6 +39,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         **({"ranges": "imported"} if task.model.imported else {}),
         # Other versions may build other candidates; a run of one machine is gone on with.
         **({} if request.storage is None else {"version of placer": __version__}),
+        **({"functions": functions} if (functions := _functions(task)) else {}),
         "base": _base(task),
     }
 
@@ -47,6 +52,19 @@ def _base(task: Task) -> str:
             return task.base
         case _:
             return f"{task.base}, {task.request.io_type}"
+
+
+def _functions(task: Task) -> dict[str, str]:
+    """The user's functions that the study's judgements rest on, and what their files hold."""
+    return {text: source_fingerprint(text) for text in functions_of(task.request)}
+
+
+def functions_of(request: Request) -> list[str]:
+    """The user's functions, each as ``module:function``, that ``request`` names; imports none."""
+    sources = [text for text in (request.data, request.evaluation_data) if text]
+    named = [text for text in sources if not Path(text).exists()]
+    gates = [Gate.parse(text) for text in request.gates]
+    return sorted({*named, *(gate.metric for gate in gates if gate.metric not in METRICS)})
 
 
 def earlier_study(task: Task) -> Study | None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from placer.accuracy.gates import AnyGateValue, LatencyValue
 from placer.accuracy.metrics import finite
 from placer.common.statistics import Ratio
 from placer.engines.conditions import memory_of
 from placer.optimizer.command import command_of
-from placer.optimizer.finals import Final
-from placer.optimizer.latency_baselines import CANDIDATE, FLOAT, LatencyBaselines
+from placer.optimizer.finals import Final, chosen_placement
 from placer.optimizer.result_parts import (
     conditions_part,
     gate_parts,
@@ -20,7 +18,8 @@ from placer.optimizer.result_parts import (
 )
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
-from placer.quantization import EMPTY, Placement
+from placer.optimizer.written import Written
+from placer.quantization import Placement
 from placer.results.result import (
     BaselinePart,
     BestPart,
@@ -34,6 +33,7 @@ from placer.results.result import (
     Result,
     RulePart,
     SitePart,
+    SourcePart,
     StopReason,
     TrialPart,
     TrialState,
@@ -52,6 +52,8 @@ FEW_SAMPLES = 8
 def _verdict(final: Final[TrialRecord] | None) -> Verdict:
     if final is None:
         return Verdict.GATE_NOT_MET
+    if final.inconclusive:
+        return Verdict.INCONCLUSIVE
     return Verdict.FASTER if final.is_faster else Verdict.NO_DIFFERENCE
 
 
@@ -60,10 +62,14 @@ def summarize(
     records: Sequence[TrialRecord],
     setup: TrialSetup,
     final: Final[TrialRecord] | None,
+    written: Written | None,
     stopped: StopReason,
     front: Sequence[FrontPart] = (),
 ) -> Result:
-    """Gather what result.json says; ``front``: with ``front``, its points."""
+    """Gather what result.json says.
+
+    ``written``: what ``final`` is on disk. ``front``: with ``front``, its points.
+    """
     request, model, manifest = task.request, task.model, task.pack.manifest
     verdict = _verdict(final)
     warnings = list(task.warnings)
@@ -73,7 +79,7 @@ def summarize(
     choices = _choices(task.space, final)
     warnings += calibration_warnings(task, setup, task.space.placement(choices or {}))
     warnings += precision_warnings(setup)
-    if final is not None and verdict is Verdict.NO_DIFFERENCE:
+    if final is not None and not final.is_faster:
         warnings.append(no_difference_sentence(final, task.engine.estimated))
     warnings += throttling_warnings(trials, confirmation)
     return Result(
@@ -115,7 +121,8 @@ def summarize(
         importance_by_rule=by_rule(task.space, important),
         trials=trials,
         baseline=_baseline_part(task, setup, final),
-        best=_best_part(task, setup, final),
+        best=_best_part(task, setup, final, written),
+        source=_source_part(task, written),
         front=list(front),
         confirmation=confirmation,
         warnings=warnings,
@@ -244,17 +251,14 @@ def _baseline_part(
     )
 
 
-def _best_part(task: Task, setup: TrialSetup, final: Final[TrialRecord] | None) -> BestPart | None:
-    if final is None:
+def _best_part(
+    task: Task, setup: TrialSetup, final: Final[TrialRecord] | None, written: Written | None
+) -> BestPart | None:
+    if final is None or written is None:
         return None
     placement = chosen_placement(task, final)
     is_float = not final.is_faster
     compiled = setup.baseline if is_float else final.compiled
-    evaluation = setup.evaluator.evaluate(compiled.run)
-    gates: tuple[AnyGateValue, ...] = (
-        *evaluation.gates,
-        *latency_gates(setup.latency_baselines, final),
-    )
     ratio = Ratio(1.0, 1.0, 1.0, final.ratio.rounds) if is_float else final.ratio
     measured = latency(final.seconds[:, 0 if is_float else 1])
     return BestPart(
@@ -266,26 +270,33 @@ def _best_part(task: Task, setup: TrialSetup, final: Final[TrialRecord] | None) 
         memory_bytes=memory_of(compiled, task.inputs),
         speedup=1 / ratio.median,
         speedup_interval=[1 / ratio.high, 1 / ratio.low],
-        gates=gate_parts(value.result() for value in gates),
-        metrics={name: finite(value) for name, value in evaluation.metrics.items()},
+        gates=gate_parts(value.result() for value in written.gates),
+        metrics={name: finite(value) for name, value in written.evaluation.metrics.items()},
     )
 
 
-def latency_gates(
-    latency_baselines: LatencyBaselines, final: Final[TrialRecord]
-) -> tuple[LatencyValue, ...]:
-    """The gates on latency for the result, which is the float model if the final is not faster."""
-    return latency_baselines.gates(final.seconds, CANDIDATE if final.is_faster else FLOAT)
-
-
-def chosen_placement(task: Task, final: Final[TrialRecord]) -> Placement:
-    """The final's placement, or the empty one if the float model is the result."""
-    return task.space.placement(final.entry.choices) if final.is_faster else EMPTY
+def _source_part(task: Task, written: Written | None) -> SourcePart | None:
+    """How far the float model and the result are from a file that was quantized."""
+    if not task.from_quantized:
+        return None
+    result = None if written is None else written.source_sqnr
+    return SourcePart(
+        float_sqnr_db=None if task.source_sqnr is None else finite(task.source_sqnr),
+        result_sqnr_db=None if result is None else finite(result),
+        compared=task.source_sqnr is not None,
+    )
 
 
 def no_difference_sentence(final: Final[TrialRecord], estimated: bool) -> str:
     """Why the float model is the result."""
     ratio = final.ratio
+    if final.inconclusive:
+        return (
+            "the rounds in which the fastest candidate was confirmed disagree so much that nothing "
+            f"can be said: {ratio.median:.3f} of the float model's time, 95% interval "
+            f"{ratio.low:.3f} to {ratio.high:.3f}, also when measured again; the float model is "
+            "kept; run the same command on a quiet machine"
+        )
     takes = "is estimated to take" if estimated else "takes"
     return (
         f"the fastest candidate that meets the gates {takes} {ratio.median:.3f} of the float "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,8 +50,8 @@ SYNTHETIC_SAMPLES = 16
 class Task:
     """Everything that is settled before the first trial.
 
-    ``source_sqnr``: of a model that was quantized, the SQNR in dB of the recovered float model's
-    outputs against the file's; None if it was not, or cannot be run.
+    ``from_quantized``: whether the file was quantized; ``source_sqnr``: then the SQNR in dB of the
+    recovered float model's outputs against the file's, None if ONNX Runtime does not run that.
     """
 
     request: Request
@@ -65,6 +66,7 @@ class Task:
     evaluation_data: Dataset
     warnings: tuple[str, ...]
     beats: tuple[Beat, ...] = ()
+    from_quantized: bool = False
     source_sqnr: float | None = None
     warm_starts: tuple[Proposal, ...] = ()
 
@@ -157,8 +159,8 @@ def prepare(request: Request, observer: Observer) -> Task:
     if note is not None:
         warn(note)
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
-    distance = None
-    if model.imported is not None:
+    distance, from_quantized = None, model.imported is not None
+    if from_quantized:
         observer.stage("comparing the recovered float model with the quantized one")
         model, distance = recovered(model, calibration_data, preset.noise_samples)
         model = _taken_apart(request, model, distance, pack, warn)
@@ -188,6 +190,7 @@ def prepare(request: Request, observer: Observer) -> Task:
         evaluation_data=evaluation_data,
         warnings=tuple(warnings),
         beats=beats,
+        from_quantized=from_quantized,
         source_sqnr=distance,
         warm_starts=warm_starts(request.warm_starts, model, space),
     )
@@ -207,7 +210,10 @@ def _taken_apart(
     if distance is None:
         sentence += "; ONNX Runtime does not run the file, so the two were not compared"
     else:
-        sentence += f"; the float model's outputs are within {distance:.1f} dB of the file's"
+        far = (
+            "equal the file's" if math.isinf(distance) else f"keep {distance:.1f} dB of the file's"
+        )
+        sentence += f"; the float model's outputs {far}"
     warn(sentence)
     return model if keep else replace(model, imported=None)
 

@@ -198,7 +198,8 @@ class _Makers:
 
 def _reference(task: Task, baseline: Compiled) -> Run:
     """What gates compare with: the float model as it was given, not converted to another type."""
-    if task.engine.remainder != "built":
+    kind = task.engine.remainder
+    if kind in ("kept", "written") or (kind == "computed" and task.base == "float"):
         return baseline.run
     model = task.model
     return OnnxRuntimeModel(model.proto, model.base_dir, task.request.threads).run

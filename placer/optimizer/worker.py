@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from placer.errors import InputError
 from placer.optimizer.observer import Observer
 from placer.optimizer.request import Request
 from placer.optimizer.search_loop import Device, search
-from placer.optimizer.study_settings import settings_of
+from placer.optimizer.study_settings import functions_of, settings_of
 from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial_setup import Calibrated, TrialSetup, set_up
 from placer.results.result import StopReason
@@ -76,12 +76,20 @@ def request_json(request: Request) -> dict[str, Any]:
     return plain
 
 
-def work(url: str, name: str, changes: Mapping[str, Any], observer: Observer) -> WorkDone:
+def work(
+    url: str,
+    name: str,
+    changes: Mapping[str, Any],
+    observer: Observer,
+    functions: Collection[str] = (),
+) -> WorkDone:
     """Work on the study ``name`` in the storage at ``url`` until nothing is left to do.
 
-    ``changes``: fields of the study's ``Request`` that are others on this machine. Raises
-    InputError if there is no such study, or if this machine would measure something else: another
-    model, pack, engine or data.
+    ``changes``: fields of the study's ``Request`` that are others on this machine. ``functions``:
+    the user's functions, each as ``module:function``, that may run here besides those in
+    ``changes``: whoever writes to the storage must not choose what this machine runs. Raises
+    InputError if there is no such study, if it names other functions, or if this machine would
+    measure something else: another model, pack, engine or data.
     """
     storage = open_storage(url, shared=True)
     kept = kept_attributes(storage, name)
@@ -91,6 +99,7 @@ def work(url: str, name: str, changes: Mapping[str, Any], observer: Observer) ->
             f"{masked(url)}: {reason}; a study to work on begins with placer optimize on it"
         )
     request = replace(_request_of(kept[_REQUEST], name), storage=url, study=name, **changes)
+    _refuse_others(request, {*functions, *map(str, changes.values())}, name)
     task = prepare(request, observer)
     study = Study(
         storage,
@@ -105,6 +114,16 @@ def work(url: str, name: str, changes: Mapping[str, Any], observer: Observer) ->
     own: list[TrialRecord] = []
     stopped = search(devices, study, observer, "interrupted: its trial is given back", own.append)
     return WorkDone(tuple(own), len(study.records()), stopped)
+
+
+def _refuse_others(request: Request, named: Collection[str], name: str) -> None:
+    """Raise InputError if ``request``, as kept with a study, has a function not ``named``."""
+    for function in functions_of(request):
+        if function not in named:
+            raise InputError(
+                f"study '{name}' names the function '{function}', which this worker's command line "
+                f"does not; if you trust it, add --function {function}"
+            )
 
 
 def _request_of(kept: Any, name: str) -> Request:

@@ -86,6 +86,9 @@ def verdict(result: Result) -> VerdictSection:
         sentence = f"Confirmed afresh, in turn with the float model: {interval}."
         if estimated:
             sentence = "An estimate from predicted layers: nothing was measured."
+    elif result.verdict is Verdict.INCONCLUSIVE:
+        tone, headline = "neutral", "Inconclusive"
+        sentence = "The rounds disagree too much, even when taken again; the float model is kept."
     else:
         tone, headline = "neutral", "Float model kept"
         sentence = "No quantized candidate that meets the gates is faster outside the noise."

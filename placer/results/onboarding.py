@@ -29,6 +29,7 @@ State = Literal[
 STATE_OF: Mapping[Verdict, State] = {
     Verdict.FASTER: "faster",
     Verdict.NO_DIFFERENCE: "float kept",
+    Verdict.INCONCLUSIVE: "failed",
     Verdict.GATE_NOT_MET: "gate not met",
 }
 MISSED = STATE_OF[Verdict.GATE_NOT_MET]

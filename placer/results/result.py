@@ -186,6 +186,18 @@ class BestPart(Part):
     metrics: dict[str, float | None]
 
 
+class SourcePart(Part):
+    """Of a model that was quantized already: how far the run's models are from that file."""
+
+    compared: bool = Field(description="false: ONNX Runtime does not run the file")
+    float_sqnr_db: float | None = Field(
+        description="of the float model that was recovered, on calibration data; null if exact"
+    )
+    result_sqnr_db: float | None = Field(
+        description="of the model as written, on evaluation data; null if exact or without one"
+    )
+
+
 class FrontPart(Part):
     """A point of the latency-accuracy front: no other is both faster and more accurate."""
 
@@ -255,6 +267,9 @@ class Result(Part):
     trials: list[TrialPart]
     baseline: BaselinePart | None
     best: BestPart | None
+    source: SourcePart | None = Field(
+        default=None, description="null unless the model was quantized already"
+    )
     front: list[FrontPart] = Field(
         default=[], description="with a front: its points, the fastest first, which is the best"
     )

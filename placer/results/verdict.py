@@ -12,6 +12,8 @@ class Verdict(str, Enum):
     FASTER = "faster"
     # Some meet the gates, none is faster, so the float model is the result.
     NO_DIFFERENCE = "no difference"
+    # Rounds that disagree too much, even when taken again: nothing can be said.
+    INCONCLUSIVE = "inconclusive"
     # No quantized candidate meets the gates.
     GATE_NOT_MET = "gate not met"
 

@@ -96,3 +96,37 @@ def test_several_are_confirmed_in_the_same_rounds():
         assert abs(final.ratio.median - seconds) < 0.01
         assert abs(np.median(final.seconds[:, 2] / final.seconds[:, 0]) - 2) < 0.05
     assert (found[0].seconds[:, 0] == found[1].seconds[:, 0]).all()
+
+
+class BusyEngine(ExactEngine):
+    """An engine whose first measurements are worth nothing, as of a machine that others use."""
+
+    def __init__(self, busy: int) -> None:
+        super().__init__()
+        self.busy = busy
+
+    def measure(
+        self, models: Sequence[Compiled], inputs: Mapping[str, np.ndarray], rounds: int
+    ) -> np.ndarray:
+        seconds = super().measure(models, inputs, rounds)
+        if len(self.measured) <= self.busy:
+            seconds *= self._rng.choice([1, 10], (rounds, len(models)))
+        return seconds
+
+
+def test_rounds_that_disagree_too_much_are_taken_again():
+    engine = BusyEngine(busy=2)
+    final = confirm(engine, finalist("fast", 0.5), [Runner(1.0)], {}, rounds=21)
+    assert len(engine.measured) == 3
+    assert not final.inconclusive
+    assert final.is_faster
+    assert 0.49 < final.ratio.median < 0.51
+
+
+def test_a_result_whose_rounds_never_agree_is_inconclusive_not_faster():
+    engine = BusyEngine(busy=99)
+    final = confirm(engine, finalist("fast", 0.05), [Runner(1.0)], {}, rounds=21)
+    assert len(engine.measured) == 3
+    assert final.ratio.high < 1
+    assert final.inconclusive
+    assert not final.is_faster

@@ -12,7 +12,10 @@ from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.errors import InputError
 from placer.model import Model, load_model
 from placer.optimizer.source_model import recovered
+from placer.results.result import Result
+from tests.conftest import Finished
 
+Placer = Callable[..., Finished]
 Save = Callable[..., Path]
 
 HEAD = '<ir_version: 9, opset_import: ["": 17]>'
@@ -57,7 +60,8 @@ def data(rows: int = 8) -> np.ndarray:
 
 
 def sqnr(expected: np.ndarray, found: np.ndarray) -> float:
-    return float(10 * np.log10((expected**2).sum() / ((found - expected) ** 2).sum()))
+    noise = float(((found - expected) ** 2).sum())
+    return float(10 * np.log10((expected**2).sum() / noise)) if noise else np.inf
 
 
 def recover(path: Path) -> tuple[Model, float | None]:
@@ -118,3 +122,21 @@ def test_what_cannot_be_kept_is_refused(save: Save):
     """
     with pytest.raises(InputError, match=r"gives other outputs \(0.0 dB\); give the float model"):
         recover(save(text))
+
+
+@pytest.mark.parametrize("text", [RESIDUAL, SATURATING, ORDINARY])
+def test_the_result_is_held_against_the_model_that_was_given(save: Save, placer: Placer, text: str):
+    path = save(text)
+    np.save("data.npy", data(16))
+    options = ("--data", "data.npy", "--preset", "quick", "--budget", 3, "--gate", "sqnr>=15")
+    finished = placer("optimize", path, *options, "-o", "out", "--engine", "onnxruntime")
+    assert finished.code == 0, finished.err
+    found = Result.read("out")
+    assert found.source is not None
+    assert found.source.compared
+    x = data(16)
+    whole = [run(onnx.load(path), row[None]) for row in x]
+    written = onnx.load("out/optimized.onnx")
+    got = sqnr(np.stack(whole), np.stack([run(written, row[None]) for row in x]))
+    assert got > 10
+    assert min(found.source.result_sqnr_db or np.inf, 90) == pytest.approx(min(got, 90), abs=2)

@@ -1,0 +1,121 @@
+"""Write the model that a run chose, read it again, and judge what is on disk."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx.helper
+
+from placer.accuracy.evaluator import Evaluation
+from placer.accuracy.gates import AnyGateValue, Gate, GateValue
+from placer.accuracy.sanity import MIN_SQNR_DB
+from placer.common.files import remove_if_empty, write_text
+from placer.errors import RunError
+from placer.model import save_model
+from placer.optimizer.finals import Final, chosen_placement, latency_gates
+from placer.optimizer.source_model import Source, inputs_of
+from placer.optimizer.task import Task
+from placer.optimizer.trial_setup import TrialSetup
+from placer.quantization import Placement
+from placer.quantization.placement_file import placement_text
+from placer.search.records import TrialRecord
+
+log = logging.getLogger(__name__)
+
+MODEL_FILE, PLACEMENT_FILE = "optimized.onnx", "placement.yaml"
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """A model on disk: ``gates`` as it meets them, and ``evaluation`` with all metrics.
+
+    ``source_sqnr``: of a model that was quantized, SQNR in dB against the file as it was given;
+    None if it was not, or cannot be run.
+    """
+
+    gates: tuple[AnyGateValue, ...]
+    evaluation: Evaluation
+    source_sqnr: float | None
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """The gates that it misses."""
+        return tuple(value.gate.text() for value in self.gates if not value.passed)
+
+
+def write_and_judge(
+    task: Task, setup: TrialSetup, folder: Path, final: Final[TrialRecord]
+) -> Written | None:
+    """Write what ``final`` stands for into ``folder``; None if the file misses a gate.
+
+    The file is read again and run on the evaluation data, by the engine or, where that only
+    estimates, by ONNX Runtime. One that misses a gate is removed.
+    """
+    placement = chosen_placement(task, final)
+    path = folder / MODEL_FILE
+    proto = setup.candidates.result(placement)
+    _describe(proto, placement, task)
+    save_model(proto, task.model.base_dir, path)
+    write_text(folder / PLACEMENT_FILE, _placement_text(task, setup, placement))
+    try:
+        written = _judge(task, setup, path, final)
+    except RunError as error:
+        log.warning("%s cannot be run: %s", path, error)
+        written = None
+    if written is None or written.missed:
+        missed = "cannot be run" if written is None else f"misses {', '.join(written.missed)}"
+        log.warning("the model as written %s; it is removed", missed)
+        remove_written(folder)
+        return None
+    return written
+
+
+def remove_written(folder: Path) -> None:
+    """Remove the files of ``write_and_judge``, and the folder if nothing else is in it."""
+    for name in (MODEL_FILE, f"{MODEL_FILE}.data", PLACEMENT_FILE):
+        (folder / name).unlink(missing_ok=True)
+    remove_if_empty(folder)
+
+
+def _judge(task: Task, setup: TrialSetup, path: Path, final: Final[TrialRecord]) -> Written:
+    proto = onnx.load(path, load_external_data=False)
+    run = setup.candidates.run_written(proto, path.parent)
+    evaluation = setup.evaluator.evaluate(run)
+    gates: tuple[AnyGateValue, ...] = (
+        *evaluation.gates,
+        *latency_gates(setup.latency_baselines, final),
+    )
+    if task.source_sqnr is None:
+        return Written(gates, evaluation, None)
+    samples = inputs_of(task.model, task.evaluation_data.limit(task.preset.noise_samples))
+    source = Source.of(task.model, samples)
+    if source is None:
+        return Written(gates, evaluation, None)
+    sqnr = source.sqnr_of(run)
+    least = GateValue(
+        Gate("sqnr", ">=", MIN_SQNR_DB), sqnr, "all outputs, against the quantized file"
+    )
+    return Written((*gates, least), evaluation, sqnr)
+
+
+def _describe(proto: onnx.ModelProto, placement: Placement, task: Task) -> None:
+    """Say in the model's metadata where it comes from, beside what it says already."""
+    properties = {entry.key: entry.value for entry in proto.metadata_props}
+    properties["placer.placement"] = placement.id
+    properties["placer.calibrated"] = str(not task.calibration_data.synthetic).lower()
+    onnx.helper.set_model_props(proto, properties)
+
+
+def _placement_text(task: Task, setup: TrialSetup, placement: Placement) -> str:
+    return placement_text(
+        placement,
+        setup.ranges,
+        task.pack.manifest.scheme,
+        model=task.model.fingerprint,
+        pack=task.pack.name_and_version,
+        calibrated=not task.calibration_data.synthetic,
+        graph=task.model.graph,
+    )

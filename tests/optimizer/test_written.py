@@ -1,0 +1,89 @@
+"""What is on disk is what was judged, and a run that cannot say anything says so."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
+from placer.model import save
+from placer.optimizer import written
+from placer.results.result import Result
+from tests.conftest import DIGITS, Finished
+
+Placer = Callable[..., Finished]
+
+MODEL = DIGITS / "digits.onnx"
+DATA = ("--data", DIGITS / "calibration.npz", "--eval-data", DIGITS / "evaluation.npz")
+RUN = ("optimize", MODEL, *DATA, "--preset", "quick", "--no-cache", "--budget", 3, "-o", "out")
+GATE = "def agreement(outputs, batch):\n    return {value}\n"
+
+
+def test_a_file_that_is_not_what_was_measured_is_no_success(
+    placer: Placer, monkeypatch: pytest.MonkeyPatch
+):
+    """Whatever goes wrong between the candidate and the disk, e.g. in the writer."""
+
+    def spoil(proto: onnx.ModelProto, base_dir: Path, path: Path) -> None:
+        for tensor in proto.graph.initializer:
+            if tensor.name.endswith("/scale"):
+                values = onnx.numpy_helper.to_array(tensor)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(values * 9, tensor.name))
+        save.save_model(proto, base_dir, path)
+
+    monkeypatch.setattr(written, "save_model", spoil)
+    finished = placer(*RUN, "--gate", "sqnr>=20")
+    assert finished.code == 3
+    assert "as it was written" in finished.err
+    assert Result.read("out").verdict == "gate not met"
+    assert Result.read("out").best is None
+    assert not Path("out/optimized.onnx").exists()
+    assert not Path("out/placement.yaml").exists()
+
+
+def test_gates_are_judged_again_on_the_file(placer: Placer, monkeypatch: pytest.MonkeyPatch):
+    """A function that answers otherwise in the end."""
+    answer = "float(not Path('out/optimized.onnx').exists())"
+    Path("fickle_gate.py").write_text("from pathlib import Path\n" + GATE.format(value=answer))
+    monkeypatch.syspath_prepend(Path.cwd())
+    finished = placer(*RUN, "--gate", "fickle_gate:agreement>=1")
+    assert finished.code == 3, finished.out
+    assert Result.read("out").verdict == "gate not met"
+
+
+def test_another_gate_function_does_not_go_on_with_old_judgements(
+    placer: Placer, monkeypatch: pytest.MonkeyPatch
+):
+    module = Path("my_gate.py")
+    module.write_text(GATE.format(value=1.0))
+    monkeypatch.syspath_prepend(Path.cwd())
+    assert placer(*RUN, "--gate", "my_gate:agreement>=1").code == 0
+    module.write_text(GATE.format(value="0.0 if outputs else 1.0"))
+    finished = placer(*RUN, "--gate", "my_gate:agreement>=1")
+    assert finished.code == 2
+    assert "holds a study with another functions" in finished.err
+    assert Result.read("out").verdict == "faster"
+
+
+def test_a_clock_that_jumps_gives_no_speed_up(placer: Placer, monkeypatch: pytest.MonkeyPatch):
+    rng = np.random.default_rng(0)
+
+    def measure(
+        self: OnnxRuntimeEngine,
+        models: list[OnnxRuntimeModel],
+        inputs: dict[str, np.ndarray],
+        rounds: int,
+    ) -> np.ndarray:
+        del self, inputs
+        return np.geomspace(1, 0.1, len(models)) * rng.choice([1, 6], (rounds, len(models)))
+
+    monkeypatch.setattr(OnnxRuntimeEngine, "measure", measure)
+    finished = placer(*RUN)
+    assert finished.code == 1
+    assert "disagree so much that nothing can be said" in finished.err
+    found = Result.read("out")
+    assert found.verdict == "inconclusive"
+    assert found.speedup == 1
+    assert found.best.trial is None
