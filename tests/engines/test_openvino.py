@@ -34,6 +34,7 @@ from placer.rules.target import Target
 from tests.conftest import DIGITS
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
+import openvino
 import openvino_telemetry
 
 from placer.engines.openvino.engine import OpenVinoEngine, create
@@ -174,6 +175,33 @@ def test_outputs_are_those_of_the_q_dq_model(base: str):
     found = engine.compile(proto, model.base_dir).run(inputs)["logits"]
     expected = OnnxRuntimeModel(proto, model.base_dir, 1, optimized=False).run(inputs)["logits"]
     assert sqnr(expected, found) > (30 if base == "float" else 20)
+
+
+def test_the_saved_openvino_model_has_the_same_outputs_and_layers(tmp_path: Path):
+    """As docs/openvino.md says to save it."""
+    model = load_model(DIGITS / "digits.onnx")
+    onnx.save(
+        candidate(model, place(find_sites(model.graph, PACK.rules), {})),
+        tmp_path / "optimized.onnx",
+    )
+    core = openvino.Core()
+    read = core.read_model(tmp_path / "optimized.onnx")
+    openvino.save_model(read, tmp_path / "model.xml", compress_to_fp16=False)
+    inputs = next(iter(synthetic_dataset(model, 1, 3))).inputs
+    outputs, layers = [], []
+    for name in ("optimized.onnx", "model.xml"):
+        settings = {"INFERENCE_PRECISION_HINT": "f32"}
+        compiled = core.compile_model(core.read_model(tmp_path / name), "CPU", settings)
+        outputs.append(compiled(inputs)[0])
+        infos = [op.get_rt_info() for op in compiled.get_runtime_model().get_ops()]
+        layers.append(
+            sorted(
+                tuple(info[key].astype(str) for key in ("primitiveType", "outputPrecisions"))
+                for info in infos
+            )
+        )
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    assert layers[0] == layers[1]
 
 
 BRANCHES = """
