@@ -40,6 +40,7 @@ from placer.engines.base import Compiled
 from placer.engines.openvino.engine import OpenVinoEngine, create
 from placer.errors import GateError, RunError
 from placer.graph.edit import fix_input_shapes
+from placer.graph.shapes import ShapeRange
 from placer.model import Model, load_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
@@ -73,7 +74,7 @@ def placed(
     request = Request(
         model=path,
         output=folder,
-        shapes=shapes,
+        shape_ranges={name: ShapeRange.fixed(shape) for name, shape in shapes.items()},
         data=str(sources["calibration"]),
         evaluation_data=str(sources["evaluation"]),
         engine="openvino",
