@@ -14,7 +14,9 @@ qat-residual-qgap's placement.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -121,6 +123,16 @@ def _row(entry: Fidelity) -> tuple[str, ...]:
     )
 
 
+def ratio_errors(found: list[Fidelity]) -> list[float]:
+    """Relative errors of the estimated latency ratios of all pairs of engines of one network."""
+    errors = []
+    for one, other in itertools.combinations(found, 2):
+        if one.engine.partition("/")[0] == other.engine.partition("/")[0] != "bevfusion-orin":
+            estimated = one.estimated_ms / other.estimated_ms
+            errors.append(abs(math.log(estimated * other.measured_ms / one.measured_ms)))
+    return sorted(errors)
+
+
 def search(budget: int) -> dict[str, float]:
     """Estimated ms of float, of the published best placement and of what optimize finds."""
     best = engines.engine("resnet18-a100/qat-residual-qgap")
@@ -165,6 +177,9 @@ def main() -> None:
             print(f"\n{entry.name}: only predicted {diff.only_predicted}, only {diff.only_actual}")
             print("\n".join(sentences(diff)))
     print_table(found)
+    errors = ratio_errors(found)
+    text = ", ".join(f"{math.expm1(error):.1%}" for error in errors)
+    print(f"errors of {len(errors)} ratios of two engines of one network: {text}")
     document = {"versions": dict(versions()), "engines": [asdict(entry) for entry in found]}
     if arguments.search:
         document["search_estimates_ms"] = estimates = search(arguments.search)

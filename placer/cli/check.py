@@ -13,11 +13,15 @@ from rich.console import Console
 from rich.table import Table
 
 from placer.cli.options import SHAPE_HELP, shape_ranges_of
+from placer.common.files import write_text
 from placer.engines.tensorrt.build import BuildReport
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
 from placer.model import load_quantized
 from placer.model.importing import Finding, check_pairs, is_quantized
+from placer.plan import Plan
+from placer.plan.json_format import plan_json
+from placer.plan.readers.rtx_log import typed_layers
 
 MAX_FINDINGS = 30
 
@@ -29,6 +33,10 @@ def check_command(
     static: Annotated[
         bool, typer.Option("--static", help="Look at the Q/DQ pairs only: needs no TensorRT-RTX.")
     ] = False,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option("--plan", help="Write the built plan for placer plan diff and explain."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Parse and build a model with TensorRT-RTX, no GPU needed, and show its layers.
@@ -46,11 +54,14 @@ def check_command(
         _end_static(model, findings, as_json)
         return
     report = check_file(import_builder(), model, gpu, shapes)
+    plan = Plan(tuple(typed_layers(report.plan.layers)), report.plan.source)
+    if plan_file is not None and report.accepted:
+        write_text(plan_file, json.dumps(plan_json(plan), indent=2) + "\n")
     if as_json:
         document = {**_document(report), "pairs": [asdict(finding) for finding in findings]}
         typer.echo(json.dumps(document, indent=2))
     else:
-        _print(report)
+        _print(report, plan)
     if not report.accepted:
         raise RunError(f"{report.builder} refuses {model}: {report.refusals[0]}")
 
@@ -87,13 +98,15 @@ def _document(report: BuildReport) -> dict[str, object]:
     return document
 
 
-def _print(report: BuildReport) -> None:
+def _print(report: BuildReport, plan: Plan) -> None:
     console = Console()
     if report.accepted:
-        table = Table(title=f"{report.builder}, {report.gpu}: {len(report.plan.layers)} layers")
+        # Waits and signals between streams run nothing.
+        count = sum(layer.kind != "no-op" for layer in plan.layers)
+        table = Table(title=f"{report.builder}, {report.gpu}: {count} layers")
         for column in ("layer", "inputs", "outputs", "ONNX nodes"):
             table.add_column(column, overflow="fold")
-        for layer in report.plan.layers:
+        for layer in plan.layers:
             cells = (layer.op, *map(" ".join, (layer.input_types, layer.output_types, layer.nodes)))
             table.add_row(*cells)
         console.print(table)

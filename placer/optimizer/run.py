@@ -37,6 +37,7 @@ from placer.optimizer.summary import (
     summarize,
 )
 from placer.optimizer.task import Task, prepare
+from placer.optimizer.ties import tie_with_default
 from placer.optimizer.trial_setup import TrialSetup
 from placer.optimizer.worker import keep_for_workers, trial_setup_of
 from placer.optimizer.written import remove_written, write_and_judge
@@ -134,6 +135,10 @@ def _final(
     best = [r for r in by_latency(records) if r.placement_id != EMPTY.id]
     if not best:
         return None
+    tie = tie_with_default(task, records)
+    if tie is not None and tie.default.placement_id != EMPTY.id:
+        observer.warn(str(tie))
+        best = [tie.default]
     preset = task.preset
     copies = copies_of(task, preset.finalists)
     finalists = compiled_finalists(task, setup, best[: preset.finalists], copies)

@@ -17,6 +17,7 @@ from placer.optimizer.result_parts import (
     throughput_part,
 )
 from placer.optimizer.task import Task
+from placer.optimizer.ties import tie_with_default
 from placer.optimizer.trial_setup import TrialSetup
 from placer.optimizer.written import Written
 from placer.quantization import Placement
@@ -79,6 +80,9 @@ def summarize(
     choices = _choices(task.space, final)
     warnings += calibration_warnings(task, setup, task.space.placement(choices or {}))
     warnings += precision_warnings(setup)
+    tie = tie_with_default(task, records)
+    if final is not None and tie is not None and final.entry.number == tie.default.number:
+        warnings.append(str(tie))
     if final is not None and not final.is_faster:
         warnings.append(no_difference_sentence(final, task.engine.estimated))
     warnings += throttling_warnings(trials, confirmation)

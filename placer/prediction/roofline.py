@@ -52,7 +52,9 @@ class LayerClass(BaseModel):
     what computes: ``tensor`` cores, ``dp4a`` (INT8 on CUDA cores, four times the FP32 rate) or
     ``cuda`` cores (FP32 rate). ``bandwidth_efficiency`` is that of writing too, unless
     ``write_efficiency`` is given. ``depth_cycles``: clock cycles for each product that an element
-    of the output sums. ``tile``: channels are computed in multiples of it; 0 for what tensor cores
+    of the output sums. ``least_depth_cycles``: the same where it bounds operations and bytes from
+    below instead of being added: a layer with few outputs runs on few cores, each of which sums in
+    turn. ``tile``: channels are computed in multiples of it; 0 for what tensor cores
     take at least. ``source``: where the figures come from; "assumed" where nothing was measured.
     """
 
@@ -66,18 +68,25 @@ class LayerClass(BaseModel):
     bandwidth_efficiency: float = Field(gt=0)
     write_efficiency: float | None = Field(default=None, gt=0)
     depth_cycles: float = Field(default=0, ge=0)
+    least_depth_cycles: float = Field(default=0, ge=0)
     tile: Literal[0, 64] = 0
     latency_us: float = Field(ge=0)
     source: str = Field(min_length=7)
 
 
 class LayerClasses(BaseModel):
-    """``configs/layer_classes.yaml``; ``launch_cycles``: what each layer costs beyond its work."""
+    """``configs/layer_classes.yaml``.
+
+    ``launch_cycles``: what each layer costs beyond its work. ``ratio_error``: relative error that
+    80% of the estimated ratios of two builds of one network stay within.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     launch_cycles: float = Field(ge=0)
     launch_source: str
+    ratio_error: float = Field(default=0, ge=0)
+    ratio_source: str = ""
     classes: tuple[LayerClass, ...]
 
     def find(self, name: str, dtype: str, compute_capability: str = "") -> LayerClass:
@@ -153,7 +162,8 @@ class Roofline:
         writing = found.write_efficiency or found.bandwidth_efficiency
         seconds += work.written / (bandwidth * writing)
         depth_us = work.depth * found.depth_cycles / gpu.boost_clock_mhz
-        return found.latency_us + depth_us + seconds * 1e6
+        least_us = work.depth * found.least_depth_cycles / gpu.boost_clock_mhz
+        return found.latency_us + depth_us + max(seconds * 1e6, least_us)
 
 
 def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from placer.plan import Layer, Plan
+from placer.prediction.roofline import load_layer_classes
 from placer.report.plans import STATES, Row, rows
 from placer.report.run_folder import Run
 from placer.report.style import milliseconds, number
@@ -80,7 +81,10 @@ def verdict(result: Result) -> VerdictSection:
         )
     low, high = best.speedup_interval
     estimated = result.engine.estimated
-    interval = "no interval" if estimated else f"95% interval {low:.2f} to {high:.2f}"
+    interval = f"95% interval {low:.2f} to {high:.2f}"
+    if estimated:
+        spread = 1 + load_layer_classes().ratio_error
+        interval = f"80% interval {best.speedup / spread:.2f} to {best.speedup * spread:.2f}"
     if result.verdict is Verdict.FASTER:
         tone, headline = "good", f"{best.speedup:.2f} times as fast"
         sentence = f"Confirmed afresh, in turn with the float model: {interval}."

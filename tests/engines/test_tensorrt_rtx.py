@@ -6,11 +6,14 @@ from pathlib import Path
 
 import onnx
 import pytest
+from typer.testing import CliRunner
 
+from placer.cli.app import app
 from placer.engines.tensorrt.offline_builder import check_file, check_model
 from placer.errors import InputError
 from placer.model import load_model
 from placer.plan import Layer, Port
+from placer.plan.readers.read import read_plan
 from placer.plan.readers.rtx_log import parse_layers
 from placer.qdq import Inserter
 from placer.quantization import Range, Scheme
@@ -57,6 +60,20 @@ def test_the_bundled_models_default_runs_its_convolutions_on_int8(builder: objec
     convolutions = [layer for layer in report.plan.layers if layer.op == "correlation"]
     assert len(convolutions) == 14
     assert {layer.input_types[0] for layer in convolutions} == {"int8"}
+
+
+def test_the_built_plan_is_written_for_plan_diff(
+    save: Callable[..., Path], builder: object, tmp_path: Path
+):
+    rule = next(rule for rule in PACK.rules if rule.id == "weighted-input")
+    path = candidate(save(rule.tests[0].model), (rule,), None, PACK.manifest.scheme)
+    built = tmp_path / "built.json"
+    finished = CliRunner().invoke(app, ["check", str(path), "--plan", str(built)])
+    assert finished.exit_code == 0, finished.output
+    plan = read_plan(built)
+    assert not plan.estimated
+    assert {node for layer in plan.of_kind("compute") for node in layer.nodes} == {"conv1"}
+    assert {layer.kind for layer in plan.layers if layer.op in ("signal", "wait")} <= {"no-op"}
 
 
 def test_an_int32_bias_is_refused_with_its_node(save: Callable[..., Path], builder: object):

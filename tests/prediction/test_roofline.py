@@ -284,6 +284,15 @@ def test_time_grows_with_the_depth_and_writing_may_be_slower_than_reading():
     assert tiled - plain == pytest.approx(2)
 
 
+def test_a_deep_sum_takes_its_time_however_few_its_operations():
+    shallow, deep = (Work("conv", "int8", 1e7, 1e5, depth=depth) for depth in (10, 90_000))
+    plain, bounded = (
+        Roofline(CONV, GPU, classes(least_depth_cycles=cycles)) for cycles in (0.0, 4.0)
+    )
+    assert bounded.work_us(shallow) == plain.work_us(shallow) == plain.work_us(deep)
+    assert bounded.work_us(deep) == pytest.approx(3 + 90_000 * 4 / GPU.boost_clock_mhz)
+
+
 def test_a_class_of_the_own_compute_capability_comes_first():
     any_gpu, hopper = classes(dtype="int8").classes[0], classes(compute_capability="9.0").classes[0]
     both = LayerClasses(launch_cycles=0, launch_source="x", classes=(any_gpu, hopper))

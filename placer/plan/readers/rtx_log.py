@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from placer.plan.dtypes import port_of_onnx_type
@@ -15,7 +15,12 @@ from placer.plan.readers.tensorrt_names import PAIR
 def logged_layers(text: str) -> Iterator[Layer]:
     # trtexec puts the time, the severity and the logger before a line, each in brackets.
     lines = [re.sub(r"^(\[[^\]]*\] ?)+(?=Name: )", "", line) for line in text.splitlines()]
-    for layer in parse_layers(lines):
+    yield from typed_layers(parse_layers(lines))
+
+
+def typed_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
+    """``layers`` of ``parse_layers`` with ONNX's names of types, and with their kinds."""
+    for layer in layers:
         inputs, outputs = (
             tuple(map(port_of_onnx_type, layer.inputs)),
             tuple(map(port_of_onnx_type, layer.outputs)),
