@@ -56,7 +56,7 @@ class Engine:
 
     ``base``: float type of what is not quantized. ``place``: edges that carry a pair, and sets of
     tensors of one scale. ``rename``: the graph's name of a node that the engine names. ``fitted``:
-    rules and layer classes were fitted to it, so that what they predict for it is no test of them.
+    rules and layer classes were fitted to it. On the others rules were corrected.
     """
 
     name: str
