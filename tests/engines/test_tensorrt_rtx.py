@@ -62,9 +62,8 @@ def test_the_bundled_models_default_runs_its_convolutions_on_int8(builder: objec
     assert {layer.input_types[0] for layer in convolutions} == {"int8"}
 
 
-def test_the_built_plan_is_written_for_plan_diff(
-    save: Callable[..., Path], builder: object, tmp_path: Path
-):
+@pytest.mark.usefixtures("builder")
+def test_the_built_plan_is_written_for_plan_diff(save: Callable[..., Path], tmp_path: Path):
     rule = next(rule for rule in PACK.rules if rule.id == "weighted-input")
     path = candidate(save(rule.tests[0].model), (rule,), None, PACK.manifest.scheme)
     built = tmp_path / "built.json"
