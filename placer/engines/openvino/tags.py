@@ -24,12 +24,11 @@ QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
 class Tags:
     """The candidate's nodes by the number in their tags, in the order of the graph.
 
-    ``outputs``: the graph's outputs in OpenVINO's order. ``constants``: names of initializers.
+    ``outputs``: the graph's outputs in OpenVINO's order.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
     outputs: tuple[str, ...]
-    constants: frozenset[str]
 
     @cached_property
     def _numbers(self) -> dict[str, tuple[list[int], list[int]]]:
@@ -67,9 +66,7 @@ def tag_nodes(model: Any, graph: onnx.GraphProto) -> Tags:
             taken[op.get_name()] = number
             op.set_friendly_name(f"placer:{number}:{count}")
     declared = [value.name for value in graph.output]
-    return Tags(
-        nodes, _outputs(model, declared), frozenset(tensor.name for tensor in graph.initializer)
-    )
+    return Tags(nodes, _outputs(model, declared))
 
 
 def _outputs(model: Any, declared: list[str]) -> tuple[str, ...]:
