@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,10 @@ ORT_ERRORS = (
     ort_errors.RuntimeException,
     RuntimeError,
 )
+# Builds of ONNX Runtime that have telemetry report models and their files: see SECURITY.md.
+if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
+    ort.disable_telemetry_events()
+
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 

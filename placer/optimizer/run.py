@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from placer.common.files import make_output_folder, remove_if_empty, write_text
+from placer.common.folder_lock import locked
 from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.optimizer.finals import (
     Final,
@@ -67,17 +68,17 @@ def optimize(request: Request, observer: Observer) -> Result:
     task = prepare(request, observer)
     folder = request.output_folder
     make_output_folder(folder)
-    with _log_to(folder / "placer.log"):
-        try:
+    try:
+        with locked(folder), _log_to(folder / "placer.log"):
             earlier = earlier_study(task)
             setup = trial_setup_of(task, earlier, observer)
             devices = devices_of(task, setup, observer)
             study = earlier or open_study(task)
             keep_for_workers(study, task, setup)
-        except PlacerError:
-            remove_if_empty(folder)
-            raise
-        return _run(devices, study, folder, observer)
+            return _run(devices, study, folder, observer)
+    except PlacerError:
+        remove_if_empty(folder)
+        raise
 
 
 def _run(devices: Sequence[Device], study: Study, folder: Path, observer: Observer) -> Result:
