@@ -85,6 +85,7 @@ def load_model(
     base_dir = path.parent
     proto = read_model(path)
     tensors = list(all_tensors(proto.graph))
+    fixed = _fixed_inputs(proto)
     imported = None
     try:
         check_tensors(tensors, base_dir, path)
@@ -96,6 +97,7 @@ def load_model(
         raise InputError(f"{path} is damaged: a name is not UTF-8; export it again") from error
     digest = fingerprint(path, tensors, base_dir)
     proto, notes = normalize(proto, base_dir, path)
+    notes = (*fixed, *notes)
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
     values = infer_values(proto, input_shapes, path)
     check_sizes(values, path)
@@ -103,6 +105,16 @@ def load_model(
     graph = index_graph(proto.graph, types)
     imported = None if imported is None else imported.restricted(graph)
     return Model(path, proto, graph, digest, base_dir, input_shapes, notes, imported)
+
+
+def _fixed_inputs(proto: ModelProto) -> tuple[str, ...]:
+    """A note on inputs that have a default value; before IR version 4 every weight is an input."""
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    names = [value.name for value in proto.graph.input if value.name in weights]
+    if not names or proto.ir_version < 4:
+        return ()
+    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    return (f"fixed {len(names)} inputs to their default values: {shown}",)
 
 
 def load_quantized(path: Path) -> ModelProto:

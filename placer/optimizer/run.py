@@ -11,6 +11,7 @@ from pathlib import Path
 from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
 from placer.errors import GateError, InputError, PlacerError, RunError
+from placer.graph.randomness import random_outputs
 from placer.optimizer.finals import (
     Final,
     chosen_placement,
@@ -198,6 +199,11 @@ def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:
         return f"no quantized candidate was measured, so none meets {gates}; raise `budget`"
     closest = min(quantized, key=lambda record: record.violation)
     values = ", ".join(f"{gate.gate} has {gate.value}" for gate in closest.gates)
+    for output, node in random_outputs(task.model.graph).items():
+        return (
+            f"no candidate meets {gates}: output '{output}' is random (node '{node}') and differs "
+            "from run to run; name the outputs to compare, e.g. sqnr>=15@scores"
+        )
     if closest.feasible:
         return (
             f"the fastest candidate misses {gates} when it is confirmed, or as it was written "

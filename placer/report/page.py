@@ -14,12 +14,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from placer.common.display import printable
 from placer.report.style import CONFIG
 
 
 def figure_data(figure: go.Figure, *, zoom: bool = False) -> dict[str, Any]:
     """A figure as the page's script draws it; ``zoom``: by the mouse wheel."""
-    document: dict[str, Any] = json.loads(figure.to_json())
+    document: dict[str, Any] = _shown(json.loads(figure.to_json()))
     document["layout"].pop("template", None)
     return {
         "data": document["data"],
@@ -56,10 +57,20 @@ def render(template: str, **values: Any) -> str:
     )
 
 
+def _shown(value: Any) -> Any:
+    """``value`` with hidden characters of its texts, such as names, as codes; markup stays."""
+    if isinstance(value, str):
+        return value if isinstance(value, Markup) else printable(value)
+    if isinstance(value, dict):
+        return {key: _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, list) else value
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("placer.report", "."),
+        finalize=_shown,
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
         trim_blocks=True,

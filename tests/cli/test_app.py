@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import typer
 
 from placer.cli.app import app
-from tests.conftest import Finished
+from tests.conftest import DIGITS, Finished
 
 PROGRAM = """
 import sys
@@ -78,3 +80,39 @@ def test_the_shell_completes_commands_and_options(shell: str):
     assert "optimize" in completed("placer opt")
     assert "--eval-data" in completed("placer optimize --eval")
     assert "diff" in completed("placer plan d")
+
+
+def test_ctrl_c_outside_of_a_search_is_a_sentence(
+    placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("placer.calibration.sources.read_arrays", interrupted)
+    data = DIGITS / "calibration.npz"
+    finished = placer("optimize", DIGITS / "digits.onnx", "--data", data, "--no-cache")
+    assert finished.code == 130
+    assert finished.err.endswith("placer: interrupted; run the same command again to resume\n")
+
+
+def test_what_nobody_foresaw_is_a_sentence_and_a_file(
+    placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    for error, code, expected in (
+        (KeyError("odd"), 1, "this should not happen, please report it (traceback in"),
+        (MemoryError(), 1, "the memory is exhausted"),
+        (RecursionError(), 2, "nested too deeply"),
+        (OSError(36, "File name too long", "x" * 5000), 2, "check the path"),
+    ):
+
+        def failing(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        monkeypatch.setattr("placer.model.load.read_model", failing)
+        finished = placer("check", DIGITS / "digits.onnx", "--static")
+        assert finished.code == code
+        assert expected in finished.err
+        assert finished.err.count("\n") == 1
+        assert len(finished.err) <= 320
+    assert "KeyError" in "".join(f.read_text() for f in tmp_path.glob("placer-error-*.txt"))

@@ -192,3 +192,20 @@ def test_limits_are_positive_numbers():
     for wrong in ("0", "-1", "1e3", ""):
         with pytest.raises(InputError, match="PLACER_MAX_NODES"):
             Limits.from_environment({"PLACER_MAX_NODES": wrong})
+
+
+def test_inputs_with_default_values_are_fixed_to_them_and_the_others_keep_their_order(
+    write: Callable[..., Path],
+):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4] x, float[1] k = {2}, float[1,4] z) => (float[1,4] y) {
+      a = Mul(x, k)
+      y = Add(a, z)
+    }
+    """
+    proto = onnx.parser.parse_model(text)
+    assert [value.name for value in proto.graph.input] == ["x", "k", "z"]
+    model = load_model(write(proto))
+    assert model.graph.inputs == ("x", "z")
+    assert model.notes[0] == "fixed 1 inputs to their default values: k"
