@@ -9,18 +9,32 @@ from typing import TYPE_CHECKING
 from placer.version import __version__
 
 if TYPE_CHECKING:
+    from placer.apply.api import AppliedModel, apply_placement
     from placer.calibration.region import Region, extract_region
     from placer.cli.console import ConsoleObserver
+    from placer.engines.bench import BenchResult, bench
+    from placer.engines.doctor import diagnose
+    from placer.engines.explanation import ModelExplanation, explain
+    from placer.engines.tensorrt.check import CheckReport, check
     from placer.errors import GateError, InputError, PlacerError, RunError
     from placer.graph.shapes import ShapeRange
-    from placer.optimizer.api import function_gate, optimize
+    from placer.onboarding.api import onboard, plan_onboarding
+    from placer.optimizer.api import function_gate, optimize, work
     from placer.optimizer.observer import Observer, QuietObserver
+    from placer.plan.compare import diff_plans
+    from placer.qdq.import_model import ImportedModel, import_model
+    from placer.report import write_report
     from placer.results.result import Result
 
 __all__ = [
+    "AppliedModel",
+    "BenchResult",
+    "CheckReport",
     "ConsoleObserver",
     "GateError",
+    "ImportedModel",
     "InputError",
+    "ModelExplanation",
     "Observer",
     "PlacerError",
     "QuietObserver",
@@ -29,16 +43,32 @@ __all__ = [
     "RunError",
     "ShapeRange",
     "__version__",
+    "apply_placement",
+    "bench",
+    "check",
+    "diagnose",
+    "diff_plans",
+    "explain",
     "extract_region",
     "function_gate",
+    "import_model",
+    "onboard",
     "optimize",
+    "plan_onboarding",
+    "work",
+    "write_report",
 ]
 
 # Imported when first asked for: with them come ONNX Runtime and Optuna, which take seconds.
 _MODULES = {
+    "AppliedModel": "placer.apply.api",
+    "BenchResult": "placer.engines.bench",
+    "CheckReport": "placer.engines.tensorrt.check",
     "ConsoleObserver": "placer.cli.console",
     "GateError": "placer.errors",
+    "ImportedModel": "placer.qdq.import_model",
     "InputError": "placer.errors",
+    "ModelExplanation": "placer.engines.explanation",
     "Observer": "placer.optimizer.observer",
     "PlacerError": "placer.errors",
     "QuietObserver": "placer.optimizer.observer",
@@ -46,9 +76,20 @@ _MODULES = {
     "Result": "placer.results.result",
     "RunError": "placer.errors",
     "ShapeRange": "placer.graph.shapes",
+    "apply_placement": "placer.apply.api",
+    "bench": "placer.engines.bench",
+    "check": "placer.engines.tensorrt.check",
+    "diagnose": "placer.engines.doctor",
+    "diff_plans": "placer.plan.compare",
+    "explain": "placer.engines.explanation",
     "extract_region": "placer.calibration.region",
     "function_gate": "placer.optimizer.api",
+    "import_model": "placer.qdq.import_model",
+    "onboard": "placer.onboarding.api",
     "optimize": "placer.optimizer.api",
+    "plan_onboarding": "placer.onboarding.api",
+    "work": "placer.optimizer.api",
+    "write_report": "placer.report",
 }
 
 if not TYPE_CHECKING:  # A type checker reads the imports above and finds misspelt names.

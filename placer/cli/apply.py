@@ -4,233 +4,102 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from placer.apply.apply import (
-    AUTO,
-    Applied,
-    BrokenGroup,
-    Lost,
-    Scales,
-    apply_placement,
-    calibrated_scales,
-    kept_scales,
-    quantized_model,
-)
-from placer.calibration.collect import default_cache_dir
-from placer.calibration.dataset import load_dataset
-from placer.cli.options import SHAPE_HELP, shapes_of
-from placer.common.files import make_output_folder, write_text
-from placer.errors import InputError
-from placer.model import Model, load_model, save_model
-from placer.optimizer.presets import load_preset
-from placer.qdq.precision import FLOAT8_OPSET, InputOutputTypes, parse_base, with_opset
-from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
-from placer.rules.packaging.load import load_pack
-from placer.rules.sites import find_sites
+import placer
+from placer.cli.options import option, shapes_of
+
+if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.apply.api import AppliedModel
+    from placer.apply.apply import Applied, BrokenGroup, Lost
 
 MAX_ROWS = 20
-RANGES = ("kept", "calibrated")
-
-
-@dataclass(frozen=True, eq=False)
-class _Outcome:
-    """All that is reported. ``new_sites``: where rules could quantize nodes that are new."""
-
-    file: PlacementFile
-    model: Model
-    applied: Applied
-    scales: Scales
-    new_sites: tuple[str, ...]
-    warnings: tuple[str, ...]
+EXAMPLES = (
+    "placer apply model.placer/placement.yaml retrained.onnx --data calibration.npz",
+    "placer apply model.placer/placement.yaml exported-anew.onnx --strict",
+)
 
 
 def apply_command(
     placement: Annotated[Path, typer.Argument(help="placement.yaml of the other file.")],
     model: Annotated[Path, typer.Argument(help="The ONNX model to apply it to.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder [default: MODEL.applied].")
-    ] = None,
-    shape: Annotated[list[str] | None, typer.Option(help=SHAPE_HELP)] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Calibration data: .npz, .npy, a folder of them, or module:function."),
-    ] = None,
+    shape: Annotated[list[str] | None, option("shapes")] = None,
+    data: Annotated[str | None, option("data")] = None,
     ranges: Annotated[
         str | None,
-        typer.Option(
-            help="kept takes the file's, calibrated those of --data [default: calibrated with "
-            "--data, else kept]."
+        option(
+            "ranges",
+            help="kept takes the file's, calibrated those of --data.",
+            default="calibrated with --data, else kept",
+            choices=("kept", "calibrated"),
         ),
     ] = None,
-    calibration: Annotated[
-        str, typer.Option(help="auto, minmax, percentile, entropy or mse.")
-    ] = AUTO,
+    calibration: Annotated[str, option("calibration")] = "auto",
     base: Annotated[
         str | None,
-        typer.Option(
-            help="Type of what is not quantized: float16, bfloat16 or float [default: float for "
-            "schemes with int32 biases (ONNX Runtime), else float16]."
+        option(
+            "base",
+            help="Type of what is not quantized: float16, bfloat16 or float.",
+            default="float for schemes with int32 biases (ONNX Runtime), else float16",
         ),
     ] = None,
-    io_type: Annotated[
-        InputOutputTypes,
-        typer.Option(help="With --base: keep the types of inputs and outputs, or convert them."),
-    ] = "keep",
+    io_type: Annotated[str, option("io_type")] = "keep",
     pack: Annotated[
         str | None,
-        typer.Option(help="Rule pack that names sites the file says nothing of [default: its]."),
+        option(
+            "pack",
+            help="Rule pack that names sites the file says nothing of.",
+            default="the file's",
+        ),
     ] = None,
+    output: Annotated[Path | None, option("output", "-o", default="MODEL.applied")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse the model if an edge is not found in it.")
+        bool,
+        typer.Option(
+            "--strict",
+            help="Refuse the model if an edge is not found in it.",
+            rich_help_panel="Output",
+        ),
     ] = False,
-    cache: Annotated[bool, typer.Option(help="Keep calibration statistics on disk.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    cache: Annotated[bool, option("cache", help="Keep calibration statistics on disk.")] = True,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the report as JSON.", rich_help_panel="Output"),
+    ] = False,
 ) -> None:
     """Apply a placement to a retrained or re-exported model, whatever its nodes are called.
 
     Writes optimized.onnx, placement.yaml and apply.json, and lists what no longer matches.
     Exit codes: 0 done, 1 the run failed, 2 wrong input, nothing matches, or not all with --strict.
     """
-    if ranges not in (None, *RANGES):
-        raise InputError(f"unknown --ranges '{ranges}'; use one of: {', '.join(RANGES)}")
-    if ranges == "calibrated" and data is None:
-        raise InputError("--ranges calibrated needs data; give --data")
-    if ranges == "kept" and data is not None:
-        raise InputError("--ranges kept uses no data; give either it or --data")
-    folder = output or Path(f"{model.stem}.applied")
-    file = read_placement(placement)
-    scheme = file.scheme
-    chosen = parse_base(base or ("float" if scheme.bias == "int32" else "float16"))
-    loaded = load_model(model, shapes_of(shape or []))
-    if scheme.is_float8:
-        loaded = with_opset(loaded, FLOAT8_OPSET)
-    applied = apply_placement(file, loaded)
-    if strict and applied.lost:
-        first = applied.lost[0]
-        raise InputError(
-            f"{len(applied.lost)} edges of {placement} are not found in {model}, the first: "
-            f"{first.edge} ({first.reason}); leave out --strict to apply the others"
-        )
-    notes: list[str] = []
-    if loaded.imported is not None:
-        notes.append(f"{model} is quantized already; the placement replaces its pairs")
-    scales = _scales(applied, file, loaded, data, calibration, cache, notes)
-    new_sites = _new_sites(applied, loaded, pack, file, notes)
-    proto = quantized_model(loaded, applied.placement, scales, scheme, chosen, io_type)
-    outcome = _Outcome(file, loaded, applied, scales, new_sites, tuple(notes))
-    make_output_folder(folder)
-    save_model(proto, loaded.base_dir, folder / "optimized.onnx")
-    write_text(folder / "placement.yaml", _placement_text(outcome))
-    report = json.dumps(_document(outcome), indent=2)
-    write_text(folder / "apply.json", report + "\n")
+    # Texts as they were typed, which the library checks.
+    given: dict[str, Any] = {
+        "output": output,
+        "shapes": shapes_of(shape or []),
+        "data": data,
+        "ranges": ranges,
+        "calibration": calibration,
+        "base": base,
+        "io_type": io_type,
+        "pack": pack,
+        "strict": strict,
+        "cache": cache,
+    }
+    outcome = placer.apply_placement(placement, model, **given)
     if as_json:
-        typer.echo(report)
+        typer.echo(json.dumps(outcome.to_json(), indent=2))
     else:
         _print(outcome)
-        typer.echo(f"wrote {folder}")
+        typer.echo(f"wrote {outcome.folder}")
 
 
-def _scales(
-    applied: Applied,
-    file: PlacementFile,
-    model: Model,
-    data: str | None,
-    method: str,
-    cache: bool,
-    notes: list[str],
-) -> Scales:
-    if data is None:
-        if model.fingerprint != file.model:
-            notes.append(
-                "ranges are of the weights that the placement was made with; "
-                "give --data to calibrate this model"
-            )
-        if not file.calibrated:
-            notes.append("ranges of the placement rest on random inputs; give --data")
-        return kept_scales(applied, file, model)
-    dataset = load_dataset(data, model).limit(load_preset("default").calibration_samples)
-    notes += dataset.notes
-    folder = default_cache_dir() if cache else None
-    return calibrated_scales(applied, model, file.scheme, dataset, method, folder)
-
-
-def _new_sites(
-    applied: Applied, model: Model, pack: str | None, file: PlacementFile, notes: list[str]
-) -> tuple[str, ...]:
-    if not applied.new_nodes:
-        return ()
-    try:
-        rules = load_pack(pack or file.pack.split()[0]).rules
-    except InputError as error:
-        if pack is not None:
-            raise
-        notes.append(f"sites of new nodes are not listed: {error}")
-        return ()
-    new = set(applied.new_nodes)
-    return tuple(s.name for s in find_sites(model.graph, rules) if s.match.anchor.name in new)
-
-
-def _placement_text(outcome: _Outcome) -> str:
-    return placement_text(
-        outcome.applied.placement,
-        outcome.scales.ranges,
-        outcome.file.scheme,
-        model=outcome.model.fingerprint,
-        pack=outcome.file.pack,
-        calibrated=outcome.scales.calibrated,
-        graph=outcome.model.graph,
-    )
-
-
-def _document(outcome: _Outcome) -> dict[str, Any]:
-    applied, scales = outcome.applied, outcome.scales
-    return {
-        "placement_file": str(outcome.file.path),
-        "model": str(outcome.model.path),
-        "placement": applied.placement.id,
-        "same_structure": applied.is_exact,
-        "found": [
-            {
-                "source": str(found.source),
-                "edge": str(found.edge),
-                "by": "name" if found.by_name else "structure",
-                "operators": found.operators,
-            }
-            for found in applied.found
-        ],
-        "lost": [
-            {
-                "edge": str(lost.edge),
-                "operator": lost.operator,
-                "reason": lost.reason,
-                "candidates": list(lost.candidates),
-            }
-            for lost in applied.lost
-        ],
-        "broken_groups": [
-            {"kept": [str(e) for e in group.kept], "lost": [str(e) for e in group.lost]}
-            for group in applied.broken
-        ],
-        "new_nodes": list(applied.new_nodes),
-        "new_sites": list(outcome.new_sites),
-        "ranges": {
-            "method": scales.method,
-            "calibrated": scales.calibrated,
-            "sqnr": scales.sqnr,
-        },
-        "warnings": list(outcome.warnings),
-    }
-
-
-def _print(outcome: _Outcome) -> None:
+def _print(outcome: AppliedModel) -> None:
     console = Console()
     applied, scales = outcome.applied, outcome.scales
     named = sum(found.by_name for found in applied.found)

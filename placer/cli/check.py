@@ -4,81 +4,69 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from placer.cli.options import SHAPE_HELP, shape_ranges_of
-from placer.common.files import write_text
-from placer.engines.tensorrt.build import BuildReport
-from placer.engines.tensorrt.offline_builder import check_file, import_builder
-from placer.errors import InputError, RunError
-from placer.model import load_quantized
-from placer.model.importing import Finding, check_pairs, is_quantized
-from placer.plan import Plan
-from placer.plan.json_format import plan_json
-from placer.plan.readers.rtx_log import typed_layers
+import placer
+from placer.cli.options import option, shape_ranges_of
+from placer.errors import RunError
+
+if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.engines.tensorrt.build import BuildReport
+    from placer.model.importing import Finding
+    from placer.plan import Plan
 
 MAX_FINDINGS = 30
+EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --gpu sm120")
 
 
 def check_command(
     model: Annotated[Path, typer.Argument(help="Any ONNX model, with or without Q/DQ pairs.")],
-    gpu: Annotated[str, typer.Option(help="Compute capability to build for.")] = "sm89",
-    shape: Annotated[list[str] | None, typer.Option(help=SHAPE_HELP)] = None,
+    gpu: Annotated[str, option("gpu", help="Compute capability to build for.")] = "sm89",
+    shape: Annotated[list[str] | None, option("shapes")] = None,
     static: Annotated[
-        bool, typer.Option("--static", help="Look at the Q/DQ pairs only: needs no TensorRT-RTX.")
+        bool,
+        typer.Option(
+            "--static",
+            help="Look at the Q/DQ pairs only: needs no TensorRT-RTX.",
+            rich_help_panel="Engine",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel="Output")
     ] = False,
     plan_file: Annotated[
         Path | None,
-        typer.Option("--plan", help="Write the built plan for placer plan diff and explain."),
+        typer.Option(
+            "--plan",
+            help="Write the built plan for placer plan diff and explain.",
+            rich_help_panel="Output",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Parse and build a model with TensorRT-RTX, no GPU needed, and show its layers.
 
     Q/DQ pairs that it refuses or reads differently are named first, each with its fix. Exit
     code 1 if the model is refused, with the node and the reason.
     """
-    if not model.is_file():
-        raise InputError(f"{model} does not exist; give the path of an ONNX file")
-    shapes = shape_ranges_of(shape or [])
-    findings = _findings(model)
-    if findings and not as_json:
-        _print_findings(findings)
-    if static:
-        _end_static(model, findings, as_json)
-        return
-    report = check_file(import_builder(), model, gpu, shapes)
-    plan = Plan(tuple(typed_layers(report.plan.layers)), report.plan.source)
-    if plan_file is not None and report.accepted:
-        write_text(plan_file, json.dumps(plan_json(plan), indent=2) + "\n")
+    report = placer.check(model, gpu=gpu, shapes=shape_ranges_of(shape or []), static=static)
+    if plan_file is not None and report.plan is not None:
+        report.write_plan(plan_file)
     if as_json:
-        document = {**_document(report), "pairs": [asdict(finding) for finding in findings]}
-        typer.echo(json.dumps(document, indent=2))
+        typer.echo(json.dumps(report.to_json(), indent=2))
     else:
-        _print(report, plan)
-    if not report.accepted:
-        raise RunError(f"{report.builder} refuses {model}: {report.refusals[0]}")
-
-
-def _findings(model: Path) -> tuple[Finding, ...]:
-    proto = load_quantized(model)
-    return check_pairs(proto, model.parent, model) if is_quantized(proto) else ()
-
-
-def _end_static(model: Path, findings: Sequence[Finding], as_json: bool) -> None:
-    refused = [finding for finding in findings if finding.verdict == "refused"]
-    if as_json:
-        typer.echo(json.dumps({"pairs": [asdict(finding) for finding in findings]}, indent=2))
-    elif not findings:
-        typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
-    if refused:
-        raise RunError(f"TensorRT refuses {model}: {refused[0]}")
+        if report.findings:
+            _print_findings(report.findings)
+        elif static:
+            typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
+        if report.build is not None:
+            _print(report.build, report.plan)
+    if report.refusal is not None:
+        raise RunError(report.refusal.replace("refuses it", f"refuses {model}", 1))
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
@@ -92,15 +80,9 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     console.print("placer import, and placer optimize, make all these fixes", highlight=False)
 
 
-def _document(report: BuildReport) -> dict[str, object]:
-    document = {**asdict(report), "accepted": report.accepted, "engine_bytes": len(report.engine)}
-    del document["engine"]
-    return document
-
-
-def _print(report: BuildReport, plan: Plan) -> None:
+def _print(report: BuildReport, plan: Plan | None) -> None:
     console = Console()
-    if report.accepted:
+    if plan is not None:
         # Waits and signals between streams run nothing.
         count = sum(layer.kind != "no-op" for layer in plan.layers)
         table = Table(title=f"{report.builder}, {report.gpu}: {count} layers")

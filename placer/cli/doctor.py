@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from placer.engines.doctor import Diagnosis, diagnose
+import placer
+
+if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.engines.doctor import Diagnosis
 
 
 def doctor_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show versions, GPUs, the engines that run here, and what the others lack."""
-    found = diagnose()
+    found = placer.diagnose()
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
         return

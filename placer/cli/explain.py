@@ -4,172 +4,124 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from placer.cli.options import shapes_of
-from placer.common.files import write_text
-from placer.engines.fusion_model import BASES
-from placer.errors import InputError
-from placer.graph import Edge, Graph
-from placer.model import is_quantized_file, load_model, load_quantized
-from placer.plan import Layer, Plan
-from placer.plan.json_format import plan_json
-from placer.plan.readers.read import read_plan
-from placer.prediction.explain import (
-    Decision,
-    Explainer,
-    Explanation,
-    Remedy,
-    SiteOutcome,
-    StandaloneConversion,
-    compare_sites,
-    explanation_json,
-)
-from placer.prediction.gpus import Gpu, load_gpu
-from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import Roofline, load_layer_classes
-from placer.qdq.extract import extract_placement
-from placer.quantization import Placement
-from placer.quantization.placement_file import load_placement, placement_text
-from placer.rules.pack import Pack
-from placer.rules.packaging.load import load_pack
-from placer.rules.sites import find_sites, place
-from placer.rules.target import Target
+import placer
+from placer.cli.options import option, shapes_of
+
+if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.graph import Edge
+    from placer.plan import Layer, Plan
+    from placer.prediction.explain import (
+        Decision,
+        Explanation,
+        Remedy,
+        SiteOutcome,
+        StandaloneConversion,
+    )
 
 MAX_LAYERS = 60  # More are left to --all and --json.
-
-
-@dataclass(frozen=True)
-class _Subject:
-    """What is explained: a float graph, a placement on it and where that comes from."""
-
-    graph: Graph
-    placement: Placement
-    source: str
-    fingerprint: str
+EXAMPLES = (
+    "placer explain model.onnx --gpu l4",
+    "placer explain quantized.onnx --gpu l4 --improved better.yaml",
+)
 
 
 def explain_command(
     model: Annotated[Path, typer.Argument(help="A float model, or one with Q/DQ pairs.")],
     placement: Annotated[
         Path | None,
-        typer.Option(help="placement.yaml [default: the model's pairs, or the pack's default]."),
+        typer.Option(
+            help="placement.yaml.",
+            show_default="the model's pairs, or the pack's default",
+            rich_help_panel="Model and data",
+        ),
     ] = None,
-    gpu: Annotated[str, typer.Option(help="GPU to estimate for, or a YAML file.")] = "a100",
-    base: Annotated[str, typer.Option(help="Type of what stays float.")] = "float16",
+    shape: Annotated[list[str] | None, option("shapes")] = None,
+    gpu: Annotated[str, option("gpu", help="GPU to estimate for, or a YAML file.")] = "a100",
+    base: Annotated[
+        str, option("base", help="Type of what stays float: float16, bfloat16 or float.")
+    ] = "float16",
     weak: Annotated[
-        bool, typer.Option("--weak", help="Weak typing, as TensorRT up to 10 may have.")
+        bool,
+        typer.Option(
+            "--weak",
+            help="Weak typing, as TensorRT up to 10 may have.",
+            rich_help_panel="Engine",
+        ),
     ] = False,
-    pack: Annotated[str, typer.Option(help="Rule pack, a name or folder.")] = "tensorrt",
-    shape: Annotated[
-        list[str] | None, typer.Option(help="Input shape, e.g. image=1x3x320x320.")
-    ] = None,
-    plan_file: Annotated[
-        Path | None, typer.Option("--plan", help="Write the predicted plan for placer plan diff.")
-    ] = None,
+    pack: Annotated[str, option("pack")] = "tensorrt",
     actual: Annotated[
         Path | None,
-        typer.Option(help="The engine's own plan, as for placer plan diff: shown per site."),
+        typer.Option(
+            help="The engine's own plan, as for placer plan diff: shown per site.",
+            rich_help_panel="Engine",
+        ),
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option(help="trtexec --exportProfile JSON of that engine.")
+        Path | None,
+        typer.Option(help="trtexec --exportProfile JSON of that engine.", rich_help_panel="Engine"),
+    ] = None,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            help="Write the predicted plan for placer plan diff.",
+            rich_help_panel="Output",
+        ),
     ] = None,
     improved: Annotated[
-        Path | None, typer.Option(help="Write the placement with all remedies applied.")
+        Path | None,
+        typer.Option(
+            help="Write the placement with all remedies applied.", rich_help_panel="Output"
+        ),
     ] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Show every layer and match.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show every layer and match.", rich_help_panel="Output")
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the explanation as JSON.", rich_help_panel="Output"),
+    ] = False,
 ) -> None:
     """Show matched rules, the decision at each site, the predicted plan and its stray conversions.
 
     Every time is an estimate. Nothing is built or run.
     """
-    if base not in BASES:
-        raise InputError(f"unknown --base '{base}'; use one of: {', '.join(BASES)}")
-    rules, target_gpu = load_pack(pack), load_gpu(gpu)
-    target = Target(
-        compute_capability=target_gpu.compute_capability, typing="weak" if weak else "strong"
+    found = placer.explain(
+        model,
+        placement,
+        gpu=gpu,
+        base=base,
+        weak=weak,
+        pack=pack,
+        shapes=shapes_of(shape or []),
+        actual=actual,
+        profile=profile,
     )
-    subject = _subject(model, placement, shapes_of(shape or []), rules, target)
-    explainer = _explainer(subject.graph, rules, target_gpu, target, base)
-    explanation = explainer.explain(subject.placement)
     if plan_file is not None:
-        write_text(plan_file, json.dumps(plan_json(explanation.plan), indent=2) + "\n")
+        found.write_plan(plan_file)
     if improved is not None:
-        write_text(improved, _placement_text(explanation.improved, subject, rules))
-    built = read_plan(actual, profile) if actual is not None else None
-    outcomes = compare_sites(explanation.decisions, explanation.plan, built) if built else ()
-    if built is not None and not outcomes:
-        raise InputError(
-            f"{actual} names no node of {model}; give the plan of an engine built from this file"
-        )
+        found.write_improved(improved)
     if as_json:
-        document = {"gpu": target_gpu.name, **explanation_json(explanation)}
-        document = {**document, "plan": plan_json(explanation.plan)}
-        if built is not None:
-            document = {**document, "actual": [_outcome(outcome) for outcome in outcomes]}
-        typer.echo(json.dumps(document, indent=2))
+        typer.echo(json.dumps(found.to_json(), indent=2))
         return
     console = Console()
     console.print(
-        f"{escape(str(model))}: {escape(subject.source)}; estimates for {target_gpu.name}, "
-        f"{base} remainder, pack {rules.name_and_version}",
+        f"{escape(str(model))}: {escape(found.source)}; estimates for {found.gpu.name}, "
+        f"{base} remainder, pack {found.pack.name_and_version}",
         highlight=False,
         soft_wrap=True,
     )
-    _print(console, explanation, show_all)
-    if built is not None:
-        _print_actual(console, outcomes, built, show_all)
-
-
-def _subject(
-    model: Path,
-    placement: Path | None,
-    shapes: dict[str, tuple[int, ...]],
-    pack: Pack,
-    target: Target,
-) -> _Subject:
-    if is_quantized_file(model):
-        if placement is not None:
-            raise InputError(
-                f"{model} has Q/DQ pairs already; give the float model or no placement"
-            )
-        found = extract_placement(load_quantized(model))
-        graph = found.graph(shapes, model)
-        return _Subject(graph, found.placement, "the model's own Q/DQ pairs", "")
-    loaded = load_model(model, shapes)
-    if placement is not None:
-        chosen, source = load_placement(placement, loaded.graph), f"placement {placement}"
-    else:
-        sites = find_sites(loaded.graph, pack.rules, target)
-        chosen, source = place(sites, {}), "the pack's default placement"
-    return _Subject(loaded.graph, chosen, source, loaded.fingerprint)
-
-
-def _explainer(graph: Graph, pack: Pack, gpu: Gpu, target: Target, base: str) -> Explainer:
-    integer = pack.manifest.scheme.activation
-    predictor = Predictor(graph, pack.rules, target, base, integer)
-    roofline = Roofline(graph, gpu, load_layer_classes())
-    return Explainer(graph, pack.rules, target, predictor, roofline)
-
-
-def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:
-    return placement_text(
-        placement,
-        {},
-        pack.manifest.scheme,
-        model=subject.fingerprint,
-        pack=pack.name_and_version,
-        calibrated=False,
-        graph=subject.graph,
-    )
+    _print(console, found.explanation, show_all)
+    if found.built is not None:
+        _print_actual(console, found.outcomes, found.built, show_all)
 
 
 def _print(console: Console, explanation: Explanation, show_all: bool) -> None:
@@ -226,16 +178,6 @@ def _described(layers: tuple[Layer, ...]) -> str:
 def _total(layers: tuple[Layer, ...]) -> str:
     times = [layer.time_us for layer in layers if layer.time_us is not None]
     return f"{sum(times):.1f}" if times else ""
-
-
-def _outcome(outcome: SiteOutcome) -> dict[str, object]:
-    return {
-        "site": outcome.decision.site.name,
-        "agrees": outcome.agrees,
-        "predicted": [layer.name for layer in outcome.predicted],
-        "built": [layer.name for layer in outcome.actual],
-        "measured_us": [layer.time_us for layer in outcome.actual],
-    }
 
 
 def _decisions(decisions: tuple[Decision, ...]) -> Table:

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from placer.onboarding.manifest import read_manifest
-from placer.onboarding.planning import plan
-from placer.onboarding.runner import Run, onboard
-from placer.results.onboarding import DONE, MISSED, STATE_OF, ModelSummary, Summary
-from placer.results.result import GatePart
+import placer
+from placer.results.onboarding import DONE, MISSED, STATE_OF
 from placer.results.verdict import Verdict
 
+if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.onboarding.planning import Planned
+    from placer.results.onboarding import ModelSummary, Summary
+    from placer.results.result import GatePart
+
+EXAMPLES = ("placer onboard models.yaml --dry-run", "placer onboard models.yaml --jobs 2")
+
+_COLOURS = {**dict.fromkeys(DONE, "green"), MISSED: "yellow"}
 # Where nobody has set how wide a line is, as in the log of a CI job.
 _WIDTH = 160
-_COLOURS = {**dict.fromkeys(DONE, "green"), MISSED: "yellow"}
 
 
 def onboard_command(
     manifest: Annotated[Path, typer.Argument(help="YAML file that lists the models.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder [default: the manifest's own choice]."),
+        typer.Option("--output", "-o", help="Folder.", show_default="the manifest's own choice"),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Models at a time [default: one, or one per device]."),
+        typer.Option(help="Models at a time.", show_default="one, or one per device"),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and why, and do nothing.")
@@ -55,31 +60,32 @@ def onboard_command(
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH)
-    onboarding = read_manifest(manifest, output, jobs)
-    begun_anew = None if redo else frozenset(redo_model or ())
+    begun_anew = True if redo else (redo_model or [])
     if dry_run:
-        planned = plan(onboarding, begun_anew)
+        found = placer.plan_onboarding(manifest, output=output, jobs=jobs, redo=begun_anew)
         if as_json:
-            typer.echo(Run(onboarding, planned).summary().model_dump_json(indent=2))
+            typer.echo(found.summary.model_dump_json(indent=2))
         elif not quiet:
-            table = _table("", "model", "path", "what", "why")
-            for number, one in enumerate(planned, start=1):
-                job = one.job
-                table.add_row(str(number), job.name, job.model, one.action, escape(one.why))
-            console.print(table)
+            console.print(_planned(found.planned))
         return
 
     def tell(text: str) -> None:
         if not quiet and not as_json:
             console.print(escape(text), highlight=False, soft_wrap=True)
 
-    summary = onboard(onboarding, begun_anew, tell)
+    summary = placer.onboard(manifest, output=output, jobs=jobs, redo=begun_anew, tell=tell)
     if as_json:
         typer.echo(summary.model_dump_json(indent=2))
     elif not quiet:
         print_summary(console, summary)
-        tell(f"summary.json, junit.xml and results are in {onboarding.output}")
     raise typer.Exit(summary.exit_code or 0)
+
+
+def _planned(planned: Sequence[Planned]) -> Table:
+    table = _table("", "model", "path", "what", "why")
+    for number, one in enumerate(planned, start=1):
+        table.add_row(str(number), one.job.name, one.job.model, one.action, escape(one.why))
+    return table
 
 
 def print_summary(console: Console, summary: Summary) -> None:

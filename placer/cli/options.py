@@ -15,19 +15,22 @@ from placer.optimizer.request import options
 SHAPE_HELP = options()["shapes"].option.help
 
 
-def option(keyword: str, *short: str, help: str = "", default: str = "") -> Any:
+def option(
+    keyword: str, *short: str, help: str = "", default: str = "", choices: Sequence[str] = ()
+) -> Any:
     """The option of ``Request`` that ``keyword`` names in Python, for a command's signature.
 
-    ``help`` and ``default`` (in words): where this command says something else.
+    ``help``, ``default`` (in words) and ``choices``: where this command says something else.
     """
     known = options()[keyword]
+    values = choices or known.choices
     names = () if keyword == "cache" else (known.flag, *short)
     return typer.Option(
         *names,
         help=help or known.option.help,
         show_default=default or known.option.default or True,
         rich_help_panel=known.option.group,
-        autocompletion=_completion(known.choices) if known.choices else None,
+        autocompletion=_completion(values) if values else None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from placer.report import write_report
+import placer
 
 
 def report_command(
@@ -16,9 +16,9 @@ def report_command(
         Path, typer.Argument(help="Output folder of placer optimize or placer onboard.")
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File [default: report.html in it].")
+        Path | None, typer.Option("--output", "-o", help="File.", show_default="report.html in it")
     ] = None,
 ) -> None:
     """Draw the report of a finished run again: one HTML file that needs no network."""
-    path = write_report(folder, output)
+    path = placer.write_report(folder, output)
     Console().print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)

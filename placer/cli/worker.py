@@ -6,16 +6,19 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from placer.calibration.collect import default_cache_dir
+import placer
 from placer.cli.console import ConsoleObserver
 from placer.cli.options import option
-from placer.optimizer.worker import work
-from placer.search.records import TrialRecord
+
+if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.search.records import TrialRecord
+
+EXAMPLES = ("placer worker --study digits --storage postgresql://user@host/database",)
 
 
 def worker_command(
@@ -54,17 +57,19 @@ def worker_command(
     The model, its data, the pack, the engine and its device must be those of the study. Run the
     command of placer optimize again afterwards: it writes the result.
     """
-    given = {"model": model, "data": data, "evaluation_data": eval_data, "device": device}
-    changes = {name: value for name, value in given.items() if value is not None}
     console, start = Console(), time.monotonic()
     observer = ConsoleObserver(console)
     try:
-        done = work(
-            storage,
+        done = placer.work(
             study,
-            {**changes, "cache_dir": default_cache_dir() if cache else None},
-            observer,
-            function or [],
+            storage,
+            model=model,
+            data=data,
+            eval_data=eval_data,
+            functions=function or [],
+            device=device,
+            cache=cache,
+            observer=observer,
         )
     finally:
         observer.close()

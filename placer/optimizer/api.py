@@ -33,6 +33,8 @@ from placer.optimizer.request import (
     Sampler,
 )
 from placer.optimizer.run import optimize as run
+from placer.optimizer.worker import WorkDone
+from placer.optimizer.worker import work as work_on
 from placer.results.result import Result
 
 StrPath: TypeAlias = str | PathLike[str]
@@ -138,6 +140,37 @@ def optimize(
         evaluation_data=_source(eval_data, folder / _EVAL_DATA),
     )
     return run(request, observer or QuietObserver())
+
+
+def work(
+    study: str,
+    storage: str,
+    *,
+    model: StrPath | None = None,
+    data: StrPath | None = None,
+    eval_data: StrPath | None = None,
+    functions: Sequence[str] = (),
+    device: str | None = None,
+    cache: bool = True,
+    observer: Observer | None = None,
+) -> WorkDone:
+    """Run trials of the study that ``optimize`` keeps in ``storage`` until none is left.
+
+    ``model``, ``data``, ``eval_data``: where they are on this machine, by default where they are
+    on the study's. ``functions``: those of the user, each as ``module:function``, that may run here
+    besides. ``device``: what the engine runs on, by default its first.
+
+    Raises InputError if there is no such study, if it names other functions, or if this machine would measure something else.
+    """
+    changes: dict[str, object] = {
+        "model": None if model is None else Path(model),
+        "data": None if data is None else str(data),
+        "evaluation_data": None if eval_data is None else str(eval_data),
+        "device": device,
+    }
+    given = {name: value for name, value in changes.items() if value is not None}
+    given["cache_dir"] = default_cache_dir() if cache else None
+    return work_on(storage, study, given, observer or QuietObserver(), functions)
 
 
 def function_gate(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from placer.plan.dtypes import is_quantized
 from placer.plan.plan import Kind, Layer, Plan
@@ -126,6 +127,63 @@ class PlanDiff:
         """Whether layers, output types and conversions are the same."""
         converted = not (self.false_conversions or self.missed_conversions)
         return converted and not (self.splits or self.fusions) and self.exact.f1 == 1.0
+
+    @property
+    def scores(self) -> tuple[tuple[str, Score], ...]:
+        """The scores by what counts as the same layer, the strictest first."""
+        return (("exact", self.exact), ("by class", self.by_class), ("by nodes", self.by_nodes))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What differs, in words."""
+        return tuple(sentences(self))
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``: scores, and layers by name; times in microseconds."""
+        return {
+            "agrees": self.agrees,
+            "predicted": self.predicted_source,
+            "actual": self.actual_source,
+            "scores": {name: _score_json(score) for name, score in self.scores},
+            "matched": [
+                {
+                    "predicted": pair.predicted.name,
+                    "actual": pair.actual.name,
+                    "nodes": list(pair.nodes),
+                    "time_us": pair.actual.time_us,
+                }
+                for pair in self.matched
+            ],
+            "types": [
+                {
+                    "predicted": pair.predicted.name,
+                    "actual": pair.actual.name,
+                    "predicted_types": list(pair.predicted.output_types),
+                    "actual_types": list(pair.actual.output_types),
+                    "same_class": pair.same_class,
+                }
+                for pair in self.other_types
+            ],
+            "splits": [
+                {"predicted": split.whole.name, "actual": _names(split.parts)}
+                for split in self.splits
+            ],
+            "fusions": [
+                {"actual": fusion.whole.name, "predicted": _names(fusion.parts)}
+                for fusion in self.fusions
+            ],
+            "conversions": {
+                c.kind: {
+                    "predicted": c.predicted,
+                    "actual": c.actual,
+                    "missing": _names(c.missing),
+                    "extra": _names(c.extra),
+                }
+                for c in self.conversions
+            },
+            "only": {"predicted": list(self.only_predicted), "actual": list(self.only_actual)},
+            "sentences": list(self.sentences),
+        }
 
 
 def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
@@ -347,3 +405,18 @@ def _named_layer(layer: Layer) -> str:
 
 def _types(layer: Layer) -> str:
     return " and ".join(sorted(set(layer.output_types)))
+
+
+def _names(layers: tuple[Layer, ...]) -> list[str]:
+    return [layer.name for layer in layers]
+
+
+def _score_json(score: Score) -> dict[str, float]:
+    return {
+        "matched": score.matched,
+        "predicted": score.predicted,
+        "actual": score.actual,
+        "precision": score.precision,
+        "recall": score.recall,
+        "f1": score.f1,
+    }

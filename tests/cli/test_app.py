@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from placer.cli.app import app
+from placer.cli.options import with_flags
 from tests.conftest import DIGITS, Finished
 
 PROGRAM = """
@@ -116,3 +117,20 @@ def test_what_nobody_foresaw_is_a_sentence_and_a_file(
         assert finished.err.count("\n") == 1
         assert len(finished.err) <= 320
     assert "KeyError" in "".join(f.read_text() for f in tmp_path.glob("placer-error-*.txt"))
+
+
+@pytest.mark.parametrize(
+    "command", ["optimize", "worker", "apply", "import", "explain", "extract", "check", "bench"]
+)
+def test_the_help_of_a_command_imports_no_engine_and_shows_examples(command: str):
+    assert imported(command, "--help") in ([], ["pydantic"])  # Which Typer reads options with.
+
+
+def test_defaults_in_words_are_shown_and_flags_replace_the_names_of_options(placer):
+    finished: Finished = placer("optimize", "--help")
+    text = " ".join(finished.out.replace("│", " ").split())
+    assert "[default: (MODEL.placer)]" in text
+    assert "Examples: placer optimize model.onnx" in text
+    assert "╭─ Search" in finished.out
+    assert with_flags("raise `budget` or relax `gates`") == "raise --budget or relax --gate"
+    assert with_flags("`redo_model`") == "--redo-model"

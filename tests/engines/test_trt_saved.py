@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from placer.calibration.dataset import load_dataset, synthetic_dataset
-from placer.cli.bench import described
+from placer.engines.bench import described
 from placer.engines.cuda import api
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.tensorrt.build import BuildSettings, build

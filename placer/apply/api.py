@@ -1,0 +1,215 @@
+"""A placement file on another file of its network, from reading both to writing the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from placer.apply.apply import (
+    AUTO,
+    Applied,
+    Scales,
+    calibrated_scales,
+    kept_scales,
+    quantized_model,
+)
+from placer.apply.apply import apply_placement as find_edges
+from placer.calibration.collect import default_cache_dir
+from placer.calibration.dataset import load_dataset
+from placer.common.files import check_output_folder, make_output_folder, write_text
+from placer.common.names import unknown
+from placer.errors import InputError
+from placer.model import Model, load_model, save_model
+from placer.optimizer.presets import load_preset
+from placer.qdq.precision import FLOAT8_OPSET, Base, InputOutputTypes, parse_base, with_opset
+from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites
+
+AppliedRanges = Literal["kept", "calibrated"]
+RANGES = ("kept", "calibrated")
+_TYPES = ("keep", "convert")
+
+
+@dataclass(frozen=True, eq=False)
+class AppliedModel:
+    """What became of a placement, and the folder that holds the model with it.
+
+    ``new_sites``: where rules could quantize nodes that are new.
+    """
+
+    file: PlacementFile
+    model: Model
+    applied: Applied
+    scales: Scales
+    new_sites: tuple[str, ...]
+    warnings: tuple[str, ...]
+    folder: Path
+
+    def to_json(self) -> dict[str, Any]:
+        """As apply.json says it."""
+        applied, scales = self.applied, self.scales
+        return {
+            "placement_file": str(self.file.path),
+            "model": str(self.model.path),
+            "placement": applied.placement.id,
+            "same_structure": applied.is_exact,
+            "found": [
+                {
+                    "source": str(found.source),
+                    "edge": str(found.edge),
+                    "by": "name" if found.by_name else "structure",
+                    "operators": found.operators,
+                }
+                for found in applied.found
+            ],
+            "lost": [
+                {
+                    "edge": str(lost.edge),
+                    "operator": lost.operator,
+                    "reason": lost.reason,
+                    "candidates": list(lost.candidates),
+                }
+                for lost in applied.lost
+            ],
+            "broken_groups": [
+                {"kept": [str(e) for e in group.kept], "lost": [str(e) for e in group.lost]}
+                for group in applied.broken
+            ],
+            "new_nodes": list(applied.new_nodes),
+            "new_sites": list(self.new_sites),
+            "ranges": {
+                "method": scales.method,
+                "calibrated": scales.calibrated,
+                "sqnr": scales.sqnr,
+            },
+            "warnings": list(self.warnings),
+        }
+
+
+def apply_placement(
+    placement: str | PathLike[str],
+    model: str | PathLike[str],
+    *,
+    output: str | PathLike[str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    data: str | PathLike[str] | None = None,
+    ranges: AppliedRanges | None = None,
+    calibration: str = AUTO,
+    base: Base | None = None,
+    io_type: InputOutputTypes = "keep",
+    pack: str | None = None,
+    strict: bool = False,
+    cache: bool = True,
+) -> AppliedModel:
+    """Find the edges of a placement.yaml in ``model`` and write the quantized model to ``output``.
+
+    ``output``: by default ``MODEL.applied`` in the current folder; optimized.onnx, placement.yaml
+    and apply.json are written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
+    ``data``; by default calibrated with data, else kept. ``base``: by default float for schemes
+    with int32 biases, else float16. ``pack`` names sites that the file says nothing of, by default
+    the file's. ``strict`` refuses a model that lacks an edge of the file.
+
+    Raises InputError for wrong input and where no edge is found, RunError if ONNX Runtime refuses
+    the model.
+    """
+    path, source, folder = Path(model), Path(placement), _folder(model, output)
+    _check(ranges, data, io_type)
+    check_output_folder(folder)
+    file = read_placement(source)
+    scheme = file.scheme
+    chosen = parse_base(base or ("float" if scheme.bias == "int32" else "float16"))
+    loaded = load_model(path, {name: tuple(shape) for name, shape in (shapes or {}).items()})
+    if scheme.is_float8:
+        loaded = with_opset(loaded, FLOAT8_OPSET)
+    applied = find_edges(file, loaded)
+    if strict and applied.lost:
+        first = applied.lost[0]
+        raise InputError(
+            f"{len(applied.lost)} edges of {source} are not found in {path}, the first: "
+            f"{first.edge} ({first.reason}); leave out `strict` to apply the others"
+        )
+    notes: list[str] = []
+    if loaded.imported is not None:
+        notes.append(f"{path} is quantized already; the placement replaces its pairs")
+    given = None if data is None else str(data)
+    scales = _scales(applied, file, loaded, given, calibration, cache, notes)
+    new_sites = _new_sites(applied, loaded, pack, file, notes)
+    proto = quantized_model(loaded, applied.placement, scales, scheme, chosen, io_type)
+    result = AppliedModel(file, loaded, applied, scales, new_sites, tuple(notes), folder)
+    make_output_folder(folder)
+    save_model(proto, loaded.base_dir, folder / "optimized.onnx")
+    write_text(folder / "placement.yaml", _placement_text(result))
+    write_text(folder / "apply.json", json.dumps(result.to_json(), indent=2) + "\n")
+    return result
+
+
+def _folder(model: str | PathLike[str], output: str | PathLike[str] | None) -> Path:
+    return Path(f"{Path(model).stem}.applied" if output is None else output)
+
+
+def _check(ranges: str | None, data: object, io_type: str) -> None:
+    if ranges not in (None, *RANGES):
+        raise InputError(unknown("ranges", ranges, RANGES))
+    if io_type not in _TYPES:
+        raise InputError(unknown("io type", io_type, _TYPES))
+    if ranges == "calibrated" and data is None:
+        raise InputError("calibrated ranges need data; give `data`")
+    if ranges == "kept" and data is not None:
+        raise InputError("kept ranges use no data; leave out `ranges` or `data`")
+
+
+def _scales(
+    applied: Applied,
+    file: PlacementFile,
+    model: Model,
+    data: str | None,
+    method: str,
+    cache: bool,
+    notes: list[str],
+) -> Scales:
+    if data is None:
+        if model.fingerprint != file.model:
+            notes.append(
+                "ranges are of the weights that the placement was made with; "
+                "give `data` to calibrate this model"
+            )
+        if not file.calibrated:
+            notes.append("ranges of the placement rest on random inputs; give `data`")
+        return kept_scales(applied, file, model)
+    dataset = load_dataset(data, model).limit(load_preset("default").calibration_samples)
+    notes += dataset.notes
+    folder = default_cache_dir() if cache else None
+    return calibrated_scales(applied, model, file.scheme, dataset, method, folder)
+
+
+def _new_sites(
+    applied: Applied, model: Model, pack: str | None, file: PlacementFile, notes: list[str]
+) -> tuple[str, ...]:
+    if not applied.new_nodes:
+        return ()
+    try:
+        rules = load_pack(pack or file.pack.split()[0]).rules
+    except InputError as error:
+        if pack is not None:
+            raise
+        notes.append(f"sites of new nodes are not listed: {error}")
+        return ()
+    new = set(applied.new_nodes)
+    return tuple(s.name for s in find_sites(model.graph, rules) if s.match.anchor.name in new)
+
+
+def _placement_text(result: AppliedModel) -> str:
+    return placement_text(
+        result.applied.placement,
+        result.scales.ranges,
+        result.file.scheme,
+        model=result.model.fingerprint,
+        pack=result.file.pack,
+        calibrated=result.scales.calibrated,
+        graph=result.model.graph,
+    )

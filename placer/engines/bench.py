@@ -1,0 +1,194 @@
+"""Models, or saved engines, measured in turn on one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from placer.calibration.dataset import load_dataset, synthetic_dataset
+from placer.common.names import unknown
+from placer.common.shapes import ShapeRange, optima
+from placer.common.statistics import paired_ratio
+from placer.engines.abilities import LoadsEngines, abilities_of, range_note
+from placer.engines.base import Compiled, Engine, Tensors
+from placer.engines.select import select_engine
+from placer.engines.tensorrt.saved import SUFFIXES
+from placer.errors import InputError
+from placer.graph import index_graph, tensor_type
+from placer.graph.shapes import InputType, check_ranges
+from placer.model import Model, load_as_is
+
+LEAST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One model's latency in milliseconds and its ratio to the first model's."""
+
+    model: str
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    ratio: float
+    ratio_interval: tuple[float, float]
+    per_second: float
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What was measured, in the order given, and on what.
+
+    ``why``: why the engine was taken. ``clock``: what latencies are, e.g. CPU time. ``estimated``:
+    nothing was measured.
+    """
+
+    engine: str
+    version: str
+    device: str
+    clock: str
+    estimated: bool
+    notes: tuple[str, ...]
+    why: str
+    models: tuple[Measured, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``."""
+        found = asdict(self)
+        del found["why"]
+        return found
+
+
+def bench(
+    models: Sequence[str | PathLike[str]],
+    *,
+    engine: str = "auto",
+    shapes: Mapping[str, Sequence[int] | ShapeRange] | None = None,
+    data: str | PathLike[str] | None = None,
+    rounds: int = 51,
+    threads: int = 1,
+    gpu: str | None = None,
+    device: str | None = None,
+    engine_options: Mapping[str, str] | None = None,
+) -> BenchResult:
+    """Measure ONNX models, or saved TensorRT engines, with the same inputs in interleaved rounds.
+
+    ``data``: inputs as for ``placer.optimize``, of which the first sample is used; by default
+    random ones. ``gpu``: of the engine ``fusion-model``.
+
+    Raises InputError for wrong input, RunError if the engine refuses a model.
+    """
+    paths = [Path(model) for model in models]
+    if not paths:
+        raise InputError("no model is given; give at least one")
+    for name, count, least in (("rounds", rounds, LEAST_ROUNDS), ("threads", threads, 1)):
+        if count < least:
+            raise InputError(f"`{name}` is {count}; give {least} or more")
+    ranges = {
+        name: given if isinstance(given, ShapeRange) else ShapeRange.fixed(tuple(given))
+        for name, given in (shapes or {}).items()
+    }
+    loaded = [_read(path, ranges) for path in paths]
+    chosen, _, why = select_engine(
+        engine,
+        threads=threads,
+        pack=None,
+        gpu=gpu,
+        base=None,
+        shapes=optima(ranges),
+        shape_ranges=ranges,
+        device=device,
+        extra=engine_options or {},
+    )
+    compiled = [_compile(chosen, model, ranges) for model in loaded]
+    inputs = _inputs(compiled[0][1], None if data is None else str(data))
+    seconds = chosen.measure([model for model, _ in compiled], inputs, rounds)
+    note = range_note(chosen, ranges)
+    return BenchResult(
+        engine=chosen.name,
+        version=chosen.version,
+        device=chosen.device,
+        clock=chosen.clock,
+        estimated=chosen.estimated,
+        notes=() if note is None else (note,),
+        why=why,
+        models=tuple(
+            _measured(path, seconds[:, column], seconds[:, 0], inputs)
+            for column, path in enumerate(paths)
+        ),
+    )
+
+
+def _read(path: Path, ranges: Mapping[str, ShapeRange]) -> Model | Path:
+    """The ONNX model at ``path``, or ``path`` if it is a saved engine."""
+    if path.suffix not in SUFFIXES:
+        model = load_as_is(path, optima(ranges))
+        check_ranges(model.proto, ranges)
+        return model
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give the path of a saved engine")
+    return path
+
+
+def _compile(
+    engine: Engine, model: Model | Path, ranges: Mapping[str, ShapeRange]
+) -> tuple[Compiled, Model]:
+    """What is measured of ``model``, and the model that its inputs are made for."""
+    if isinstance(model, Model):
+        return engine.compile(model.proto, model.base_dir), model
+    if "saved-engines" not in abilities_of(engine) or not isinstance(engine, LoadsEngines):
+        raise InputError(
+            f"{model} is a saved TensorRT engine, which engine {engine.name} cannot load; "
+            "give an ONNX model or choose engine tensorrt"
+        )
+    saved = engine.load(model)
+    return saved, described(model, saved.inputs, ranges)
+
+
+def described(
+    path: Path, inputs: Mapping[str, InputType], ranges: Mapping[str, ShapeRange]
+) -> Model:
+    """A model with the inputs of the saved engine at ``path`` and no nodes, to make data for.
+
+    ``ranges`` come before the engine's own shapes. Raises InputError if they name an
+    input that it does not have.
+    """
+    for name in ranges:
+        if name not in inputs:
+            raise InputError(f"{path}, shapes: {unknown('input', name, inputs)}")
+    own = {name: found.shape for name, found in inputs.items()}
+    shapes = {**own, **optima(ranges)}
+    values = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(np.dtype(found.dtype)), shapes[name]
+        )
+        for name, found in inputs.items()
+    ]
+    proto = helper.make_model(helper.make_graph([], "saved", values, []))
+    graph = index_graph(proto.graph, {value.name: tensor_type(value) for value in values})
+    return Model(path, proto, graph, "", path.parent, shapes, ())
+
+
+def _measured(path: Path, seconds: np.ndarray, baseline: np.ndarray, inputs: Tensors) -> Measured:
+    low, median, high = np.percentile(seconds * 1e3, [10, 50, 90])
+    ratio = paired_ratio(seconds, baseline)
+    batch = next((value.shape[0] for value in inputs.values() if value.ndim), 1)
+    return Measured(
+        model=str(path),
+        median_ms=float(median),
+        p10_ms=float(low),
+        p90_ms=float(high),
+        ratio=ratio.median,
+        ratio_interval=(ratio.low, ratio.high),
+        per_second=batch * 1e3 / float(median),
+    )
+
+
+def _inputs(model: Model, data: str | None) -> Tensors:
+    dataset = load_dataset(data, model) if data else synthetic_dataset(model, 1, 0)
+    return next(iter(dataset)).inputs

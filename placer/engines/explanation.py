@@ -1,0 +1,180 @@
+"""What the rules make of a model: the use of ``placer explain``, without what it prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from placer.common.files import write_text
+from placer.common.names import unknown
+from placer.engines.fusion_model import BASES
+from placer.errors import InputError
+from placer.graph import Graph
+from placer.model import is_quantized_file, load_model, load_quantized
+from placer.plan import Plan
+from placer.plan.json_format import plan_json
+from placer.plan.readers.read import read_plan
+from placer.prediction.explain import (
+    Explainer,
+    Explanation,
+    SiteOutcome,
+    compare_sites,
+    explanation_json,
+)
+from placer.prediction.gpus import Gpu, load_gpu
+from placer.prediction.predictor import Predictor
+from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.qdq.extract import extract_placement
+from placer.quantization import Placement
+from placer.quantization.placement_file import load_placement, placement_text
+from placer.rules.pack import Pack
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites, place
+from placer.rules.target import Target
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is explained: a float graph, a placement on it and where that comes from."""
+
+    graph: Graph
+    placement: Placement
+    source: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, eq=False)
+class ModelExplanation:
+    """Decisions and the predicted plan of a placement; every time is an estimate for ``gpu``.
+
+    ``source``: where the placement comes from. ``built``: the engine's own plan, where one was
+    given, and ``outcomes`` what became of each site in it.
+    """
+
+    source: str
+    explanation: Explanation
+    gpu: Gpu
+    pack: Pack
+    built: Plan | None
+    outcomes: tuple[SiteOutcome, ...]
+    _subject: _Subject
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``; times in microseconds."""
+        document = {
+            **explanation_json(self.explanation),
+            "plan": plan_json(self.explanation.plan),
+        }
+        if self.built is not None:
+            document["actual"] = [_outcome(outcome) for outcome in self.outcomes]
+        return document
+
+    def write_plan(self, path: str | PathLike[str]) -> None:
+        """Write the predicted plan, which ``diff_plans`` compares with an engine's."""
+        text = json.dumps(plan_json(self.explanation.plan), indent=2)
+        write_text(Path(path), text + "\n")
+
+    def write_improved(self, path: str | PathLike[str]) -> None:
+        """Write placement.yaml with all remedies applied."""
+        text = _placement_text(self.explanation.improved, self._subject, self.pack)
+        write_text(Path(path), text)
+
+
+def explain(
+    model: str | PathLike[str],
+    placement: str | PathLike[str] | None = None,
+    *,
+    gpu: str = "a100",
+    base: str = "float16",
+    weak: bool = False,
+    pack: str = "tensorrt",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    actual: str | PathLike[str] | None = None,
+    profile: str | PathLike[str] | None = None,
+) -> ModelExplanation:
+    """Match rules, decide each site, predict the plan and find the conversions that stay layers.
+
+    ``placement``: a placement.yaml; by default the model's own pairs, or the pack's default.
+    ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
+    ``profile`` its trtexec profile. Nothing is built or run.
+
+    Raises InputError for wrong input.
+    """
+    if base not in BASES:
+        raise InputError(unknown("base", base, BASES))
+    path, rules, target_gpu = Path(model), load_pack(pack), load_gpu(gpu)
+    target = Target(
+        compute_capability=target_gpu.compute_capability, typing="weak" if weak else "strong"
+    )
+    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    source = None if placement is None else Path(placement)
+    subject = _subject(path, source, given, rules, target)
+    explainer = _explainer(subject.graph, rules, target_gpu, target, base)
+    explanation = explainer.explain(subject.placement)
+    times = None if profile is None else Path(profile)
+    built = None if actual is None else read_plan(Path(actual), times)
+    outcomes = compare_sites(explanation.decisions, explanation.plan, built) if built else ()
+    if built is not None and not outcomes:
+        raise InputError(
+            f"{actual} names no node of {path}; give the plan of an engine built from this file"
+        )
+    return ModelExplanation(
+        subject.source, explanation, target_gpu, rules, built, tuple(outcomes), subject
+    )
+
+
+def _subject(
+    model: Path,
+    placement: Path | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    pack: Pack,
+    target: Target,
+) -> _Subject:
+    if is_quantized_file(model):
+        if placement is not None:
+            raise InputError(
+                f"{model} has Q/DQ pairs already; give the float model or no placement"
+            )
+        found = extract_placement(load_quantized(model))
+        graph = found.graph(shapes, model)
+        return _Subject(graph, found.placement, "the model's own Q/DQ pairs", "")
+    loaded = load_model(model, shapes)
+    if placement is not None:
+        chosen, source = load_placement(placement, loaded.graph), f"placement {placement}"
+    else:
+        sites = find_sites(loaded.graph, pack.rules, target)
+        chosen, source = place(sites, {}), "the pack's default placement"
+    return _Subject(loaded.graph, chosen, source, loaded.fingerprint)
+
+
+def _explainer(graph: Graph, pack: Pack, gpu: Gpu, target: Target, base: str) -> Explainer:
+    integer = pack.manifest.scheme.activation
+    predictor = Predictor(graph, pack.rules, target, base, integer)
+    roofline = Roofline(graph, gpu, load_layer_classes())
+    return Explainer(graph, pack.rules, target, predictor, roofline)
+
+
+def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:
+    return placement_text(
+        placement,
+        {},
+        pack.manifest.scheme,
+        model=subject.fingerprint,
+        pack=pack.name_and_version,
+        calibrated=False,
+        graph=subject.graph,
+    )
+
+
+def _outcome(outcome: SiteOutcome) -> dict[str, object]:
+    return {
+        "site": outcome.decision.site.name,
+        "agrees": outcome.agrees,
+        "predicted": [layer.name for layer in outcome.predicted],
+        "built": [layer.name for layer in outcome.actual],
+        "measured_us": [layer.time_us for layer in outcome.actual],
+    }

@@ -1,0 +1,98 @@
+"""Whether TensorRT takes a model: its Q/DQ pairs, and what NVIDIA's builder makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from placer.common.files import write_text
+from placer.common.shapes import ShapeRange
+from placer.engines.tensorrt.build import BuildReport
+from placer.engines.tensorrt.offline_builder import check_file, import_builder
+from placer.errors import InputError
+from placer.model import load_quantized
+from placer.model.importing import Finding, check_pairs, is_quantized
+from placer.plan import Plan
+from placer.plan.json_format import plan_json
+from placer.plan.readers.rtx_log import typed_layers
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """Pairs that TensorRT refuses or reads differently, and what its builder says.
+
+    ``build``: None where only the pairs were looked at.
+    """
+
+    findings: tuple[Finding, ...]
+    build: BuildReport | None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the model is refused and by whom, None if it is not."""
+        refused = [finding for finding in self.findings if finding.verdict == "refused"]
+        if self.build is None:
+            return f"TensorRT refuses it: {refused[0]}" if refused else None
+        if self.build.accepted:
+            return None
+        return f"{self.build.builder} refuses it: {self.build.refusals[0]}"
+
+    @property
+    def plan(self) -> Plan | None:
+        """What was built, None where nothing was."""
+        if self.build is None or not self.build.accepted:
+            return None
+        return Plan(tuple(typed_layers(self.build.plan.layers)), self.build.plan.source)
+
+    def write_plan(self, path: str | PathLike[str]) -> None:
+        """Write what was built, for ``diff_plans`` and ``explain``; InputError if nothing was."""
+        if self.plan is None:
+            raise InputError("there is no plan to write: nothing was built")
+        write_text(Path(path), json.dumps(plan_json(self.plan), indent=2) + "\n")
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``; the engine itself is left out."""
+        pairs = {"pairs": [asdict(finding) for finding in self.findings]}
+        return pairs if self.build is None else {**_document(self.build), **pairs}
+
+
+def check(
+    model: str | PathLike[str],
+    *,
+    gpu: str = "sm89",
+    shapes: Mapping[str, Sequence[int] | ShapeRange] | None = None,
+    static: bool = False,
+) -> CheckReport:
+    """Parse and build ``model`` with TensorRT-RTX, which needs no GPU, and look at its Q/DQ pairs.
+
+    ``gpu``: compute capability to build for. ``static``: look at the pairs only, which needs no
+    TensorRT-RTX. A model that is refused is a report, not an error.
+
+    Raises InputError for wrong input and RunError without the builder.
+    """
+    path = Path(model)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give the path of an ONNX file")
+    findings = _findings(path)
+    if static:
+        return CheckReport(findings, None)
+    ranges = {
+        name: given if isinstance(given, ShapeRange) else ShapeRange.fixed(tuple(given))
+        for name, given in (shapes or {}).items()
+    }
+    return CheckReport(findings, check_file(import_builder(), path, gpu, ranges))
+
+
+def _findings(model: Path) -> tuple[Finding, ...]:
+    proto = load_quantized(model)
+    return check_pairs(proto, model.parent, model) if is_quantized(proto) else ()
+
+
+def _document(report: BuildReport) -> dict[str, object]:
+    document = {**asdict(report), "accepted": report.accepted, "engine_bytes": len(report.engine)}
+    del document["engine"]
+    return document

@@ -1,0 +1,77 @@
+"""Onboarding in one call: a manifest read, planned and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from placer.errors import InputError
+from placer.onboarding import runner
+from placer.onboarding.manifest import Onboarding, read_manifest
+from placer.onboarding.planning import Planned, plan
+from placer.results.onboarding import Summary
+
+
+@dataclass(frozen=True, eq=False)
+class OnboardingPlan:
+    """What would be done with each model and why; ``summary`` says how they stand now."""
+
+    planned: tuple[Planned, ...]
+    summary: Summary
+
+
+def onboard(
+    manifest: str | PathLike[str],
+    *,
+    output: str | PathLike[str] | None = None,
+    jobs: int | None = None,
+    redo: bool | Sequence[str] = False,
+    tell: Callable[[str], None] | None = None,
+) -> Summary:
+    """Optimize the models that ``manifest`` lists; again, only what has changed.
+
+    ``output``, ``jobs``: instead of what the manifest says. ``redo``: True begins all models anew,
+    names begin these anew. ``tell`` is given a line for whatever happens; by default nothing is
+    said. A model that fails is in the summary and no error.
+
+    Raises InputError for a wrong manifest and for an output folder that cannot be written.
+    """
+    onboarding = _read(manifest, output, jobs)
+    say = tell or _silent
+    summary = runner.onboard(onboarding, _anew(redo), say)
+    say(f"summary.json, junit.xml and results are in {onboarding.output}")
+    return summary
+
+
+def plan_onboarding(
+    manifest: str | PathLike[str],
+    *,
+    output: str | PathLike[str] | None = None,
+    jobs: int | None = None,
+    redo: bool | Sequence[str] = False,
+) -> OnboardingPlan:
+    """What ``onboard`` would do; writes nothing. Raises InputError for a wrong manifest."""
+    onboarding = _read(manifest, output, jobs)
+    planned = plan(onboarding, _anew(redo))
+    return OnboardingPlan(tuple(planned), runner.Run(onboarding, planned).summary())
+
+
+def _read(
+    manifest: str | PathLike[str], output: str | PathLike[str] | None, jobs: int | None
+) -> Onboarding:
+    if jobs is not None and jobs < 1:
+        raise InputError(f"`jobs` is {jobs}; give 1 or more")
+    return read_manifest(Path(manifest), None if output is None else Path(output), jobs)
+
+
+def _anew(redo: bool | Sequence[str]) -> frozenset[str] | None:
+    """Names of models to begin anew, None for all."""
+    if isinstance(redo, bool):
+        return None if redo else frozenset()
+    return frozenset([redo] if isinstance(redo, str) else redo)
+
+
+def _silent(_text: str) -> None:
+    pass

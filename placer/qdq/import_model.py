@@ -1,0 +1,122 @@
+"""The float model behind a quantized one, written with its scales and its placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from placer.common.files import make_output_folder, write_text
+from placer.errors import InputError
+from placer.graph import Edge
+from placer.model import Model, load_model, save_model
+from placer.model.importing import Imported, Loss
+from placer.quantization.placement_file import placement_text
+from placer.rules.pack import Pack
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites, place
+
+
+@dataclass(frozen=True)
+class PackComparison:
+    """Quantized edges of the source held against the pack's default placement."""
+
+    kept: frozenset[Edge]
+    left: frozenset[Edge]
+    added: frozenset[Edge]
+    uncalibrated: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ImportedModel:
+    """What a quantized model held, and the files that were written.
+
+    ``losses``: tensors whose steps are coarser in the pack's scheme.
+    """
+
+    model: Path
+    placement_file: Path
+    pack: Pack
+    imported: Imported
+    comparison: PackComparison
+    losses: tuple[Loss, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``."""
+        return {
+            "source": self.imported.source,
+            "pairs": {
+                "kept": _texts(self.comparison.kept),
+                "left": _texts(self.comparison.left),
+                "added": _texts(self.comparison.added),
+            },
+            "without range": list(self.comparison.uncalibrated),
+            "scales": {
+                name: {"scale": found.scale, "zero_point": found.zero_point, "type": found.type}
+                for name, found in self.imported.activations.items()
+            },
+            "coarser": [
+                {"tensor": x.tensor, "step_growth": x.step_growth, "decibel": x.decibel}
+                for x in self.losses
+            ],
+            "notes": list(self.imported.notes),
+        }
+
+
+def import_model(
+    model: str | PathLike[str],
+    output: str | PathLike[str] | None = None,
+    *,
+    pack: str = "tensorrt",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> ImportedModel:
+    """Write the float model behind the quantized ``model``, and its scales as placement.yaml.
+
+    ``output``: by default ``MODEL.float.onnx`` in the current folder, the placement beside it.
+    ``pack``: the rule pack whose scheme the scales are converted to.
+
+    Raises InputError for a model that is not quantized or cannot be taken apart.
+    """
+    source = Path(model)
+    target = Path(f"{source.stem}.float.onnx" if output is None else output)
+    if target.resolve() == source.resolve():
+        raise InputError(f"output {target} is the quantized model itself; choose another name")
+    rules = load_pack(pack)
+    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    loaded = load_model(source, given)
+    if loaded.imported is None:
+        raise InputError(f"{source} is not quantized; give it to placer optimize as it is")
+    placement_file = target.with_name(f"{target.stem}.placement.yaml")
+    make_output_folder(target.parent)
+    save_model(loaded.proto, loaded.base_dir, target)
+    written = load_model(target, given)
+    write_text(placement_file, _placement_text(loaded.imported, rules, written))
+    comparison = _compare(loaded, loaded.imported, rules)
+    losses = tuple(loaded.imported.losses(rules.manifest.scheme))
+    return ImportedModel(target, placement_file, rules, loaded.imported, comparison, losses)
+
+
+def _placement_text(imported: Imported, pack: Pack, written: Model) -> str:
+    return placement_text(
+        imported.placement,
+        imported.ranges(pack.manifest.scheme),
+        pack.manifest.scheme,
+        model=written.fingerprint,
+        pack=pack.name_and_version,
+        calibrated=True,
+        graph=written.graph,
+    )
+
+
+def _compare(model: Model, imported: Imported, pack: Pack) -> PackComparison:
+    chosen = place(find_sites(model.graph, pack.rules), {}).edges
+    source = imported.placement.edges
+    known = {*imported.activations, *model.graph.initializers}
+    uncalibrated = sorted({edge.tensor for edge in chosen} - known)
+    return PackComparison(chosen & source, source - chosen, chosen - source, tuple(uncalibrated))
+
+
+def _texts(edges: frozenset[Edge]) -> list[str]:
+    return [str(edge) for edge in sorted(edges)]

@@ -1,0 +1,160 @@
+"""What users and plug-ins import: every name, and each job of the command line in one call."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import placer
+from placer.plan.json_format import plan_json
+from tests.conftest import DIGITS
+
+MODEL = DIGITS / "digits.onnx"
+DATA = DIGITS / "calibration.npz"
+# What plug-ins use, see docs/engines.md and examples/.
+PLUGINS = {
+    "placer.engines.base": ("Compiled", "Engine", "Tensors"),
+    "placer.engines.registry": ("EngineFactory", "EngineOptions"),
+    "placer.engines.rounds": ("time_calls",),
+    "placer.engines.isolation": ("EngineSpec", "IsolatedEngine", "Limits"),
+    "placer.engines.onnxruntime": ("OnnxRuntimeEngine", "OnnxRuntimeModel"),
+    "placer.errors": ("GateError", "InputError", "PlacerError", "RunError"),
+    "placer.graph": ("Edge", "Graph", "Node", "index_graph"),
+    "placer.model": ("Model", "load_model", "save_model"),
+    "placer.plan": ("Kind", "Layer", "Plan", "Port"),
+    "placer.qdq": ("Inserter",),
+    "placer.quantization": ("Placement", "Range", "Scheme"),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def quantized() -> Path:
+    """The bundled model with the pairs that the pack for TensorRT puts by default."""
+    placer.explain(MODEL).write_improved("placement.yaml")
+    found = placer.apply_placement("placement.yaml", MODEL, data=DATA, cache=False)
+    return found.folder / "optimized.onnx"
+
+
+def test_every_public_name_is_there():
+    for name in placer.__all__:
+        assert getattr(placer, name) is not None, name
+
+
+def test_no_public_name_is_that_of_a_package():
+    packages = {found.name for found in pkgutil.iter_modules(placer.__path__)}
+    packages |= {"rules", "search", "configs"}
+    assert not packages & set(placer.__all__)
+
+
+@pytest.mark.parametrize("module", PLUGINS)
+def test_every_name_that_plug_ins_use_is_there(module: str):
+    found = importlib.import_module(module)
+    assert [name for name in PLUGINS[module] if not hasattr(found, name)] == []
+
+
+def test_explain_predicts_a_plan_and_writes_it():
+    found = placer.explain(MODEL, gpu="l4", base="float")
+    assert found.source == "the pack's default placement"
+    assert found.to_json()["plan"] == plan_json(found.explanation.plan)
+    found.write_plan("predicted.json")
+    diff = placer.diff_plans("predicted.json", "predicted.json")
+    assert diff.agrees
+    assert diff.to_json()["agrees"]
+
+
+def test_apply_placement_writes_the_quantized_model(quantized: Path):
+    operators = [node.op_type for node in onnx.load(quantized).graph.node]
+    assert "QuantizeLinear" in operators
+    said = json.loads((quantized.parent / "apply.json").read_text())
+    assert said["lost"] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"ranges": "other"}, "unknown ranges 'other'; use one of: kept, calibrated"),
+        ({"ranges": "calibrated"}, "need data"),
+        ({"base": "float8"}, "unknown base 'float8'"),
+        ({"io_type": "keeps"}, "did you mean 'keep'?"),
+    ],
+)
+def test_apply_placement_refuses(wrong: dict[str, str], expected: str, here: Path):
+    placer.explain(MODEL).write_improved("placement.yaml")
+    with pytest.raises(placer.InputError) as error:
+        placer.apply_placement("placement.yaml", MODEL, **wrong)  # type: ignore[arg-type]
+    assert expected in str(error.value)
+    assert [path.name for path in here.iterdir()] == ["placement.yaml"]
+
+
+def test_import_model_finds_the_float_model_behind(quantized: Path):
+    found = placer.import_model(quantized, "float.onnx")
+    operators = [node.op_type for node in onnx.load(found.model).graph.node]
+    assert "QuantizeLinear" not in operators
+    assert found.placement_file.is_file()
+    assert len(found.to_json()["scales"]) == len(found.imported.activations) > 0
+    with pytest.raises(placer.InputError, match="is not quantized"):
+        placer.import_model(MODEL, "again.onnx")
+
+
+def test_check_looks_at_the_pairs(quantized: Path):
+    found = placer.check(quantized, static=True)
+    assert found.refusal is None
+    assert found.to_json() == {"pairs": []}
+
+
+def test_bench_measures_in_turn():
+    found = placer.bench([MODEL, MODEL], engine="onnxruntime", rounds=3)
+    assert [one.model for one in found.models] == [str(MODEL)] * 2
+    assert found.models[0].ratio == 1.0
+    assert set(found.to_json()) == {
+        *("engine", "version", "device", "clock", "estimated", "notes", "models")
+    }
+    with pytest.raises(placer.InputError, match="`rounds` is 2; give 3 or more"):
+        placer.bench([MODEL], rounds=2)
+
+
+def test_extract_region_cuts_a_model():
+    region = placer.extract_region(MODEL, Path("region.onnx"), outputs=["logits"])
+    assert region.nodes == len(onnx.load("region.onnx").graph.node)
+
+
+def test_onboard_and_report(here: Path):
+    options = "{engine: fusion-model, gpu: l4, preset: quick, budget: 2, gates: sqnr>=1}"
+    (here / "models.yaml").write_text(f"defaults: {options}\nmodels: [{{model: {MODEL}}}]\n")
+    planned = placer.plan_onboarding("models.yaml")
+    assert [one.job.name for one in planned.planned] == ["digits"]
+    lines: list[str] = []
+    summary = placer.onboard("models.yaml", tell=lines.append)
+    assert summary.exit_code == 0
+    assert "results are in" in lines[-1]
+    assert placer.write_report(here / "models.placer").is_file()
+    with pytest.raises(placer.InputError, match="`jobs` is 0"):
+        placer.onboard("models.yaml", jobs=0)
+
+
+def test_work_joins_a_study():
+    data = {"image": np.load(DATA)["image"][:8]}
+    run = {"engine": "fusion-model", "gpu": "l4", "preset": "quick", "cache": False}
+    shared = {"storage": "sqlite:///studies.db", "study": "digits"}
+    placer.optimize(MODEL, data=data, budget=2, output="out", **run, **shared)  # type: ignore[arg-type]
+    done = placer.work("digits", "sqlite:///studies.db", cache=False)
+    assert done.own == ()
+    assert done.trials == 2
+    with pytest.raises(placer.InputError, match="did you mean 'digits'"):
+        placer.work("digit", "sqlite:///studies.db")
+
+
+def test_diagnose_lists_engines():
+    assert "onnxruntime" in [engine.name for engine in placer.diagnose().engines]
