@@ -545,10 +545,13 @@ def test_strict_refuses_and_writes_nothing(placer: Run, save: Save, tmp_path: Pa
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (("--ranges", "calibrated"), "--ranges calibrated needs data"),
-        (("--ranges", "kept", "--data", "x.npz"), "--ranges kept uses no data"),
-        (("--ranges", "other"), "unknown --ranges 'other'; use one of: kept, calibrated"),
-        (("--base", "int8"), "unknown --base 'int8'"),
+        (("--ranges", "calibrated"), "calibrated ranges need data; give --data"),
+        (
+            ("--ranges", "kept", "--data", "x.npz"),
+            "kept ranges use no data; leave out",
+        ),
+        (("--ranges", "other"), "unknown ranges 'other'; use one of: kept, calibrated"),
+        (("--base", "int8"), "unknown base 'int8'"),
         (("--data", DIGITS / "calibration.npz", "--calibration", "x"), "unknown calibration 'x'"),
     ],
 )

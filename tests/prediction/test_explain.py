@@ -188,7 +188,7 @@ def test_a_wrong_placement_file_is_named(
 
 def test_wrong_flags_are_one_sentence(save: Callable[..., Path], placer: Callable[..., Finished]):
     model = save(RESIDUAL)
-    assert "unknown --base 'int4'" in placer("explain", model, "--base", "int4").err
+    assert "unknown base 'int4'" in placer("explain", model, "--base", "int4").err
     assert placer("explain", model, "--gpu", "gtx-9").code == 2
     assert placer("explain", "nowhere.onnx").code == 2
     assert placer("explain", model, "--placement", "nowhere.yaml").code == 2
