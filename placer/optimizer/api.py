@@ -160,7 +160,8 @@ def work(
     on the study's. ``functions``: those of the user, each as ``module:function``, that may run here
     besides. ``device``: what the engine runs on, by default its first.
 
-    Raises InputError if there is no such study, if it names other functions, or if this machine would measure something else.
+    Raises InputError if there is no such study, if it names other functions, or if this machine
+    would measure something else.
     """
     changes: dict[str, object] = {
         "model": None if model is None else Path(model),
