@@ -29,10 +29,12 @@ from placer.optimizer.request import (
     Sampler,
     options,
 )
+from placer.results.folder import SUFFIX, OnboardingFolder
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 # Names of what lies beside the folders of the models.
-_RESERVED = ("summary.json", "junit.xml")
+_FILES = OnboardingFolder(Path())
+_RESERVED = tuple(path.name for path in (_FILES.summary, _FILES.report, _FILES.junit))
 _NEW = ".new"
 
 
@@ -233,7 +235,7 @@ def read_manifest(path: Path, output: Path | None = None, at_once: int | None = 
     text = read_text(path, "a manifest", "yaml_bytes")
     manifest = parse_text(text, str(path), Manifest)
     folder = path.absolute().parent
-    out = output or folder / (manifest.output or f"{path.stem}.placer")
+    out = output or folder / (manifest.output or f"{path.stem}{SUFFIX}")
     out = Path(os.path.normpath(out.absolute()))
     entries = [
         _Given(f"{path}:{line}", entry)
@@ -366,7 +368,7 @@ def _matches(one: _Given, folder: Path, out: Path) -> list[tuple[str, str]]:
 def _is_result(path: Path, out: Path) -> bool:
     """Whether ``path`` is what placer wrote: a glob must not find it again."""
     path = Path(os.path.normpath(path))
-    return path.is_relative_to(out) or any(part.endswith(".placer") for part in path.parts[:-1])
+    return path.is_relative_to(out) or any(part.endswith(SUFFIX) for part in path.parts[:-1])
 
 
 def _fixed_part(pattern: str) -> str:

@@ -16,7 +16,8 @@ from placer.errors import InputError
 from placer.onboarding.describe import Described, describe, question_key
 from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
 from placer.onboarding.manifest import Job, Onboarding, new_folder
-from placer.results.onboarding import DONE, FILE_NAME, SETTLED, Record
+from placer.results.folder import OutputFolder
+from placer.results.onboarding import DONE, SETTLED, Record
 from placer.results.result import Result
 
 Action = Literal["run", "resume", "redo", "nothing"]
@@ -154,7 +155,7 @@ def _planned(job: Job, described: Described, onboarding: Onboarding, redo: bool)
 
 def _check_is_ours(home: Path, record: Record | None, job: Job) -> None:
     """Raise InputError for a folder that no run of this command made: it might be removed."""
-    if record is None and home.exists() and not (home / FILE_NAME).exists():
+    if record is None and home.exists() and not OutputFolder(home).onboarding.exists():
         if home.is_dir() and not any(home.iterdir()):
             return
         raise InputError(
@@ -171,8 +172,9 @@ def _is_complete(record: Record, folder: Path) -> bool:
         Result.read(folder)
     except InputError:
         return False
-    wanted = ("optimized.onnx", "placement.yaml") if record.state in DONE else ()
-    return all((folder / name).is_file() for name in wanted)
+    files = OutputFolder(folder)
+    wanted = (files.model, files.placement) if record.state in DONE else ()
+    return all(path.is_file() for path in wanted)
 
 
 def _can_resume(record: Record, inputs: Mapping[str, str]) -> bool:

@@ -16,11 +16,11 @@ from placer.onboarding.describe import child_environment
 from placer.onboarding.manifest import Job
 from placer.onboarding.planning import Planned
 from placer.optimizer.command import words_of
+from placer.results.folder import OutputFolder
 from placer.results.onboarding import STATE_OF, State
 from placer.results.result import Result
 from placer.results.verdict import Verdict
 
-LOG_NAME = "output.log"
 _ERROR = "placer: error: "
 # Of what a process printed, the part that is searched for its error.
 _TAIL_BYTES = 1 << 16
@@ -135,7 +135,7 @@ def start(planned: Planned, device: str | None, folder: Path) -> Running:
     placer.lock, modules and relative paths are those of that folder.
     """
     device = device if planned.described.takes_device else None
-    log = planned.folder / LOG_NAME
+    log = OutputFolder(planned.folder).process_log
     command = [sys.executable, "-X", "faulthandler", "-m", "placer.cli.child"]
     command += arguments(planned.job, planned.folder, device)
     with log.open("ab") as out:

@@ -22,6 +22,7 @@ from placer.onboarding.manifest import Onboarding
 from placer.onboarding.planning import Planned, clean_up, make_ready, plan, settle
 from placer.onboarding.process import Running, start
 from placer.report import write_report
+from placer.results.folder import OnboardingFolder, OutputFolder
 from placer.results.onboarding import ModelSummary, Record, State, Summary, exit_code_of
 from placer.results.result import GatePart, Result, versions
 
@@ -59,6 +60,7 @@ class Run:
 
     def __init__(self, onboarding: Onboarding, planned: Sequence[Planned]) -> None:
         self._onboarding = onboarding
+        self._files = OnboardingFolder(onboarding.output)
         self._progress = [_progress(one) for one in planned]
         self._begin = time.monotonic()
         self._started = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -116,7 +118,7 @@ class Run:
         try:
             write_report(self._onboarding.output)
         except InputError as error:  # Everything else is written; it can be drawn again.
-            tell(f"warning: no report.html: {error}")
+            tell(f"warning: no {self._files.report.name}: {error}")
 
     def _start(self, one: _Progress, slot: str | None, tell: Tell) -> Running:
         planned = one.planned
@@ -146,9 +148,9 @@ class Run:
         return True
 
     def _write(self) -> Summary:
-        summary, folder = self.summary(), self._onboarding.output
-        summary.write(folder / "summary.json")
-        write_bytes(folder / "junit.xml", junit_xml(summary))
+        summary = self.summary()
+        summary.write(self._files.summary)
+        write_bytes(self._files.junit, junit_xml(summary))
         return summary
 
 
@@ -214,7 +216,7 @@ def _listening() -> Iterator[_Signals]:
 
 
 def _model_summary(one: _Progress, out: Path) -> ModelSummary:
-    planned, result = one.planned, one.result
+    planned, result, files = one.planned, one.result, OutputFolder(one.folder)
     engine = None if result is None else f"{result.engine.name} {result.engine.version}"
     best = None if result is None else result.best
     return ModelSummary(
@@ -225,7 +227,7 @@ def _model_summary(one: _Progress, out: Path) -> ModelSummary:
         why=planned.why,
         reason=one.reason,
         folder=os.path.relpath(one.folder, out),
-        result=None if result is None else os.path.relpath(one.folder / "result.json", out),
+        result=None if result is None else os.path.relpath(files.result, out),
         engine=None if result is None else f"{engine}, {result.engine.device}",
         pack=None if result is None else f"{result.pack.name} {result.pack.version}",
         device=one.device,

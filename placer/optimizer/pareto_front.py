@@ -10,7 +10,6 @@ from pathlib import Path
 from placer.accuracy.evaluator import Evaluation
 from placer.accuracy.gates import AnyGateValue
 from placer.accuracy.metrics import finite
-from placer.common.files import remove_if_empty
 from placer.optimizer.finals import (
     Final,
     Finalist,
@@ -23,15 +22,14 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.result_parts import gate_parts, latency
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
-from placer.optimizer.written import remove_written, write_and_judge
+from placer.optimizer.written import write_and_judge
 from placer.quantization import EMPTY
+from placer.results.folder import OutputFolder
 from placer.results.result import FrontPart
 from placer.search.pareto import Point, point_of, spread, useful_front
 from placer.search.records import TrialRecord, by_latency
 
 log = logging.getLogger(__name__)
-
-FOLDER = "front"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,12 +122,12 @@ def _gates(point: FrontPoint, setup: TrialSetup) -> tuple[AnyGateValue, ...]:
 
 
 def write_front(
-    task: Task, setup: TrialSetup, folder: Path, points: Sequence[FrontPoint]
+    task: Task, setup: TrialSetup, folder: OutputFolder, points: Sequence[FrontPoint]
 ) -> list[FrontPoint]:
     """Write ``points``; those of which the file meets all gates, with what the file scored."""
     held: list[FrontPoint] = []
     for point in points:
-        place = folder / _folder(task, len(held) + 1, point)
+        place = OutputFolder(folder.path / _folder(task, len(held) + 1, point))
         written = write_and_judge(task, setup, place, point.final)
         if written is not None:
             held.append(replace(point, evaluation=written.evaluation))
@@ -137,7 +135,8 @@ def write_front(
 
 
 def _folder(task: Task, rank: int, point: FrontPoint) -> str:
-    return f"{FOLDER}/{rank}-{task.space.placement(point.final.entry.choices).id}"
+    placement = task.space.placement(point.final.entry.choices)
+    return OutputFolder(Path()).front_point(rank, placement.id).path.as_posix()
 
 
 def front_parts(task: Task, setup: TrialSetup, points: Sequence[FrontPoint]) -> list[FrontPart]:
@@ -160,11 +159,3 @@ def _part(task: Task, setup: TrialSetup, rank: int, point: FrontPoint) -> FrontP
         gates=gate_parts(value.result() for value in _gates(point, setup)),
         metrics={name: finite(value) for name, value in evaluation.metrics.items()},
     )
-
-
-def remove_others(folder: Path, parts: Sequence[FrontPart]) -> None:
-    """Remove the points of an earlier run of the same study from the output folder."""
-    kept = {folder / part.folder for part in parts}
-    for other in set((folder / FOLDER).glob("[0-9]*-*")) - kept:
-        remove_written(other)
-    remove_if_empty(folder / FOLDER)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from placer.common.shapes import ShapeRange
+from placer.results.folder import SUFFIX
 
 AUTO = "auto"
 
@@ -227,7 +228,7 @@ class Request:
     @property
     def output_folder(self) -> Path:
         """``output``, or ``<model>.placer`` in the current folder."""
-        return self.output or Path(f"{self.model.stem}.placer")
+        return self.output or Path(f"{self.model.stem}{SUFFIX}")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from placer.optimizer.pareto_front import (
     FrontPoint,
     confirmed_front,
     front_parts,
-    remove_others,
     write_front,
 )
 from placer.optimizer.proposer import make_predictor
@@ -42,11 +41,12 @@ from placer.optimizer.task import Task, prepare
 from placer.optimizer.ties import tie_with_default
 from placer.optimizer.trial_setup import TrialSetup
 from placer.optimizer.worker import keep_for_workers, trial_setup_of
-from placer.optimizer.written import remove_written, write_and_judge
+from placer.optimizer.written import write_and_judge
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.quantization import EMPTY
 from placer.report import write_report
+from placer.results.folder import OutputFolder
 from placer.results.result import Result
 from placer.results.verdict import Verdict
 from placer.search.records import TrialRecord, by_latency
@@ -67,10 +67,10 @@ def optimize(request: Request, observer: Observer) -> Result:
     result.json, if no quantized candidate meets the gates.
     """
     task = prepare(request, observer)
-    folder = request.output_folder
-    make_output_folder(folder)
+    folder = OutputFolder(request.output_folder)
+    make_output_folder(folder.path)
     try:
-        with locked(folder), _log_to(folder / "placer.log"):
+        with locked(folder.path), _log_to(folder.log):
             earlier = earlier_study(task)
             setup = trial_setup_of(task, earlier, observer)
             devices = devices_of(task, setup, observer)
@@ -78,11 +78,13 @@ def optimize(request: Request, observer: Observer) -> Result:
             keep_for_workers(study, task, setup)
             return _run(devices, study, folder, observer)
     except PlacerError:
-        remove_if_empty(folder)
+        remove_if_empty(folder.path)
         raise
 
 
-def _run(devices: Sequence[Device], study: Study, folder: Path, observer: Observer) -> Result:
+def _run(
+    devices: Sequence[Device], study: Study, folder: OutputFolder, observer: Observer
+) -> Result:
     task, setup = devices[0].task, devices[0].setup
     if study.shared:
         observer.stage(f"others join with: placer worker --study '{study.name}' --storage ...")
@@ -96,17 +98,17 @@ def _run(devices: Sequence[Device], study: Study, folder: Path, observer: Observ
     written = None if final is None else write_and_judge(task, setup, folder, final)
     if written is None:
         final = None
-        remove_written(folder)
+        folder.remove_model()
     if final is not None and not final.is_faster:
         observer.warn(no_difference_sentence(final, task.engine.estimated))
     front = front_parts(task, setup, points)
     result = summarize(task, records, setup, final, written, stopped, front)
     for sentence in throttling_warnings(result.trials, result.confirmation):
         observer.warn(sentence)
-    result.write(folder / "result.json")
+    result.write(folder.result)
     _write_plans(task, folder, final, setup)
     if task.request.front is not None:
-        remove_others(folder, front)
+        folder.keep_front_points({OutputFolder(folder.path / part.folder) for part in front})
     _write_report(folder, observer)
     if result.verdict is Verdict.GATE_NOT_MET:
         raise GateError(_gate_sentence(task, records))
@@ -158,38 +160,40 @@ def _final(
 
 
 def _write_plans(
-    task: Task, folder: Path, final: Final[TrialRecord] | None, setup: TrialSetup
+    task: Task, folder: OutputFolder, final: Final[TrialRecord] | None, setup: TrialSetup
 ) -> None:
     """Write what the engine really runs, layer by layer, and what the rules predict.
 
     An engine that only estimates predicts both: the plan of the result and that of the float model.
     """
-    kind = "_predicted" if task.engine.estimated else ""
-    models = {f"plan_float{kind}.json": setup.baseline}
+    estimated = task.engine.estimated
+    models = {folder.float_plan(predicted=estimated): setup.baseline}
     if final is not None:
-        models[f"plan{kind}.json"] = final.compiled if final.is_faster else setup.baseline
-    if final is not None and not task.engine.estimated:
+        models[folder.plan(predicted=estimated)] = (
+            final.compiled if final.is_faster else setup.baseline
+        )
+    if final is not None and not estimated:
         predicted = make_predictor(task).predict(chosen_placement(task, final)).plan
-        _write_plan(folder / "plan_predicted.json", predicted)
-    for name, compiled in models.items():
+        _write_plan(folder.plan(predicted=True), predicted)
+    for path, compiled in models.items():
         try:
             plan = compiled.plan(task.inputs)
         except RunError as error:
-            log.warning("%s is not written: %s", name, error)
+            log.warning("%s is not written: %s", path.name, error)
             continue
-        _write_plan(folder / name, plan)
+        _write_plan(path, plan)
 
 
 def _write_plan(path: Path, plan: Plan) -> None:
     write_text(path, json.dumps(plan_json(plan), indent=2) + "\n")
 
 
-def _write_report(folder: Path, observer: Observer) -> None:
+def _write_report(folder: OutputFolder, observer: Observer) -> None:
     try:
-        write_report(folder)
+        write_report(folder.path)
     except InputError as error:  # Everything else is written; the report can be made again.
         log.warning("no report: %s", error)
-        observer.warn(f"no report.html: {error}")
+        observer.warn(f"no {folder.report.name}: {error}")
 
 
 def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:

@@ -9,6 +9,7 @@ from placer.accuracy.gates import METRICS, Gate
 from placer.common.user_code import source_fingerprint
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task
+from placer.results.folder import OutputFolder
 from placer.search.storage import open_storage
 from placer.search.study import STUDY_NAME, Study
 from placer.version import __version__
@@ -73,7 +74,7 @@ def earlier_study(task: Task) -> Study | None:
     Raises InputError if it was made with other settings.
     """
     request = task.request
-    if request.storage is None and not (request.output_folder / "study.db").exists():
+    if request.storage is None and not OutputFolder(request.output_folder).study.exists():
         return None
     return open_study(task)
 
@@ -82,7 +83,7 @@ def open_study(task: Task) -> Study:
     """Open or create the run's study: in its output folder, or in the storage."""
     request, settings = task.request, settings_of(task)
     if request.storage is None:
-        path = request.output_folder / "study.db"
+        path = OutputFolder(request.output_folder).study
         storage = open_storage(f"sqlite:///{path}", shared=False)
         return Study(storage, STUDY_NAME, task.space, settings, place=str(request.output_folder))
     storage = open_storage(request.storage, shared=True)

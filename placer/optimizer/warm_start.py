@@ -13,6 +13,7 @@ from placer.model import Model, load_quantized
 from placer.qdq.extract import extract_placement
 from placer.quantization import Placement
 from placer.quantization.placement_file import load_placement
+from placer.results.folder import OutputFolder
 from placer.results.result import Result
 from placer.search.samplers import Proposal
 from placer.search.space import Space
@@ -29,7 +30,7 @@ def warm_starts(paths: Sequence[Path], model: Model, space: Space) -> tuple[Prop
 
 def _read(path: Path, model: Model, space: Space) -> Iterator[Proposal]:
     kind = f"warm start {path.name}"
-    file = path / "result.json" if path.is_dir() else path
+    file = OutputFolder(path).result if path.is_dir() else path
     if not file.exists():
         raise InputError(f"warm start {path}: there is no such file or result; check the path")
     if file.suffix == ".json":

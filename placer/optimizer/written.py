@@ -12,7 +12,7 @@ import onnx.helper
 from placer.accuracy.evaluator import Evaluation
 from placer.accuracy.gates import AnyGateValue, Gate, GateValue
 from placer.accuracy.sanity import MIN_SQNR_DB
-from placer.common.files import remove_if_empty, write_text
+from placer.common.files import write_text
 from placer.errors import RunError
 from placer.model import save_model
 from placer.optimizer.finals import Final, chosen_placement, latency_gates
@@ -21,11 +21,10 @@ from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.quantization import Placement
 from placer.quantization.placement_file import placement_text
+from placer.results.folder import OutputFolder
 from placer.search.records import TrialRecord
 
 log = logging.getLogger(__name__)
-
-MODEL_FILE, PLACEMENT_FILE = "optimized.onnx", "placement.yaml"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ class Written:
 
 
 def write_and_judge(
-    task: Task, setup: TrialSetup, folder: Path, final: Final[TrialRecord]
+    task: Task, setup: TrialSetup, folder: OutputFolder, final: Final[TrialRecord]
 ) -> Written | None:
     """Write what ``final`` stands for into ``folder``; None if the file misses a gate.
 
@@ -55,11 +54,11 @@ def write_and_judge(
     estimates, by ONNX Runtime. One that misses a gate is removed.
     """
     placement = chosen_placement(task, final)
-    path = folder / MODEL_FILE
+    path = folder.model
     proto = setup.candidates.result(placement)
     _describe(proto, placement, task)
     save_model(proto, task.model.base_dir, path)
-    write_text(folder / PLACEMENT_FILE, _placement_text(task, setup, placement))
+    write_text(folder.placement, _placement_text(task, setup, placement))
     try:
         written = _judge(task, setup, path, final)
     except RunError as error:
@@ -68,16 +67,9 @@ def write_and_judge(
     if written is None or written.missed:
         missed = "cannot be run" if written is None else f"misses {', '.join(written.missed)}"
         log.warning("the model as written %s; it is removed", missed)
-        remove_written(folder)
+        folder.remove_model()
         return None
     return written
-
-
-def remove_written(folder: Path) -> None:
-    """Remove the files of ``write_and_judge``, and the folder if nothing else is in it."""
-    for name in (MODEL_FILE, f"{MODEL_FILE}.data", PLACEMENT_FILE):
-        (folder / name).unlink(missing_ok=True)
-    remove_if_empty(folder)
 
 
 def _judge(task: Task, setup: TrialSetup, path: Path, final: Final[TrialRecord]) -> Written:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from placer.errors import InputError
 from placer.report.page import figure_data, render
 from placer.report.style import FLOAT, GOOD, INK, base_layout, number
+from placer.results.folder import OutputFolder
 from placer.results.onboarding import DONE, STATE_OF, ModelSummary, Summary
 from placer.results.verdict import Verdict
 
@@ -97,8 +98,8 @@ def _estimates(models: Sequence[ModelSummary]) -> str:
 
 
 def _link(folder: Path, model: ModelSummary) -> str | None:
-    page = f"{model.folder}/report.html"
-    return quote(f"./{page}") if (folder / page).is_file() else None
+    page = OutputFolder(Path(model.folder)).report
+    return quote(f"./{page.as_posix()}") if (folder / page).is_file() else None
 
 
 def _sentence(counts: Counter[str]) -> str:

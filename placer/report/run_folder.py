@@ -17,6 +17,7 @@ from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
 from placer.plan.readers.read import read_plan
 from placer.qdq.extract import extract_placement
+from placer.results.folder import OutputFolder
 from placer.results.result import Result, SitePart
 
 # As candidates name what their pairs add to a tensor.
@@ -79,16 +80,16 @@ def load_run(folder: Path) -> Run:
     Raises InputError if it has no result.json, or if a file in it is damaged.
     """
     result = Result.read(folder)
-    found = result.best is not None
-    kind = "_predicted" if result.engine.estimated else ""
+    found, estimated = result.best is not None, result.engine.estimated
+    files = OutputFolder(folder)
     return Run(
         folder=folder,
         result=result,
-        topology=_topology(folder / "optimized.onnx") if found else None,
-        predicted=_plan(folder / "plan_predicted.json") if found else None,
-        actual=_plan(folder / "plan.json") if found and not kind else None,
-        float_plan=_plan(folder / f"plan_float{kind}.json"),
-        study=(folder / "study.db").is_file(),
+        topology=_topology(files.model) if found else None,
+        predicted=_plan(files.plan(predicted=True)) if found else None,
+        actual=_plan(files.plan(predicted=False)) if found and not estimated else None,
+        float_plan=_plan(files.float_plan(predicted=estimated)),
+        study=files.study.is_file(),
     )
 
 

@@ -14,6 +14,7 @@ from placer.report.plans import STATES, Row, rows
 from placer.report.run_folder import Run
 from placer.report.style import milliseconds, number
 from placer.report.trial_figures import accuracies
+from placer.results.folder import OutputFolder
 from placer.results.result import LatencyPart, Result
 from placer.results.verdict import Verdict
 
@@ -221,4 +222,5 @@ def facts(run: Run) -> Mapping[str, str]:
 
 def study_command(run: Run) -> str | None:
     """What opens Optuna's dashboard on the run's study; None if it is elsewhere."""
-    return f"optuna-dashboard sqlite:///{Path(run.folder.name) / 'study.db'}" if run.study else None
+    study = OutputFolder(Path(run.folder.name)).study
+    return f"optuna-dashboard sqlite:///{study}" if run.study else None

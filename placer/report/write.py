@@ -17,9 +17,7 @@ from placer.report.run_folder import Run, load_run
 from placer.report.style import number
 from placer.report.time_figure import remaining, time_figure
 from placer.report.trial_figures import accuracy_figure, trials_figure
-
-SUMMARY = "summary.json"
-REPORT = "report.html"
+from placer.results.folder import OnboardingFolder, OutputFolder
 
 
 def write_report(folder: Path, output: Path | None = None) -> Path:
@@ -28,11 +26,12 @@ def write_report(folder: Path, output: Path | None = None) -> Path:
     ``output``: by default ``report.html`` in the folder. Raises InputError if ``folder`` is none of
     these, or if a file in it is damaged.
     """
-    path = output or folder / REPORT
+    path = output or OutputFolder(folder).report
+    summary = OnboardingFolder(folder).summary
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; give the output folder of placer optimize")
-    if (folder / SUMMARY).is_file():
-        page = onboarding_page(folder, read_summary(folder / SUMMARY))
+    if summary.is_file():
+        page = onboarding_page(folder, read_summary(summary))
     else:
         page = run_page(load_run(folder))
     write_text(path, page)

@@ -9,10 +9,9 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from placer.common.files import write_text
+from placer.results.folder import OutputFolder
 from placer.results.result import GatePart, Part
 from placer.results.verdict import Verdict
-
-FILE_NAME = "onboarding.json"
 
 State = Literal[
     "waiting",
@@ -55,13 +54,13 @@ class Record(Part):
     def read(cls, folder: Path) -> Record | None:
         """The record in ``folder``; None if there is none that this version can read."""
         try:
-            return cls.model_validate_json((folder / FILE_NAME).read_bytes())
+            return cls.model_validate_json(OutputFolder(folder).onboarding.read_bytes())
         except (OSError, ValidationError):
             return None
 
     def write(self, folder: Path) -> None:
         """Write it to ``folder`` atomically."""
-        write_text(folder / FILE_NAME, self.model_dump_json(indent=2) + "\n")
+        write_text(OutputFolder(folder).onboarding, self.model_dump_json(indent=2) + "\n")
 
 
 class ModelSummary(Part):

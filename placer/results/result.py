@@ -13,11 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from placer.common.files import write_text
 from placer.errors import InputError, RunError
 from placer.quantization import Scheme
+from placer.results.folder import OutputFolder
 from placer.results.verdict import Verdict
 
 StopReason = Literal["budget", "timeout", "converged", "interrupted"]
 TrialState = Literal["complete", "gate missed", "ruled out", "failed"]
 
+_NAMES = OutputFolder(Path())
 _MEMORY = (
     "bytes of device memory: weights, activations, inputs and outputs; null if the engine does not "
     "tell"
@@ -288,7 +290,7 @@ class Result(Part):
     def read(cls, path: Path | str) -> Result:
         """Read result.json, or that of an output folder; InputError if it cannot be read."""
         path = Path(path)
-        file = path / "result.json" if path.is_dir() else path
+        file = OutputFolder(path).result if path.is_dir() else path
         try:
             result = cls.model_validate_json(file.read_bytes())
         except OSError as error:
@@ -324,17 +326,17 @@ class Result(Part):
     @property
     def optimized_model(self) -> Path:
         """Path of optimized.onnx. RunError if there is none, for no candidate meets the gates."""
-        return self._written("optimized.onnx")
+        return self._written(_NAMES.model)
 
     @property
     def placement_file(self) -> Path:
         """Path of placement.yaml. RunError if there is none, for no candidate meets the gates."""
-        return self._written("placement.yaml")
+        return self._written(_NAMES.placement)
 
-    def _written(self, name: str) -> Path:
+    def _written(self, path: Path) -> Path:
         if self.best is None:
-            raise RunError(f"there is no {name}: no candidate meets {', '.join(self.gates)}")
-        return self.folder / name
+            raise RunError(f"there is no {path.name}: no candidate meets {', '.join(self.gates)}")
+        return self.folder / path
 
 
 def result_schema() -> dict[str, Any]:

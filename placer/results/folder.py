@@ -1,0 +1,120 @@
+"""Output folders and the names of what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from placer.common.files import remove_if_empty
+
+# What output folders end with unless the user chooses their names.
+SUFFIX = ".placer"
+_FRONT = "front"
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """The folder of a run's results, or of a point of its front.
+
+    Which files are there depends on the run: without a result there is no model and no placement,
+    an engine that estimates has predicted plans only, and a shared study is in a database.
+    """
+
+    path: Path
+
+    @property
+    def model(self) -> Path:
+        """The Q/DQ model."""
+        return self.path / "optimized.onnx"
+
+    @property
+    def placement(self) -> Path:
+        """Which edges are quantized, with their ranges."""
+        return self.path / "placement.yaml"
+
+    @property
+    def result(self) -> Path:
+        """What the run found."""
+        return self.path / "result.json"
+
+    @property
+    def report(self) -> Path:
+        """The same as a page."""
+        return self.path / "report.html"
+
+    @property
+    def study(self) -> Path:
+        """The trials, as Optuna keeps them in SQLite."""
+        return self.path / "study.db"
+
+    @property
+    def log(self) -> Path:
+        """What was logged."""
+        return self.path / "placer.log"
+
+    @property
+    def process_log(self) -> Path:
+        """What the process of an onboarding printed."""
+        return self.path / "output.log"
+
+    @property
+    def onboarding(self) -> Path:
+        """The record of an onboarding."""
+        return self.path / "onboarding.json"
+
+    @property
+    def applied(self) -> Path:
+        """How a placement was applied to another file of its network."""
+        return self.path / "apply.json"
+
+    def plan(self, *, predicted: bool) -> Path:
+        """The plan of the result: what the engine runs, or what the rules predict."""
+        return self.path / f"plan{'_predicted' if predicted else ''}.json"
+
+    def float_plan(self, *, predicted: bool) -> Path:
+        """The same of the float model."""
+        return self.path / f"plan_float{'_predicted' if predicted else ''}.json"
+
+    def front_point(self, rank: int, placement_id: str) -> OutputFolder:
+        """The folder of a point of the latency-accuracy front; 1 is the fastest."""
+        return OutputFolder(self.path / _FRONT / f"{rank}-{placement_id}")
+
+    def front_points(self) -> Iterator[OutputFolder]:
+        """The points that are there, those of earlier runs included."""
+        return (OutputFolder(path) for path in (self.path / _FRONT).glob("[0-9]*-*"))
+
+    def keep_front_points(self, kept: set[OutputFolder]) -> None:
+        """Remove the points of earlier runs of the same study, but for ``kept``."""
+        for other in set(self.front_points()) - kept:
+            other.remove_model()
+        remove_if_empty(self.path / _FRONT)
+
+    def remove_model(self) -> None:
+        """Remove the model and its placement, and the folder if nothing else is in it."""
+        data = self.model.with_name(f"{self.model.name}.data")
+        for file in (self.model, data, self.placement):
+            file.unlink(missing_ok=True)
+        remove_if_empty(self.path)
+
+
+@dataclass(frozen=True)
+class OnboardingFolder:
+    """The folder of an onboarding, which holds those of its models."""
+
+    path: Path
+
+    @property
+    def summary(self) -> Path:
+        """How all models were onboarded."""
+        return self.path / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        """The same as a page."""
+        return self.path / "report.html"
+
+    @property
+    def junit(self) -> Path:
+        """The same for continuous integration."""
+        return self.path / "junit.xml"
