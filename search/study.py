@@ -1,10 +1,6 @@
 """The study: an Optuna study in any storage whose trials are placements.
 
-A trial begins as a waiting claim on its placement, written in one transaction. Whoever takes the
-claim gives a sign of life before it runs, so a worker that dies leaves a waiting trial or one whose
-signs of life end; both are taken over. Of two claims on one placement, and of those beyond the
-budget, the lower number stays and the other is withdrawn. A trial's outcome is one attribute, so it
-is stored whole or not at all, and whoever finds a trial with an outcome may end it.
+How several workers share its trials: ``placer.search.trial_store``.
 """
 
 from __future__ import annotations
@@ -12,20 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Any, Literal, Protocol
 
-import optuna
 from optuna.exceptions import (
     StorageInternalError,
-    UpdateFinishedTrialError,
 )
-from optuna.storages import BaseStorage, RDBStorage
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.storages import BaseStorage
 from sqlalchemy.exc import SQLAlchemyError
 
 from placer.common.interrupts import held_back
@@ -34,18 +25,10 @@ from placer.quantization import Placement
 from placer.results.result import StopReason
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal, Proposer
-from placer.search.space import Choices, Space
+from placer.search.space import Space
 from placer.search.storage import open_study, reason_of
-from placer.search.trial_attributes import (
-    CLAIM,
-    FIX,
-    OUTCOME,
-    WITHDRAWN,
-    TrialReader,
-    claim_json,
-    distributions,
-    outcome_json,
-)
+from placer.search.trial_attributes import FIX
+from placer.search.trial_store import TrialStore
 
 log = logging.getLogger(__name__)
 
@@ -81,17 +64,14 @@ class Study:
         Raises InputError if it was made with other ``settings``.
         """
         self.space = space
-        self._storage = storage
         self._shared = shared
         self._place = place or name
-        self._reader = TrialReader(space, self._place)
         self._lock = Lock()  # One thread at a time looks for the next trial.
         self._study = open_study(storage, name)
-        self._id = storage.get_study_id_from_name(name)
         self._check_settings(settings, fix)
-        self._distributions = distributions(space)
+        self._trials = TrialStore(storage, self._study, space, shared=shared, place=self._place)
         if not shared:
-            self._end_interrupted()
+            self._trials.end_interrupted()
 
     @property
     def name(self) -> str:
@@ -106,7 +86,7 @@ class Study:
     def records(self) -> list[TrialRecord]:
         """Finished trials in order; interrupted ones are left out."""
         with held_back():
-            return [record for record in self._known() if not record.running]
+            return [record for record in self._trials.known() if not record.running]
 
     def keep(self, key: str, compute: Callable[[], float]) -> float:
         """The value kept under ``key``, or else what ``compute`` returns, which is then kept."""
@@ -168,15 +148,15 @@ class Study:
                 if deadline is not None and time.monotonic() >= deadline:
                     return "timeout"
                 with self._lock:
-                    found = self._next(asked, budget)
-                if isinstance(found, int):
-                    record = self._evaluate(found, evaluate)
+                    step = self._next(asked, budget)
+                if isinstance(step, int):
+                    record = self._evaluate(step, evaluate)
                     if record is not None:
                         on_trial(record)
-                elif found == "wait":
+                elif step == "wait":
                     time.sleep(POLL_S)
-                elif found != "again":
-                    return found
+                elif step != "again":
+                    return step
         except (SQLAlchemyError, StorageInternalError) as error:
             raise RunError(
                 f"the database of {self._place} failed ({reason_of(error)}); "
@@ -190,12 +170,12 @@ class Study:
         """Claim the next trial and return its number; else why there is none."""
         with held_back():
             if self._shared:
-                self._end_measured()
-                optuna.storages.fail_stale_trials(self._study)
-            waiting = self._take_waiting(budget)
+                self._trials.end_measured()
+                self._trials.fail_stale()
+            waiting = self._trials.take_waiting(budget)
             if waiting is not None:
                 return waiting
-            known = self._known()
+            known = self._trials.known()
         is_running = any(record.running for record in known)
         if budget is not None and len(known) >= budget:
             return "wait" if is_running else "budget"
@@ -203,182 +183,23 @@ class Study:
         if proposal is None:
             return "wait" if is_running else "converged"
         with held_back():
-            self._claim(proposal)
+            self._trials.claim(proposal)
         return "again"
-
-    def _claim(self, proposal: Proposal) -> None:
-        """Create a waiting trial; all that identifies it is stored in one transaction."""
-        template = create_trial(
-            state=TrialState.WAITING,
-            params=dict(proposal.choices),
-            distributions=self._distributions_of(proposal.choices),
-            user_attrs=claim_json(
-                proposal.kind, self.space.placement(proposal.choices).id, proposal.skipped
-            ),
-        )
-        self._storage.create_new_trial(self._id, template)
-
-    def _distributions_of(self, choices: Choices) -> dict[str, Any]:
-        return {name: self._distributions[name] for name in choices}
-
-    def _take_waiting(self, budget: int | None) -> int | None:
-        """Take the first waiting trial, a new one or that of a dead worker; None without one."""
-        for trial in self._trials(TrialState.WAITING):
-            if CLAIM not in trial.user_attrs:
-                continue
-            trial_id = self._trial_id(trial.number)
-            # Before it runs: a running trial that never gave a sign of life would run forever.
-            self._give_sign_of_life(trial_id)
-            if self._set_state(trial_id, TrialState.RUNNING) and not self._withdraw_if_late(
-                trial.number, budget
-            ):
-                return trial.number
-        return None
-
-    def _set_state(self, trial_id: int, state: TrialState) -> bool:
-        """Whether this worker changed the state, and not another before it."""
-        try:
-            return self._storage.set_trial_state_values(trial_id, state)
-        except UpdateFinishedTrialError:
-            return False
-
-    def _withdraw_if_late(self, number: int, budget: int | None) -> bool:
-        """End the trial if an earlier one has its placement or the budget's last place."""
-        if not self._shared:
-            return False
-        known = self._known()
-        own = next(record for record in known if record.number == number)
-        earlier = [record for record in known if record.number < number]
-        if own.placement_id not in {record.placement_id for record in earlier} and (
-            budget is None or len(earlier) < budget
-        ):
-            return False
-        trial_id = self._trial_id(number)
-        with suppress(UpdateFinishedTrialError):
-            self._storage.set_trial_user_attr(trial_id, WITHDRAWN, True)
-        self._set_state(trial_id, TrialState.FAIL)
-        return True
 
     def _evaluate(self, number: int, evaluate: Evaluate) -> TrialRecord | None:
         """Evaluate the trial; None if it was given to another worker meanwhile."""
-        trial_id = self._trial_id(number)
         start = time.monotonic()
-        with self._signs_of_life(trial_id):
+        with self._trials.signs_of_life(number):
             try:
                 with held_back():
-                    claimed = self._reader.record(self._storage.get_trial(trial_id))
-                outcome = evaluate(self.space.placement(claimed.choices))
+                    choices = self._trials.choices(number)
+                outcome = evaluate(self.space.placement(choices))
             except BaseException:
                 with held_back():
-                    self._set_state(trial_id, TrialState.FAIL)  # Interrupted: not a result.
+                    self._trials.give_back(number)
                 raise
         with held_back():
-            return self._end(number, replace(outcome, seconds=time.monotonic() - start))
-
-    def _end(self, number: int, outcome: Outcome) -> TrialRecord | None:
-        trial_id = self._trial_id(number)
-        try:
-            # Optuna's constraints can be set once only, so before others may end the trial.
-            trial = optuna.Trial(self._study, trial_id)
-            for name, value in outcome.constraints.items():
-                trial.set_constraint(name, value)
-            self._storage.set_trial_user_attr(trial_id, OUTCOME, outcome_json(outcome))
-        except UpdateFinishedTrialError:
-            log.warning(
-                "trial %d had gone to another worker, as this one had given no sign of life; "
-                "its result is dropped",
-                number,
-            )
-            return None
-        record = self._reader.record(self._storage.get_trial(trial_id))
-        self._tell(record)
-        return record
-
-    def _tell(self, record: TrialRecord) -> None:
-        """End a trial by its outcome, unless another worker just did."""
-        with suppress(UpdateFinishedTrialError):
-            if record.ruled_out is not None:
-                self._study.tell(record.number, state=TrialState.PRUNED, skip_if_finished=True)
-            elif record.ratio is None:
-                self._study.tell(record.number, state=TrialState.FAIL, skip_if_finished=True)
-            else:
-                self._study.tell(record.number, record.ratio, skip_if_finished=True)
-
-    def _known(self) -> list[TrialRecord]:
-        """All trials that have an outcome, are running or wait for a worker, in order."""
-        return [
-            self._reader.record(trial)
-            for trial in self._trials()
-            if CLAIM in trial.user_attrs
-            and WITHDRAWN not in trial.user_attrs
-            and (OUTCOME in trial.user_attrs or not trial.state.is_finished())
-        ]
-
-    def _trial_id(self, number: int) -> int:
-        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
-
-    @contextmanager
-    def _signs_of_life(self, trial_id: int) -> Iterator[None]:
-        interval = (
-            self._storage.get_heartbeat_interval()
-            if isinstance(self._storage, RDBStorage)
-            else None
-        )
-        if interval is None:
-            yield
-            return
-        done = Event()
-
-        def beat() -> None:
-            while not done.wait(interval):
-                try:
-                    self._give_sign_of_life(trial_id)
-                except (SQLAlchemyError, StorageInternalError) as error:
-                    log.warning("no sign of life could be given: %s", reason_of(error))
-
-        thread = Thread(target=beat, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-
-    def _give_sign_of_life(self, trial_id: int) -> None:
-        if self._shared and isinstance(self._storage, RDBStorage):
-            self._storage.record_heartbeat(trial_id)
-
-    def _trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """All trials, or those in ``states``; InputError if Optuna cannot read one."""
-        try:
-            return self._storage.get_all_trials(self._id, deepcopy=False, states=states or None)
-        except (ValueError, LookupError, TypeError) as error:
-            raise self._unreadable() from error
-
-    def _unreadable(self) -> InputError:
-        """What to raise where Optuna cannot read all trials: it does not say which is damaged."""
-        for number in count():
-            try:
-                trial_id = self._trial_id(number)
-            except KeyError:
-                return InputError(f"{self._place} holds a damaged study; {FIX}")
-            try:
-                self._storage.get_trial(trial_id)
-            except (ValueError, LookupError, TypeError):
-                return self._reader.damaged(number, "its row in the database")
-        raise AssertionError("the loop only ends by returning")
-
-    def _end_measured(self) -> None:
-        """End trials whose workers stored the outcome; if such a worker lives it does the same."""
-        for trial in self._trials(TrialState.RUNNING):
-            if OUTCOME in trial.user_attrs:
-                self._tell(self._reader.record(trial))
-
-    def _end_interrupted(self) -> None:
-        """End the trials that a killed process left; one that was measured keeps its result."""
-        self._end_measured()
-        for trial in self._trials(TrialState.RUNNING):
-            self._set_state(self._trial_id(trial.number), TrialState.FAIL)
+            return self._trials.end(number, replace(outcome, seconds=time.monotonic() - start))
 
 
 class _Asked:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from placer.accuracy.metrics import finite
 from placer.common.statistics import Ratio
+from placer.engines.base import Engine
 from placer.engines.conditions import memory_of
 from placer.optimizer.command import command_of
 from placer.optimizer.finals import Final, chosen_placement
@@ -71,7 +72,7 @@ def summarize(
 
     ``written``: what ``final`` is on disk. ``front``: with ``front``, its points.
     """
-    request, model, manifest = task.request, task.model, task.pack.manifest
+    request, manifest = task.request, task.pack.manifest
     verdict = _verdict(final)
     warnings = list(task.warnings)
     trials = [_trial_part(record) for record in records]
@@ -88,23 +89,8 @@ def summarize(
     warnings += throttling_warnings(trials, confirmation)
     return Result(
         verdict=verdict,
-        model=ModelPart(
-            path=str(model.path),
-            fingerprint=model.fingerprint,
-            input_shapes={name: list(shape) for name, shape in model.input_shapes.items()},
-            shape_ranges={
-                name: [list(found.minimum), list(found.optimum), list(found.maximum)]
-                for name, found in task.shape_ranges.items()
-            },
-            notes=list(model.notes),
-        ),
-        engine=EnginePart(
-            name=task.engine.name,
-            version=task.engine.version,
-            device=task.engine.device,
-            clock=task.engine.clock,
-            estimated=task.engine.estimated,
-        ),
+        model=_model_part(task),
+        engine=_engine_part(task.engine),
         pack=PackPart(
             name=manifest.name, version=manifest.version, fingerprint=task.pack.fingerprint
         ),
@@ -134,6 +120,30 @@ def summarize(
         command=command_of(request),
         rules=_rules(task.sites),
         site_decisions=_site_decisions(task, choices),
+    )
+
+
+def _model_part(task: Task) -> ModelPart:
+    model = task.model
+    return ModelPart(
+        path=str(model.path),
+        fingerprint=model.fingerprint,
+        input_shapes={name: list(shape) for name, shape in model.input_shapes.items()},
+        shape_ranges={
+            name: [list(shape.minimum), list(shape.optimum), list(shape.maximum)]
+            for name, shape in task.shape_ranges.items()
+        },
+        notes=list(model.notes),
+    )
+
+
+def _engine_part(engine: Engine) -> EnginePart:
+    return EnginePart(
+        name=engine.name,
+        version=engine.version,
+        device=engine.device,
+        clock=engine.clock,
+        estimated=engine.estimated,
     )
 
 

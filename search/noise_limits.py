@@ -1,0 +1,79 @@
+"""What trials and probes say of noise: how much of it gates allow, and where it comes from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from placer.search.landscape import Landscape, State, apply
+from placer.search.noise_model import NoiseObservation, learn_limit
+from placer.search.records import TrialRecord
+
+# Blocks of sites of less noise than this part of what gates allow are not looked into.
+WORTH_PROBING = 0.1
+
+
+def allowed_noise(trials: Sequence[TrialRecord], given: float | None) -> float:
+    """The noise power that gates allow, infinite while none was missed.
+
+    ``given``: what the gates say of it themselves; None if it is learned.
+    """
+    outcomes = [(trial.noise, trial.violation <= 0) for trial in trials if trial.noise is not None]
+    if given is None:
+        return learn_limit(outcomes)
+    return given if any(noise > given for noise, _ in outcomes) else math.inf
+
+
+class Probes:
+    """Measures the noise of blocks of sites, halving those that matter."""
+
+    def __init__(
+        self,
+        landscape: Landscape,
+        measure: Callable[[State], float],
+        limit: float,
+        *,
+        per_site: bool,
+    ) -> None:
+        """``measure``: the noise power of a state. ``per_site``: whether groups may be split."""
+        self._land = landscape
+        self._measure = measure
+        self._limit = limit
+        self._per_site = per_site
+        self._floats = self._land.state(self._land.space.floats)
+        self._defaults = self._land.state(self._land.space.defaults)
+
+    def observations(self) -> list[NoiseObservation]:
+        """Measure all blocks down to those not worth looking into."""
+        sites = tuple(
+            i for i, (a, b) in enumerate(zip(self._floats, self._defaults, strict=True)) if a != b
+        )
+        waiting = [(math.inf, self._blocks(sites))]
+        found: list[NoiseObservation] = []
+        while waiting:
+            noise, parts = waiting.pop()
+            if noise < WORTH_PROBING * self._limit:
+                continue
+            for part in parts:
+                state = apply(self._floats, [tuple((s, self._defaults[s]) for s in part)])
+                power = self._measure(state)
+                found.append(NoiseObservation(state, power))
+                waiting.append((power, self._blocks(part)))
+            waiting.sort()
+        return found
+
+    def _blocks(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Halves of a block, between groups if it has several."""
+        group = {site: i for i, members in enumerate(self._land.members) for site in members}
+        groups = sorted({group[site] for site in sites})
+        if len(groups) > 1:
+            first = set(groups[: len(groups) // 2])
+            parts = (
+                [site for site in sites if group[site] in first],
+                [site for site in sites if group[site] not in first],
+            )
+        elif len(sites) > 1 and self._per_site:
+            parts = (list(sites[: len(sites) // 2]), list(sites[len(sites) // 2 :]))
+        else:
+            return []
+        return [tuple(part) for part in parts]

@@ -1,0 +1,156 @@
+"""Descents to states of least predicted latency within a limit of predicted noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from placer.search.landscape import Landscape, Move, Moves, Objective, State, apply
+from placer.search.noise_model import NoiseModel
+
+# Prices of noise to search with: parts of the float model's latency for all noise that gates allow.
+PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+# Of the states found, so many are looked at one by one.
+FINALISTS = 64
+# Predicted noise up to this part of the limit is worth a look.
+BORDER = 1.2
+# Of all changes, so many of each kind are looked at in pairs.
+EXCHANGES = 100
+# With more changes than this to choose from, most parts of the model are too far from each other to
+# need many starting points: descents begin at the best placement and one other, where gates bind in
+# turn, and go on from price to price.
+LARGE = 600
+MAX_EXCHANGES = 40
+
+Pool = dict[State, float]
+
+
+class PoolSearch:
+    """Collects states that may hold the gates, with their objective."""
+
+    def __init__(
+        self,
+        landscape: Landscape,
+        noise: NoiseModel | None,
+        limit: float,
+        *,
+        explores: bool,
+        turn: int,
+    ) -> None:
+        """``noise``: None while gates do not bind. ``limit``: the noise power that they allow.
+
+        ``explores``: whether to look a little beyond it. ``turn``: number of the proposal; large
+        models take another starting point in every turn.
+        """
+        self._land = landscape
+        self._noise = noise
+        self._limit = limit
+        self._explores = explores
+        self._turn = turn
+        self._is_large = len(landscape.all_moves) > LARGE
+
+    def search(self, objective: Objective, moves: Moves, starts: Sequence[State]) -> Pool:
+        """Local optima from ``starts``, the best known first, and what is around them."""
+        pool: Pool = {}
+        noise = self._noise
+        for start, prices in self._descents(starts, priced=noise is not None):
+            state = start
+            for price in prices:
+                priced = objective if noise is None else self._priced(objective, price, noise)
+                state = self._land.descend(state, priced, moves)
+                self._add(pool, state, objective)
+        for state in best_states(pool, 2):
+            if noise is None:
+                better = self._land.descend(state, objective, moves, pairs=True)
+            else:
+                better = self._exchange(state, objective, moves, noise)
+            self._add(pool, better, objective)
+        for state in best_states(pool, 2):
+            value, added = pool[state], 0
+            gains, _ = self._land.gains(state, objective, moves)
+            alters = self._land.alters(state, moves)
+            for index in np.argsort(gains, kind="stable").tolist():
+                near = apply(state, [moves.moves[index]])
+                if alters[index] and self.holds(near):
+                    pool.setdefault(near, value + float(gains[index]))
+                    added += 1
+                if added == FINALISTS:
+                    break
+        return pool
+
+    def _descents(
+        self, starts: Sequence[State], *, priced: bool
+    ) -> Iterator[tuple[State, tuple[float, ...]]]:
+        """Where to begin, and the prices of noise at which to go on from there in turn."""
+        if self._is_large:
+            other = starts[self._turn % (len(starts) - 1) + 1]
+            if priced:
+                yield (starts[0], other)[self._turn // 2 % 2], PRICES[::-2]
+            else:
+                yield from ((start, PRICES[:1]) for start in (starts[0], other))
+            return
+        for price in PRICES if priced else PRICES[:1]:
+            for start in starts if price in (0.0, PRICES[3]) else starts[:2]:
+                yield start, (price,)
+
+    def _add(self, pool: Pool, state: State, objective: Objective) -> None:
+        if self.holds(state):
+            pool[state] = self._land.value(state, objective)
+
+    def _exchange(
+        self, state: State, objective: Objective, moves: Moves, noise: NoiseModel
+    ) -> State:
+        """Improve within the noise limit by one change, or by two that trade noise for latency."""
+        for _ in range(MAX_EXCHANGES):
+            room = self._limit - noise.predict(state)
+            chosen = _best_exchange(self._promising(state, objective, moves, noise), room)
+            after = apply(state, chosen)
+            if not chosen or self._land.value(after, objective) >= self._land.value(
+                state, objective
+            ):
+                return state
+            state = after
+        return state
+
+    def _promising(
+        self, state: State, objective: Objective, moves: Moves, noise: NoiseModel
+    ) -> list[tuple[float, float, Move]]:
+        """The changes that gain most latency or free most noise, the best first."""
+        gains, changes = self._land.gains(state, objective, moves)
+        noises = moves.change(noise.extras, state)
+        found = np.flatnonzero(changes)
+        best = {
+            int(i)
+            for key in (gains, noises)
+            for i in found[np.argsort(key[found], kind="stable")[:EXCHANGES]]
+        }
+        return sorted((float(gains[i]), float(noises[i]), moves.moves[i]) for i in best)
+
+    def _priced(self, objective: Objective, price: float, noise: NoiseModel) -> Objective:
+        return Objective(objective.costs, objective.extras + price / self._limit * noise.extras)
+
+    def holds(self, state: State) -> bool:
+        """Whether ``state`` is predicted to hold the limit."""
+        # What may only just miss is looked at where the search explores: noise adds up roughly.
+        limit = self._limit * (BORDER if self._explores else 1.0)
+        return self._noise is None or self._noise.predict(state) <= limit
+
+
+def best_states(pool: Pool, count: int) -> list[State]:
+    """The states of the least objective."""
+    return sorted(pool, key=lambda state: (pool[state], state))[:count]
+
+
+def _best_exchange(found: Sequence[tuple[float, float, Move]], room: float) -> list[Move]:
+    """The change, or the two of unlike sites, that gain most within ``room`` for more noise."""
+    best: tuple[float, list[Move]] = (-1e-9, [])
+    for i, (gain, noise, move) in enumerate(found):
+        if gain < best[0] and noise <= room:
+            best = (gain, [move])
+        for other_gain, other_noise, other in found[i + 1 :]:
+            if gain + other_gain >= best[0]:
+                break  # Sorted by gain: no later one does better.
+            if noise + other_noise <= room and not {s for s, _ in move} & {s for s, _ in other}:
+                best = (gain + other_gain, [move, other])
+    return best[1]
