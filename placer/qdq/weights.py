@@ -1,0 +1,217 @@
+"""Quantized weights and biases of a model, made once and shared by its candidates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from placer.errors import InputError
+from placer.graph import Edge, Node
+from placer.graph.weights import WeightInput, bias_input, weight_input
+from placer.model import Model
+from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node
+from placer.quantization import Scheme
+from placer.quantization.numerics import (
+    bias_scale,
+    in_type,
+    quantize_bias,
+    quantize_weight,
+    quantized_dtype,
+    weight_scale,
+    weight_scale_for_bias,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedConstant:
+    """A quantized weight or bias: initializers and the DequantizeLinear that reads them."""
+
+    scale: np.ndarray
+    tensors: tuple[TensorProto, ...]
+    node: NodeProto
+
+
+class _Weighted(NamedTuple):
+    """Weight and int32 bias of a node for one scale of its input."""
+
+    input_scale: float
+    weight: QuantizedConstant
+    bias: QuantizedConstant
+
+
+class WeightQuantizer:
+    """Quantizes weights of one model under one scheme, and the biases that are added to them.
+
+    Weights are int8 or FP8 with scales of their own, an imported model's where the scheme can have
+    them. With ``scheme.bias`` int32, the bias of a node whose input and weight are quantized is
+    stored with scale input scale * weight scale; where it would overflow, that channel of the
+    weight takes a larger scale.
+    """
+
+    def __init__(self, model: Model, scheme: Scheme, reads: Counter[str], taken: set[PairName]):
+        """``reads``: how many edges read each tensor. ``taken``: names in use; gets those made."""
+        self._model = model
+        self._graph = model.graph
+        self._scheme = scheme
+        self._reads = reads
+        self._taken = taken
+        inputs = {node.name: weight_input(self._graph, node) for node in self._graph.nodes}
+        self._weight_inputs = {name: weight for name, weight in inputs.items() if weight}
+        self._weight_names = self._name_weights()
+        biases = {name: self._int32_bias(self._graph.by_name[name]) for name in self._weight_inputs}
+        self._biases = {name: index for name, index in biases.items() if index is not None}
+        self._own_names = self._name_own_constants()
+        self._weights: dict[tuple[str, int | None], QuantizedConstant] = {}
+        self._weighted: dict[str, _Weighted] = {}
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def is_weight(self, edge: Edge) -> bool:
+        """Whether ``edge`` reads a weight, which has scales of its own."""
+        weight = self._weight_inputs.get(edge.node)
+        return weight is not None and weight.index == edge.input_index
+
+    def bias_of(self, node: str) -> int | None:
+        """Input index of the bias of ``node`` that can be int32; None without one."""
+        return self._biases.get(node)
+
+    def weight(self, edge: Edge) -> QuantizedConstant:
+        """The weight that ``edge`` reads, quantized by itself."""
+        return self._weight(edge.tensor, self._axis(self._weight_inputs[edge.node]))
+
+    def check_scale(self, edge: Edge, dtype: np.dtype[Any]) -> None:
+        """Raise ScaleError if ``dtype`` cannot hold the scales of the weight at ``edge``."""
+        values = self._model.array(edge.tensor).astype(dtype)
+        self._weight_scale(values, edge.tensor, self._axis(self._weight_inputs[edge.node]))
+
+    def array(self, initializer: str) -> np.ndarray:
+        """Values of an initializer; InputError if they are not finite."""
+        if initializer not in self._arrays:
+            values = self._model.array(initializer)
+            if not np.isfinite(values.astype(np.float32)).all():
+                raise InputError(
+                    f"initializer '{initializer}' of {self._model.path} holds NaN or infinity; "
+                    "export the model again"
+                )
+            self._arrays[initializer] = values
+        return self._arrays[initializer]
+
+    def with_bias(
+        self, node: str, index: int, input_scale: float
+    ) -> tuple[QuantizedConstant, QuantizedConstant]:
+        """Weight and bias of ``node``, kept for the last input scale: few ranges ever change."""
+        known = self._weighted.get(node)
+        if known is None or known.input_scale != input_scale:
+            known = self._weighted[node] = self._make_with_bias(node, index, input_scale)
+        return known.weight, known.bias
+
+    def _make_with_bias(self, node: str, index: int, input_scale: float) -> _Weighted:
+        source = self._weight_inputs[node]
+        weight = self._weight(source.tensor, self._axis(source))
+        bias = self.array(self._graph.by_name[node].inputs[index])
+        if bias.size == 1:  # Gemm broadcasts it.
+            bias = np.broadcast_to(bias, weight.scale.size)
+        scale = weight_scale_for_bias(weight.scale, bias, input_scale)
+        if not np.array_equal(scale, weight.scale):
+            # The bias would overflow: this node needs coarser weights of its own.
+            name = self._own_names[node, source.index]
+            weight = self._quantize(source.tensor, self._axis(source), scale, name)
+        product = bias_scale(scale, bias.size, input_scale)
+        parts = (quantize_bias(bias, product), product, np.zeros(product.shape, np.int32))
+        axis = 0 if product.ndim else None
+        return _Weighted(
+            input_scale, weight, _make_constant(self._own_names[node, index], parts, axis)
+        )
+
+    def _quantize(
+        self, tensor: str, axis: int | None, scale: np.ndarray, name: PairName
+    ) -> QuantizedConstant:
+        parts = (
+            quantize_weight(
+                self.array(tensor), scale, axis, self._scheme.weight, self._lowest(tensor)
+            ),
+            scale,
+            np.zeros(scale.shape, quantized_dtype(self._scheme.weight)),
+        )
+        return _make_constant(name, parts, axis)
+
+    def _lowest(self, tensor: str) -> int:
+        """Imported weights may use -128, which symmetric scales of placer's own never reach."""
+        imported = self._model.imported
+        return -128 if imported is not None and tensor in imported.weights else -127
+
+    def _int32_bias(self, node: Node) -> int | None:
+        """Input index of the bias to quantize.
+
+        Gemm's alpha and beta would change the scale at which the engine adds the bias, so they
+        must be 1; products of float16 scales underflow, so the bias must be float32.
+        """
+        index = bias_input(node)
+        if self._scheme.bias != "int32" or index is None:
+            return None
+        if any(node.attributes.get(name, 1.0) != 1.0 for name in ("alpha", "beta")):
+            return None
+        tensor = self._graph.initializers.get(node.inputs[index])
+        if tensor is None or len(tensor.dims) != 1 or tensor.data_type != TensorProto.FLOAT:
+            return None
+        return index
+
+    def _weight(self, tensor: str, axis: int | None) -> QuantizedConstant:
+        key = (tensor, axis)
+        if key not in self._weights:
+            with naming(tensor):
+                scale = self._weight_scale(self.array(tensor), tensor, axis)
+            self._weights[key] = self._quantize(tensor, axis, scale, self._weight_names[key])
+            if self._reads[tensor] == 1:
+                del self._arrays[tensor]  # Only the quantized values are needed from here on.
+        return self._weights[key]
+
+    def _weight_scale(self, values: np.ndarray, tensor: str, axis: int | None) -> np.ndarray:
+        """The scale that an imported model had, where the scheme can have it, else amax / 127.
+
+        In the type of ``values``; raises ScaleError if that cannot hold it.
+        """
+        imported, known = self._model.imported, None
+        if imported is not None and not self._scheme.is_float8:
+            known = imported.weight_scale(tensor, axis, values.shape)
+        if known is None:
+            return weight_scale(values, axis, self._scheme.weight)
+        return in_type(known, values.dtype)
+
+    def _name_weights(self) -> dict[tuple[str, int | None], PairName]:
+        """Name each weight in node order, so that no name depends on earlier insertions."""
+        names: dict[tuple[str, int | None], PairName] = {}
+        for weight in self._weight_inputs.values():
+            key = (weight.tensor, self._axis(weight))
+            if key not in names:
+                names[key] = claim(weight.tensor, self._taken, self._taken)
+        return names
+
+    def _name_own_constants(self) -> dict[tuple[str, int], PairName]:
+        """Name, for nodes whose bias may be int32, that bias and a weight of the node's own."""
+        names: dict[tuple[str, int], PairName] = {}
+        for node, index in self._biases.items():
+            weight, bias = self._weight_inputs[node], self._graph.by_name[node].inputs[index]
+            base = bias if self._reads[bias] == 1 else f"{node}/{bias}"
+            names[node, index] = claim(base, self._taken, self._taken)
+            base = f"{node}/{weight.tensor}"
+            names[node, weight.index] = claim(base, self._taken, self._taken)
+        return names
+
+    def _axis(self, weight: WeightInput) -> int | None:
+        return weight.axis if self._scheme.per_channel else None
+
+
+def _make_constant(
+    name: PairName, parts: tuple[np.ndarray, np.ndarray, np.ndarray], axis: int | None
+) -> QuantizedConstant:
+    """Constant of quantized values, scale and zero point; channels lie along ``axis``."""
+    names = [name.of(part) for part in ("quantized", "scale", "zero_point")]
+    node = pair_node("DequantizeLinear", name, names, name.of("dequantized"))
+    if axis is not None:
+        node.attribute.append(helper.make_attribute("axis", axis))
+    tensors = tuple(new_tensor(n, part) for n, part in zip(names, parts, strict=True))
+    return QuantizedConstant(parts[1], tensors, node)
