@@ -66,9 +66,12 @@ def open_storage(
             f"run: pip install '{package}'"
         ) from error
     except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
+        advice = "remove it, or choose another output or storage"
+        if parsed.get_backend_name() != "sqlite":
+            advice = "start the server, or correct its address, user or database in the storage"
         raise InputError(
             f"{masked(url)} cannot be opened as a study database ({reason_of(error, parsed)}); "
-            "remove it, or choose another output or storage"
+            f"{advice}"
         ) from error
     if parsed.get_backend_name() == "sqlite":
         _lock_whole_transactions(storage)

@@ -257,7 +257,7 @@ def _read_cache(path: Path) -> dict[str, Statistics] | None:
             arrays = np.load(file, allow_pickle=False)
             names, extremes = arrays["names"], arrays["extremes"]
             counts, histograms = arrays["counts"], arrays["histograms"]
-        return {
+        found = {
             str(name): Statistics(
                 float(low), float(high), int(count), int(zeros), int(exponent), histogram
             )
@@ -265,6 +265,10 @@ def _read_cache(path: Path) -> dict[str, Statistics] | None:
                 names, extremes, counts, histograms, strict=True
             )
         }
+        for name, statistics in found.items():
+            if not statistics.is_possible:
+                raise ValueError(f"the statistics of '{name}' contradict each other")
+        return found
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, LookupError, EOFError, zipfile.BadZipFile, zlib.error) as error:

@@ -82,6 +82,16 @@ class Statistics:
         return wider
 
     @property
+    def is_possible(self) -> bool:
+        """Whether some values have these statistics: what is read from a file may be damaged."""
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            return False
+        if self.histogram.shape != (BINS,) or not 0 <= self.zeros <= self.count:
+            return False
+        counted = int(self.histogram.sum()) == self.count - self.zeros
+        return counted and bool((self.histogram >= 0).all()) and self.amax < 2.0**self.exponent
+
+    @property
     def width(self) -> float:
         """Width of a bin."""
         return math.ldexp(1.0, self.exponent - _HALF_BITS)

@@ -438,7 +438,7 @@ def test_cache_depends_on_data_tensors_and_model(net: Model, data: Dataset, tmp_
     assert len(list(cache.iterdir())) == 4
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", "half", "other arrays"])
+@pytest.mark.parametrize("damage", [b"", b"garbage", "half", "other arrays", "nan", "swapped"])
 def test_damaged_cache_is_replaced(
     net: Model,
     data: Dataset,
@@ -453,8 +453,13 @@ def test_damaged_cache_is_replaced(
         path.write_bytes(damage)
     elif damage == "half":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    else:
+    elif damage == "other arrays":
         np.savez(path, names=np.array(["x"]), extremes=np.zeros((2, 2)))
+    else:
+        with np.load(path) as kept:
+            arrays = dict(kept)
+        arrays["extremes"][0] = math.nan if damage == "nan" else arrays["extremes"][0][::-1]
+        np.savez(path, **arrays)
     with caplog.at_level(logging.WARNING):
         assert same_calibration(first, calibrate(net, TENSORS, data, cache))
     assert f"calibration cache {path} is damaged and will be replaced" in caplog.text
