@@ -104,6 +104,12 @@ def _check_external(tensor: TensorProto, base_dir: Path, model: Path) -> None:
             f"{model}: external data file {info.location} is too short for initializer "
             f"'{tensor.name}'; copy the whole file"
         )
+    stored = info.length or file.stat().st_size - offset  # Without a length: to the file's end.
+    if stored != tensor_bytes(tensor):
+        raise InputError(
+            f"{model}: external data of initializer '{tensor.name}' has {stored} bytes, its shape "
+            f"takes {tensor_bytes(tensor)}; export it again"
+        )
 
 
 def read_tensor(tensor: TensorProto, base_dir: Path) -> np.ndarray:

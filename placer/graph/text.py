@@ -32,10 +32,13 @@ def parse_model(text: str) -> onnx.ModelProto:
         for tensor in proto.graph.initializer:
             _fill(tensor)
         onnx.checker.check_model(proto, full_check=True)
-    except (onnx.parser.ParseError, onnx.checker.ValidationError, DecodeError) as error:
-        raise InputError(f"not a valid ONNX text model: {error}") from error
     except onnx.shape_inference.InferenceError as error:
         raise InputError(f"shapes of the ONNX text model do not fit: {error}") from error
+    except (
+        *(onnx.parser.ParseError, onnx.checker.ValidationError, DecodeError),
+        *(IndexError, ValueError, RuntimeError),  # What C++ throws of its own, at numbers e.g.
+    ) as error:
+        raise InputError(f"not a valid ONNX text model: {error}") from error
     return proto
 
 

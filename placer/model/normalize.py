@@ -51,6 +51,11 @@ MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads
 
 _CONVERTER_ERRORS = (RuntimeError, onnx.version_converter.ConvertError)
+_INFERENCE_ERRORS = (
+    RuntimeError,
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+)
 
 
 def tidy(proto: ModelProto) -> None:
@@ -131,7 +136,7 @@ def infer_values(
             value.type.tensor_type.ClearField("shape")
     try:
         graph = onnx.shape_inference.infer_shapes(fixed, data_prop=True).graph
-    except (RuntimeError, onnx.shape_inference.InferenceError) as error:
+    except _INFERENCE_ERRORS as error:
         raise InputError(f"{path}: shapes do not fit: {one_line(error)}") from error
     return {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
 

@@ -32,6 +32,10 @@ def _location_outside(proto: ModelProto) -> None:
     _external(proto, "z", location="/etc/passwd")
 
 
+def _location_of_another_size(proto: ModelProto) -> None:
+    _external(proto, "z", location="mine/pack.yaml")
+
+
 def _flag_of_other_size(proto: ModelProto) -> None:
     flag = next(t for t in proto.graph.initializer if t.name == "t")
     flag.ClearField("int32_data")
@@ -60,6 +64,7 @@ def _quantized_to_float(proto: ModelProto) -> None:
         ("pairs", _location_with_nul, "names no external data file"),
         ("pairs", _location_nowhere, "is missing; copy it beside the model"),
         ("pairs", _location_outside, "points outside the model's folder"),
+        ("pairs", _location_of_another_size, "bytes, its shape takes 1; export it again"),
         ("branches", _flag_of_other_size, "tensor 't' is damaged or cut short"),
         ("dense", _quantized_operator_without_inputs, "has 0 inputs, which are too few"),
         ("pairs", _opset_beyond_integers, "it imports version 4611686018427387904"),
@@ -69,6 +74,26 @@ def test_models_that_check_refuses(placer: Placer, base: str, damage: Damage, ex
     finished = on_damaged(placer, base, damage, "check", "net.onnx", "--static")
     assert finished.code == 2
     assert expected in finished.err
+    assert finished.err.count("\n") == 1
+
+
+def test_a_number_beyond_the_parser(placer: Placer):
+    """ONNX's parser lets an exception of C++ pass."""
+    Path("mine").mkdir()
+    for name, text in PACK.items():
+        (Path("mine") / name).write_text(text.replace("ir_version: 9", f"ir_version: {10**30}"))
+    finished = placer("rules", "test", "mine")
+    assert finished.code == 1
+    assert "not a valid ONNX text model" in finished.out + finished.err
+
+
+def test_two_functions_of_one_name(placer: Placer):
+    def twice(proto: ModelProto) -> None:
+        proto.functions.add().CopyFrom(proto.functions[0])
+
+    base = next(name for name, proto in models().items() if proto.functions)
+    finished = on_damaged(placer, base, twice, "extract", "net.onnx", "--outputs", "y")
+    assert finished.code == 2
     assert finished.err.count("\n") == 1
 
 
