@@ -165,5 +165,5 @@ def test_a_front_has_two_points_or_more(placer: Placer):
     finished = placer("optimize", MODEL, "--front", 1)
     assert finished.code == 2
     assert "--front" in finished.err
-    with pytest.raises(InputError, match="--front 1 is no front; ask for 2 or more"):
+    with pytest.raises(InputError, match="`front` is 1; give 2 or more"):
         optimize(MODEL, front=1)
