@@ -66,6 +66,7 @@ class ModelExplanation:
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``; times in microseconds."""
         document = {
+            "gpu": self.gpu.name,
             **explanation_json(self.explanation),
             "plan": plan_json(self.explanation.plan),
         }
