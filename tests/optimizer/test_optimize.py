@@ -15,10 +15,10 @@ import onnx
 import pytest
 import yaml
 
-from placer.qdq.strip import strip
 from placer.results.result import Result, result_schema
 from tests.conftest import DIGITS, Finished
 from tests.model.test_normalize import outputs
+from tests.qdq.strip import strip
 
 Placer = Callable[..., Finished]
 

@@ -18,10 +18,10 @@ from placer.graph import Edge
 from placer.graph.weights import weight_input
 from placer.model import Model, load_model
 from placer.qdq import Inserter
-from placer.qdq.strip import strip
 from placer.quantization import EMPTY, Placement, Range, Scheme
 from placer.quantization.numerics import activation_quantization
 from tests.model.test_normalize import outputs
+from tests.qdq.strip import strip
 
 Save = Callable[..., Path]
 

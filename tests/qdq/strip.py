@@ -1,4 +1,4 @@
-"""Strip Q/DQ pairs from a model."""
+"""Strip Q/DQ pairs from a model: the way back, to compare a candidate with its float model."""
 
 from __future__ import annotations
 
