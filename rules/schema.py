@@ -12,13 +12,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from placer.common.yaml_file import Strict
 
@@ -384,7 +378,9 @@ class Rule(Strict):
         "one whose first node comes last.",
     )
     pattern: dict[TensorName, NodePattern] = Field(
-        min_length=1, description="The nodes by name; the first cannot be optional."
+        min_length=1,
+        description="The nodes by name; the first cannot be optional, and an optional one's first "
+        "input is a tensor that a node before it reads or writes.",
     )
     where: list[Predicate] = Field(
         default=[], description="Conditions on a match, all of which must hold."
@@ -406,8 +402,7 @@ class Rule(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Rule:
-        if any(node.optional for node in list(self.pattern.values())[:1]):
-            raise ValueError("the first node of a pattern cannot be optional")
+        self._check_optional_nodes()
         if sum(layout.default for layout in self.layouts.values()) != 1:
             raise ValueError("exactly one layout has 'default: true'")
         if self.layouts[self.default_layout].when != Condition():
@@ -433,6 +428,22 @@ class Rule(Strict):
     def default_layout(self) -> str:
         """Name of the layout marked as default."""
         return next(name for name, layout in self.layouts.items() if layout.default)
+
+    def _check_optional_nodes(self) -> None:
+        """Of an absent node the output is its first input, which must be bound by then."""
+        if next(iter(self.pattern.values())).optional:
+            raise ValueError("the first node of a pattern cannot be optional")
+        bound: set[str] = set()
+        for name, node in self.pattern.items():
+            source = plain(node.inputs[0])
+            if node.optional and source not in bound:
+                raise ValueError(
+                    f"optional node '{name}' needs a first input that the nodes before it always "
+                    f"bind, which '{source}' is not; reorder the nodes or remove 'optional'"
+                )
+            # Of an absent node only the first output is known.
+            names = node.output[:1] if node.optional else (*node.inputs, *node.output)
+            bound.update(plain(n) for n in names if plain(n) != "_")
 
     def _check_layout(self, name: str, layout: Layout, tensors: frozenset[str]) -> None:
         grouped = [r for group in layout.all_or_none for r in group]

@@ -3,6 +3,7 @@
 import pytest
 
 from placer.common.yaml_file import parse_text
+from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.rules.matcher import find_matches, match_rules
@@ -56,6 +57,40 @@ def test_optional_node_is_bound_where_present():
     )
     bound = [{k: n.name for k, n in m.nodes.items()} for m in match_rules(graph, [rule(CONV_RELU)])]
     assert bound == [{"conv": "conv1", "act": "relu1"}, {"conv": "conv2"}]
+
+
+REQUIRED = "conv: {op: Conv, inputs: [y, w], output: c}"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (
+            ["act: {op: Relu, inputs: [x], output: y, optional: true}", REQUIRED],
+            "the first node of a pattern cannot be optional",
+        ),
+        (
+            [REQUIRED, "act: {op: Relu, inputs: [x], output: y, optional: true}"],
+            "optional node 'act' needs a first input .* always bind, which 'x' is not",
+        ),
+        (
+            [REQUIRED, "act: {op: Relu, inputs: [_], output: d, optional: true}"],
+            "optional node 'act' needs a first input .* which '_' is not",
+        ),
+        (
+            [
+                REQUIRED,
+                "scale: {op: Mul, inputs: [c, s], output: d, optional: true}",
+                "act: {op: Relu, inputs: [s], output: e, optional: true}",
+            ],
+            "optional node 'act' needs a first input .* which 's' is not",
+        ),
+    ],
+)
+def test_optional_node_whose_input_may_be_unknown_is_refused(pattern: list[str], message: str):
+    nodes = "\n".join(f"  {node}" for node in pattern)
+    with pytest.raises(InputError, match=message):
+        rule(f"id: r\npattern:\n{nodes}\nlayouts: {{int8: {{default: true}}}}\n")
 
 
 def test_optional_node_is_left_out_where_its_input_has_other_readers():
