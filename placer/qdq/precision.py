@@ -7,7 +7,7 @@ converts a model tensor by tensor.
 Every tensor keeps its name in the type that its producer writes. What needs it in another type
 reads a Cast of it called ``T/float16``, ``T/bfloat16`` or ``T/float32``. Graph outputs keep their
 names too: where a Cast makes one, its producer writes ``T/float16``. Nodes and the indices of their
-inputs stay, so ``translate`` can carry a placement over, and ``translate_ranges`` its ranges.
+inputs stay, so that ``placer.qdq.translation`` can carry placements and ranges over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from placer.common.names import unknown
 from placer.common.ort_session import one_line
 from placer.errors import InputError
-from placer.graph import Edge, Graph, Node, index_graph, tensor_type
+from placer.graph import Edge, Node, index_graph, tensor_type
 from placer.graph.edit import (
     adopt,
     rename_tensors,
@@ -36,20 +36,23 @@ from placer.graph.edit import (
 from placer.graph.external_data import MAX_INLINE_BYTES, is_external, read_tensor, tensor_bytes
 from placer.model import Model
 from placer.model.normalize import infer_values, tidy_quantized
-from placer.quantization import Placement, Range, Ranges
+from placer.quantization import Ranges
 
 Base = Literal["float16", "bfloat16", "float"]
 InputOutputTypes = Literal["keep", "convert"]
+BASES: tuple[Base, ...] = ("float16", "bfloat16", "float")
+FLOAT8_OPSET = 19  # From here on QuantizeLinear takes FP8.
+# What the name of a tensor ends in where a Cast makes another type of it.
+CAST_SUFFIXES: dict[int, str] = {
+    TensorProto.FLOAT: "float32",
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
+}
 
 # QuantizeLinear takes FP16 and BF16 from opset 19 on; Conv and pooling take BF16 from 22 on.
 _OPSETS = {"float16": 19, "bfloat16": 22}
 _SMALLEST_NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126}
 _DTYPES = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
-_SUFFIXES: dict[int, str] = {
-    TensorProto.FLOAT: "float32",
-    TensorProto.FLOAT16: "float16",
-    TensorProto.BFLOAT16: "bfloat16",
-}
 _STANDARD = ("", "ai.onnx")
 
 # Sums, powers and exponentials leave FP16's range or digits: PyTorch's autocast runs them in FP32,
@@ -70,6 +73,14 @@ _TYPED_BY_ATTRIBUTE = frozenset(
 _FLOAT_OPS = _ACCUMULATING | _EXACT | _TYPED_BY_ATTRIBUTE
 # TensorRT-RTX 1.7 builds no engine with a BF16 deconvolution: "Could not infer output types".
 _FLOAT_OPS_OF = {"float16": _FLOAT_OPS, "bfloat16": _FLOAT_OPS | {"ConvTranspose"}}
+
+
+def parse_base(text: str) -> Base:
+    """The type that ``text`` names; InputError for any other."""
+    for base in BASES:
+        if text == base:
+            return base
+    raise InputError(unknown("base", text, BASES))
 
 
 def convert(
@@ -118,63 +129,6 @@ def with_opset(model: Model, opset: int) -> Model:
     proto = without_initializers(model.proto, ())
     adopt(proto, raised)
     return _with_proto(model, proto, [f"opset {old} raised to {opset}"])
-
-
-def translate(placement: Placement, graph: Graph) -> Placement:
-    """Carry ``placement``, made on the float model, over to the converted model's ``graph``.
-
-    An edge is its node and index: the tensor becomes the one that the node reads now, a Cast for
-    example. A graph output made by a Cast is quantized before the Cast. Groups of tensors that now
-    differ in type are split, since a scale has the type of its tensor. Raises InputError for an
-    edge of a node that ``graph`` does not have.
-    """
-    groups: set[frozenset[Edge]] = set()
-    for group in placement.groups:
-        by_type: dict[int | None, set[Edge]] = {}
-        for edge in group:
-            moved = _translate_edge(edge, graph)
-            by_type.setdefault(graph.type_of(moved.tensor).dtype, set()).add(moved)
-        groups.update(frozenset(edges) for edges in by_type.values())
-    return Placement(frozenset(groups))
-
-
-def translate_ranges(ranges: Ranges, graph: Graph) -> Ranges:
-    """Carry ``ranges`` of the float model over: a Cast's input and output have the same range."""
-    known: dict[str, Range] = dict(ranges)
-    for node in graph.nodes:
-        if node.op != "Cast":
-            continue
-        source, target = node.inputs[0], node.outputs[0]
-        if not (graph.type_of(source).is_float and graph.type_of(target).is_float):
-            continue
-        if source in known:
-            known.setdefault(target, known[source])
-        elif target in known:
-            known[source] = known[target]
-    return known
-
-
-def _translate_edge(edge: Edge, graph: Graph) -> Edge:
-    if edge.is_graph_output:
-        producer = graph.producer.get(edge.tensor)
-        if producer is not None and _is_border_cast(producer):
-            return Edge(producer.inputs[0], producer.name, 0)
-        return edge
-    node = graph.by_name.get(edge.node)
-    if node is None:
-        raise InputError(f"the placement quantizes {edge}, which the model does not have")
-    if edge.input_index >= len(node.inputs):  # A subgraph reads it; the Inserter refuses that.
-        return edge
-    return Edge(node.inputs[edge.input_index], edge.node, edge.input_index)
-
-
-def _is_border_cast(node: Node) -> bool:
-    output = node.outputs[0]
-    return (
-        node.op == "Cast"
-        and node.name.startswith(f"{output}/Cast")
-        and any(node.inputs[0].startswith(f"{output}/{suffix}") for suffix in _SUFFIXES.values())
-    )
 
 
 def _with_proto(model: Model, proto: onnx.ModelProto, notes: Collection[str]) -> Model:
@@ -374,7 +328,7 @@ class _Conversion:
         if dtype == self.outputs.get(tensor, self.homes[tensor]):
             return tensor
         if (tensor, dtype) not in self.names:
-            self.names[tensor, dtype] = self._claim(f"{tensor}/{_SUFFIXES[dtype]}")
+            self.names[tensor, dtype] = self._claim(f"{tensor}/{CAST_SUFFIXES[dtype]}")
         return self.names[tensor, dtype]
 
     def _claim(self, name: str) -> str:
@@ -427,18 +381,3 @@ class _Conversion:
                 copy.CopyFrom(self.halves[name])
                 copy.name = self.names[name, self.dtype]
                 yield copy
-
-
-__all__ = ["Base", "InputOutputTypes", "convert", "translate", "translate_ranges", "with_opset"]
-
-
-FLOAT8_OPSET = 19  # From here on QuantizeLinear takes FP8.
-BASES: tuple[Base, ...] = ("float16", "bfloat16", "float")
-
-
-def parse_base(text: str) -> Base:
-    """The type that ``text`` names; InputError for any other."""
-    for base in BASES:
-        if text == base:
-            return base
-    raise InputError(unknown("base", text, BASES))

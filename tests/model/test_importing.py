@@ -17,7 +17,8 @@ from placer.graph.text import parse_model
 from placer.model import Model, load_model
 from placer.model.importing import ActivationScale
 from placer.qdq import Inserter
-from placer.qdq.precision import convert, translate
+from placer.qdq.precision import convert
+from placer.qdq.translation import translate
 from placer.quantization import Placement, Range, Scheme
 from placer.quantization.numerics import activation_quantization
 from tests.model.test_normalize import outputs
