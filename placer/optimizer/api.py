@@ -121,24 +121,7 @@ def optimize(
         study=study,
         cache_dir=default_cache_dir() if cache else None,
     )
-    check_values(request)
-    folder = request.output_folder
-    arrays = {
-        folder / name: _packed(given)
-        for name, given in ((_DATA, data), (_EVAL_DATA, eval_data))
-        if isinstance(given, Mapping)
-    }
-    if isinstance(model, ModelProto):
-        make_output_folder(folder)
-        save_model(model, folder, request.model)
-    for path, packed in arrays.items():
-        make_output_folder(folder)
-        write_bytes(path, packed)
-    request = replace(
-        request,
-        data=_source(data, folder / _DATA),
-        evaluation_data=_source(eval_data, folder / _EVAL_DATA),
-    )
+    request = _with_data_kept(request, model, data, eval_data)
     return run(request, observer or QuietObserver())
 
 
@@ -193,6 +176,36 @@ def function_gate(
     if at_most is not None and at_least is None:
         return Gate(f"{module}:{name}", "<=", at_most).text()
     raise InputError(f"gate function '{name}' needs one limit; give at_least or at_most")
+
+
+def _with_data_kept(
+    request: Request,
+    model: StrPath | ModelProto,
+    data: StrPath | Arrays | None,
+    eval_data: StrPath | Arrays | None,
+) -> Request:
+    """Check ``request``, write what is in memory to its output folder, and say where the data is.
+
+    Raises InputError, before anything is written, for a wrong value or arrays of objects.
+    """
+    check_values(request)
+    folder = request.output_folder
+    arrays = {
+        folder / name: _packed(given)
+        for name, given in ((_DATA, data), (_EVAL_DATA, eval_data))
+        if isinstance(given, Mapping)
+    }
+    if isinstance(model, ModelProto):
+        make_output_folder(folder)
+        save_model(model, folder, request.model)
+    for path, packed in arrays.items():
+        make_output_folder(folder)
+        write_bytes(path, packed)
+    return replace(
+        request,
+        data=_source(data, folder / _DATA),
+        evaluation_data=_source(eval_data, folder / _EVAL_DATA),
+    )
 
 
 def _model_path(model: StrPath | ModelProto, output: StrPath | None) -> Path:

@@ -74,19 +74,17 @@ def summarize(
     """
     request, manifest = task.request, task.pack.manifest
     verdict = _verdict(final)
-    warnings = list(task.warnings)
     trials = [_trial_part(record) for record in records]
     important = importances(task.space, records)
     confirmation = None if final is None else conditions_part(final.conditions)
     choices = _choices(task.space, final)
-    warnings += calibration_warnings(task, setup, task.space.placement(choices or {}))
-    warnings += precision_warnings(setup)
-    tie = tie_with_default(task, records)
-    if final is not None and tie is not None and final.entry.number == tie.default.number:
-        warnings.append(str(tie))
-    if final is not None and not final.is_faster:
-        warnings.append(no_difference_sentence(final, task.engine.estimated))
-    warnings += throttling_warnings(trials, confirmation)
+    warnings = [
+        *task.warnings,
+        *calibration_warnings(task, setup, task.space.placement(choices or {})),
+        *precision_warnings(setup),
+        *_final_warnings(task, records, final),
+        *throttling_warnings(trials, confirmation),
+    ]
     return Result(
         verdict=verdict,
         model=_model_part(task),
@@ -183,6 +181,21 @@ def precision_warnings(setup: TrialSetup) -> list[str]:
     others = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
     verb = "stay" if others else "stays"
     return [f"node '{name}'{others} {verb} float32: {reason}"]
+
+
+def _final_warnings(
+    task: Task, records: Sequence[TrialRecord], final: Final[TrialRecord] | None
+) -> list[str]:
+    """Sentences on a final that ties with the default placement, or that is not clearly faster."""
+    if final is None:
+        return []
+    sentences = []
+    tie = tie_with_default(task, records)
+    if tie is not None and final.entry.number == tie.default.number:
+        sentences.append(str(tie))
+    if not final.is_faster:
+        sentences.append(no_difference_sentence(final, task.engine.estimated))
+    return sentences
 
 
 def _rules(sites: Sequence[Site]) -> dict[str, RulePart]:

@@ -167,13 +167,7 @@ def prepare(request: Request, observer: Observer) -> Task:
     if pack.manifest.scheme.is_float8:
         model = with_opset(model, FLOAT8_OPSET)
     sites = _quantizable(find_sites(model.graph, pack.rules, target_of(engine)), model, pack, warn)
-    space = build_space(model.graph, sites)
-    # Sites that only follow others have nothing to follow.
-    if not space.groups and not space.placement({}).edges:
-        raise InputError(
-            f"no rule of pack '{pack.manifest.name}' matches a node of {request.model} that it "
-            "could quantize; there is nothing to do"
-        )
+    space = _space_of(sites, model, pack, request.model)
     gates = tuple(Gate.parse(text) for text in request.gates)
     gates = gates or default_gates(evaluation_data.has_labels)
     check_gates(gates, model.graph.outputs, evaluation_data.has_labels)
@@ -234,6 +228,18 @@ def _quantizable(
     first = next(iter(wrong.values()))
     warn(f"{len(sites) - len(kept)} of {len(sites)} sites stay as they are: {first}")
     return kept
+
+
+def _space_of(sites: tuple[Site, ...], model: Model, pack: Pack, path: Path) -> Space:
+    """The choices at ``sites``; InputError if there are none. ``path``: the file of ``model``."""
+    space = build_space(model.graph, sites)
+    # Sites that only follow others have nothing to follow.
+    if not space.groups and not space.placement({}).edges:
+        raise InputError(
+            f"no rule of pack '{pack.manifest.name}' matches a node of {path} that it "
+            "could quantize; there is nothing to do"
+        )
+    return space
 
 
 def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None:
