@@ -54,8 +54,8 @@ def test_dynamic_inputs_take_a_range(library: Library, save: Callable[..., Path]
 @pytest.mark.parametrize(
     ("shapes", "expected"),
     [
-        ({"z": ShapeRange.fixed((1,))}, "--shape names unknown input 'z'; the model has: x"),
-        ({"x": ShapeRange.fixed((1, 3))}, "--shape x=1x3: the input has 4 dimensions"),
+        ({"z": ShapeRange.fixed((1,))}, "unknown input 'z'; use one of: x"),
+        ({"x": ShapeRange.fixed((1, 3))}, "shape x=1x3: the input has 4 dimensions"),
         (
             {"x": ShapeRange((4, 3, 16, 16), (2, 3, 16, 16), (1, 3, 16, 16))},
             "the shapes given for x are no valid range",

@@ -409,15 +409,15 @@ WRONG = [
     ("models:\n  - model: a.onnx\n    buget: 3", "models.yaml:3: field 'models.0.buget': Extra"),
     (
         "models:\n  - model: a.onnx\n    gates: sqnr>15",
-        "models.yaml:3: field 'models.0.gates.0': --gate 'sqnr>15' is no condition",
+        "models.yaml:3: field 'models.0.gates.0': gate 'sqnr>15' is no condition",
     ),
     (
         "models:\n  - {model: a.onnx, timeout: soon}",
-        "models.yaml:2: field 'models.0.timeout': 'soon' is no duration; write e.g. 90s",
+        "models.yaml:2: field 'models.0.timeout': time 'soon' is no duration; write e.g. 90s",
     ),
     (
         "models:\n  - {model: a.onnx, shapes: {x: 1by3}}",
-        "models.yaml:2: field 'models.0.shapes': --shape 'x=1by3' is no shape",
+        "models.yaml:2: field 'models.0.shapes': shape 'x=1by3' is no shape",
     ),
     ("models:\n  - model: nets/*.onnx", "models.yaml:2: no file matches 'nets/*.onnx'"),
     ("models: [{model: x/net.onnx}, {model: y/net.onnx}]", "are both called 'net'; give one"),
@@ -443,7 +443,7 @@ def test_a_wrong_manifest_is_one_sentence_and_runs_nothing(
 
 
 def test_what_is_not_there_or_not_ours_is_refused(placer: Placer):
-    assert "cannot read models.yaml" in placer("onboard", "models.yaml").err
+    assert "models.yaml does not exist" in placer("onboard", "models.yaml").err
     Path("models.yaml").write_text("models: [{model: a.onnx, engine: fusion-model, gpu: a100}]")
     unknown = placer("onboard", "models.yaml", "--redo-model", "b", "--dry-run")
     assert "unknown model" in unknown.err

@@ -189,5 +189,5 @@ def test_a_worker_without_the_abilities_has_none(tmp_path: Path):
         assert engine.abilities == frozenset()
         with pytest.raises(InputError, match=r"beat implicit: engine onnxruntime .* has no"):
             implicit_engine(engine)
-    with pytest.raises(InputError, match="use --beat float"):
+    with pytest.raises(InputError, match="use `beats` float"):
         implicit_engine(OnnxRuntimeEngine())

@@ -97,9 +97,9 @@ def test_a_result_of_another_model_of_the_family_tells_layouts_by_signature(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ({}, "--warm-start nothing.yaml: there is no such file or result; check the path"),
-        ({"a.json": "{}"}, "--warm-start a.json is no result.json of this version"),
-        ({"a.json": "not json"}, "--warm-start a.json is no result.json of this version"),
+        ({}, "warm start nothing.yaml: there is no such file or folder; check the path"),
+        ({"a.json": "{}"}, "warm start a.json is no result.json of this version"),
+        ({"a.json": "not json"}, "warm start a.json is no result.json of this version"),
         ({"a.txt": "x"}, "is neither a result, a placement.yaml nor an .onnx file"),
         ({"a.yaml": "format: other"}, "a.yaml"),
         ({"a.onnx": "no model"}, "a.onnx"),
@@ -118,7 +118,7 @@ def test_wrong_files_are_told_in_one_sentence(
 def test_an_empty_folder_is_no_result(placer: Placer, save: Save):
     Path("empty").mkdir()
     finished = placer("optimize", save(SMALL), *QUICK, "-o", "out", "--warm-start", "empty")
-    refused(finished, "--warm-start empty: there is no such file or result; check the path")
+    refused(finished, "warm start empty: there is no such file or result; check the path")
 
 
 @pytest.mark.usefixtures("small")
