@@ -104,10 +104,9 @@ def _check_external(tensor: TensorProto, base_dir: Path, model: Path) -> None:
             f"{model}: external data file {info.location} is too short for initializer "
             f"'{tensor.name}'; copy the whole file"
         )
-    stored = info.length or file.stat().st_size - offset  # Without a length: to the file's end.
-    if stored != tensor_bytes(tensor):
+    if length != tensor_bytes(tensor):
         raise InputError(
-            f"{model}: external data of initializer '{tensor.name}' has {stored} bytes, its shape "
+            f"{model}: external data of initializer '{tensor.name}' has {length} bytes, its shape "
             f"takes {tensor_bytes(tensor)}; export it again"
         )
 
@@ -121,6 +120,9 @@ def read_tensor(tensor: TensorProto, base_dir: Path) -> np.ndarray:
         check_tensors([tensor], base_dir, base_dir)
         copy = TensorProto()
         copy.CopyFrom(tensor)
+        if all(entry.key != "length" for entry in copy.external_data):
+            # As ONNX Runtime does; onnx itself would read to the end of the file.
+            copy.external_data.add(key="length", value=str(tensor_bytes(tensor)))
         load_external_data_for_tensor(copy, str(base_dir))
         copy.data_location = TensorProto.DEFAULT  # onnx 1.23.0 leaves it as it was.
         tensor = copy

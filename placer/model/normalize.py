@@ -82,7 +82,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
     if proto.functions:
         notes.append(f"inlined {len(proto.functions)} local functions")
         stub = without_large_tensors(proto)
-        adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=True))
+        adopt(proto, inlined(stub, path))
     graph = proto.graph
     _note(notes, _constants_to_initializers(graph), "turned {} Constant nodes into initializers")
     opset = standard_opset(proto)
@@ -120,6 +120,16 @@ def tidy_named(proto: ModelProto) -> None:
     tidy(proto)
     _constants_to_initializers(proto.graph)
     _name_nodes(proto.graph)
+
+
+def inlined(proto: ModelProto, path: Path) -> ModelProto:
+    """``proto`` with its local functions inlined; InputError if they do not fit their calls."""
+    try:
+        return onnx.inliner.inline_local_functions(proto, convert_version=True)
+    except _INFERENCE_ERRORS as error:
+        raise InputError(
+            f"{path}: its local functions cannot be inlined: {one_line(error)}"
+        ) from error
 
 
 def infer_values(

@@ -281,6 +281,8 @@ def _ops(node: Node, multiple: int, graph: Graph) -> float:
     if weight is None:
         return 0.0
     shape = graph.initializers[weight.tensor].dims
+    if len(shape) < 2:  # No weight of a convolution; the engine will say so.
+        return 0.0
     grouped = node.attributes.get("group", 1) > 1
     first, second = (shape[0], shape[1]) if grouped else (_up(shape[0], multiple), shape[1])
     if not grouped and second > FEW_CHANNELS:

@@ -88,6 +88,10 @@ def import_model(
     loaded = load_model(source, given)
     if loaded.imported is None:
         raise InputError(f"{source} is not quantized; give it to placer optimize as it is")
+    if not loaded.proto.graph.node:
+        raise InputError(
+            f"{source} computes nothing once its pairs are gone; there is no float model"
+        )
     placement_file = target.with_name(f"{target.stem}.placement.yaml")
     make_output_folder(target.parent)
     save_model(loaded.proto, loaded.base_dir, target)

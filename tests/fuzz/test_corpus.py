@@ -33,7 +33,7 @@ def _location_outside(proto: ModelProto) -> None:
 
 
 def _location_of_another_size(proto: ModelProto) -> None:
-    _external(proto, "z", location="mine/pack.yaml")
+    _external(proto, "z", location="mine/pack.yaml", length="20")
 
 
 def _flag_of_other_size(proto: ModelProto) -> None:
@@ -64,7 +64,7 @@ def _quantized_to_float(proto: ModelProto) -> None:
         ("pairs", _location_with_nul, "names no external data file"),
         ("pairs", _location_nowhere, "is missing; copy it beside the model"),
         ("pairs", _location_outside, "points outside the model's folder"),
-        ("pairs", _location_of_another_size, "bytes, its shape takes 1; export it again"),
+        ("pairs", _location_of_another_size, "has 20 bytes, its shape takes 1; export it again"),
         ("branches", _flag_of_other_size, "tensor 't' is damaged or cut short"),
         ("dense", _quantized_operator_without_inputs, "has 0 inputs, which are too few"),
         ("pairs", _opset_beyond_integers, "it imports version 4611686018427387904"),

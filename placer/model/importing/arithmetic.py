@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from placer.errors import InputError
 from placer.model.importing.names import Names
 
 Part = tuple[list[NodeProto], list[TensorProto]]
@@ -23,6 +24,10 @@ def along(values: np.ndarray, target: np.ndarray, axis: int, block: int = 0) -> 
     """
     if values.size == 1:
         return values.reshape(())
+    if not -target.ndim <= axis < target.ndim:
+        raise InputError(
+            f"a pair has axis {axis} on a tensor of rank {target.ndim}; export it again"
+        )
     if block:
         repeated: np.ndarray = np.repeat(values, block, axis=axis)
         return repeated.take(range(target.shape[axis]), axis=axis)

@@ -6,14 +6,13 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-import onnx.inliner
 from onnx import ModelProto
 
 from placer.graph.edit import adopt, without_initializers, without_large_tensors
 from placer.model.constant_folding import fold_constants
 from placer.model.importing.dequantizer import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, Dequantizer
 from placer.model.importing.imported import Imported
-from placer.model.normalize import infer_values, tidy_quantized
+from placer.model.normalize import infer_values, inlined, tidy_quantized
 
 _OPERATORS = re.compile(
     r"(TRT_(INT8|FP8))?(Quantize|Dequantize)Linear|DynamicQuantize(Linear|MatMul)|QLinear\w+|QGemm|"
@@ -45,7 +44,7 @@ def import_model(
     """
     if proto.functions:
         stub = without_large_tensors(proto)
-        adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=True))
+        adopt(proto, inlined(stub, path))
     tidy_quantized(proto)
     values = infer_values(proto, {}, path)
     fold_constants(proto, values, keep=_KEPT)
