@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,20 @@ class _Door:
         for value in graph.output:
             if value.name not in known and value.name not in outer:
                 raise self._wrong(f"nothing computes the output '{value.name}'")
+        self._check_order(graph)
+
+    def _check_order(self, graph: GraphProto) -> None:
+        """Refuse nodes that wait for each other; any order that can be sorted will do."""
+        makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+        waits = {
+            i: {makers[name] for name in node.input if name in makers}
+            for i, node in enumerate(graph.node)
+        }
+        try:
+            TopologicalSorter(waits).prepare()
+        except CycleError as error:
+            node = graph.node[error.args[1][0]]
+            raise self._wrong(f"{_called(node)} waits for its own output") from error
 
     def _check_once(self, names: Sequence[str], what: str) -> None:
         if len(set(names)) == len(names):

@@ -48,6 +48,11 @@ def _quantized_operator_without_inputs(proto: ModelProto) -> None:
     del node.input[:], node.attribute[:]
 
 
+def _circle(proto: ModelProto) -> None:
+    first, second = proto.graph.node[:2]
+    first.input[0] = second.output[0]
+
+
 def _opset_beyond_integers(proto: ModelProto) -> None:
     proto.opset_import[0].version = 2**62
 
@@ -67,6 +72,7 @@ def _quantized_to_float(proto: ModelProto) -> None:
         ("pairs", _location_of_another_size, "has 20 bytes, its shape takes 1; export it again"),
         ("branches", _flag_of_other_size, "tensor 't' is damaged or cut short"),
         ("dense", _quantized_operator_without_inputs, "has 0 inputs, which are too few"),
+        ("pairs", _circle, "waits for its own output"),
         ("pairs", _opset_beyond_integers, "it imports version 4611686018427387904"),
     ],
 )
