@@ -10,8 +10,9 @@ from onnx import ModelProto
 
 from placer.graph.edit import adopt, without_initializers, without_large_tensors
 from placer.model.constant_folding import fold_constants
-from placer.model.importing.dequantizer import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, Dequantizer
+from placer.model.importing.dequantizer import dequantize_graph
 from placer.model.importing.imported import Imported
+from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
 from placer.model.normalize import infer_values, inlined, tidy_quantized
 
 _OPERATORS = re.compile(
@@ -49,17 +50,17 @@ def import_model(
     values = infer_values(proto, {}, path)
     fold_constants(proto, values, keep=_KEPT)
     types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
-    walk = Dequantizer(proto, types, base_dir, path, kept)
+    state = dequantize_graph(proto, types, base_dir, path, kept)
     floats = without_initializers(proto, [t.name for t in proto.graph.initializer])
     del floats.graph.node[:]
-    floats.graph.node.extend(walk.draft.nodes)
-    floats.graph.initializer.extend(walk.draft.read_constants)
-    records = walk.records
+    floats.graph.node.extend(state.draft.nodes)
+    floats.graph.initializer.extend(state.draft.read_constants)
+    records = state.records
     return Imported(
         proto=floats,
         source=", ".join(records.seen),
         activations=records.activations,
         weights=records.weights,
-        placement=walk.draft.placement,
+        placement=state.draft.placement,
         notes=tuple(dict.fromkeys(records.notes)),
     )

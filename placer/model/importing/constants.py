@@ -1,0 +1,96 @@
+"""Quantized constants as float ones, with the record of their scales."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from placer.model.importing import arithmetic
+from placer.model.importing.imported import LIMITS
+from placer.model.importing.operators import input_at, integer
+from placer.model.importing.qoperator import Operand
+from placer.model.importing.quantized_tensors import Quantized
+from placer.model.importing.state import ImportState
+
+
+def zero_point_and_type(state: ImportState, node: NodeProto) -> tuple[np.ndarray, int]:
+    """Zero point and type of a QuantizeLinear's output."""
+    name = input_at(node, 2)
+    if name in state.draft.constants:
+        return state.draft.array(name), state.draft.constants[name].data_type
+    default = TensorProto.INT8 if node.domain == "trt" else TensorProto.UINT8
+    if "FP8" in node.op_type:
+        default = TensorProto.FLOAT8E4M3FN
+    return np.zeros((), np.int64), integer(node, "output_dtype", 0) or default
+
+
+def constant_operand(
+    state: ImportState, node: NodeProto, operand: Operand, target: str = "", block: int = 0
+) -> Quantized:
+    """The float constant that ``operand``, a quantized one, stands for."""
+    if operand.scale not in state.draft.constants:
+        raise state.refuse(node, f"computes the scale of constant '{operand.data}'")
+    key = (operand.data, operand.scale, operand.zero_point, str(operand.axis))
+    scale = state.draft.array(operand.scale)
+    if key not in state.dequantized:
+        name = dequantize_constant(state, operand, scale, target, block)
+        state.dequantized[key] = name
+    return constant_info(state, state.dequantized[key], operand)
+
+
+def constant_info(state: ImportState, name: str, operand: Operand) -> Quantized:
+    """What ``operand`` stands for: the float constant ``name``."""
+    dtype = state.draft.constants[operand.data].data_type
+    zero_point = np.zeros((), np.int64)
+    return Quantized(name, None, zero_point, operand.axis, *LIMITS[dtype], dtype, True)
+
+
+def dequantize_constant(
+    state: ImportState, operand: Operand, scale: np.ndarray, target: str = "", block: int = 0
+) -> str:
+    """Write the float values of ``operand``, record their scale; returns the new constant's name.
+
+    ``block``: how many values along the operand's axis share a scale, 0 if all do.
+    """
+    draft, axis = state.draft, operand.axis
+    zero_point = draft.array_or_zero(operand.zero_point)
+    integers = draft.array(operand.data)
+    floats = arithmetic.dequantize(integers, scale, zero_point, axis, block)
+    name = draft.set_constant(draft.names.of_float(operand.data, target), floats)
+    dtype = draft.constants[operand.data].data_type
+    tensor = draft.constants[name]
+    state.records.add_weight(tensor, floats, scale, zero_point, axis, dtype, block)
+    return name
+
+
+def is_weight(state: ImportState, node: NodeProto) -> bool:
+    """Whether ``node`` reads a constant of known scale and writes no output of the graph."""
+    info = state.pairs[node.input[0]]
+    known = info.is_constant and info.tensor in state.records.weights
+    return known and node.output[0] not in state.draft.outputs
+
+
+def move_weight(state: ImportState, node: NodeProto) -> None:
+    """Transpose or cast a dequantized constant here, so that its scale moves along."""
+    info = state.pairs[node.input[0]]
+    scale, values = state.records.weights[info.tensor], state.draft.array(info.tensor)
+    axis = scale.axis
+    if node.op_type == "Transpose":
+        order = _order(node, values.ndim)
+        values, axis = np.transpose(values, order), order.index(axis) if values.ndim else 0
+    else:
+        values = values.astype(helper.tensor_dtype_to_np_dtype(integer(node, "to", 0)))
+    target = node.output[0]
+    name = state.draft.set_constant(state.draft.names.of_float(target, target), values)
+    state.records.keep_weight(state.draft.constants[name], scale.scale, axis)
+    if len(state.readers[node.input[0]]) == 1:
+        del state.records.weights[info.tensor]
+    state.stand_for(target, replace(info, tensor=name))
+
+
+def _order(node: NodeProto, rank: int) -> list[int]:
+    """The permutation of a Transpose."""
+    given = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+    return given or list(range(rank))[::-1]

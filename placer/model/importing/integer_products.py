@@ -1,0 +1,102 @@
+"""Dynamic quantization: integer products become float ones where the scales are multiplied."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from placer.model.importing import dynamic
+from placer.model.importing.constants import constant_info, dequantize_constant
+from placer.model.importing.dynamic import Factor
+from placer.model.importing.imported import LIMITS
+from placer.model.importing.operators import input_at
+from placer.model.importing.qoperator import Operand
+from placer.model.importing.quantized_tensors import Quantized
+from placer.model.importing.state import ImportState
+
+_RESHAPES = ("Reshape", "Unsqueeze", "Squeeze")
+
+
+def visit_run_time(state: ImportState, node: NodeProto) -> bool:
+    """Take apart what belongs to a product whose scales come later; False for other nodes."""
+    is_product = any(t in state.products for t in node.input)
+    is_factor = any(t in state.factors for t in node.input)
+    if node.op_type == "DynamicQuantizeLinear":
+        _visit_dynamic(state, node)
+    elif node.op_type in dynamic.FLOAT_OPS:
+        state.products[node.output[0]] = node
+    elif node.op_type == "Cast" and is_product:
+        state.products[node.output[0]] = state.products[node.input[0]]
+    elif node.op_type == "Mul" and is_product:
+        _visit_product(state, node)
+    elif node.op_type == "Mul" and is_factor:
+        state.factors[node.output[0]] = _factor(state, node, 0).times(_factor(state, node, 1))
+    elif node.op_type in _RESHAPES and is_factor:
+        state.factors[node.output[0]] = _factor(state, node, 0)
+    else:
+        return False
+    return True
+
+
+def _visit_dynamic(state: ImportState, node: NodeProto) -> None:
+    integers, scale, zero_point = node.output
+    state.records.seen["dynamic"] += 1
+    dtype, zero = TensorProto.UINT8, np.zeros((), np.int64)
+    tensor = state.read(node.input[0], "", 0)
+    info = Quantized(tensor, None, zero, 1, *LIMITS[dtype], dtype, symbol=scale)
+    state.quantized[integers] = info
+    state.factors[scale] = Factor((scale,), np.ones(()))
+    state.factors[zero_point] = Factor((zero_point,), np.ones(()))
+    state.records.add_activation(info)
+
+
+def _factor(state: ImportState, node: NodeProto, index: int) -> Factor:
+    name = node.input[index]
+    if name in state.factors:
+        return state.factors[name]
+    if name in state.draft.constants:
+        return dynamic.known(state.draft.array(name))
+    raise state.refuse(node, "multiplies a scale with something that is none")
+
+
+def _visit_product(state: ImportState, node: NodeProto) -> None:
+    """Write the float product where the scales of its operands are multiplied in."""
+    index = 0 if node.input[0] in state.products else 1
+    product, factor = state.products[node.input[index]], _factor(state, node, 1 - index)
+    known = [state.quantized.get(product.input[i]) for i in (0, 1)]
+    for info in known:
+        rest = factor if info is None else factor.over(_scale_of(info))
+        if rest is None:
+            raise state.refuse(node, "does not multiply with the scales of its operands")
+        factor = rest
+    if known[0] is None or factor.symbols:
+        raise state.refuse(node, "multiplies with the scale of another tensor")
+    right = known[1] or _integer_weight(state, product, factor.value)
+    if known[1] is not None and not np.allclose(factor.value, 1, rtol=1e-6, atol=0):
+        raise state.refuse(node, "multiplies with more than the scales")
+    for position, info in enumerate((known[0], right)):
+        state.draft.mark(info, product.name, position)
+    inputs = [known[0].tensor, right.tensor]
+    op = dynamic.FLOAT_OPS[product.op_type]
+    made = helper.make_node(op, inputs, [node.output[0]], product.name)
+    made.attribute.extend(product.attribute)
+    state.draft.append(made)
+
+
+def _integer_weight(state: ImportState, product: NodeProto, scale: np.ndarray) -> Quantized:
+    data = product.input[1]
+    if data not in state.draft.constants:
+        raise state.refuse(product, f"reads '{data}', which is not quantized here")
+    axis = 0 if product.op_type == "ConvInteger" else -1
+    operand = Operand(data, "", input_at(product, 3), axis)
+    key = (data, *map(str, scale.ravel().tolist()))
+    if key not in state.dequantized:
+        flat = scale.reshape(()) if scale.size == 1 else scale.ravel()
+        state.dequantized[key] = dequantize_constant(state, operand, flat.astype(np.float32))
+    return constant_info(state, state.dequantized[key], operand)
+
+
+def _scale_of(info: Quantized) -> Factor:
+    if info.scale is None:
+        return Factor((info.symbol,), np.ones(()))
+    return dynamic.known(info.scale)

@@ -1,0 +1,127 @@
+"""QuantizeLinear and DequantizeLinear, and fake quantization, which is both in one node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from placer.model.importing import arithmetic
+from placer.model.importing.clamping import clamp, stands_for_relu
+from placer.model.importing.constants import constant_operand, zero_point_and_type
+from placer.model.importing.expansion import expand_dequantize
+from placer.model.importing.imported import LIMITS
+from placer.model.importing.operators import input_at, integer
+from placer.model.importing.qoperator import Operand
+from placer.model.importing.quantized_tensors import INTEGERS, Quantized
+from placer.model.importing.state import ImportState
+
+
+def visit_quantize_linear(state: ImportState, node: NodeProto) -> None:
+    """Remember the float tensor and the scale behind what a QuantizeLinear writes."""
+    state.records.seen["QDQ"] += 1
+    source, scale_name = node.input[0], node.input[1]
+    scale = None
+    if scale_name in state.draft.constants:
+        scale = state.draft.array(scale_name)
+    else:
+        state.records.notes.append(
+            f"scale of '{source}' dropped: node '{node.name}' gets it at run time"
+        )
+    zero_point, dtype = zero_point_and_type(state, node)
+    axis, limits = integer(node, "axis", 1), LIMITS[dtype]
+    tensor = state.read(source, "", 0)
+    info = Quantized(tensor, scale, zero_point, axis, *limits, dtype, symbol=scale_name)
+    if node.output[0] in state.kept:
+        info = _rounded(state, node, info)
+    _quantize(state, node.output[0], source, info)
+
+
+def _rounded(state: ImportState, node: NodeProto, info: Quantized) -> Quantized:
+    """Round and saturate a float tensor as the pair does, by float operators."""
+    scale, names = info.scale, state.draft.names
+    if scale is None or scale.size != 1 or info.dtype not in INTEGERS or state.draft.opset < 11:
+        raise state.refuse(node, "is part of the function and cannot be written as arithmetic")
+    target = names.unused(f"{info.tensor}/rounded")
+    integers = names.unused(f"{target}/integers")
+    limits, point = (info.lowest, info.highest), info.zero_point
+    state.draft.extend(
+        arithmetic.quantize_nodes(info.tensor, integers, scale, point, limits, info.dtype, names)
+    )
+    state.draft.extend(arithmetic.dequantize_nodes(integers, target, scale, point, names))
+    state.records.notes.append(
+        f"the pair of '{info.tensor}' is part of the function: its rounding stays, as arithmetic"
+    )
+    return replace(info, tensor=target)
+
+
+def _quantize(state: ImportState, integers: str, source: str, info: Quantized) -> None:
+    """Remember that ``integers`` stands for the float tensor of ``info``."""
+    if info.tensor in state.draft.constants:
+        info = replace(info, is_constant=True)
+        if info.scale is not None:
+            values, tensor = state.draft.array(info.tensor), state.draft.constants[info.tensor]
+            state.records.add_weight(
+                tensor, values, info.scale, info.zero_point, info.axis, info.dtype
+            )
+    else:
+        if stands_for_relu(state, info):
+            info = replace(info, tensor=clamp(state, source, info))
+        state.records.add_activation(info)
+    state.quantized[integers] = info
+
+
+def visit_dequantize_linear(state: ImportState, node: NodeProto) -> None:
+    """Let a DequantizeLinear stand for the float tensor that its input stands for."""
+    state.records.seen["QDQ"] += 1
+    source, target = node.input[0], node.output[0]
+    info = state.quantized.get(source)
+    if info is not None and _is_undone_by(state, info, node):
+        state.stand_for(target, info)
+    elif source in state.draft.constants:
+        axis, block = integer(node, "axis", 1), integer(node, "block_size", 0)
+        operand = Operand(source, node.input[1], input_at(node, 2), axis)
+        state.stand_for(target, constant_operand(state, node, operand, target, block))
+    else:
+        expand_dequantize(state, node)
+
+
+def _is_undone_by(state: ImportState, info: Quantized, node: NodeProto) -> bool:
+    if info.scale is None:
+        return bool(node.input[1] == info.symbol)
+    if node.input[1] not in state.draft.constants:
+        return False
+    zero_point = state.draft.array_or_zero(input_at(node, 2))
+    return info.is_undone_by(state.draft.array(node.input[1]), zero_point)
+
+
+def visit_fake_quantize(state: ImportState, node: NodeProto) -> None:
+    """Remember what a node stands for that quantizes and dequantizes."""
+    state.records.seen["fake quantization"] += 1
+    names = [t for t in node.input[1:] if t]
+    if any(name not in state.draft.constants for name in names):
+        raise state.refuse(node, "computes its scale")
+    scale, zero_point, *rest = (state.draft.array(name) for name in names)
+    if node.op_type == "Quant":
+        lowest, highest = _quant_limits(node, int(rest[0].item()))
+        axis = next((i for i, size in enumerate(scale.shape) if size > 1), 0)
+    else:
+        *axes, low, high = (int(value.item()) for value in rest)
+        lowest, highest, axis = float(low), float(high), axes[0] if axes else 1
+    if highest - lowest > 255:
+        raise state.refuse(node, f"quantizes to {highest - lowest:.0f} steps, above 8 bits")
+    dtype = TensorProto.INT8 if lowest < 0 else TensorProto.UINT8
+    source, point = state.read(node.input[0], "", 0), zero_point.astype(np.int64)
+    info = Quantized(source, scale, point, axis, lowest, highest, dtype)
+    integers = state.draft.names.unused(f"{node.output[0]}/quantized")
+    _quantize(state, integers, node.input[0], info)
+    state.stand_for(node.output[0], state.quantized[integers])
+
+
+def _quant_limits(node: NodeProto, bits: int) -> tuple[float, float]:
+    """Limits of QONNX's operator Quant, as its definition says."""
+    narrow = integer(node, "narrow", 0)
+    if integer(node, "signed", 1):
+        return -(2.0 ** (bits - 1)) + narrow, 2.0 ** (bits - 1) - 1
+    return 0.0, 2.0**bits - 1 - narrow

@@ -1,0 +1,84 @@
+"""What a pass over a quantized model knows so far."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from placer.errors import InputError
+from placer.graph.edit import reads
+from placer.model.importing.dynamic import Factor
+from placer.model.importing.float_graph import FloatGraphBuilder
+from placer.model.importing.operators import DEQUANTIZE
+from placer.model.importing.quantized_tensors import Quantized, Records
+
+
+class ImportState:
+    """The float graph so far, the scales seen, and what each tensor read so far stands for.
+
+    ``types``: ONNX element type by tensor, as far as known. ``kept``: what those QuantizeLinear
+    nodes write whose rounding and saturation are part of the function: they stay, as arithmetic.
+    ``path`` is for messages.
+    """
+
+    def __init__(
+        self,
+        proto: ModelProto,
+        types: Mapping[str, int],
+        base_dir: Path,
+        path: Path,
+        kept: Collection[str] = (),
+    ) -> None:
+        self.path = path
+        self.kept = frozenset(kept)
+        self.types = types
+        self.readers: dict[str, list[NodeProto]] = defaultdict(list)
+        for node in proto.graph.node:
+            for tensor in reads(node):
+                self.readers[tensor].append(node)
+        self.quantized: dict[str, Quantized] = {}
+        self.pairs: dict[str, Quantized] = {}  # by what a DequantizeLinear writes
+        self.alias: dict[str, str] = {}  # float tensor by its name in the quantized model
+        self.dequantized: dict[tuple[str, ...], str] = {}
+        self.factors: dict[str, Factor] = {}  # products with a scale computed at run time
+        self.products: dict[str, NodeProto] = {}  # int32 results that lack their scales
+        self.expanded: set[str] = set()
+        self.casts = 0
+        self.draft = FloatGraphBuilder(proto, base_dir)
+        self.records = Records()
+
+    def refuse(self, node: NodeProto, why: str) -> InputError:
+        """The error that says why ``node`` cannot be taken apart."""
+        return InputError(
+            f"{self.path}: node '{node.name}' ({node.op_type}) {why}; give the float model"
+        )
+
+    def refuse_run_time(self, tensor: str, reader: str) -> None:
+        """Raise InputError where ``reader`` reads a part of a dynamic quantization as such."""
+        if tensor in self.products or tensor in self.factors:
+            raise InputError(
+                f"{self.path}: {reader} '{tensor}', part of a dynamic quantization that placer "
+                "cannot take apart; give the float model"
+            )
+
+    def read(self, tensor: str, node: str, index: int) -> str:
+        """Float tensor that the input ``index`` of ``node`` reads, of no node if that is empty."""
+        if tensor in self.pairs and node:
+            self.draft.mark(self.pairs[tensor], node, index)
+        self.refuse_run_time(tensor, f"node '{node}' reads" if node else "a node reads")
+        return self.alias.get(tensor, tensor)
+
+    def stand_for(self, target: str, info: Quantized) -> None:
+        """Remember that ``target``, dequantized, is the float tensor of ``info``."""
+        self.alias[target] = info.tensor
+        if info.dtype != TensorProto.INT32:  # A bias is quantized by what it is added to.
+            self.pairs[target] = info
+
+    def name_of_float(self, integers: str) -> str:
+        """Name for the float tensor that ``integers`` stands for."""
+        readers = [n for n in self.readers[integers] if n.op_type in DEQUANTIZE]
+        dequantized = readers[0].output[0] if len(readers) == 1 else ""
+        return self.draft.names.of_float(integers, dequantized)
