@@ -27,7 +27,7 @@ RELU = """
 SAMPLES = [{"x": np.full((2, 8), value, np.float32)} for value in (1, 2, 3)]
 SENTENCE = (
     r"^TensorRT-RTX 1\.\S+ has no implicit quantization, which TensorRT deprecated in 10\.1 and "
-    "which no longer exists in 11; use --beat float$"
+    "which no longer exists in 11; use `beats` float$"
 )
 
 
