@@ -21,8 +21,8 @@ from scipy.optimize import nnls
 
 from placer.plan import Plan
 from placer.prediction.gpus import load_gpu
-from placer.prediction.predictor import PredictedLayer
 from placer.prediction.roofline import FEW_CHANNELS, Work, layer_work
+from placer.prediction.steps import PredictedLayer
 
 RATES = {"few-channel conv": {"int8": "dp4a", "float": "cuda"}}
 # What the fit finds for the classes conv (float16) and pooling (float).

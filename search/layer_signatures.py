@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from placer.graph import Graph, Node
 from placer.plan import Layer, Plan
-from placer.prediction.predictor import KEPT_STEPS, PredictedLayer, Prediction, Predictor, Step
+from placer.prediction.predictor import KEPT_STEPS, Prediction, Predictor
 from placer.prediction.roofline import Work, layer_work
+from placer.prediction.steps import PredictedLayer, Step
 from placer.quantization import Placement
 
 

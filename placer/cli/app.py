@@ -10,8 +10,6 @@ import typer
 from typer.core import TyperGroup
 
 from placer.cli.lazy import LazyCommand
-from placer.cli.options import with_flags
-from placer.cli.unforeseen import unforeseen
 from placer.common.display import safe_output, sentence
 from placer.errors import PlacerError
 from placer.version import __version__
@@ -95,6 +93,7 @@ app = typer.Typer(
     cls=_Commands,
     help="Decide where Q/DQ pairs go in an ONNX model.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # The list of commands is plain: importing rich takes longer than it.
     pretty_exceptions_enable=False,
 )
 
@@ -131,11 +130,20 @@ def main() -> None:
         except BrokenPipeError:
             raise SystemExit(1) from None
         except Exception as error:
-            told = error if isinstance(error, PlacerError) else unforeseen(error)
             if debug:
                 traceback.print_exc()
-            _say(with_flags(str(told)))
-            raise SystemExit(told.exit_code) from None
+            raise SystemExit(_tell(error)) from None
+
+
+def _tell(error: Exception) -> int:
+    """Say what went wrong, by the names that options have here; return the exit code."""
+    # Imported only now: the list of commands is to come at once.
+    from placer.cli.options import with_flags  # noqa: PLC0415
+    from placer.cli.unforeseen import unforeseen  # noqa: PLC0415
+
+    told = error if isinstance(error, PlacerError) else unforeseen(error)
+    _say(with_flags(str(told)))
+    return told.exit_code
 
 
 def _say(text: str, kind: str = "error: ") -> None:

@@ -21,6 +21,10 @@ class LazyCommand(TyperCommand):
         super().__init__(name, help=summary)
         self._target = target
 
+    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002
+        """The whole summary, which is wrapped rather than cut off."""
+        return self.help or ""
+
     def load(self) -> TyperCommand | TyperGroup:
         """Import the command itself."""
         module_name, _, attribute = self._target.partition(":")

@@ -27,7 +27,8 @@ from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
 from placer.plan import Layer, Plan, Port
 from placer.prediction.gpus import Gpu
-from placer.prediction.predictor import UNKNOWN, PredictedLayer, Prediction
+from placer.prediction.predictor import Prediction
+from placer.prediction.steps import UNKNOWN, PredictedLayer
 
 _QUANTIZED = ("int8", "uint8", "float8e4m3fn")
 _BYTES = {

@@ -13,7 +13,7 @@ from placer.graph import Graph, Node
 from placer.graph.text import graph_of_text
 from placer.plan import Layer, Port
 from placer.prediction.gpus import Gpu, gpu_names, load_gpu
-from placer.prediction.predictor import PredictedLayer, Predictor
+from placer.prediction.predictor import Predictor
 from placer.prediction.roofline import (
     LayerClass,
     LayerClasses,
@@ -22,6 +22,7 @@ from placer.prediction.roofline import (
     layer_work,
     load_layer_classes,
 )
+from placer.prediction.steps import PredictedLayer
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET
