@@ -44,6 +44,7 @@ from placer.errors import GateError
 from placer.graph.edit import fix_input_shapes
 from placer.model import load_model
 from placer.optimizer.run import Request, optimize
+from placer.results.folder import OutputFolder
 from placer.results.result import versions
 
 FOLDER = Path(rapidocr_onnxruntime.__file__).parent / "models"
@@ -126,6 +127,19 @@ def quantized_by_onnxruntime(
     return onnx.load(folder / "static.onnx")
 
 
+def placed(request: Request, console: Console) -> Path | None:
+    """The model that ``placer optimize`` writes; None where no candidate meets the gates."""
+    observer = ConsoleObserver(console)
+    try:
+        optimize(request, observer)
+    except GateError as error:
+        console.print(str(error))
+        return None
+    finally:
+        observer.close()
+    return OutputFolder(request.output_folder).model
+
+
 def run_subject(
     subject: Subject, samples: int, budget: int, rounds: int, folder: Path, console: Console
 ) -> dict[str, Any]:
@@ -157,28 +171,20 @@ def run_subject(
     for extra in EXTRA_DB:
         name = f"placer, +{extra} dB"
         console.rule(f"{subject.name}: {name}")
-        observer = ConsoleObserver(console)
-        output = folder / f"plus{extra}"
+        request = Request(
+            model=path,
+            output=folder / f"plus{extra}",
+            shape_ranges={name: ShapeRange.fixed(s) for name, s in shapes.items()},
+            data=str(sources["calibration"]),
+            evaluation_data=str(sources["evaluation"]),
+            gates=(f"sqnr>={peer_sqnr + extra:.3f}",),
+            budget=budget,
+        )
         start = time.monotonic()
-        try:
-            optimize(
-                Request(
-                    model=path,
-                    output=output,
-                    shape_ranges={name: ShapeRange.fixed(s) for name, s in shapes.items()},
-                    data=str(sources["calibration"]),
-                    evaluation_data=str(sources["evaluation"]),
-                    gates=(f"sqnr>={peer_sqnr + extra:.3f}",),
-                    budget=budget,
-                ),
-                observer,
-            )
-            variants[name] = engine.compile(onnx.load(output / "optimized.onnx"), output)
-        except GateError as error:
-            console.print(str(error))
-        finally:
-            observer.close()
+        result = placed(request, console)
         seconds_used[name] = time.monotonic() - start
+        if result is not None:
+            variants[name] = engine.compile(onnx.load(result), request.output_folder)
     inputs = next(iter(evaluation)).inputs
     times = engine.measure(list(variants.values()), inputs, rounds)
     rows = {}

@@ -27,6 +27,7 @@ from placer.model import Model, load_model, save_model
 from placer.optimizer.presets import load_preset
 from placer.qdq.precision import FLOAT8_OPSET, Base, InputOutputTypes, parse_base, with_opset
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
+from placer.results.folder import OutputFolder
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 
@@ -142,9 +143,10 @@ def apply_placement(
     proto = quantized_model(loaded, applied.placement, scales, scheme, chosen, io_type)
     result = AppliedModel(file, loaded, applied, scales, new_sites, tuple(notes), folder)
     make_output_folder(folder)
-    save_model(proto, loaded.base_dir, folder / "optimized.onnx")
-    write_text(folder / "placement.yaml", _placement_text(result))
-    write_text(folder / "apply.json", json.dumps(result.to_json(), indent=2) + "\n")
+    files = OutputFolder(folder)
+    save_model(proto, loaded.base_dir, files.model)
+    write_text(files.placement, _placement_text(result))
+    write_text(files.applied, json.dumps(result.to_json(), indent=2) + "\n")
     return result
 
 

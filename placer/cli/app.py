@@ -18,7 +18,7 @@ from placer.version import __version__
 INTERRUPTED = 130
 
 # Name, what it is and what it does: the first line of its own help, as a test checks.
-_COMMANDS = (
+COMMANDS = (
     (
         "optimize",
         "placer.cli.optimize:optimize_command",
@@ -85,7 +85,7 @@ class _Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name, target, summary in _COMMANDS:
+        for name, target, summary in COMMANDS:
             self.add_command(LazyCommand(name, target, summary))
 
 

@@ -11,6 +11,8 @@ from rich.markup import escape
 
 import placer
 
+EXAMPLES = ("placer doctor", "placer doctor --json")
+
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.doctor import Diagnosis
 

@@ -11,11 +11,17 @@ import placer
 from placer.cli.options import SHAPE_HELP, shapes_of
 from placer.errors import InputError
 
+EXAMPLES = (
+    "placer extract model.onnx --around /layer1/conv1/Conv --data calibration.npz",
+    "placer extract model.onnx --inputs input --outputs features -o backbone.onnx",
+)
+
 
 def extract_command(
     model: Annotated[Path, typer.Argument(help="Any ONNX model, with or without Q/DQ pairs.")],
     inputs: Annotated[
-        str, typer.Option(help="Tensors where the region begins: A,B [default: graph inputs].")
+        str,
+        typer.Option(help="Tensors where the region begins: A,B.", show_default="graph inputs"),
     ] = "",
     outputs: Annotated[str, typer.Option(help="Tensors where the region ends: C,D.")] = "",
     around: Annotated[
@@ -27,7 +33,8 @@ def extract_command(
         typer.Option(help="Calibration data of the whole model; writes that of the region."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File [default: MODEL.region.onnx].")
+        Path | None,
+        typer.Option("--output", "-o", help="File.", show_default="MODEL.region.onnx"),
     ] = None,
     shape: Annotated[list[str] | None, typer.Option(help=SHAPE_HELP)] = None,
 ) -> None:

@@ -30,13 +30,14 @@ class LazyCommand(TyperCommand):
         module_name, _, attribute = self._target.partition(":")
         module = import_module(module_name)
         command = getattr(module, attribute)
+        examples = _paragraphs("Examples:", *module.EXAMPLES)
         if isinstance(command, typer.Typer):
             app = command
+            app.info.epilog = examples
         else:
             app = typer.Typer(add_completion=False)
-            epilog = _paragraphs("Examples:", *getattr(module, "EXAMPLES", ()))
             help_text = _paragraphs(*(inspect.getdoc(command) or "").split("\n\n"))
-            app.command(self.name, help=help_text, epilog=epilog)(command)
+            app.command(self.name, help=help_text, epilog=examples)(command)
         loaded = typer.main.get_command(app)
         assert isinstance(loaded, TyperCommand | TyperGroup)
         return loaded

@@ -13,6 +13,8 @@ from rich.table import Table
 import placer
 from placer.errors import RunError
 
+EXAMPLES = ("placer plan diff predicted.json layers.json --profile times.json",)
+
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.plan.diff import PlanDiff
 
@@ -26,9 +28,7 @@ def _plans() -> None:
     """Keeps ``diff`` a command of its own, which Typer would merge into a lone one."""
 
 
-@plan_app.command(
-    "diff", epilog="Examples:\n\nplacer plan diff predicted.json layers.json --profile times.json"
-)
+@plan_app.command("diff")
 def diff_command(
     predicted: Annotated[Path, typer.Argument(help="The predicted plan.")],
     actual: Annotated[

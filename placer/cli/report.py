@@ -10,6 +10,8 @@ from rich.console import Console
 
 import placer
 
+EXAMPLES = ("placer report model.placer", "placer report models.onboard -o summary.html")
+
 
 def report_command(
     folder: Annotated[

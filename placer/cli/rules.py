@@ -25,18 +25,25 @@ from placer.rules.packaging.new import new_pack
 from placer.rules.packaging.store import Store
 from placer.rules.schema import Rule
 
+EXAMPLES = (
+    "placer rules list tensorrt",
+    "placer rules new my-pack --engine tensorrt --extends tensorrt",
+    "placer rules test my-pack",
+)
+
 rules_app = typer.Typer(
     help="Rule packs: look, test, pass on, pin.", no_args_is_help=True, add_completion=False
 )
 
 PackOption = Annotated[str, typer.Option(help="A pack's name, folder or .zip file.")]
-Packs = Annotated[list[str] | None, typer.Argument(help="Packs [default: the built-in ones].")]
+Packs = Annotated[list[str] | None, typer.Argument(help="Packs.", show_default="the built-in ones")]
 
 
 @rules_app.command("list")
 def list_packs(
     packs: Annotated[
-        list[str] | None, typer.Argument(help="Packs whose rules to list [default: no rules].")
+        list[str] | None,
+        typer.Argument(help="Packs whose rules to list.", show_default="the packs themselves"),
     ] = None,
 ) -> None:
     """List the built-in and the installed packs, or the rules of the packs given."""
@@ -146,7 +153,8 @@ def new_command(
 def pack_command(
     folder: Annotated[Path, typer.Argument(help="Folder of the pack.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder to write to [default: this one].")
+        Path,
+        typer.Option("--output", "-o", help="Folder to write to.", show_default="this one"),
     ] = Path(),
 ) -> None:
     """Lint and test a pack and write NAME-VERSION.zip, the same bytes for the same files."""

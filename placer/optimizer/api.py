@@ -35,12 +35,12 @@ from placer.optimizer.request import (
 from placer.optimizer.run import optimize as run
 from placer.optimizer.worker import WorkDone
 from placer.optimizer.worker import work as work_on
+from placer.results.folder import OutputFolder
 from placer.results.result import Result
 
 StrPath: TypeAlias = str | PathLike[str]
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 Text = TypeVar("Text", bound=str)
-_DATA, _EVAL_DATA = "data.npz", "eval_data.npz"
 
 
 def optimize(
@@ -190,9 +190,10 @@ def _with_data_kept(
     """
     check_values(request)
     folder = request.output_folder
+    files = OutputFolder(folder)
     arrays = {
-        folder / name: _packed(given)
-        for name, given in ((_DATA, data), (_EVAL_DATA, eval_data))
+        path: _packed(given)
+        for path, given in ((files.data, data), (files.evaluation_data, eval_data))
         if isinstance(given, Mapping)
     }
     if isinstance(model, ModelProto):
@@ -203,8 +204,8 @@ def _with_data_kept(
         write_bytes(path, packed)
     return replace(
         request,
-        data=_source(data, folder / _DATA),
-        evaluation_data=_source(eval_data, folder / _EVAL_DATA),
+        data=_source(data, files.data),
+        evaluation_data=_source(eval_data, files.evaluation_data),
     )
 
 
@@ -213,7 +214,7 @@ def _model_path(model: StrPath | ModelProto, output: StrPath | None) -> Path:
         return Path(model)
     if output is None:
         raise InputError("a model in memory has no file name to call the results after; set output")
-    return Path(output) / "model.onnx"
+    return OutputFolder(Path(output)).given_model
 
 
 def _source(data: StrPath | Arrays | None, kept: Path) -> str | None:

@@ -122,7 +122,7 @@ def _refuse_others(request: Request, named: Collection[str], name: str) -> None:
         if function not in named:
             raise InputError(
                 f"study '{name}' names the function '{function}', which this worker's command line "
-                f"does not; if you trust it, add --function {function}"
+                f"does not; if you trust it, add `function` {function}"
             )
 
 

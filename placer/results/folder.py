@@ -49,6 +49,21 @@ class OutputFolder:
         return self.path / "study.db"
 
     @property
+    def given_model(self) -> Path:
+        """The model that was given in memory."""
+        return self.path / "model.onnx"
+
+    @property
+    def data(self) -> Path:
+        """Calibration data that was given in memory."""
+        return self.path / "data.npz"
+
+    @property
+    def evaluation_data(self) -> Path:
+        """The gates' data that was given in memory."""
+        return self.path / "eval_data.npz"
+
+    @property
     def log(self) -> Path:
         """What was logged."""
         return self.path / "placer.log"

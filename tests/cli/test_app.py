@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from placer.cli.app import app
+from placer.cli.app import COMMANDS, app
 from placer.cli.options import with_flags
 from tests.conftest import DIGITS, Finished
 
@@ -122,8 +122,16 @@ def test_what_nobody_foresaw_is_a_sentence_and_a_file(
 @pytest.mark.parametrize(
     "command", ["optimize", "worker", "apply", "import", "explain", "extract", "check", "bench"]
 )
-def test_the_help_of_a_command_imports_no_engine_and_shows_examples(command: str):
+def test_the_help_of_a_command_imports_no_engine(command: str):
     assert imported(command, "--help") in ([], ["pydantic"])  # Which Typer reads options with.
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in COMMANDS])
+def test_the_help_of_every_command_ends_with_examples(placer, name: str):
+    finished: Finished = placer(name, "--help")
+    text = " ".join(finished.out.replace("│", " ").split())
+    _, _, examples = text.partition("Examples: ")
+    assert examples.startswith(f"placer {name}")
 
 
 def test_defaults_in_words_are_shown_and_flags_replace_the_names_of_options(placer):

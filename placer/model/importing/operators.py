@@ -17,6 +17,6 @@ def input_at(node: NodeProto, index: int) -> str:
     return str(node.input[index]) if index < len(node.input) else ""
 
 
-def integer(node: NodeProto, name: str, default: int) -> int:
+def integer(node: NodeProto, name: str, default: int = 0) -> int:
     """Value of an integer attribute."""
     return next((int(a.i) for a in node.attribute if a.name == name), default)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from onnx import AttributeProto, NodeProto, helper
 
 from placer.errors import InputError
+from placer.model.importing.operators import input_at, integer
 
 
 class Operand(NamedTuple):
@@ -54,7 +55,7 @@ def decompose(node: NodeProto, opset: int) -> Decomposed | None:
     make = _OPERATORS.get(node.op_type)
     if make is None:
         return None
-    if _integer(node, "channels_last"):
+    if integer(node, "channels_last"):
         raise InputError(
             f"node '{node.name}' ({node.op_type}) has channels last, which no float operator has; "
             "give the model that was not optimized for one processor"
@@ -62,53 +63,47 @@ def decompose(node: NodeProto, opset: int) -> Decomposed | None:
     return make(node, opset)
 
 
-def _at(node: NodeProto, index: int) -> str:
-    return str(node.input[index]) if index < len(node.input) else ""
-
-
 def _operand(node: NodeProto, index: int, axis: int = 0) -> Operand:
-    return Operand(_at(node, index), _at(node, index + 1), _at(node, index + 2), axis)
+    return Operand(
+        input_at(node, index), input_at(node, index + 1), input_at(node, index + 2), axis
+    )
 
 
 def _attributes(node: NodeProto, *dropped: str) -> tuple[AttributeProto, ...]:
     return tuple(a for a in node.attribute if a.name not in ("channels_last", *dropped))
 
 
-def _integer(node: NodeProto, name: str, default: int = 0) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == name), default)
-
-
 def _conv(node: NodeProto, _: int) -> Decomposed:
     operands = (_operand(node, 0), _operand(node, 3))
-    scale, zero_point, bias = _at(node, 6), _at(node, 7), _at(node, 8)
+    scale, zero_point, bias = input_at(node, 6), input_at(node, 7), input_at(node, 8)
     return Decomposed("Conv", operands, scale, zero_point, _attributes(node), bias)
 
 
 def _matmul(node: NodeProto, _: int) -> Decomposed:
     operands = (_operand(node, 0), _operand(node, 3, -1))
-    return Decomposed("MatMul", operands, _at(node, 6), _at(node, 7), ())
+    return Decomposed("MatMul", operands, input_at(node, 6), input_at(node, 7), ())
 
 
 def _gemm(node: NodeProto, _: int) -> Decomposed:
-    transposed = _integer(node, "transB")
+    transposed = integer(node, "transB")
     operands = (_operand(node, 0), _operand(node, 3, 0 if transposed else 1))
     alpha = next((float(a.f) for a in node.attribute if a.name == "alpha"), 1.0)
-    scale, zero_point = _at(node, 7), _at(node, 8)
+    scale, zero_point = input_at(node, 7), input_at(node, 8)
     return Decomposed(
-        "Gemm", operands, scale, zero_point, _attributes(node), _at(node, 6), bias_factor=alpha
+        "Gemm", operands, scale, zero_point, _attributes(node), input_at(node, 6), bias_factor=alpha
     )
 
 
 def _binary(node: NodeProto, _: int) -> Decomposed:
     operands = (_operand(node, 0), _operand(node, 3))
     op = node.op_type.removeprefix("QLinear")
-    return Decomposed(op, operands, _at(node, 6), _at(node, 7), _attributes(node))
+    return Decomposed(op, operands, input_at(node, 6), input_at(node, 7), _attributes(node))
 
 
 def _unary(node: NodeProto, _: int) -> Decomposed:
     op = node.op_type.removeprefix("QLinear")
     attributes = _attributes(node, "opset")
-    return Decomposed(op, (_operand(node, 0),), _at(node, 3), _at(node, 4), attributes)
+    return Decomposed(op, (_operand(node, 0),), input_at(node, 3), input_at(node, 4), attributes)
 
 
 def _reduce_mean(node: NodeProto, opset: int) -> Decomposed:
@@ -122,23 +117,25 @@ def _reduce_mean(node: NodeProto, opset: int) -> Decomposed:
 
 def _concat(node: NodeProto, _: int) -> Decomposed:
     operands = tuple(_operand(node, index) for index in range(2, len(node.input), 3))
-    return Decomposed("Concat", operands, _at(node, 0), _at(node, 1), _attributes(node))
+    return Decomposed("Concat", operands, input_at(node, 0), input_at(node, 1), _attributes(node))
 
 
 def _where(node: NodeProto, _: int) -> Decomposed:
-    operands = (Operand(_at(node, 0)), _operand(node, 1), _operand(node, 4))
-    return Decomposed("Where", operands, _at(node, 7), _at(node, 8), ())
+    operands = (Operand(input_at(node, 0)), _operand(node, 1), _operand(node, 4))
+    return Decomposed("Where", operands, input_at(node, 7), input_at(node, 8), ())
 
 
 def _matmul_to_float(node: NodeProto, _: int) -> Decomposed:
-    left = Operand(_at(node, 0), _at(node, 2), _at(node, 4))
-    right = Operand(_at(node, 1), _at(node, 3), _at(node, 5), -1)
-    return Decomposed("MatMul", (left, right), "", "", (), added=_at(node, 6))
+    left = Operand(input_at(node, 0), input_at(node, 2), input_at(node, 4))
+    right = Operand(input_at(node, 1), input_at(node, 3), input_at(node, 5), -1)
+    return Decomposed("MatMul", (left, right), "", "", (), added=input_at(node, 6))
 
 
 def _dynamic_matmul(node: NodeProto, _: int) -> Decomposed:
-    right = Operand(_at(node, 1), _at(node, 2), _at(node, 3), -1)
-    return Decomposed("MatMul", (Operand(_at(node, 0)), right), "", "", (), added=_at(node, 4))
+    right = Operand(input_at(node, 1), input_at(node, 2), input_at(node, 3), -1)
+    return Decomposed(
+        "MatMul", (Operand(input_at(node, 0)), right), "", "", (), added=input_at(node, 4)
+    )
 
 
 _OPERATORS: Mapping[str, Callable[[NodeProto, int], Decomposed]] = {
