@@ -230,24 +230,34 @@ def c2f(size: int) -> onnx.ModelProto:
     return net.model(net.add("Concat", boxes, scores, axis=1))
 
 
-def vit_block(tokens: int, width: int, heads: int) -> onnx.ModelProto:
-    """A transformer block (Dosovitskiy et al. 2020): attention and MLP, each after LayerNorm."""
+def vit(tokens: int, width: int, heads: int, blocks: int = 1) -> onnx.ModelProto:
+    """Transformer blocks (Dosovitskiy et al. 2020): attention and MLP, each after LayerNorm."""
     net = Net((1, tokens, width))
+    x = net.input
+    for _ in range(blocks):
+        x = _attention(net, x, tokens, width, heads)
+        x = _mlp(net, x, width)
+    return net.model(x)
 
-    def norm(x: str) -> str:
-        ones, zeros = np.ones(width, np.float32), np.zeros(width, np.float32)
-        return net.add("LayerNormalization", x, net.constant(ones), net.constant(zeros))
 
-    def linear(x: str, inputs: int, outputs: int) -> str:
-        product = net.add("MatMul", x, net.weight(inputs, outputs))
-        return net.add("Add", product, net.weight(outputs))
+def _norm(net: Net, x: str, width: int) -> str:
+    ones, zeros = np.ones(width, np.float32), np.zeros(width, np.float32)
+    return net.add("LayerNormalization", x, net.constant(ones), net.constant(zeros))
 
-    def split(x: str, perm: list[int]) -> str:
+
+def _linear(net: Net, x: str, inputs: int, outputs: int) -> str:
+    return net.add("Add", net.add("MatMul", x, net.weight(inputs, outputs)), net.weight(outputs))
+
+
+def _attention(net: Net, x: str, tokens: int, width: int, heads: int) -> str:
+    """``x`` plus attention over it."""
+
+    def split(y: str, perm: list[int]) -> str:
         shape = net.constant(np.array([1, tokens, heads, width // heads], np.int64))
-        return net.add("Transpose", net.add("Reshape", x, shape), perm=perm)
+        return net.add("Transpose", net.add("Reshape", y, shape), perm=perm)
 
-    normed = norm(net.input)
-    q, k, v = (linear(normed, width, width) for _ in range(3))
+    normed = _norm(net, x, width)
+    q, k, v = (_linear(net, normed, width, width) for _ in range(3))
     scores = net.add("MatMul", split(q, [0, 2, 1, 3]), split(k, [0, 2, 3, 1]))
     scale = net.constant(np.array((width // heads) ** -0.5, np.float32))
     weights = net.add("Softmax", net.add("Mul", scores, scale), axis=-1)
@@ -255,13 +265,17 @@ def vit_block(tokens: int, width: int, heads: int) -> onnx.ModelProto:
         "Transpose", net.add("MatMul", weights, split(v, [0, 2, 1, 3])), perm=[0, 2, 1, 3]
     )
     flat = net.add("Reshape", mixed, net.constant(np.array([1, tokens, width], np.int64)))
-    x = net.add("Add", net.input, linear(flat, width, width))
-    hidden = linear(norm(x), width, 4 * width)
+    return net.add("Add", x, _linear(net, flat, width, width))
+
+
+def _mlp(net: Net, x: str, width: int) -> str:
+    """``x`` plus two linear layers over it with a Gelu between them, exported with Erf."""
+    hidden = _linear(net, _norm(net, x, width), width, 4 * width)
     root = net.constant(np.array(np.sqrt(2), np.float32))
     one, half = (net.constant(np.array(v, np.float32)) for v in (1, 0.5))
     error = net.add("Add", net.add("Erf", net.add("Div", hidden, root)), one)
     gelu = net.add("Mul", net.add("Mul", hidden, error), half)
-    return net.model(net.add("Add", x, linear(gelu, 4 * width, width)))
+    return net.add("Add", x, _linear(net, gelu, 4 * width, width))
 
 
 TOPOLOGIES: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -270,5 +284,5 @@ TOPOLOGIES: dict[str, Callable[[], onnx.ModelProto]] = {
     "mobilenet_v2": lambda: mobilenet_v2(64),
     "unet": lambda: unet(64),
     "c2f": lambda: c2f(64),
-    "vit_block": lambda: vit_block(64, 128, 4),
+    "vit_block": lambda: vit(64, 128, 4),
 }

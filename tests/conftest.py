@@ -16,6 +16,7 @@ from placer.engines.tensorrt.library import Library, load_library
 from placer.engines.tensorrt.offline_builder import import_builder
 from placer.errors import RunError
 from placer.graph.text import parse_model
+from placer.optimizer import open_choices
 
 # Fixtures of things that not every machine has, and the marker of the tests that ask for them.
 MARKER_OF_FIXTURE = {
@@ -75,6 +76,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep what runs remember out of the user's own cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_cpu_engine() -> Iterator[None]:
+    """`auto` compares engines where OpenVINO is installed; tests that do not ask for it do not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_choices, "CPU_ENGINES", ("onnxruntime",))
         yield
 
 

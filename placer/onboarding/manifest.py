@@ -21,7 +21,7 @@ from placer.common.shapes import parse_shape_range
 from placer.common.yaml_file import Strict, parse_text
 from placer.errors import InputError
 from placer.optimizer.request import (
-    Base,
+    BaseOption,
     Calibration,
     InputOutputTypes,
     Preset,
@@ -153,7 +153,7 @@ class Options(Strict):
     engine_options: EngineOptions | None = _option("engine_options")
     pack: Text | None = _option("pack")
     scheme: Text | None = _option("scheme")
-    base: Base | None = _option("base")
+    base: BaseOption | None = _option("base")
     io_type: InputOutputTypes | None = _option("io_type")
     preset: Preset | None = _option("preset")
     budget: PositiveInt | None = _option("budget")

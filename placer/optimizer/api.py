@@ -23,7 +23,7 @@ from placer.model import save_model
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.option_values import check_values
 from placer.optimizer.request import (
-    Base,
+    BaseOption,
     Beat,
     Calibration,
     InputOutputTypes,
@@ -58,7 +58,7 @@ def optimize(
     engine_options: Mapping[str, str] | None = None,
     gpu: str | None = Request.gpu,
     build_for: str | None = Request.build_for,
-    base: Base | None = Request.base,
+    base: BaseOption | None = Request.base,
     io_type: InputOutputTypes = Request.io_type,
     pack: str | None = Request.pack,
     scheme: str | None = Request.scheme,

@@ -18,6 +18,7 @@ from placer.results.folder import SUFFIX
 AUTO = "auto"
 
 Base = Literal["float16", "bfloat16", "float"]
+BaseOption = Literal["auto", "float16", "bfloat16", "float"]
 Beat = Literal["float", "implicit"]
 Calibration = Literal["auto", "minmax", "percentile", "entropy", "mse"]
 InputOutputTypes = Literal["keep", "convert"]
@@ -163,11 +164,11 @@ class Request:
         str | None, Option("Engine", "Number format beside the pack's own, e.g. fp8 (tensorrt).")
     ] = None
     base: Annotated[
-        Base | None,
+        BaseOption | None,
         Option(
             "Engine",
-            "Type of what is not quantized: float16, bfloat16 or float for GPU engines, float or "
-            "bfloat16 for openvino.",
+            "Type of what is not quantized: float16, bfloat16 or float for GPU engines; float, "
+            "bfloat16 or auto (the faster of the two) for openvino.",
             "float16, for openvino float",
         ),
     ] = None

@@ -22,6 +22,7 @@ from placer.optimizer.finals import (
     race,
 )
 from placer.optimizer.observer import Observer
+from placer.optimizer.open_choices import settle
 from placer.optimizer.pareto_front import (
     FrontPoint,
     confirmed_front,
@@ -66,7 +67,8 @@ def optimize(request: Request, observer: Observer) -> Result:
     writing result.json, if what it measured is inconclusive, and GateError, after writing
     result.json, if no quantized candidate meets the gates.
     """
-    task = prepare(request, observer)
+    task = prepare(settle(request, observer), observer)
+    request = task.request
     folder = OutputFolder(request.output_folder)
     make_output_folder(folder.path)
     try:

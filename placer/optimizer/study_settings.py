@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from placer.common.user_code import source_fingerprint
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task
 from placer.results.folder import OutputFolder
-from placer.search.storage import open_storage
+from placer.search.storage import kept_attributes, open_storage
 from placer.search.study import STUDY_NAME, Study
 from placer.version import __version__
 
@@ -77,6 +78,21 @@ def earlier_study(task: Task) -> Study | None:
     if request.storage is None and not OutputFolder(request.output_folder).study.exists():
         return None
     return open_study(task)
+
+
+def study_settings(request: Request) -> Mapping[str, Any] | None:
+    """The settings of the study that ``request`` goes on with; None if it begins one."""
+    if request.storage is None:
+        path = OutputFolder(request.output_folder).study
+        if not path.exists():
+            return None
+        storage, name = open_storage(f"sqlite:///{path}", shared=False), STUDY_NAME
+    elif request.study is None:
+        return None
+    else:
+        storage, name = open_storage(request.storage, shared=True), request.study
+    kept = (kept_attributes(storage, name) or {}).get("settings")
+    return kept if isinstance(kept, Mapping) else None
 
 
 def open_study(task: Task) -> Study:

@@ -31,7 +31,7 @@ from placer.optimizer.latency_baselines import implicit_engine
 from placer.optimizer.observer import Observer
 from placer.optimizer.option_values import check_values
 from placer.optimizer.presets import Preset, load_preset
-from placer.optimizer.request import Base, Request
+from placer.optimizer.request import AUTO, Base, Request
 from placer.optimizer.source_model import recovered
 from placer.optimizer.warm_start import warm_starts
 from placer.qdq import Inserter
@@ -99,7 +99,10 @@ class Task:
     @property
     def base(self) -> Base:
         """Type of what is not quantized, where the engine takes one: FP16 by default on GPUs."""
-        return self.request.base or ("float" if self.engine.remainder == "computed" else "float16")
+        asked = self.request.base
+        if asked is None or asked == "auto":
+            return "float" if self.engine.remainder == "computed" else "float16"
+        return asked
 
     @cached_property
     def inputs(self) -> Tensors:
@@ -117,7 +120,7 @@ def engine_for(request: Request, device: str | None) -> tuple[Engine, Pack, str]
         threads=request.threads,
         pack=request.pack,
         gpu=request.gpu,
-        base=request.base,
+        base=None if request.base == AUTO else request.base,
         shapes=optima(request.shape_ranges),
         shape_ranges=request.shape_ranges,
         build_for=request.build_for,

@@ -92,7 +92,7 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
     few = task.calibration_data.limit(task.preset.noise_samples)
     if calibrated is None:
         calibration = _calibrate(task, observer)
-        plain = _ranges(task, calibration, METHODS[0])
+        plain = ranges_of(task, calibration, METHODS[0])
         baseline = makers.candidates(plain).compile(EMPTY)
         reference = _reference(task, baseline)
         on_few = Evaluator(model.graph, (), few, reference)
@@ -113,7 +113,7 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
 
 
 def _calibrate(task: Task, observer: Observer) -> Calibration:
-    activations = _activations(task)
+    activations = activations_of(task)
     if activations:
         observer.stage(f"calibrating on {len(task.calibration_data)} samples")
     return calibrate(
@@ -137,8 +137,8 @@ def _choose_method(
     method = max(by_method, key=lambda name: by_method[name])
     converts = task.engine.remainder == "built"
     return Calibrated(
-        ranges=_ranges(task, calibration, method),
-        plain=_ranges(task, calibration, METHODS[0]) if converts else {},
+        ranges=ranges_of(task, calibration, method),
+        plain=ranges_of(task, calibration, METHODS[0]) if converts else {},
         part=CalibrationPart(
             data=task.request.data,
             samples=len(task.calibration_data),
@@ -149,7 +149,7 @@ def _choose_method(
     )
 
 
-def _ranges(task: Task, calibration: Calibration, method: str) -> Ranges:
+def ranges_of(task: Task, calibration: Calibration, method: str) -> Ranges:
     """Ranges that an imported model had; of other tensors those of ``method``."""
     scheme, imported = task.pack.manifest.scheme, task.model.imported
     calibrated = calibration.ranges(method, scheme)
@@ -205,7 +205,7 @@ def _reference(task: Task, baseline: Compiled) -> Run:
     return OnnxRuntimeModel(model.proto, model.base_dir, task.request.threads).run
 
 
-def _activations(task: Task) -> list[str]:
+def activations_of(task: Task) -> list[str]:
     """Tensors that some layout quantizes and whose range only data can tell.
 
     Of an imported model those that had no scale.
@@ -235,7 +235,7 @@ def _compare_methods(
     methods = ("minmax", "percentile") if task.pack.manifest.scheme.is_float8 else METHODS
     for method in methods:
         try:
-            ranges = _ranges(task, calibration, method)
+            ranges = ranges_of(task, calibration, method)
             compiled = makers.candidates(ranges).compile(placement)
             evaluation = evaluator.evaluate(compiled.run)
         except RunError as error:

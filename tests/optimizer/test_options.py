@@ -50,7 +50,7 @@ def test_choices_are_those_of_the_modules_that_take_them():
     presets = {path.stem for path in (ROOT / "configs" / "presets").glob("*.yaml")}
     assert set(OPTIONS["preset"].choices) == presets
     assert OPTIONS["calibration"].choices == ("auto", *METHODS)
-    assert OPTIONS["base"].choices == BASES
+    assert OPTIONS["base"].choices == ("auto", *BASES)
     assert OPTIONS["beats"].choices == BEATS
     assert OPTIONS["io_type"].choices == get_args(InputOutputTypes)
     for known in OPTIONS.values():

@@ -43,7 +43,7 @@ class OpenVinoEngine:
     rules = "openvino"
     estimated = False
     verified = True
-    remainder: Remainder = "kept"
+    remainder: Remainder = "computed"
 
     def __init__(
         self,

@@ -1,0 +1,176 @@
+"""Settle what a request leaves open on a CPU: the engine and the base precision.
+
+Both depend on the model: on some CPUs bfloat16 alone is faster than INT8 beside float, on others it
+is not there. So each combination is measured and judged with what is known before any search, the
+float model and the default placement, and the search goes on with the one that does best.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from placer.accuracy.evaluator import Evaluator
+from placer.calibration.collect import METHODS, calibrate
+from placer.engines.base import Compiled
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.registry import Registry
+from placer.engines.select import BUILT_IN
+from placer.errors import InputError, PlacerError, RunError
+from placer.optimizer.candidates import Candidates
+from placer.optimizer.observer import Observer, QuietObserver
+from placer.optimizer.option_values import check_values
+from placer.optimizer.request import AUTO, Base, Request
+from placer.optimizer.study_settings import study_settings
+from placer.optimizer.task import Task, prepare
+from placer.optimizer.trial_setup import activations_of, ranges_of
+from placer.qdq import Inserter
+from placer.quantization import EMPTY
+
+log = logging.getLogger(__name__)
+
+# Engines that measure on a CPU; the first is taken where they are equally fast.
+CPU_ENGINES = ("openvino", "onnxruntime")
+OPENVINO_BASES: tuple[Base, ...] = ("float", "bfloat16")
+_BLOCKS = 5
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class _Contender:
+    """A way to settle the request, and what there is to measure of it.
+
+    ``compiled``: what meets the gates of the float model and the default placement.
+    """
+
+    request: Request
+    task: Task
+    compiled: Sequence[Compiled]
+
+    @property
+    def name(self) -> str:
+        base = self.request.base
+        return self.request.engine if base is None else f"{self.request.engine} in {base}"
+
+
+def settle(request: Request, observer: Observer) -> Request:
+    """``request`` with engine and base precision named where `auto` leaves a choice.
+
+    A study that was begun keeps what it was begun with. Raises InputError if the engine has no
+    choice of the base, and what ``prepare`` raises if no choice can be used.
+    """
+    check_values(request)
+    choices = list(_choices(request))
+    if choices == [request]:
+        return request
+    begun = study_settings(request)
+    if begun is not None:
+        return _as_begun(choices, begun)
+    contenders = _contenders(choices, observer)
+    if len(contenders) == 1:
+        return contenders[0].request
+    times = _times(contenders)
+    best = min(range(len(contenders)), key=lambda index: times[index])
+    told = ", ".join(
+        f"{contender.name} {1e3 * seconds:.3g} ms"
+        for contender, seconds in zip(contenders, times, strict=True)
+    )
+    observer.stage(
+        f"{contenders[best].name} is the fastest here (the faster of float model and default "
+        f"placement that meets the gates: {told})"
+    )
+    return contenders[best].request
+
+
+def _choices(request: Request) -> Iterator[Request]:
+    """What ``request`` may stand for, ``request`` itself if there is nothing to choose."""
+    for engine in _engines(request):
+        if request.base != AUTO:
+            yield replace(request, engine=engine)
+        elif engine == "openvino":
+            for base in OPENVINO_BASES:
+                yield replace(request, engine=engine, base=base)
+        elif request.engine == AUTO:
+            yield replace(request, engine=engine, base=None)
+        else:
+            raise InputError(
+                f"`base` auto is for engine openvino; name the type that {engine} is to use"
+            )
+
+
+def _engines(request: Request) -> Sequence[str]:
+    """The engines to compare; none are where another option is meant for one of them."""
+    if request.engine != AUTO or request.pack or request.engine_options or request.scheme:
+        return [request.engine]
+    registry = Registry.installed(BUILT_IN)
+    first, _, _ = registry.resolve(AUTO)
+    if first not in CPU_ENGINES or request.base not in (None, AUTO):
+        return [request.engine]
+    there = [name for name in CPU_ENGINES if registry.factory(name).unavailable() is None]
+    return there if len(there) > 1 or request.base == AUTO else [request.engine]
+
+
+def _as_begun(choices: Sequence[Request], begun: Mapping[str, Any]) -> Request:
+    """The choice that a study with the settings ``begun`` was made with."""
+    engine, base = str(begun.get("engine", "")).split(" ")[0], begun.get("base")
+    for choice in choices:
+        if choice.engine == engine and choice.base in (None, base):
+            return choice
+    return choices[0]  # Opening the study tells what does not fit.
+
+
+def _contenders(choices: Sequence[Request], observer: Observer) -> list[_Contender]:
+    """Those that can be used; raises the first reason if there are none."""
+    found, reasons = [], []
+    observer.stage("comparing " + " and ".join(dict.fromkeys(c.engine for c in choices)))
+    for choice in choices:
+        try:
+            found.append(_contender(choice))
+        except PlacerError as error:
+            log.info("%s, base %s, is left out: %s", choice.engine, choice.base, error)
+            reasons.append(error)
+    if not found:
+        raise reasons[0]
+    return found
+
+
+def _contender(request: Request) -> _Contender:
+    task = prepare(request, QuietObserver())
+    model, inserter = task.model, Inserter(task.model, task.pack.manifest.scheme)
+    few = task.calibration_data.limit(task.preset.noise_samples)
+    calibration = calibrate(model, activations_of(task), few, request.cache_dir)
+    ranges = ranges_of(task, calibration, METHODS[0])
+    candidates = Candidates(model, task.engine, inserter, ranges)
+    reference = OnnxRuntimeModel(model.proto, model.base_dir, request.threads).run
+    evaluator = Evaluator(model.graph, task.gates, task.evaluation_data, reference)
+    found = []
+    for placement in (EMPTY, task.space.placement(task.space.defaults)):
+        try:
+            compiled = candidates.compile(placement)
+            candidates.verify(placement, compiled, task.inputs)
+            exact = placement == EMPTY and request.base in (None, "float")
+            if exact or evaluator.evaluate(compiled.run).passed:
+                found.append(compiled)
+        except RunError as error:
+            log.info("%s refuses a candidate: %s", task.engine.name, error)
+    if not found:
+        raise RunError(f"engine {task.engine.name} runs nothing that meets the gates")
+    return _Contender(request, task, found)
+
+
+def _times(contenders: Sequence[_Contender]) -> list[float]:
+    """Seconds of the faster model of each, measured in turn."""
+    best = [math.inf] * len(contenders)
+    seconds: list[list[np.ndarray]] = [[] for _ in contenders]
+    for _ in range(_BLOCKS):
+        for contender, own in zip(contenders, seconds, strict=True):
+            task = contender.task
+            own.append(task.engine.measure(contender.compiled, task.inputs, _ROUNDS))
+    for index, own in enumerate(seconds):
+        best[index] = float(np.median(np.vstack(own), axis=0).min())
+    return best

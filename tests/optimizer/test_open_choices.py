@@ -1,0 +1,95 @@
+"""What `auto` stands for: every choice is measured, the fastest is taken, and a study keeps it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placer.errors import InputError
+from placer.optimizer import open_choices
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.open_choices import settle
+from placer.optimizer.request import Request
+from placer.optimizer.run import optimize
+from tests.conftest import DIGITS
+
+pytest.importorskip("openvino", reason="OpenVINO is not installed")
+
+Save = Callable[..., Path]
+CHAIN = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,16,16] x) => (float[1,16,16,16] y)
+<float[16,16,3,3] w1 = {1}, float[16,16,3,3] w2 = {1}> {
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+  [relu1] r = Relu(c)
+  [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
+}
+"""
+
+
+class Stages(QuietObserver):
+    """Keeps what the user is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def stage(self, text: str) -> None:
+        self.told.append(text)
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both engines of a CPU are compared, as outside of the tests."""
+    monkeypatch.setattr(open_choices, "CPU_ENGINES", ("openvino", "onnxruntime"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("both")
+def test_the_fastest_engine_is_named_with_the_reason_and_a_resumed_run_keeps_it(
+    save: Save, tmp_path: Path
+):
+    request = Request(
+        save(CHAIN),
+        output=tmp_path / "out",
+        gates=("sqnr>=5",),
+        engine="auto",
+        base="auto",
+        preset="quick",
+        budget=2,
+    )
+    observer = Stages()
+    settled = settle(request, observer)
+    assert (settled.engine, settled.base) in {
+        ("openvino", "float"),
+        ("openvino", "bfloat16"),
+        ("onnxruntime", None),
+    }
+    assert observer.told[0] == "comparing openvino and onnxruntime"
+    assert "is the fastest here" in observer.told[1]
+    assert "onnxruntime" in observer.told[1]
+
+    begun = replace(request, engine="openvino", base="float")
+    result = optimize(begun, QuietObserver())
+    observer = Stages()
+    assert settle(request, observer) == begun
+    assert observer.told == []
+    assert result.engine.device.endswith("float")
+
+
+@pytest.mark.usefixtures("both")
+def test_only_what_is_left_open_is_compared():
+    request = Request(DIGITS / "digits.onnx")
+    for named in (
+        replace(request, engine="onnxruntime"),
+        replace(request, engine="openvino", base="float"),
+        replace(request, pack="onnxruntime"),
+        replace(request, base="float"),
+    ):
+        assert settle(named, QuietObserver()) is named
+
+
+def test_an_engine_without_a_choice_of_the_base_refuses_auto():
+    request = Request(DIGITS / "digits.onnx", engine="onnxruntime", base="auto")
+    with pytest.raises(InputError, match="`base` auto is for engine openvino"):
+        settle(request, QuietObserver())
