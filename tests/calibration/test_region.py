@@ -157,6 +157,7 @@ def test_impossible_regions(
     assert not (tmp_path / "part.onnx").exists()
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_optimize_takes(placer: Callable[..., Finished]):
     model, images = DIGITS / "digits.onnx", DIGITS / "calibration.npz"
     nodes = onnx.load(model).graph.node

@@ -80,6 +80,7 @@ def test_a_run_is_labelled_an_estimate_everywhere(placer: Placer):
     assert found.scheme.activation == "int8"
 
 
+@pytest.mark.slow
 def test_runs_agree_to_the_last_digit(placer: Placer):
     documents = []
     for folder in ("a", "b"):
@@ -280,6 +281,7 @@ def test_gates_are_those_of_the_model_that_is_written(
     assert bool(kept) == (base == "float16")
 
 
+@pytest.mark.slow
 def test_fp8_candidates_are_searched_and_gated(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):

@@ -129,6 +129,7 @@ def test_the_command(builder: object, placer: Callable[..., Finished]):
     assert placer("check", "nowhere.onnx").code == 2
 
 
+@pytest.mark.slow
 def test_every_candidate_of_a_search_can_be_built(builder: object, placer: Callable[..., Finished]):
     del builder
     flags = ("--engine", "fusion-model", "--gpu", "l4", "--build-for", "sm89", "--budget", "3")

@@ -101,6 +101,7 @@ def test_a_fixed_dimension_is_named(placer: Placer, command: str):
     assert "dimension 2 is fixed at 32 in the model; give 32 for it" in finished.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("builder")
 def test_nvidias_builder_builds_for_the_range(placer: Placer):
     assert placer("check", MODEL, "--shape", RANGE).code == 0

@@ -114,6 +114,7 @@ def test_beating_float_is_a_gate_of_trials_and_result(placer: Placer, save: Call
         assert gate.passed == (trial.ratio_interval is not None and trial.ratio_interval[0] <= 1)
 
 
+@pytest.mark.slow
 def test_what_only_slows_a_model_down_misses_the_gate(placer: Placer, save: Callable[..., Path]):
     model = save(TINY)
     flags = (*PREDICT, "--preset", "quick", "--budget", 3, "--gate", "sqnr>=1")
@@ -143,6 +144,7 @@ def test_an_engine_without_implicit_quantization_says_so(placer: Placer, flags: 
     assert not Path("digits.placer").exists()
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_only_with_the_same_gates(placer: Placer):
     flags = ("optimize", MODEL, *QUICK, *PREDICT, "--budget", 2)
     assert placer(*flags).code == 0

@@ -68,6 +68,7 @@ def test_old_measurements_fade(tmp_path: Path):
     assert costs.load()["a"] == pytest.approx(20, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_second_run_of_another_model_begins_with_what_the_first_measured(
     placer: Placer, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -77,6 +77,7 @@ def test_running_again_resumes_and_a_larger_budget_goes_on(placer: Placer):
     assert again[:3] == first
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_without_losing_a_trial(placer: Placer, tmp_path: Path):
     command = [sys.executable, "-c", "from placer.cli.app import main; main()", "optimize"]
     command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
@@ -155,6 +156,7 @@ def test_a_timeout_ends_the_search(placer: Placer):
     assert "write e.g. 90s, 10m or 1h" in wrong.err
 
 
+@pytest.mark.slow
 def test_what_does_not_hang_on_measured_times_is_the_same_again(placer: Placer):
     found = []
     estimated = ("--engine", "fusion-model", "--gpu", "a100", "--budget", 8, "--seed", 7)

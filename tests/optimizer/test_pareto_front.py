@@ -119,6 +119,7 @@ def test_measured_points_and_what_shows_them(placer: Placer, options: tuple[obje
     assert list(marks.text) == [str(rank) for rank in range(1, len(result.front) + 1)]
 
 
+@pytest.mark.slow
 def test_estimated_points_are_those_of_a_run_that_was_killed(
     placer: Placer, options: tuple[object, ...], tmp_path: Path
 ):

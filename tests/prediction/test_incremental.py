@@ -97,7 +97,7 @@ def walks(draw: st.DrawFn) -> tuple[Predictor, list[Placement], list[int]]:
     return predictor_of(graph, draw(st.sampled_from(sorted(RULES))), typing, base), walk, near
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(walks())
 def test_from_a_near_prediction_follows_what_follows_from_scratch(
     case: tuple[Predictor, list[Placement], list[int]],
@@ -154,6 +154,7 @@ def any_sites(draw: st.DrawFn) -> tuple[Site, ...]:
     return tuple(replace(site, layouts={site.default: draw(resolved)}) for site in sites)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(any_sites())
 def test_a_placer_places_any_layouts_as_place_does(sites: tuple[Site, ...]):
@@ -175,7 +176,7 @@ def test_a_placer_sees_a_set_broken_by_a_site_that_shares_no_quantized_tensor():
 
 
 @pytest.mark.parametrize("text", [ATTENTION, BRANCHES])
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_counts_and_changes_are_those_of_the_layers(text: str, data: st.DataObject):
     graph = graph_of_text(text)

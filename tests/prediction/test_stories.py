@@ -195,6 +195,7 @@ def test_the_placement_of_the_story_predicts_its_plan(story: Story, save: Callab
     assert [layer for layer in story.bad if layer not in found] == []
 
 
+@pytest.mark.slow
 def test_optimize_proposes_the_good_one(
     story: Story, save: Callable[..., Path], placer: Callable[..., Finished]
 ):

@@ -207,6 +207,7 @@ def area(points: Sequence[Point], corner: Point) -> float:
     return dominated_area([Point(0.0, corner.noise), *inside, FLOAT_MODEL])
 
 
+@pytest.mark.slow
 def test_sixteen_trials_find_nearly_all_of_the_true_front():
     """Of 1024 placements, in most of five worlds; looking for the fastest only finds less."""
     of_front, of_fastest = [], []
@@ -229,6 +230,7 @@ def records_of_branches() -> tuple[TrialRecord, ...]:
     return tuple(search(engine, 100, levels=3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [4, 9, 14])
 def test_a_resumed_search_goes_on_as_an_uninterrupted_one(known: int):
     """Another process, which measured no noise before, proposes the same."""

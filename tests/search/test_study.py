@@ -86,6 +86,7 @@ def test_random_sampling_ends_when_all_placements_are_tried(tmp_path: Path):
     assert sorted(tried) == sorted(every)
 
 
+@pytest.mark.slow
 def test_the_noisy_site_is_found_and_left_float(tmp_path: Path):
     records = run(tmp_path / "study.db", strict, budget=12)
     best = by_latency(records)[0]
@@ -106,7 +107,9 @@ def test_a_refused_candidate_is_a_failed_trial(tmp_path: Path):
     assert [r.feasible for r in records] == [True] + [False] * 4
 
 
-@pytest.mark.parametrize("stop_after", [0, 1, 3, 7])
+@pytest.mark.parametrize(
+    "stop_after", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 3, 7))]
+)
 def test_an_interrupted_study_resumes_to_the_same_trials(tmp_path: Path, stop_after: int):
     whole = run(tmp_path / "whole.db")
     left = stop_after

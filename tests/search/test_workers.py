@@ -303,6 +303,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(info.parent))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pair")
 def test_devices_of_one_machine_search_at_once(placer: Placer):
     quick = ("--engine", "pair", "--preset", "quick", "--budget", 8, "--no-cache")
