@@ -22,7 +22,10 @@ HOSTILE = "open('it-ran', 'w').close()\ndef run(*_): return 1.0\n"
     [
         (Request(model=MODEL, data="hostile_data:run"), ()),
         (Request(model=MODEL, evaluation_data="hostile_data:run"), ("--data", MODEL)),
-        (Request(model=MODEL, gates=("hostile_data:run>=1",)), ("--function", "other:run")),
+        (
+            Request(model=MODEL, gates=("hostile_data:run>=1",), preset="quick", budget=1),
+            ("--function", "other:run"),
+        ),
     ],
     ids=["data", "evaluation data", "gate"],
 )
