@@ -1,15 +1,14 @@
-"""Structured damage to models, texts and data; everything follows from the ``Random`` given."""
+"""Structured damage to models; everything follows from the ``Random`` given."""
 
 from __future__ import annotations
 
-import io
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from tests.fuzz.documents import damaged_bytes
 
 _INTEGERS = (
     0,
@@ -70,35 +69,22 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft", "ai.onnx.ml", "f", "acme", "\x00")
 Mutation = Callable[[ModelProto, Random], None]
 
 
-def damaged_model(proto: ModelProto, random: Random) -> bytes:
-    """A copy of ``proto`` with one to four things changed, serialized, at times its bytes too."""
+def damaged_model(proto: ModelProto, random: Random) -> tuple[bytes, list[str]]:
+    """A copy of ``proto`` with one to four things changed, serialized; and what was changed."""
     copy = ModelProto.FromString(proto.SerializeToString())
+    classes = []
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 4))):
+        mutation = random.choice(MUTATIONS)
         try:
-            random.choice(MUTATIONS)(copy, random)
+            mutation(copy, random)
         except (IndexError, ValueError, TypeError):  # Nothing there to change, or protobuf objects.
             continue
+        classes.append(mutation.__name__.strip("_").replace("_", " "))
     data = copy.SerializeToString()
-    return damaged_bytes(data, random) if random.random() < 0.05 else data
-
-
-def damaged_bytes(data: bytes, random: Random) -> bytes:
-    """``data`` with some bytes changed, cut, repeated or left out."""
-    changed = bytearray(data)
-    for _ in range(random.choice((1, 1, 2, 4, 16))):
-        if not changed:
-            break
-        place = random.randrange(len(changed))
-        match random.randrange(4):
-            case 0:
-                changed[place] = random.randrange(256)
-            case 1:
-                del changed[place:]
-            case 2:
-                changed[place:place] = changed[place : place + random.randrange(64)]
-            case _:
-                del changed[place : place + random.randrange(16)]
-    return bytes(changed)
+    if random.random() < 0.05:
+        data = damaged_bytes(data, random)
+        classes.append("bytes")
+    return data, classes
 
 
 def _graph(proto: ModelProto, random: Random) -> GraphProto:
@@ -386,98 +372,3 @@ MUTATIONS: tuple[Mutation, ...] = (
     _change_function,
     _hostile_node,
 )
-
-_SCALARS = (
-    "",
-    "null",
-    "true",
-    "-1",
-    "0",
-    "1e400",
-    ".nan",
-    "[]",
-    "{}",
-    "[[[[]]]]",
-    "x" * 5000,
-    "\u202e",
-    "!!python/name:os.system x",
-    "&a [*a]",
-    "2026-01-01",
-    "0x10",
-    "'",
-    '"',
-    "{",
-    "- -",
-    "? :",
-    "../../x",
-    "/etc/passwd",
-    "%",
-    "@",
-    "99999999999999999999",
-    "Relu",
-    "[1, [2, {3: 4}]]",
-    "~",
-)
-
-
-def damaged_text(text: str, random: Random) -> str:
-    """``text`` with lines or values of it changed, and at times characters."""
-    for _ in range(random.choice((1, 1, 2, 3))):
-        lines = text.split("\n")
-        place = random.randrange(len(lines))
-        match random.randrange(8):
-            case 0:
-                del lines[place]
-            case 1:
-                lines.insert(place, random.choice(lines))
-            case 2:
-                lines[place] = "  " + lines[place]
-            case 3 | 4 | 5:
-                head, colon, _ = lines[place].partition(": ")
-                lines[place] = f"{head}{colon}{random.choice(_SCALARS)}"
-            case 6:
-                at = random.randrange(len(lines[place]) + 1)
-                mark = random.choice("[]{}:,'\"&*!|>#%@\t\x01\u202e ")
-                lines[place] = lines[place][:at] + mark + lines[place][at:]
-            case _:
-                bracket = random.choice(("[", "{a: ", "(", "- "))
-                lines[place] += bracket * random.choice((3, 50, 9000))
-        text = "\n".join(lines)
-    return text
-
-
-def damaged_arrays(arrays: Mapping[str, np.ndarray], random: Random) -> bytes:
-    """An .npz file of ``arrays`` with one of them, its header or the archive changed."""
-    changed: dict[str, np.ndarray] = dict(arrays)
-    name = random.choice(sorted(changed))
-    array = changed[name]
-    match random.randrange(10):
-        case 0:
-            changed[name] = array.astype(random.choice(("f8", "i4", "c8", "?", "u1", "S3", "U2")))
-        case 1:
-            changed[name] = np.full_like(array, random.choice((np.nan, np.inf, 1e38, 0)))
-        case 2:
-            changed[name] = array[..., None] if random.random() < 0.5 else array[0]
-        case 3:
-            changed[name] = array[:0]
-        case 4:
-            changed[random.choice(_NAMES) or "other"] = changed.pop(name)
-        case 5:
-            changed["labels"] = np.array([0.5, np.nan])
-        case 6:
-            changed[name] = np.empty((0, 2**40), "f4")
-        case _:
-            pass
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for key, value in changed.items():
-            header = io.BytesIO()
-            np.lib.format.write_array(header, value, allow_pickle=False)
-            data = header.getvalue()
-            if random.random() < 0.2:
-                data = data.replace(
-                    b"(3,", random.choice((b"(9,", b"(9999999999,", b"(-1,", b"(a,"))
-                )
-            archive.writestr(f"{key}.npy".replace("\x00", "0"), data)
-    written = stream.getvalue()
-    return damaged_bytes(written, random) if random.random() < 0.3 else written

@@ -187,3 +187,26 @@ PLAN = """\
    "Outputs": [{"Name": "z"}]}
 ], "Bindings": ["x", "z"]}
 """
+
+PLACEMENT = """\
+format: placer-placement/1
+id: 0123456789ab
+model: sha256:00
+pack: mine 1.0.0
+calibrated: true
+scheme: {activation: int8, symmetric: true, weight: int8, per_channel: true, bias: float}
+groups:
+- edges:
+  - {tensor: x, node: mm, input: 0}
+  range: [-1.5, 1.5]
+- edges:
+  - {tensor: w, node: mm, input: 1}
+- edges:
+  - {tensor: d, node: gemm, input: 0}
+  range: [-2.0, 2.0]
+structure: |
+  ["x", "graph input", "", "87fff86d6d", [], ["x"]]
+  ["mm", "MatMul", "4f53cda18c", "d0cfece6ee", ["x", "w"], ["a"]]
+  ["relu", "Relu", "4f53cda18c", "efbcc8640c", ["c"], ["d"]]
+  ["y", "graph output", "", "ccca7d3b98", ["y"], []]
+"""

@@ -1,0 +1,73 @@
+"""Functions in forked processes with limits on time and memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+SECONDS = 20.0
+MEMORY_BYTES = 2 << 30
+# What a process may reserve: libraries, stacks and arenas that are never touched come on top of
+# what it uses. The use is measured.
+_RESERVED_BYTES = 2 * MEMORY_BYTES
+_FAILED = 99
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its wait status (None: it took too long), seconds and peak memory."""
+
+    status: int | None
+    seconds: float
+    peak_bytes: int
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, None if it was killed."""
+        if self.status is None or os.WIFSIGNALED(self.status):
+            return None
+        return os.WEXITSTATUS(self.status)
+
+    @property
+    def is_over_limits(self) -> bool:
+        """Whether it took more time or memory than a case may."""
+        return self.status is None or self.peak_bytes > MEMORY_BYTES
+
+
+def in_child(target: Callable[[], int], seconds: float = SECONDS) -> Ended:
+    """Run ``target`` in a forked process, whose exit code it returns, and wait for its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    start = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        _become(target)
+    while time.monotonic() - start < seconds:
+        done, status, used = os.wait4(child, os.WNOHANG)
+        if done:
+            return Ended(status, time.monotonic() - start, used.ru_maxrss << 10)
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    _, _, used = os.wait4(child, 0)
+    return Ended(None, time.monotonic() - start, used.ru_maxrss << 10)
+
+
+def _become(target: Callable[[], int]) -> None:
+    """Run ``target`` in this, forked, process and end it."""
+    code = _FAILED
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (_RESERVED_BYTES, _RESERVED_BYTES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        code = int(target())
+    except BaseException:  # Of the harness itself; what is run returns its exit code.
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

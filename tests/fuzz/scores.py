@@ -1,0 +1,78 @@
+"""Metrics of outputs against others, written anew from what docs/gates.md says of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+Outputs = Mapping[str, np.ndarray]
+_GATE = re.compile(r"(\w+)(>=|<=)([^@]+)(?:@(.+))?")
+_PART = re.compile(r"(\d+):(\d+), axis (\d+)")
+# Noise below this share of the signal is rounding of float32, which kernels do differently.
+_EXACT = 1e-9
+_SHARE = 0.02
+
+
+def parsed(gate: str) -> tuple[str, str, float]:
+    """Metric, comparison and number of a gate."""
+    found = _GATE.fullmatch(gate)
+    if found is None:
+        raise ValueError(f"no gate: {gate}")
+    return found[1], found[2], float(found[3])
+
+
+def holds(gate: str, value: float) -> bool:
+    """Whether ``value`` meets the gate."""
+    _, comparison, number = parsed(gate)
+    return value >= number if comparison == ">=" else value <= number
+
+
+def score(metric: str, where: str, wanted: Sequence[Outputs], found: Sequence[Outputs]) -> float:
+    """A metric over all samples, of an output or of a part such as ``y[0:4, axis 1]``."""
+    name, _, spans = where.partition("[")
+    if name not in wanted[0]:  # An output whose name has brackets itself.
+        name, spans = where, ""
+    parts = [(int(a), int(b), int(axis)) for a, b, axis in _PART.findall(spans)]
+    pairs = [
+        (_cut(w[name], parts).astype("f8"), _cut(f[name], parts).astype("f8"))
+        for w, f in zip(wanted, found, strict=True)
+    ]
+    if metric == "max_abs":
+        return max(float(np.abs(w - f).max(initial=0)) for w, f in pairs)
+    if metric == "argmax_agreement":
+        same = [_classes(w) == _classes(f) for w, f in pairs]
+        return float(np.concatenate([s.ravel() for s in same]).mean())
+    error = sum(float(np.square(w - f).sum()) for w, f in pairs)
+    signal = sum(float(np.square(w).sum()) for w, _ in pairs)
+    if metric == "sqnr":
+        return math.inf if not error else 10 * math.log10(signal / error) if signal else -math.inf
+    other = sum(float(np.square(f).sum()) for _, f in pairs)
+    product = sum(float((w * f).sum()) for w, f in pairs)
+    return 1.0 if not error else product / math.sqrt(signal * other) if signal * other else 0.0
+
+
+def _cut(values: np.ndarray, parts: Sequence[tuple[int, int, int]]) -> np.ndarray:
+    for start, stop, axis in parts:
+        values = values.take(range(start, stop), axis)
+    return values
+
+
+def _classes(values: np.ndarray) -> np.ndarray:
+    classes: np.ndarray = values.argmax(1 if values.ndim == 2 else -1)
+    return classes
+
+
+def agrees(metric: str, told: float | None, found: float) -> bool:
+    """Whether a value that was told is the one ``found``, but for rounding; None is infinity."""
+    value = math.inf if told is None else told
+    match metric:
+        case "sqnr":
+            one, other = (10 ** (-v / 10) for v in (value, found))
+            return abs(one - other) <= _EXACT + _SHARE * max(one, other)
+        case "cosine":
+            return abs(value - found) <= 1e-6 + _SHARE * abs(1 - found)
+        case _:
+            return abs(value - found) <= 1e-5 + _SHARE * abs(found)
