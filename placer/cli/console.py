@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Table
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
-    from placer.results.result import BaselinePart, BestPart, GatePart, Result
+    from placer.results.result import BaselinePart, BestPart, GatePart, Result, StopReason
     from placer.search.records import TrialRecord
 
 
@@ -155,8 +155,23 @@ def print_result(console: Console, result: Result, folder: str) -> None:
         _print_front(console, result)
     if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and gates rest on random inputs")
+    console.print(_ended(result), highlight=False)
     console.print(f"latency is {result.engine.clock} on {result.engine.device}", highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)
+
+
+def _ended(result: Result) -> str:
+    """Why the search ended, and after how many trials."""
+    budget = result.budget
+    of = "" if budget.trials is None else f" of {budget.trials}"
+    done = f"after {len(result.trials)}{of} trials"
+    reasons: dict[StopReason, str] = {
+        "budget": "the budget is used",
+        "timeout": "the time limit is reached",
+        "converged": "nothing is left to gain",
+        "interrupted": "interrupted",
+    }
+    return f"the search ended {done}: {reasons[budget.stopped]}"
 
 
 def _print_front(console: Console, result: Result) -> None:

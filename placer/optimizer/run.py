@@ -11,7 +11,6 @@ from pathlib import Path
 from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
 from placer.errors import GateError, InputError, PlacerError, RunError
-from placer.graph.randomness import random_outputs
 from placer.optimizer.finals import (
     Final,
     chosen_placement,
@@ -21,6 +20,7 @@ from placer.optimizer.finals import (
     latency_gates,
     race,
 )
+from placer.optimizer.missed_gates import missed_sentence, write_closest
 from placer.optimizer.observer import Observer
 from placer.optimizer.open_choices import settle
 from placer.optimizer.pareto_front import (
@@ -90,6 +90,7 @@ def _run(
     task, setup = devices[0].task, devices[0].setup
     if study.shared:
         observer.stage(f"others join with: placer worker --study '{study.name}' --storage ...")
+    folder.remove_closest()
     stopped = search(devices, study, observer, INTERRUPTED)
     records = study.records()
     _refuse_if_all_failed(records)
@@ -113,7 +114,8 @@ def _run(
         folder.keep_front_points({OutputFolder(folder.path / part.folder) for part in front})
     _write_report(folder, observer)
     if result.verdict is Verdict.GATE_NOT_MET:
-        raise GateError(_gate_sentence(task, records))
+        write_closest(task, setup, folder, records)
+        raise GateError(missed_sentence(task, records, stopped))
     if final is not None and final.inconclusive:
         raise RunError(no_difference_sentence(final, task.engine.estimated))
     return result
@@ -196,29 +198,6 @@ def _write_report(folder: OutputFolder, observer: Observer) -> None:
     except InputError as error:  # Everything else is written; the report can be made again.
         log.warning("no report: %s", error)
         observer.warn(f"no {folder.report.name}: {error}")
-
-
-def _gate_sentence(task: Task, records: Sequence[TrialRecord]) -> str:
-    gates = ", ".join(task.gate_texts)
-    quantized = [r for r in records if r.placement_id != EMPTY.id and r.ratio is not None]
-    if not quantized:
-        return f"no quantized candidate was measured, so none meets {gates}; raise `budget`"
-    closest = min(quantized, key=lambda record: record.violation)
-    values = ", ".join(f"{gate.gate} has {gate.value}" for gate in closest.gates)
-    for output, node in random_outputs(task.model.graph).items():
-        return (
-            f"no candidate meets {gates}: output '{output}' is random (node '{node}') and differs "
-            "from run to run; name the outputs to compare, e.g. sqnr>=15@scores"
-        )
-    if closest.feasible:
-        return (
-            f"the fastest candidate misses {gates} when it is confirmed, or as it was written "
-            f"(placer.log says which); in its trial: {values}"
-        )
-    return (
-        f"none of {len(quantized)} quantized candidates meets {gates}; the closest: {values}; "
-        "relax the gate or raise `budget`"
-    )
 
 
 @contextmanager

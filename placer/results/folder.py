@@ -29,6 +29,11 @@ class OutputFolder:
         return self.path / "optimized.onnx"
 
     @property
+    def closest(self) -> Path:
+        """The candidate that misses the gates by least, where none meets them."""
+        return self.path / "closest.onnx"
+
+    @property
     def placement(self) -> Path:
         """Which edges are quantized, with their ranges."""
         return self.path / "placement.yaml"
@@ -107,10 +112,19 @@ class OutputFolder:
 
     def remove_model(self) -> None:
         """Remove the model and its placement, and the folder if nothing else is in it."""
-        data = self.model.with_name(f"{self.model.name}.data")
-        for file in (self.model, data, self.placement):
+        for file in (self.model, _data_of(self.model), self.placement):
             file.unlink(missing_ok=True)
         remove_if_empty(self.path)
+
+    def remove_closest(self) -> None:
+        """Remove the closest candidate of a run that met no gate."""
+        for file in (self.closest, _data_of(self.closest)):
+            file.unlink(missing_ok=True)
+
+
+def _data_of(model: Path) -> Path:
+    """Where the weights of a large model are."""
+    return model.with_name(f"{model.name}.data")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -126,9 +127,12 @@ def test_quiet_prints_nothing(placer: Placer):
 def test_a_gate_that_nothing_meets_ends_with_3_and_writes_no_model(placer: Placer):
     finished = placer("optimize", MODEL, *QUICK, "--budget", 3, "--gate", "sqnr>=200")
     assert finished.code == 3
-    assert "quantized candidates meets sqnr>=200; the closest: sqnr>=200 has" in finished.err
+    closest = r"quantized candidates meets sqnr>=200; the closest: sqnr>=200 has \d\d\.\d\d?; relax the gate"
+    assert re.search(closest, finished.err)
     assert result().verdict == "gate not met"
     assert not Path("digits.placer/optimized.onnx").exists()
+    kept = onnx.load("digits.placer/closest.onnx")
+    assert any(node.op_type == "QuantizeLinear" for node in kept.graph.node)
 
 
 def test_without_data_the_result_says_that_it_is_not_calibrated(placer: Placer):
@@ -147,7 +151,8 @@ def test_without_data_the_result_says_that_it_is_not_calibrated(placer: Placer):
 def test_a_timeout_ends_the_search(placer: Placer):
     start = time.monotonic()
     finished = placer("optimize", MODEL, *QUICK, "--timeout", "2s")
-    assert finished.code == 0
+    # A busy machine may not get beyond the float model.
+    assert finished.code == 0 or finished.err.endswith("raise --timeout\n")
     assert result().budget.stopped == "timeout"
     assert result().budget.trials is None
     assert time.monotonic() - start > 2
