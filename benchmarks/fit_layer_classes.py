@@ -1,155 +1,463 @@
-"""Fit the efficiencies of configs/layer_classes.yaml to per-layer profiles of real engines.
+"""Fit configs/layer_classes.yaml to per-layer profiles, and tell how far off unseen engines are.
 
-Uses the per-layer times of all five engines and never their totals. A profiler synchronises around
-every layer, which shows in the shortest layer of all profiles; that floor is taken off each time.
+Each engine is estimated with classes that were fitted to all others, so the errors printed here are
+those of engines that no figure was fitted to; the intervals that placer states come from them. A
+second column leaves out all engines of a network at once. Rules are not fitted, so the layers that
+are predicted are the same whatever is left out.
 
-    PLACER_REFERENCE_ENGINES=folder python benchmarks/fit_layer_classes.py
+    PLACER_REFERENCE_ENGINES=folder python benchmarks/fit_layer_classes.py --json loo.json
+
+``--classes FILE`` writes the classes fitted to all engines; those of GPUs that have classes of
+their own (benchmarks/fit_kernels.py) are kept.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
 import math
+import tempfile
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
+import onnx
+import plan_fidelity
 import reference_engines as engines
+import yaml
 from rich.console import Console
 from rich.table import Table
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear
+from topologies import yolov8n
 
-from placer.plan import Plan
-from placer.prediction.gpus import load_gpu
-from placer.prediction.roofline import FEW_CHANNELS, Work, layer_work
-from placer.prediction.steps import PredictedLayer
+from placer.common.files import write_text
+from placer.model import load_model
+from placer.plan.diff import diff_plans
+from placer.prediction.gpus import Gpu, load_gpu
+from placer.prediction.predictor import Predictor
+from placer.prediction.roofline import (
+    LayerClass,
+    LayerClasses,
+    Roofline,
+    Work,
+    layer_work,
+    load_layer_classes,
+)
+from placer.quantization import EMPTY
+from placer.results.result import versions
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites, place
+from placer.rules.target import Target
 
-RATES = {"few-channel conv": {"int8": "dp4a", "float": "cuda"}}
-# What the fit finds for the classes conv (float16) and pooling (float).
-CONV_OPS, POOLING_BANDWIDTH = 0.74, 0.77
-SIZES = {"Int8": 1, "FP16": 2, "FP32": 4}
+# Where a kind of layer was measured too little, its figures are drawn towards those of this kind,
+# and kinds that are not listed towards those of all layers.
+PARENTS = {
+    "conv to float": "conv",
+    "conv to half": "conv",
+    "conv-act-pool": "conv",
+    "few-channel conv": "conv",
+    "depthwise conv": "conv",
+    "few-channel conversion": "conversion",
+}
+NAMES = ("conv", "conversion", "matmul", "memory", "pooling", *PARENTS)
+BY_TYPE = ("conv", "conv to float", "conv to half", "few-channel conv", "matmul", "pooling")
+RATES = {("few-channel conv", "int8"): "dp4a", ("few-channel conv", "float"): "cuda"}
+RATES |= {("depthwise conv", ""): "cuda"}
+# Latency in microseconds, and what is made of the data sheet's rates and of its bandwidth, before
+# anything was measured; how strongly figures are drawn towards their parents', of which the square
+# is the share of an engine's time that a deviation of its own size weighs. Other strengths (0.02 to
+# 0.3) leave larger errors on engines left out.
+BEFORE = np.array([1.2, 1 / 0.6, 1 / 0.75])
+STRENGTH = 0.1
+# Nothing computes faster than the data sheet says; caches read faster than memory, to a point.
+LEAST = (0.0, 1.0, 1 / 3)
+# Cycles for each product that an element sums, where they bound the time from below: 3x3 layers of
+# the ResNet18 at 32x32; without its engines those that benchmarks/fit_kernels.py finds on an H100.
+DEPTH = {"float": 11.6, "float16": 5.8, "int8": 3.0}
+DEPTH_OF_H100 = {"float": 6.05, "float16": 2.98, "int8": 1.55}
+HEADER = """\
+# What kinds of layers make of a GPU's data-sheet rates; the formula is in
+# placer/prediction/roofline.py.
+# Written by benchmarks/fit_layer_classes.py, which fits them to the per-layer profiles of eleven
+# published TensorRT 8 engines on A100, RTX 3090 and Orin; on other GPUs they are an assumption.
+# Bandwidth efficiencies above 1 say that tensors were read from the L2 cache. Classes with a
+# compute capability were fitted by benchmarks/fit_kernels.py to kernels of cuDNN 9.19 on an H100;
+# TensorRT has kernels of its own beside cuDNN's, for INT8 above all: its layers may be faster.
+"""
+ERROR_SOURCE = (
+    "80% of the latencies of eleven engines, and of twelve ratios of two builds of one network, "
+    "each estimated with classes fitted to the other engines (benchmarks/fit_layer_classes.py)"
+)
+CIFAR = "resnet18-cifar-rtx-3090"
+COVERAGE = 0.8
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One layer's work and its time above the floor, in microseconds."""
+    """One layer of an engine: its work and its share of the engine's time, in microseconds."""
 
+    engine: str
+    gpu: Gpu
     work: Work
     us: float
+    engine_us: float
 
 
-def samples() -> list[Sample]:
-    """All layers of all engines."""
-    plans = {entry: entry.actual() for entry in engines.A100}
-    floor = min(x.time_us for plan in plans.values() for x in plan.layers if x.time_us)
-    return [s for entry, plan in plans.items() for s in _samples(entry, plan, floor)]
+@cache
+def samples(entry: engines.Engine) -> tuple[Sample, ...]:
+    """The built layers that were predicted with the same nodes or, if conversions, place.
+
+    A profiler synchronises around every layer: the times of all layers sum to more than the engine
+    takes. What they exceed it by is taken off, the same of each, as far as the shortest allows.
+    """
+    prediction, actual = entry.predict(), entry.actual()
+    by_name = {layer.layer.name: layer for layer in reversed(prediction.layers)}
+    diff = diff_plans(prediction.plan, actual)
+    same_nodes = (*diff.matched, *(pair for pair in diff.other_types if not pair.same_class))
+    pairs = [(pair.predicted, pair.actual) for pair in same_nodes]
+    pairs += [pair for conversion in diff.conversions for pair in conversion.shared]
+    timed = [layer.time_us for layer in actual.layers if layer.time_us]
+    excess = max(0.0, sum(timed) - 1e3 * entry.median_ms) / len(timed)
+    excess = min(excess, 0.75 * min(timed))
+    gpu, found = load_gpu(entry.gpu), []
+    for one, other in pairs:
+        work = layer_work(by_name[one.name], entry.graph)
+        if work is not None and other.time_us:
+            us = other.time_us - excess
+            found.append(Sample(entry.name, gpu, work, us, 1e3 * entry.median_ms))
+    return tuple(found)
 
 
-def _samples(entry: engines.Engine, actual: Plan, floor: float) -> list[Sample]:
-    prediction, graph = entry.predict(), entry.graph
-    predicted = {_key(layer): layer for layer in prediction.layers if layer.nodes}
-    found = []
-    for layer in actual.layers:
-        match = predicted.get(frozenset(layer.nodes)) if layer.nodes else None
-        work = layer_work(match, graph) if match else None
-        if work is not None and layer.time_us:
-            found.append(Sample(work, layer.time_us - floor))
-    return [*found, *_conversions(entry, floor)]
-
-
-def _key(layer: PredictedLayer) -> frozenset[str]:
-    """The nodes that TensorRT 8 names: activations show in a field of their own."""
-    return frozenset(n.name for n in layer.nodes if n.op not in ("Relu", "Flatten"))
-
-
-def _conversions(entry: engines.Engine, floor: float) -> list[Sample]:
-    """Conversions with the shapes that the engine reports."""
-    path = engines.folder() / entry.name
-    profile = {p["name"]: p for p in json.loads((path / "profile.json").read_text()) if "name" in p}
-    found = []
-    for layer in json.loads((path / "graph.json").read_text())["Layers"]:
-        if layer["LayerType"] == "Reformat":
-            ports = (*layer["Inputs"], *layer["Outputs"])
-            moved = sum(math.prod(p["Dimensions"]) * _size(p["Format/Datatype"]) for p in ports)
-            few = ports[0]["Dimensions"][1] <= FEW_CHANNELS
-            work = Work("few-channel conversion" if few else "conversion", "", 0, moved)
-            found.append(Sample(work, profile[layer["Name"]]["averageMs"] * 1e3 - floor))
-    return found
-
-
-def _size(phrase: str) -> int:
-    return next(size for name, size in SIZES.items() if name in phrase)
+def fit(found: Sequence[Sample], depths: Mapping[str, float]) -> LayerClasses:
+    """The classes that fit ``found`` best, each engine counting alike."""
+    shipped = load_layer_classes()
+    rows = [_Row.of(s, shipped.launch_us(s.gpu), depths) for s in found]
+    groups: dict[tuple[str, str], list[_Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.work.name, ""].append(row)
+        groups[row.work.name, row.work.dtype].append(row)
+    all_layers = _solve(rows, BEFORE)
+    solved: dict[tuple[str, str], np.ndarray] = {}
+    for name in NAMES:
+        parent = solved.get((PARENTS.get(name, ""), ""), all_layers)
+        solved[name, ""] = _solve(groups[name, ""], parent)
+    for name, dtype in itertools.product(BY_TYPE, ("float", "float16", "int8")):
+        if groups[name, dtype] or (name, dtype) in RATES:
+            solved[name, dtype] = _solve(groups[name, dtype], solved[name, ""])
+    entries = (_layer_class(key, figures, depths) for key, figures in sorted(solved.items()))
+    return shipped.model_copy(update={"classes": tuple(entries)})
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """Efficiencies of a class and its latency in microseconds; None where it has no such part."""
+class _Row:
+    """A sample as an equation; ``least_us`` bounds operations and bytes from below."""
 
-    ops: float | None
-    bandwidth: float | None
-    latency_us: float
+    work: Work
+    parts: np.ndarray
+    us: float
+    least_us: float
+    engine_us: float
+
+    @staticmethod
+    def of(sample: Sample, launch_us: float, depths: Mapping[str, float]) -> _Row:
+        work, gpu = sample.work, sample.gpu
+        rate = gpu.peak_ops(work.dtype or "float16")
+        kind = _rate(work.name, work.dtype)
+        if kind != "tensor":
+            rate = gpu.peak.float * 1e12 * (4 if kind == "dp4a" else 1)
+        moved = work.bytes / (gpu.memory_bandwidth_gb_s * 1e9)
+        cycles = _depth_cycles(work.name, work.dtype, depths)
+        return _Row(
+            work,
+            np.array([1.0, 1e6 * work.ops / rate, 1e6 * moved]),
+            max(sample.us - launch_us, 0.3),
+            work.depth * cycles / gpu.boost_clock_mhz,
+            sample.engine_us,
+        )
 
 
-def fit(name: str, group: list[Sample], rate: float, bandwidth: float) -> Fitted:
-    """Least squares with none negative, each square divided by the time.
+def _rate(name: str, dtype: str) -> str:
+    return RATES.get((name, dtype), "tensor")
 
-    So the sum of the fitted times is that of the measured ones, which relative errors would lower.
 
-    Where layers are too few or too alike for three figures, fewer are fitted: conversions of images
-    have no latency; of classes with fewer than three layers the bandwidth is taken to be used as
-    pooling uses it; products of matrices this small show their latency only.
+def _depth_cycles(name: str, dtype: str, depths: Mapping[str, float]) -> float:
+    return depths.get(dtype, 0.0) if name in ("conv", "conv to float", "conv to half") else 0.0
+
+
+def _solve(rows: Sequence[_Row], parent: np.ndarray) -> np.ndarray:
+    """Least squares with each square divided by the time, so that sums of times are kept.
+
+    Layers that the least time bounds tell nothing and are left out.
     """
-    times = np.array([s.us for s in group])
-    ideal = np.array([[s.work.ops / rate, s.work.bytes / bandwidth] for s in group]) * 1e6
-    if name == "matmul":
-        rest = times - ideal[:, 0] / CONV_OPS - ideal[:, 1] / POOLING_BANDWIDTH
-        return Fitted(CONV_OPS, POOLING_BANDWIDTH, float(max(np.median(rest), 0)))
-    if len(group) < 3 and ideal[:, 0].any():
-        rest = np.median((times - ideal[:, 1] / POOLING_BANDWIDTH) / ideal[:, 0])
-        return Fitted(float(1 / rest), POOLING_BANDWIDTH, 0.0)
-    columns = np.hstack([np.ones((len(group), 1)), ideal])
-    columns[:, 0] *= name != "few-channel conversion"
-    weights = 1 / np.sqrt(np.maximum(times, 3.0))
-    latency, *rest = nnls(columns * weights[:, None], times * weights)[0]
-    ops, moved = (float(1 / x) if x > 1e-9 else None for x in rest)
-    return Fitted(ops, moved, float(latency))
+    solution = parent
+    for _ in range(2):
+        used = [r for r in rows if r.parts[1:] @ solution[1:] > r.least_us]
+        if not used:
+            return parent
+        times = np.array([r.us for r in used])
+        weights = 1 / np.sqrt(np.maximum(times, 1.5) * np.array([r.engine_us for r in used]))
+        pull = STRENGTH / np.maximum(parent, 1e-3)
+        columns = np.vstack([np.stack([r.parts for r in used]) * weights[:, None], np.diag(pull)])
+        values = np.concatenate([times * weights, parent * pull])
+        solution = lsq_linear(columns, values, (LEAST, np.inf)).x
+    return solution
 
 
-def _us(found: Fitted, work: Work, rate: float, bandwidth: float) -> float:
-    seconds = work.ops / rate / found.ops if found.ops else 0.0
-    seconds += work.bytes / bandwidth / found.bandwidth if found.bandwidth else 0.0
-    return found.latency_us + seconds * 1e6
+def _layer_class(
+    key: tuple[str, str], figures: np.ndarray, depths: Mapping[str, float]
+) -> LayerClass:
+    name, dtype = key
+    latency, ops, moved = (float(x) for x in figures)
+    return LayerClass(
+        name=name,
+        dtype=dtype,
+        rate=_rate(name, dtype),
+        ops_efficiency=round(min(1.0, 1 / ops), 3),
+        bandwidth_efficiency=round(1 / moved, 3),
+        least_depth_cycles=_depth_cycles(name, dtype, depths),
+        latency_us=round(max(latency, 0.0), 2),
+        source="fitted here",
+    )
+
+
+# --- leaving out ----------------------------------------------------------------------------
+
+
+def network(entry: engines.Engine) -> str:
+    """What engines are of the same network on the same GPU; only these are compared."""
+    return entry.name if entry.name.startswith("bevfusion") else entry.name.partition("/")[0]
+
+
+def layer_errors() -> dict[tuple[str, str], list[float]]:
+    """By class and type: relative errors of layers whose engine took no part in the fit."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for entry in engines.ENGINES:
+        classes = fit_to(other for other in engines.ENGINES if other is not entry)
+        gpu = load_gpu(entry.gpu)
+        roofline, launch_us = Roofline(entry.graph, gpu, classes), classes.launch_us(gpu)
+        for sample in samples(entry):
+            error = abs(launch_us + roofline.work_us(sample.work) - sample.us) / sample.us
+            for dtype in {"", sample.work.dtype}:
+                found[sample.work.name, dtype].append(error)
+    return found
+
+
+def with_sources(classes: LayerClasses) -> LayerClasses:
+    """``classes``, each saying what it was fitted to and how far it is off elsewhere."""
+    errors = layer_errors()
+
+    def source(entry: LayerClass) -> str:
+        own = errors.get((entry.name, entry.dtype), [])
+        if not own:
+            return f"assumed to be as {PARENTS.get(entry.name, 'all layers')}"
+        return f"measured: {len(own)} layers; engine left out, median error {np.median(own):.0%}"
+
+    described = (c.model_copy(update={"source": source(c)}) for c in classes.classes)
+    return classes.model_copy(update={"classes": tuple(described)})
+
+
+def fit_to(known: Iterable[engines.Engine]) -> LayerClasses:
+    """The classes that fit the layers of ``known``."""
+    known = list(known)
+    depths = DEPTH if any(entry.name.startswith(CIFAR) for entry in known) else DEPTH_OF_H100
+    return fit([sample for entry in known for sample in samples(entry)], depths)
+
+
+def estimate_ms(entry: engines.Engine, classes: LayerClasses) -> float:
+    """The engine's latency as ``placer explain`` would estimate it, in milliseconds."""
+    plan = Roofline(entry.graph, load_gpu(entry.gpu), classes).estimate(entry.predict())
+    return sum(layer.time_us or 0.0 for layer in plan.layers) / 1e3
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured latency, or ratio of two, and its estimate where it took no part in the fit.
+
+    ``low``, ``high``: the 80% interval that the errors of all others give. ``network_out``: the
+    estimate where no engine of the network took part.
+    """
+
+    what: str
+    measured: float
+    estimated: float
+    network_out: float
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """Logarithm of the factor that the estimate is off by."""
+        return abs(math.log(self.estimated / self.measured))
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether what was measured lies in the interval."""
+        return self.low <= self.measured <= self.high
+
+
+def with_intervals(found: Sequence[Estimate]) -> list[Estimate]:
+    """Each with the interval that the others' errors give."""
+    result = []
+    for estimate in found:
+        factor = math.exp(bound([e.error for e in found if e is not estimate]))
+        low, high = estimate.estimated / factor, estimate.estimated * factor
+        result.append(Estimate(*(asdict(estimate) | {"low": low, "high": high}).values()))
+    return result
+
+
+def bound(errors: Sequence[float]) -> float:
+    """What a new error stays within in 80% of cases, if it is like the others.
+
+    The quantile of split conformal prediction (Lei et al. 2018): the ceil(0.8 (n + 1))-th smallest.
+    """
+    place = min(math.ceil(COVERAGE * (len(errors) + 1)), len(errors))
+    return sorted(errors)[place - 1]
+
+
+def leave_out() -> tuple[list[Estimate], list[Estimate]]:
+    """Latencies of all engines, and ratios of those of one network, each left out of the fit."""
+    entries = engines.ENGINES
+    alone = {e.name: estimate_ms(e, fit_to(o for o in entries if o is not e)) for e in entries}
+    apart: dict[str, float] = {}
+    for name in dict.fromkeys(map(network, entries)):
+        classes = fit_to(entry for entry in entries if network(entry) != name)
+        apart |= {e.name: estimate_ms(e, classes) for e in entries if network(e) == name}
+    latencies = [Estimate(e.name, e.median_ms, alone[e.name], apart[e.name]) for e in entries]
+    ratios = [
+        Estimate(
+            f"{one.name} / {other.name.partition('/')[2]}",
+            one.median_ms / other.median_ms,
+            alone[one.name] / alone[other.name],
+            apart[one.name] / apart[other.name],
+        )
+        for one, other in itertools.combinations(entries, 2)
+        if network(one) == network(other)
+    ]
+    return with_intervals(latencies), with_intervals(ratios)
+
+
+# --- whole networks whose layers nobody published -------------------------------------------
+
+# YOLOv8n at 640x640, batch 1, ms in FP32, FP16 and INT8 (Ultralytics' page on
+# TensorRT export; implicit calibration, weak typing). The RTX 3080's are compared with a 3090's.
+PUBLISHED = {"a100": (0.52, 0.34, 0.28), "orin-nx-16gb": (6.11, 3.18, 2.30)}
+PUBLISHED |= {"rtx-3090": (1.06, 0.62, 0.52)}
+
+
+def totals_table(classes: LayerClasses) -> Table:
+    """Estimates for YOLOv8n beside published times, which took no part in the fit."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "yolov8n.onnx"
+        onnx.save(yolov8n(640), path)
+        graph = load_model(path).graph
+    pack, table = load_pack("tensorrt"), Table(title="YOLOv8n at batch 1, ms: FP32, FP16, INT8")
+    for column in ("GPU", "published", "estimate"):
+        table.add_column(column)
+    for name, published in PUBLISHED.items():
+        gpu = load_gpu(name)
+        target = Target(compute_capability=gpu.compute_capability, typing="strong")
+        default = place(find_sites(graph, pack.rules, target), {})
+        times = []
+        for base, placement in (("float", EMPTY), ("float16", EMPTY), ("float16", default)):
+            predictor = Predictor(graph, pack.rules, target, base, "int8")
+            plan = Roofline(graph, gpu, classes).estimate(predictor.predict(placement))
+            times.append(sum(layer.time_us or 0.0 for layer in plan.layers) / 1e3)
+        table.add_row(name, *(" / ".join(f"{t:.2f}" for t in ms) for ms in (published, times)))
+    return table
+
+
+# --- what is printed ------------------------------------------------------------------------
+
+
+def estimates_table(title: str, found: Sequence[Estimate]) -> Table:
+    """A line per estimate."""
+    table = Table(title=title)
+    for column in ("", "measured", "estimate", "80% interval", "inside", "off", "network out"):
+        table.add_column(column, justify="left" if not column else "right")
+    for estimate in found:
+        table.add_row(
+            estimate.what,
+            f"{estimate.measured:.3f}",
+            f"{estimate.estimated:.3f}",
+            f"{estimate.low:.3f} to {estimate.high:.3f}",
+            "yes" if estimate.is_inside else "no",
+            f"{math.expm1(estimate.error):.0%}",
+            f"{estimate.network_out:.3f}",
+        )
+    return table
+
+
+def classes_table(classes: LayerClasses) -> Table:
+    """A line per fitted class."""
+    table = Table(title="fitted to all engines")
+    for column in ("class", "type", "latency us", "ops", "bandwidth", "source"):
+        table.add_column(column)
+    for entry in classes.classes:
+        figures = (entry.latency_us, entry.ops_efficiency, entry.bandwidth_efficiency)
+        table.add_row(entry.name, entry.dtype, *(f"{x:.2f}" for x in figures), entry.source)
+    return table
+
+
+def errors_of(found: Sequence[Estimate]) -> dict[str, float]:
+    """The bounds that placer states, and how often intervals hold."""
+    apart = [abs(math.log(e.network_out / e.measured)) for e in found]
+    return {
+        "error_80": math.expm1(bound([e.error for e in found])),
+        "network_out_error_80": math.expm1(bound(apart)),
+        "coverage": sum(e.is_inside for e in found) / len(found),
+    }
+
+
+def write_classes(path: Path, classes: LayerClasses, ratio: float, latency: float) -> None:
+    """Write ``configs/layer_classes.yaml`` with these classes and errors."""
+    shipped = load_layer_classes()
+    own = [c for c in shipped.classes if c.compute_capability]
+    document = shipped.model_dump(exclude={"classes"}) | {
+        "ratio_error": round(math.ceil(100 * ratio) / 100, 2),
+        "latency_error": round(math.ceil(100 * latency) / 100, 2),
+        "error_source": ERROR_SOURCE,
+        "classes": [
+            c.model_dump(exclude_defaults=True, exclude_none=True) for c in (*classes.classes, *own)
+        ],
+    }
+    text = yaml.safe_dump(document, sort_keys=False, width=100)
+    write_text(path, HEADER + text)
 
 
 def main() -> None:
-    """Print the fitted classes."""
-    gpu = load_gpu(engines.A100[0].gpu)
-    groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
-    for sample in samples():
-        groups[sample.work.name, sample.work.dtype].append(sample)
-    table = Table(title=f"fitted to per-layer profiles of {gpu.name}")
-    columns = (
-        "class",
-        "type",
-        "layers",
-        "ops eff.",
-        "bandwidth eff.",
-        "latency us",
-        "median error",
-    )
-    for column in columns:
-        table.add_column(column)
-    for (name, dtype), group in sorted(groups.items()):
-        kind = RATES.get(name, {}).get(dtype, "tensor")
-        rates = {"tensor": gpu.peak_ops(dtype or "float16"), "dp4a": 4e12 * gpu.peak.float}
-        rate = rates.get(kind, 1e12 * gpu.peak.float)
-        bandwidth = gpu.memory_bandwidth_gb_s * 1e9
-        found = fit(name, group, rate, bandwidth)
-        errors = [abs(_us(found, s.work, rate, bandwidth) - s.us) / max(s.us, 3) for s in group]
-        cells = [f"{x:.2f}" if x else "-" for x in (found.ops, found.bandwidth, found.latency_us)]
-        cells.append(f"{np.median(errors):.0%}")
-        table.add_row(name, dtype, str(len(group)), *cells)
-    Console(width=120).print(table)
+    """Print the tables and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--classes", type=Path)
+    arguments = parser.parse_args()
+    fidelities = [plan_fidelity.compare(entry)[0] for entry in engines.ENGINES]
+    latencies, ratios = leave_out()
+    classes = with_sources(fit_to(engines.ENGINES))
+    console = Console(width=140)
+    plan_fidelity.print_table(fidelities)
+    console.print(estimates_table("latency in ms, the engine left out of the fit", latencies))
+    console.print(estimates_table("ratios of latencies, both left out of the fit", ratios))
+    errors = {"latency": errors_of(latencies), "ratio": errors_of(ratios)}
+    for what, figures in errors.items():
+        console.print(what, {name: round(value, 3) for name, value in figures.items()})
+    console.print(totals_table(classes))
+    console.print(classes_table(classes))
+    if arguments.json:
+        document = {
+            "versions": dict(versions()),
+            "engines": [asdict(entry) for entry in fidelities],
+            "latencies_ms": [asdict(e) for e in latencies],
+            "ratios": [asdict(e) for e in ratios],
+            "errors": errors,
+        }
+        write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+    if arguments.classes:
+        ratio, latency = errors["ratio"]["error_80"], errors["latency"]["error_80"]
+        write_classes(arguments.classes, classes, ratio, latency)
 
 
 if __name__ == "__main__":

@@ -230,6 +230,90 @@ def c2f(size: int) -> onnx.ModelProto:
     return net.model(net.add("Concat", boxes, scores, axis=1))
 
 
+def yolov8n(size: int, classes: int = 80) -> onnx.ModelProto:
+    """YOLOv8n (Ultralytics 2023) with its decoded boxes, batch norms folded."""
+    net = Net((1, 3, size, size))
+    early, middle, late = _yolov8_backbone(net)
+    up = _upsample(net, late)
+    neck = _c2f_block(net, net.add("Concat", up, middle, axis=1), 384, 128, 1, residual=False)
+    up = _upsample(net, neck)
+    near = _c2f_block(net, net.add("Concat", up, early, axis=1), 192, 64, 1, residual=False)
+    down = net.silu(net.conv(near, 64, 64, 3, 2))
+    mid = _c2f_block(net, net.add("Concat", down, neck, axis=1), 192, 128, 1, residual=False)
+    down = net.silu(net.conv(mid, 128, 128, 3, 2))
+    far = _c2f_block(net, net.add("Concat", down, late, axis=1), 384, 256, 1, residual=False)
+    heads = [
+        _yolov8_head(net, x, channels, classes)
+        for x, channels in ((near, 64), (mid, 128), (far, 256))
+    ]
+    boxes, scores = (net.add("Concat", *parts, axis=2) for parts in zip(*heads, strict=True))
+    return net.model(_yolov8_decoded(net, boxes, net.add("Sigmoid", scores), size))
+
+
+def _yolov8_backbone(net: Net) -> tuple[str, str, str]:
+    """Features at strides of 8, 16 and 32."""
+    x = net.silu(net.conv(net.silu(net.conv(net.input, 3, 16, 3, 2)), 16, 32, 3, 2))
+    x = net.silu(net.conv(_c2f_block(net, x, 32, 32, 1), 32, 64, 3, 2))
+    early = _c2f_block(net, x, 64, 64, 2)
+    middle = _c2f_block(net, net.silu(net.conv(early, 64, 128, 3, 2)), 128, 128, 2)
+    late = _c2f_block(net, net.silu(net.conv(middle, 128, 256, 3, 2)), 256, 256, 1)
+    pools = [net.silu(net.conv(late, 256, 128, 1))]
+    for _ in range(3):
+        pools.append(net.add("MaxPool", pools[-1], kernel_shape=[5, 5], pads=[2] * 4))
+    return early, middle, net.silu(net.conv(net.add("Concat", *pools, axis=1), 512, 256, 1))
+
+
+def _c2f_block(
+    net: Net, x: str, inputs: int, outputs: int, repeats: int, residual: bool = True
+) -> str:
+    half = outputs // 2
+    y = net.silu(net.conv(x, inputs, outputs, 1))
+    sizes = net.constant(np.array([half, half], np.int64))
+    parts = [f"{y}_a", f"{y}_b"]
+    net._nodes.append(helper.make_node("Split", [y, sizes], parts, f"{y}_split", axis=1))
+    for _ in range(repeats):
+        inner = net.silu(net.conv(net.silu(net.conv(parts[-1], half, half, 3)), half, half, 3))
+        parts.append(net.add("Add", parts[-1], inner) if residual else inner)
+    joined = net.add("Concat", *parts, axis=1)
+    return net.silu(net.conv(joined, half * len(parts), outputs, 1))
+
+
+def _upsample(net: Net, x: str) -> str:
+    scales = net.constant(np.array([1, 1, 2, 2], np.float32))
+    return net.add("Resize", x, "", scales, mode="nearest")
+
+
+def _yolov8_head(net: Net, x: str, channels: int, classes: int) -> tuple[str, str]:
+    """Distributions of the box's sides and scores of the classes, flat."""
+    boxes = net.silu(net.conv(net.silu(net.conv(x, channels, 64, 3)), 64, 64, 3))
+    scores = net.silu(net.conv(net.silu(net.conv(x, channels, classes, 3)), classes, classes, 3))
+    parts = ((net.conv(boxes, 64, 64, 1), 64), (net.conv(scores, classes, classes, 1), classes))
+    shapes = [net.constant(np.array([1, width, -1], np.int64)) for _, width in parts]
+    flat = [net.add("Reshape", y, shape) for (y, _), shape in zip(parts, shapes, strict=True)]
+    return flat[0], flat[1]
+
+
+def _yolov8_decoded(net: Net, boxes: str, scores: str, size: int) -> str:
+    """Boxes in pixels beside the scores: expected distances from each cell, times its stride."""
+    cells = [(size // stride) ** 2 for stride in (8, 16, 32)]
+    count = sum(cells)
+    shape = net.constant(np.array([1, 4, 16, count], np.int64))
+    bins = net.add("Transpose", net.add("Reshape", boxes, shape), perm=[0, 2, 1, 3])
+    steps = net.constant(np.arange(16, dtype=np.float32).reshape(1, 16, 1, 1))
+    mean = net.add("Conv", net.add("Softmax", bins, axis=1), steps)
+    sides = net.add("Reshape", mean, net.constant(np.array([1, 4, count], np.int64)))
+    halves = net.constant(np.array([2, 2], np.int64))
+    parts = [f"{sides}_a", f"{sides}_b"]
+    net._nodes.append(helper.make_node("Split", [sides, halves], parts, f"{sides}_split", axis=1))
+    centres = net.constant(np.random.default_rng(0).random((1, 2, count)).astype(np.float32))
+    first, last = net.add("Sub", centres, parts[0]), net.add("Add", parts[1], centres)
+    two = net.constant(np.array(2, np.float32))
+    middle = net.add("Div", net.add("Add", first, last), two)
+    joined = net.add("Concat", middle, net.add("Sub", last, first), axis=1)
+    strides = np.repeat(np.array([8, 16, 32], np.float32), cells)
+    return net.add("Concat", net.add("Mul", joined, net.constant(strides)), scores, axis=1)
+
+
 def vit(tokens: int, width: int, heads: int, blocks: int = 1) -> onnx.ModelProto:
     """Transformer blocks (Dosovitskiy et al. 2020): attention and MLP, each after LayerNorm."""
     net = Net((1, tokens, width))

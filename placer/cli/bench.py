@@ -70,7 +70,8 @@ def bench_command(
 def _table(measured: Sequence[Measured], estimated: bool) -> Table:
     kind = "estimated " if estimated else ""
     table = Table()
-    columns = ("model", f"{kind}latency, ms (p10 to p90)", "ratio (95% interval)", "samples/s")
+    spread, interval = ("80% interval",) * 2 if estimated else ("p10 to p90", "95% interval")
+    columns = ("model", f"{kind}latency, ms ({spread})", f"ratio ({interval})", "samples/s")
     for column in columns:
         table.add_column(column, overflow="fold")
     for entry in measured:

@@ -135,7 +135,9 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     """Print the final table and where the outputs are."""
     table = Table(title=f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}")
     kind = "estimated " if result.engine.estimated else ""
-    columns = ("", f"{kind}latency, ms (p10 to p90)", f"{kind}speed-up (95% interval)", "gates")
+    estimated = result.engine.estimated
+    spread, interval = ("80% interval",) * 2 if estimated else ("p10 to p90", "95% interval")
+    columns = ("", f"{kind}latency, ms ({spread})", f"{kind}speed-up ({interval})", "gates")
     for column in columns:
         table.add_column(column)
     if result.baseline is not None and result.best is not None:
@@ -177,7 +179,8 @@ def _ended(result: Result) -> str:
 def _print_front(console: Console, result: Result) -> None:
     kind = "estimated " if result.engine.estimated else ""
     table = Table(title=f"front of {kind}latency and accuracy")
-    for column in ("", "latency, ms", "of float (95% interval)", "SQNR, dB", "in"):
+    interval = "80% interval" if result.engine.estimated else "95% interval"
+    for column in ("", "latency, ms", f"of float ({interval})", "SQNR, dB", "in"):
         table.add_column(column, overflow="fold")
     for rank, part in enumerate(result.front, start=1):
         low, high = part.ratio_interval

@@ -133,10 +133,14 @@ def _print(console: Console, explanation: Explanation, show_all: bool) -> None:
     if hidden > 0 and not show_all:
         console.print(f"{hidden} more layers; show them with --all", highlight=False)
     _print_conversions(console, explanation)
+    shortest, longest = (us / 1e3 for us in explanation.interval_us)
+    low, high = explanation.speedup_interval
     console.print(
-        f"estimated: {explanation.total_us / 1e3:.3f} ms; float {explanation.float_us / 1e3:.3f} "
-        f"ms, so a speed-up of {explanation.float_us / explanation.total_us:.2f}",
+        f"estimated: {explanation.total_us / 1e3:.3f} ms (80% interval {shortest:.3f} to "
+        f"{longest:.3f}); float {explanation.float_us / 1e3:.3f} ms, so a speed-up of "
+        f"{explanation.speedup:.2f} ({low:.2f} to {high:.2f})",
         highlight=False,
+        soft_wrap=True,
     )
     if explanation.improved_us < explanation.total_us:
         console.print(

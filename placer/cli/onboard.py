@@ -95,7 +95,7 @@ def print_summary(console: Console, summary: Summary) -> None:
         "state",
         "float, ms",
         "best, ms",
-        "speed-up (95% interval)",
+        "speed-up (interval)",
         "gates",
         "trials",
         "time, s",

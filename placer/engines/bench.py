@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from placer.common.shapes import ShapeRange, optima
 from placer.common.statistics import paired_ratio
 from placer.engines.abilities import LoadsEngines, abilities_of, range_note
 from placer.engines.base import Compiled, Engine, Tensors
+from placer.engines.estimate_error import EstimateError
 from placer.engines.select import select_engine
 from placer.engines.tensorrt.saved import SUFFIXES
 from placer.errors import InputError
@@ -29,7 +30,10 @@ LEAST_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Measured:
-    """One model's latency in milliseconds and its ratio to the first model's."""
+    """One model's latency in milliseconds and its ratio to the first model's.
+
+    Of estimates, 80% intervals stand for the percentiles and for the 95% interval of the ratio.
+    """
 
     model: str
     median_ms: float
@@ -109,6 +113,8 @@ def bench(
     inputs = _inputs(compiled[0][1], None if data is None else str(data))
     seconds = chosen.measure([model for model, _ in compiled], inputs, rounds)
     note = range_note(chosen, ranges)
+    error = EstimateError.of(chosen)
+    same = replace(error, ratio=0.0)
     return BenchResult(
         engine=chosen.name,
         version=chosen.version,
@@ -118,7 +124,8 @@ def bench(
         notes=() if note is None else (note,),
         why=why,
         models=tuple(
-            _measured(path, seconds[:, column], seconds[:, 0], inputs)
+            # A model takes as long as itself, whatever the error of estimates.
+            _measured(path, seconds[:, [column, 0]], inputs, error if column else same)
             for column, path in enumerate(paths)
         ),
     )
@@ -174,17 +181,19 @@ def described(
     return Model(path, proto, graph, "", path.parent, shapes, ())
 
 
-def _measured(path: Path, seconds: np.ndarray, baseline: np.ndarray, inputs: Tensors) -> Measured:
-    low, median, high = np.percentile(seconds * 1e3, [10, 50, 90])
-    ratio = paired_ratio(seconds, baseline)
+def _measured(path: Path, seconds: np.ndarray, inputs: Tensors, error: EstimateError) -> Measured:
+    """``seconds``: of the model and of the first one, shape (rounds, 2)."""
+    low, median, high = np.percentile(seconds[:, 0] * 1e3, [10, 50, 90])
+    ratio = paired_ratio(seconds[:, 0], seconds[:, 1])
+    low_ratio, high_ratio = error.interval(ratio.low, ratio.high)
     batch = next((value.shape[0] for value in inputs.values() if value.ndim), 1)
     return Measured(
         model=str(path),
         median_ms=float(median),
-        p10_ms=float(low),
-        p90_ms=float(high),
+        p10_ms=float(low) / (1 + error.latency),
+        p90_ms=float(high) * (1 + error.latency),
         ratio=ratio.median,
-        ratio_interval=(ratio.low, ratio.high),
+        ratio_interval=(low_ratio, high_ratio),
         per_second=batch * 1e3 / float(median),
     )
 

@@ -48,6 +48,7 @@ class FusionModelEngine:
     estimated = True
     # Within this share of each other, estimates of two builds of a network tell no difference.
     ratio_error = load_layer_classes().ratio_error
+    latency_error = load_layer_classes().latency_error
     verified = False
     remainder: Remainder = "written"
 

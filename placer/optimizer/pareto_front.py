@@ -10,6 +10,7 @@ from pathlib import Path
 from placer.accuracy.evaluator import Evaluation
 from placer.accuracy.gates import AnyGateValue
 from placer.accuracy.metrics import finite
+from placer.engines.estimate_error import EstimateError
 from placer.optimizer.finals import (
     Final,
     Finalist,
@@ -147,14 +148,15 @@ def front_parts(task: Task, setup: TrialSetup, points: Sequence[FrontPoint]) -> 
 def _part(task: Task, setup: TrialSetup, rank: int, point: FrontPoint) -> FrontPart:
     final, evaluation = point.final, point.evaluation
     placement = task.space.placement(final.entry.choices)
+    error = EstimateError.of(task.engine)
     return FrontPart(
         folder=_folder(task, rank, point),
         placement=placement.id,
         trial=final.entry.number,
         quantized_edges=len(placement.edges),
-        latency=latency(final.seconds[:, 1]),
+        latency=error.widened(latency(final.seconds[:, 1])),
         ratio_to_float=final.ratio.median,
-        ratio_interval=[final.ratio.low, final.ratio.high],
+        ratio_interval=error.interval(final.ratio.low, final.ratio.high),
         sqnr_db=finite(evaluation.sqnr),
         gates=gate_parts(value.result() for value in _gates(point, setup)),
         metrics={name: finite(value) for name, value in evaluation.metrics.items()},

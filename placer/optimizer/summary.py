@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.accuracy.metrics import finite
-from placer.common.statistics import Ratio
 from placer.engines.base import Engine
 from placer.engines.conditions import memory_of
+from placer.engines.estimate_error import EstimateError
 from placer.optimizer.command import command_of
 from placer.optimizer.finals import Final, chosen_placement
 from placer.optimizer.result_parts import (
@@ -74,7 +74,8 @@ def summarize(
     """
     request, manifest = task.request, task.pack.manifest
     verdict = _verdict(final)
-    trials = [_trial_part(record) for record in records]
+    error = EstimateError.of(task.engine)
+    trials = [_trial_part(record, error) for record in records]
     important = importances(task.space, records)
     confirmation = None if final is None else conditions_part(final.conditions)
     choices = _choices(task.space, final)
@@ -240,10 +241,10 @@ def _state(record: TrialRecord) -> TrialState:
     return "complete" if record.feasible else "ruled out"
 
 
-def _trial_part(record: TrialRecord) -> TrialPart:
+def _trial_part(record: TrialRecord, error: EstimateError) -> TrialPart:
     measurement = record.measurement
     ratio = measurement.ratio if measurement else None
-    latency_part = measurement.latency if measurement else None
+    latency_part = error.widened(measurement.latency) if measurement else None
     return TrialPart(
         number=record.number,
         kind=record.kind,
@@ -252,7 +253,7 @@ def _trial_part(record: TrialRecord) -> TrialPart:
         latency_ms=latency_part.median_ms if latency_part else None,
         latency=latency_part,
         ratio_to_float=record.ratio,
-        ratio_interval=[ratio.low, ratio.high] if ratio else None,
+        ratio_interval=error.interval(ratio.low, ratio.high) if ratio else None,
         gates=gate_parts(record.gates),
         error=record.error,
         ruled_out=record.ruled_out,
@@ -269,7 +270,7 @@ def _baseline_part(
     if final is None:
         return None
     metrics = setup.evaluator.reference_metrics()
-    measured = latency(final.seconds[:, 0])
+    measured = EstimateError.of(task.engine).widened(latency(final.seconds[:, 0]))
     return BaselinePart(
         latency=measured,
         throughput=throughput_part(measured, task.inputs),
@@ -286,8 +287,9 @@ def _best_part(
     placement = chosen_placement(task, final)
     is_float = not final.is_faster
     compiled = setup.baseline if is_float else final.compiled
-    ratio = Ratio(1.0, 1.0, 1.0, final.ratio.rounds) if is_float else final.ratio
-    measured = latency(final.seconds[:, 0 if is_float else 1])
+    error = EstimateError.of(task.engine)
+    interval = error.interval(1 / final.ratio.high, 1 / final.ratio.low)
+    measured = error.widened(latency(final.seconds[:, 0 if is_float else 1]))
     return BestPart(
         placement=placement.id,
         trial=None if is_float else final.entry.number,
@@ -295,8 +297,8 @@ def _best_part(
         latency=measured,
         throughput=throughput_part(measured, task.inputs),
         memory_bytes=memory_of(compiled, task.inputs),
-        speedup=1 / ratio.median,
-        speedup_interval=[1 / ratio.high, 1 / ratio.low],
+        speedup=1.0 if is_float else 1 / final.ratio.median,
+        speedup_interval=[1.0, 1.0] if is_float else interval,
         gates=gate_parts(value.result() for value in written.gates),
         metrics={name: finite(value) for name, value in written.evaluation.metrics.items()},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from placer.engines.estimate_error import EstimateError
 from placer.optimizer.task import Task
 from placer.search.records import TrialRecord, by_latency
 
@@ -37,7 +38,7 @@ def tie_with_default(task: Task, records: Sequence[TrialRecord]) -> Tie | None:
     None if latencies are measured, the default misses a gate, or it is slower, or faster, than
     every other candidate beyond doubt.
     """
-    error = float(getattr(task.engine, "ratio_error", 0.0)) if task.engine.estimated else 0.0
+    error = EstimateError.of(task.engine).ratio
     found = by_latency(records)
     placement = task.space.placement(task.space.defaults).id
     default = next((r for r in found if r.placement_id == placement), None)

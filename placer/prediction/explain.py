@@ -66,6 +66,8 @@ class Explanation:
     """What ``placer explain`` shows; times are estimates in microseconds.
 
     ``improved``: the placement after all remedies that still help, one after the other.
+    ``latency_error``, ``ratio_error``: relative errors that 80% of estimated times and of their
+    ratios stay within.
     """
 
     decisions: tuple[Decision, ...]
@@ -76,6 +78,25 @@ class Explanation:
     float_us: float
     improved: Placement
     improved_us: float
+    latency_error: float
+    ratio_error: float
+
+    @property
+    def interval_us(self) -> tuple[float, float]:
+        """The 80% interval of ``total_us``."""
+        factor = 1 + self.latency_error
+        return self.total_us / factor, self.total_us * factor
+
+    @property
+    def speedup(self) -> float:
+        """Estimated time of the float model over that of the placement."""
+        return self.float_us / self.total_us
+
+    @property
+    def speedup_interval(self) -> tuple[float, float]:
+        """The 80% interval of ``speedup``."""
+        factor = 1 + self.ratio_error
+        return self.speedup / factor, self.speedup * factor
 
 
 class Explainer:
@@ -117,6 +138,8 @@ class Explainer:
             float_us=self._us(EMPTY),
             improved=improved,
             improved_us=self._us(improved),
+            latency_error=self._roofline.classes.latency_error,
+            ratio_error=self._roofline.classes.ratio_error,
         )
 
     def _us(self, placement: Placement) -> float:
@@ -307,7 +330,10 @@ def explanation_json(explanation: Explanation) -> Mapping[str, object]:
     return {
         "estimate": True,
         "total_us": explanation.total_us,
+        "interval_us": list(explanation.interval_us),
         "float_us": explanation.float_us,
+        "speedup": explanation.speedup,
+        "speedup_interval": list(explanation.speedup_interval),
         "decisions": [_decision(decision) for decision in explanation.decisions],
         "overlaps": [
             {

@@ -79,7 +79,8 @@ class LayerClasses(BaseModel):
     """``configs/layer_classes.yaml``.
 
     ``launch_cycles``: what each layer costs beyond its work. ``ratio_error``: relative error that
-    80% of the estimated ratios of two builds of one network stay within.
+    80% of the estimated ratios of two builds of one network stay within, ``latency_error``: the
+    same of the estimated latencies of engines that no class was fitted to.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -87,8 +88,13 @@ class LayerClasses(BaseModel):
     launch_cycles: float = Field(ge=0)
     launch_source: str
     ratio_error: float = Field(default=0, ge=0)
-    ratio_source: str = ""
+    latency_error: float = Field(default=0, ge=0)
+    error_source: str = ""
     classes: tuple[LayerClass, ...]
+
+    def launch_us(self, gpu: Gpu) -> float:
+        """What each layer costs on ``gpu`` beyond its work, in microseconds."""
+        return self.launch_cycles / gpu.boost_clock_mhz
 
     def find(self, name: str, dtype: str, compute_capability: str = "") -> LayerClass:
         """The class of layers ``name`` that read ``dtype``, or else of any type.
@@ -132,6 +138,11 @@ class Roofline:
         self._gpu = gpu
         self._classes = classes
 
+    @property
+    def classes(self) -> LayerClasses:
+        """What estimates rest on, with their errors."""
+        return self._classes
+
     def estimate(self, prediction: Prediction) -> Plan:
         """The predicted plan with an estimated time for each layer, in microseconds."""
         layers = tuple(
@@ -146,7 +157,7 @@ class Roofline:
         work = layer_work(predicted, self._graph)
         if work is None:
             return 0.0
-        return self._classes.launch_cycles / self._gpu.boost_clock_mhz + self.work_us(work)
+        return self._classes.launch_us(self._gpu) + self.work_us(work)
 
     def work_us(self, work: Work) -> float:
         """Estimated time of ``work`` in microseconds, without the launch."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from placer.plan import Layer, Plan
-from placer.prediction.roofline import load_layer_classes
 from placer.report.plans import STATES, Row, rows
 from placer.report.run_folder import Run
 from placer.report.style import milliseconds, number
@@ -82,10 +81,7 @@ def verdict(result: Result) -> VerdictSection:
         )
     low, high = best.speedup_interval
     estimated = result.engine.estimated
-    interval = f"95% interval {low:.2f} to {high:.2f}"
-    if estimated:
-        spread = 1 + load_layer_classes().ratio_error
-        interval = f"80% interval {best.speedup / spread:.2f} to {best.speedup * spread:.2f}"
+    interval = f"{80 if estimated else 95}% interval {low:.2f} to {high:.2f}"
     if result.verdict is Verdict.FASTER:
         tone, headline = "good", f"{best.speedup:.2f} times as fast"
         sentence = f"Confirmed afresh, in turn with the float model: {interval}."
@@ -122,7 +118,9 @@ def _missed(result: Result) -> str:
 
 def _latency(part: LatencyPart, estimated: bool) -> tuple[str, str]:
     spread = f"p10 to p90: {part.p10_ms:.3f} to {part.p90_ms:.3f}, {part.rounds} rounds"
-    return milliseconds(part.median_ms), "of predicted layers" if estimated else spread
+    if estimated:
+        spread = f"of predicted layers, 80% interval {part.p10_ms:.3f} to {part.p90_ms:.3f}"
+    return milliseconds(part.median_ms), spread
 
 
 def _closest(result: Result) -> Iterator[GateLine]:

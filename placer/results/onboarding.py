@@ -81,7 +81,9 @@ class ModelSummary(Part):
     float_ms: float | None
     best_ms: float | None
     speedup: float | None
-    speedup_interval: list[float] | None = Field(description="95% bootstrap interval")
+    speedup_interval: list[float] | None = Field(
+        description="95% bootstrap interval; of estimates, 80% of their errors"
+    )
     gates: list[GatePart]
     trials: int | None
     seconds: float | None = Field(description="of its last run")

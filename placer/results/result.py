@@ -20,6 +20,7 @@ StopReason = Literal["budget", "timeout", "converged", "interrupted"]
 TrialState = Literal["complete", "gate missed", "ruled out", "failed"]
 
 _NAMES = OutputFolder(Path())
+_INTERVAL = "95% bootstrap interval; of estimates, what 80% of them stay within"
 _MEMORY = (
     "bytes of device memory: weights, activations, inputs and outputs; null if the engine does not "
     "tell"
@@ -100,7 +101,10 @@ class GatePart(Part):
 
 
 class LatencyPart(Part):
-    """Latency in milliseconds: median, 10th and 90th percentile of ``rounds`` measurements."""
+    """Latency in milliseconds: median, 10th and 90th percentile of ``rounds`` measurements.
+
+    Of an estimate the ends of its 80% interval stand for the percentiles.
+    """
 
     median_ms: float
     p10_ms: float
@@ -144,7 +148,7 @@ class TrialPart(Part):
     latency_ms: float | None = Field(description="the median")
     latency: LatencyPart | None
     ratio_to_float: float | None = Field(description="median of paired ratios")
-    ratio_interval: list[float] | None = Field(description="95% bootstrap interval")
+    ratio_interval: list[float] | None = Field(description=_INTERVAL)
     gates: list[GatePart]
     error: str | None
     ruled_out: str | None = Field(
@@ -183,7 +187,7 @@ class BestPart(Part):
     throughput: ThroughputPart
     memory_bytes: int | None = Field(description=_MEMORY)
     speedup: float
-    speedup_interval: list[float] = Field(description="95% bootstrap interval")
+    speedup_interval: list[float] = Field(description=_INTERVAL)
     gates: list[GatePart]
     metrics: dict[str, float | None]
 
@@ -209,7 +213,7 @@ class FrontPart(Part):
     quantized_edges: int
     latency: LatencyPart
     ratio_to_float: float = Field(description="median of paired ratios; one run for all points")
-    ratio_interval: list[float] = Field(description="95% bootstrap interval")
+    ratio_interval: list[float] = Field(description=_INTERVAL)
     sqnr_db: float | None = Field(description="of all outputs; null if they are exact")
     gates: list[GatePart]
     metrics: dict[str, float | None]
