@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnxruntime as ort
@@ -27,6 +28,10 @@ ORT_ERRORS = (
 if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
     ort.disable_telemetry_events()
 
+# Readies options for other providers than the CPU's and names those to give to the session: none
+# if the options hold their devices already.
+Use: TypeAlias = Callable[[ort.SessionOptions], Sequence[str | tuple[str, dict[str, str]]]]
+
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
@@ -38,12 +43,13 @@ def create_session(
     level: ort.GraphOptimizationLevel,
     optimized_path: Path | None = None,
     profile_prefix: Path | None = None,
+    use: Use | None = None,
 ) -> ort.InferenceSession:
     """Return a session of a serialized model whose external data is relative to ``base_dir``.
 
     ``optimized_path``: where to write the optimized model. ``profile_prefix``: how the name of the
-    file begins that ONNX Runtime writes its profile to. Raises RunError with ONNX Runtime's reason
-    if it refuses the model.
+    file begins that ONNX Runtime writes its profile to. ``use``: the execution providers, the CPU's
+    alone if None. Raises RunError with ONNX Runtime's reason if it refuses the model.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -57,7 +63,11 @@ def create_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
     try:
-        return ort.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
+        providers = ["CPUExecutionProvider"] if use is None else list(use(options))
+        # Else a provider that fails is replaced by another one, with no more than a printed line.
+        return ort.InferenceSession(
+            serialized, options, providers=providers or None, enable_fallback=0
+        )
     except ORT_ERRORS as error:
         raise RunError(f"ONNX Runtime refuses the model: {one_line(error)}") from error
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import platform
 import tempfile
-import time
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,31 +12,13 @@ import numpy as np
 import onnx
 import onnx.shape_inference
 import onnxruntime as ort
-from pydantic import BaseModel, TypeAdapter
 
-from placer.common.ort_session import ORT_ERRORS, create_session, one_line, run_once
+from placer.common.ort_session import create_session, run_once
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.onnxruntime_layers import layers_plan
+from placer.engines.onnxruntime_profile import median_us, profile, run_session
 from placer.engines.rounds import cpu_clock, time_calls
-from placer.errors import RunError
 from placer.plan import Plan
-
-# A profile takes this many runs, fewer of a slow model: as many as fit into the time.
-_PROFILE_WARM_UP = 2
-_PROFILE_RUNS = (3, 15)
-_PROFILE_S = 1.0
-_KERNEL_TIME = "_kernel_time"  # How the profile ends the names of nodes.
-
-
-class _Event(BaseModel):
-    """What is read of an event of a profile; ``dur`` in microseconds."""
-
-    name: str
-    dur: float
-
-
-# A profile has a megabyte for every thousand events, of which this keeps what is needed.
-_EVENTS = TypeAdapter(list[_Event])
 
 
 class OnnxRuntimeEngine:
@@ -57,7 +37,7 @@ class OnnxRuntimeEngine:
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
         self.version = str(ort.__version__)
-        self.device = f"CPU ({_processor()}), {threads} thread{'s' if threads > 1 else ''}"
+        self.device = f"CPU ({processor()}), {threads} thread{'s' if threads > 1 else ''}"
         self._now, self.clock = cpu_clock(threads)
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OnnxRuntimeModel:
@@ -92,7 +72,11 @@ class OnnxRuntimeModel:
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Return all graph outputs by name; raises RunError if ONNX Runtime fails."""
         # The first run tells whether it ends in time; later ones, which are timed, need no watch.
-        values = _run(self._session, inputs) if self._ran else run_once(self._session, None, inputs)
+        values = (
+            run_session(self._session, inputs)
+            if self._ran
+            else run_once(self._session, None, inputs)
+        )
         self._ran = True
         return dict(zip(self._outputs, values, strict=True))
 
@@ -136,44 +120,13 @@ def _session(
     )
 
 
-def _run(session: ort.InferenceSession, inputs: Tensors) -> list[np.ndarray]:
-    try:
-        values: list[np.ndarray] = session.run(None, dict(inputs))
-    except ORT_ERRORS as error:
-        raise RunError(f"ONNX Runtime failed to run the model: {one_line(error)}") from error
-    return values
-
-
 def _kernel_times(session: ort.InferenceSession, inputs: Tensors) -> dict[str, float]:
     """Median microseconds by name of the node over some runs of a session that profiles."""
-    try:
-        runs = _profiled_runs(session, inputs)
-    finally:
-        file = Path(session.end_profiling())
-    try:
-        events = _EVENTS.validate_json(file.read_bytes())
-    except ValueError:  # ONNX Runtime 1.23 writes quotes in names as they are.
-        return {}
-    durations = defaultdict(list)
-    for event in events:
-        if event.name.endswith(_KERNEL_TIME):
-            durations[event.name.removesuffix(_KERNEL_TIME)].append(event.dur)
-    return {name: float(np.median(found[-runs:])) for name, found in durations.items()}
+    return {name: median_us(events) for name, events in profile(session, inputs).items()}
 
 
-def _profiled_runs(session: ort.InferenceSession, inputs: Tensors) -> int:
-    """Run a few times after a warm-up; return how many runs came after it."""
-    for _ in range(_PROFILE_WARM_UP):
-        _run(session, inputs)
-    least, most = _PROFILE_RUNS
-    start, runs = time.perf_counter(), 0
-    while runs < least or (runs < most and time.perf_counter() - start < _PROFILE_S):
-        _run(session, inputs)
-        runs += 1
-    return runs
-
-
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's CPU."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -51,6 +51,18 @@ class EngineOptions:
             if key not in known:
                 raise InputError(f"engine {engine}: {unknown('engine option', key, known)}")
 
+    def whole(self, key: str) -> int | None:
+        """The engine option ``key``, a whole number above 0; None if it is not given.
+
+        Raises InputError for anything else.
+        """
+        text = self.extra.get(key)
+        if text is None:
+            return None
+        if not text.isdecimal() or not int(text):
+            raise InputError(f"engine option {key}={text}: give a whole number above 0")
+        return int(text)
+
 
 @runtime_checkable
 class EngineFactory(Protocol):
@@ -67,6 +79,14 @@ class EngineFactory(Protocol):
 
     def create(self, options: EngineOptions) -> Engine:
         """Return the engine; raises InputError for options that it does not take."""
+
+
+@runtime_checkable
+class ChoosesRules(Protocol):
+    """A factory whose default rule pack depends on the engine options."""
+
+    def rules_for(self, extra: Mapping[str, str]) -> str:
+        """The pack for the engine options ``extra``; InputError if one is wrong."""
 
 
 @dataclass(frozen=True)

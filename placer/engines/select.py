@@ -8,9 +8,14 @@ from types import MappingProxyType
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
 from placer.engines.fusion_model import FusionModelEngine
-from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.onnxruntime_factory import OnnxRuntimeFactory
 from placer.engines.openvino.factory import OpenVinoFactory
-from placer.engines.registry import EngineFactory, EngineOptions, Registry
+from placer.engines.registry import (
+    ChoosesRules,
+    EngineFactory,
+    EngineOptions,
+    Registry,
+)
 from placer.engines.tensorrt.factory import TensorRtFactory
 from placer.errors import InputError
 from placer.graph.shapes import ShapeRange
@@ -18,28 +23,6 @@ from placer.prediction.gpus import load_gpu
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
-
-
-class OnnxRuntimeFactory:
-    """Makes the engine ``onnxruntime``."""
-
-    rules = "onnxruntime"
-
-    def unavailable(self) -> str | None:
-        """None: ONNX Runtime comes with placer."""
-        return None
-
-    def create(self, options: EngineOptions) -> Engine:
-        """Raises InputError for options of GPUs."""
-        if options.gpu is not None or options.build_for is not None:
-            raise InputError(
-                "`gpu` and `build_for` go with engine fusion-model; ONNX Runtime measures on "
-                "this machine's CPU"
-            )
-        if options.device is not None:
-            raise InputError("`device` chooses a GPU; ONNX Runtime measures on this machine's CPU")
-        options.check_extra("onnxruntime")
-        return OnnxRuntimeEngine(options.threads)
 
 
 class FusionModelFactory:
@@ -106,7 +89,8 @@ def select_engine(
     """
     registry = Registry.installed(BUILT_IN)
     found, factory, why = registry.resolve(name)
-    rules = load_pack(pack or factory.rules)
+    own = factory.rules_for(extra or {}) if isinstance(factory, ChoosesRules) else factory.rules
+    rules = load_pack(pack or own)
     if scheme is not None:
         capability = load_gpu(gpu).compute_capability if gpu is not None else None
         rules = rules.with_scheme(scheme, Target(compute_capability=capability))
@@ -123,5 +107,5 @@ def select_engine(
     )
     engine = registry.create(found, factory, options)
     if scheme is not None:  # Some engines know their GPU only now.
-        load_pack(pack or factory.rules).with_scheme(scheme, target_of(engine))
+        load_pack(pack or own).with_scheme(scheme, target_of(engine))
     return engine, rules, f"{why}; every latency is an estimate" if engine.estimated else why

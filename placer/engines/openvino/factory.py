@@ -50,19 +50,10 @@ class OpenVinoFactory:
             "base": base,
             "shapes": dict(options.shapes),
         }
-        memory = _whole(options, "memory-gb")
+        memory = options.whole("memory-gb")
         limits = Limits(
-            compile_s=float(_whole(options, "compile-timeout") or Limits.compile_s),
+            compile_s=float(options.whole("compile-timeout") or Limits.compile_s),
             memory_bytes=None if memory is None else memory << 30,
         )
         spec = EngineSpec("placer.engines.openvino.engine", "create", arguments)
         return IsolatedEngine(spec, limits, user_log_path("placer"))
-
-
-def _whole(options: EngineOptions, key: str) -> int | None:
-    text = options.extra.get(key)
-    if text is None:
-        return None
-    if not text.isdecimal() or not int(text):
-        raise InputError(f"engine option {key}={text}: give a whole number above 0")
-    return int(text)

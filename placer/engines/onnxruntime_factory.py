@@ -1,0 +1,93 @@
+"""The engine ``onnxruntime`` as the command line makes it: on its CPU provider or on another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from platformdirs import user_log_path
+
+from placer.engines.base import Engine
+from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
+from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.onnxruntime_providers import Provider, parse_provider, refuse_absent
+from placer.engines.registry import EngineOptions
+from placer.errors import InputError
+
+OPTIONS = ("provider", "compile-timeout", "memory-gb")
+
+
+class OnnxRuntimeFactory:
+    """Makes the engine ``onnxruntime``.
+
+    Other providers than the CPU's live in worker processes: their libraries may crash or hang.
+    """
+
+    rules = "onnxruntime"
+
+    def unavailable(self) -> str | None:
+        """None: ONNX Runtime comes with placer."""
+        return None
+
+    def rules_for(self, extra: Mapping[str, str]) -> str:
+        """The rule pack of the provider that ``extra`` names; InputError for an unknown one."""
+        provider = parse_provider(extra.get("provider", "CPU"))
+        return self.rules if provider is None else provider.pack
+
+    def create(self, options: EngineOptions) -> Engine:
+        """Raises InputError for options that the provider does not take, RunError without it."""
+        if options.gpu is not None or options.build_for is not None:
+            raise InputError(
+                "`gpu` and `build_for` go with engine fusion-model; ONNX Runtime measures on "
+                "this machine"
+            )
+        options.check_extra("onnxruntime", OPTIONS)
+        provider = parse_provider(options.extra.get("provider", "CPU"))
+        if provider is None:
+            return _cpu_engine(options)
+        refuse_absent(provider)
+        arguments: dict[str, Any] = {
+            "provider": provider.name,
+            "threads": options.threads,
+            "base": _base(provider, options.base),
+            "device": _device(provider, options.device),
+        }
+        memory = options.whole("memory-gb")
+        limits = Limits(
+            compile_s=float(options.whole("compile-timeout") or Limits.compile_s),
+            memory_bytes=None if memory is None else memory << 30,
+        )
+        spec = EngineSpec("placer.engines.onnxruntime_provider_engine", "create", arguments)
+        return IsolatedEngine(spec, limits, user_log_path("placer"))
+
+
+def _cpu_engine(options: EngineOptions) -> Engine:
+    for key in ("compile-timeout", "memory-gb"):
+        if key in options.extra:
+            raise InputError(f"engine option {key} is for other providers than the CPU's")
+    if options.device is not None:
+        raise InputError(
+            "`device` chooses a GPU; ONNX Runtime's CPU provider measures on this machine's CPU"
+        )
+    return OnnxRuntimeEngine(options.threads)
+
+
+def _base(provider: Provider, base: str | None) -> str:
+    if not provider.bases:
+        return "kept"
+    chosen = base or provider.bases[0]
+    if chosen not in provider.bases:
+        raise InputError(
+            f"{provider.name} computes in {' or '.join(provider.bases)}, not in base {chosen}"
+        )
+    return chosen
+
+
+def _device(provider: Provider, text: str | None) -> int:
+    if text is None:
+        return 0
+    if not provider.on_gpu:
+        raise InputError(f"`device` chooses a GPU; {provider.name} measures on this machine's CPU")
+    if not text.isdecimal():
+        raise InputError(f"`device` '{text}' is no GPU; give its number, counted from 0")
+    return int(text)

@@ -1,0 +1,85 @@
+"""What ONNX Runtime's profiler saw of a few runs of a session."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from pydantic import BaseModel, TypeAdapter
+
+from placer.common.ort_session import ORT_ERRORS, one_line
+from placer.engines.base import Tensors
+from placer.errors import RunError
+
+# A profile takes this many runs, fewer of a slow model: as many as fit into the time.
+_WARM_UP = 2
+_RUNS = (3, 15)
+_SECONDS = 1.0
+_KERNEL_TIME = "_kernel_time"  # How the profile ends the names of nodes.
+
+
+class _Details(BaseModel):
+    provider: str = ""
+    op_name: str = ""
+
+
+class Event(BaseModel):
+    """What is read of an event of a profile; ``dur`` in microseconds."""
+
+    name: str
+    dur: float
+    args: _Details = _Details()
+
+
+# A profile has a megabyte for every thousand events, of which this keeps what is needed.
+_EVENTS = TypeAdapter(list[Event])
+
+
+def run_session(session: ort.InferenceSession, inputs: Tensors) -> list[np.ndarray]:
+    """All outputs, without a limit of time; RunError if ONNX Runtime fails."""
+    try:
+        values: list[np.ndarray] = session.run(None, dict(inputs))
+    except ORT_ERRORS as error:
+        raise RunError(f"ONNX Runtime failed to run the model: {one_line(error)}") from error
+    return values
+
+
+def profile(session: ort.InferenceSession, inputs: Tensors) -> Mapping[str, Sequence[Event]]:
+    """Events of some runs after a warm-up, by the name of the node that ran.
+
+    Empty if the profile cannot be read: ONNX Runtime 1.23 writes quotes in names as they are.
+    """
+    try:
+        runs = _runs(session, inputs)
+    finally:
+        file = Path(session.end_profiling())
+    try:
+        events = _EVENTS.validate_json(file.read_bytes())
+    except ValueError:
+        return {}
+    found: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        if event.name.endswith(_KERNEL_TIME):
+            found[event.name.removesuffix(_KERNEL_TIME)].append(event)
+    return {name: of_node[-runs:] for name, of_node in found.items()}
+
+
+def _runs(session: ort.InferenceSession, inputs: Tensors) -> int:
+    """Run a few times after a warm-up; return how many runs came after it."""
+    for _ in range(_WARM_UP):
+        run_session(session, inputs)
+    least, most = _RUNS
+    start, runs = time.perf_counter(), 0
+    while runs < least or (runs < most and time.perf_counter() - start < _SECONDS):
+        run_session(session, inputs)
+        runs += 1
+    return runs
+
+
+def median_us(events: Sequence[Event]) -> float:
+    """Median duration in microseconds."""
+    return float(np.median([event.dur for event in events]))
