@@ -127,6 +127,8 @@ def study(url: str, name: str, folder: Path, seconds: float, budget: int) -> Fig
 def kill_within_a_trial(worker: SpawnProcess, log: Path, seconds: float) -> None:
     """Let ``worker`` finish two trials and kill it in the middle of the third."""
     while log.read_text().count("begin") < 3:
+        if not worker.is_alive():
+            raise SystemExit("the study ended before a worker's third trial; raise --budget")
         time.sleep(0.05)
     time.sleep(seconds / 2)
     os.kill(worker.pid or 0, signal.SIGKILL)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.plan import Plan
 
 MAX_FINDINGS = 30
-EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --gpu sm120")
+EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --gpu rtx-5090")
 
 
 def check_command(
     model: Annotated[Path, typer.Argument(help="Any ONNX model, with or without Q/DQ pairs.")],
-    gpu: Annotated[str, option("gpu", help="Compute capability to build for.")] = "sm89",
+    gpu: Annotated[str, option("gpu", help="GPU to build for, e.g. orin, or sm89.")] = "sm89",
     shape: Annotated[list[str] | None, option("shapes")] = None,
     static: Annotated[
         bool,

@@ -19,7 +19,7 @@ from placer.engines.registry import (
 from placer.engines.tensorrt.factory import TensorRtFactory
 from placer.errors import InputError
 from placer.graph.shapes import ShapeRange
-from placer.prediction.gpus import load_gpu
+from placer.prediction.gpus import architecture_of, load_gpu
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
@@ -51,7 +51,7 @@ class FusionModelFactory:
             options.base or "float16",
             options.shapes,
             options.threads,
-            options.build_for,
+            options.build_for and architecture_of(options.build_for),
             options.shape_ranges,
         )
 

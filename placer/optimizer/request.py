@@ -134,7 +134,10 @@ class Request:
     ] = None
     build_for: Annotated[
         str | None,
-        Option("Engine", "Build each candidate with TensorRT-RTX too, e.g. sm89 (fusion-model)."),
+        Option(
+            "Engine",
+            "Build each candidate with TensorRT-RTX too, e.g. for sm89 (fusion-model).",
+        ),
     ] = None
     threads: Annotated[int, Option("Engine", "CPU threads of the engine.", least=1)] = 1
     device: Annotated[

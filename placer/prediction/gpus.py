@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -131,21 +132,38 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def load_gpu(name_or_path: str) -> Gpu:
-    """Load a built-in GPU by its name or an alias (in any case) or a user's YAML file by its path.
+    """Load a built-in GPU by its name or an alias, or a user's YAML file by its path.
+
+    Case and separators do not count, nor do the brands in a product's name: ``rtx4090``,
+    ``RTX 4090`` and ``NVIDIA GeForce RTX 4090`` are one. A compute capability, e.g. ``sm89``, is
+    an alias of its best-known GPU.
 
     Raises InputError for an unknown name (it lists the known ones) and, with file, line and
     field, for a file that is not a valid description.
     """
-    wanted = name_or_path.lower()
-    if wanted in gpu_names():
-        return _read(_folder() / f"{wanted}.yaml")
+    wanted = _plain(name_or_path)
     for name in gpu_names():
         gpu = _read(_folder() / f"{name}.yaml")
-        if wanted in gpu.aliases:
+        if wanted in map(_plain, (gpu.name, *gpu.aliases)):
             return gpu
     if not Path(name_or_path).is_file():
         raise InputError(unknown("GPU", name_or_path, gpu_names(), "a YAML file"))
     return _read(Path(name_or_path))
+
+
+def architecture_of(gpu: str) -> str:
+    """The compute capability of ``gpu`` as compilers write it, e.g. ``sm89``.
+
+    ``gpu``: one such itself, or what ``load_gpu`` takes, with its errors.
+    """
+    if re.fullmatch(r"sm_?\d+", gpu.lower()):
+        return gpu.lower().replace("_", "")
+    return "sm" + load_gpu(gpu).compute_capability.replace(".", "")
+
+
+def _plain(name: str) -> str:
+    letters = re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub("nvidia|geforce|tesla", "", letters)
 
 
 def _read(path: Path) -> Gpu:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from placer.errors import InputError
-from placer.prediction.gpus import Gpu, gpu_names, load_gpu
+from placer.prediction.gpus import Gpu, architecture_of, gpu_names, load_gpu
 
 NAMES = gpu_names()
 GEFORCE = ("rtx-3090", "rtx-4090", "rtx-5090")
@@ -68,6 +68,32 @@ def test_names_and_aliases_are_found_in_any_case():
     assert load_gpu("A100").name == "a100-pcie-80gb"
     assert load_gpu("H100").name == "h100-sxm"
     assert load_gpu("RTX-4090") == load_gpu("4090")
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("rtx4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),  # As nvidia-smi writes them.
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("Tesla T4", "t4"),
+        ("Jetson AGX Orin", "orin-agx"),
+        ("sm89", "rtx-4090"),
+        ("sm_87", "orin-agx"),
+    ],
+)
+def test_what_a_gpu_is_called_in_shops_and_by_tools_is_understood(said: str, name: str):
+    assert load_gpu(said).name == name
+
+
+def test_compilers_know_a_gpu_by_its_compute_capability():
+    assert [architecture_of(gpu) for gpu in ("sm89", "SM_120", "orin", "NVIDIA L40S")] == [
+        *("sm89", "sm120", "sm87", "sm89"),
+    ]
+    with pytest.raises(InputError, match=r"unknown GPU 'rtx-4091'; use one of: .*did you mean"):
+        architecture_of("rtx-4091")
 
 
 @pytest.mark.parametrize("name", NAMES)

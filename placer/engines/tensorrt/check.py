@@ -19,6 +19,7 @@ from placer.model.importing import Finding, check_pairs, is_quantized
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.rtx_log import typed_layers
+from placer.prediction.gpus import architecture_of
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,15 @@ def check(
 ) -> CheckReport:
     """Parse and build ``model`` with TensorRT-RTX, which needs no GPU, and look at its Q/DQ pairs.
 
-    ``gpu``: compute capability to build for. ``static``: look at the pairs only, which needs no
-    TensorRT-RTX. A model that is refused is a report, not an error.
+    ``gpu``: compute capability to build for, or a GPU that has it. ``static``: look at the pairs
+    only, which needs no TensorRT-RTX. A model that is refused is a report, not an error.
 
     Raises InputError for wrong input and RunError without the builder.
     """
     path = Path(model)
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the path of an ONNX file")
+    architecture = architecture_of(gpu)
     findings = _findings(path)
     if static:
         return CheckReport(findings, None)
@@ -84,7 +86,7 @@ def check(
         name: given if isinstance(given, ShapeRange) else ShapeRange.fixed(tuple(given))
         for name, given in (shapes or {}).items()
     }
-    return CheckReport(findings, check_file(import_builder(), path, gpu, ranges))
+    return CheckReport(findings, check_file(import_builder(), path, architecture, ranges))
 
 
 def _findings(model: Path) -> tuple[Finding, ...]:
