@@ -266,17 +266,29 @@ class Fusion(Strict):
     outputs: str = Field(
         description="Type of the first output. An integer type: the layer exists only if every "
         "reader of its output is quantized with one scale. `float`: it never writes integers. "
-        "`readers`: integers if every reader is quantized with one scale, else float. `same`: what "
-        "it reads, in the same scale."
+        "`readers`: integers if every reader is quantized with one scale, else float. `each`: what "
+        "each reader needs, float and integers beside each other. `same`: what it reads, in the "
+        "same scale."
     )
-    reads: list[Reference] | None = Field(
+    reads: list[Reference] | Literal["any"] | None = Field(
         default=None,
         description="The quantized edges that it reads; by default those into its nodes that the "
-        "layout quantizes.",
+        "layout quantizes. `any`: its kernel quantizes and dequantizes by itself, so that pairs "
+        "may be on any of its edges and inside it, and it reads what there is.",
     )
     absorbs: list[Reference] = Field(
         default=[],
         description="Quantized edges inside the layer; any other pair inside a layer forbids it.",
+    )
+    in_place: list[Reference] = Field(
+        default=[],
+        description="Edges of tensors that it overwrites with its result, so it reads them in the "
+        "type that it writes: quantized ones in float where it writes float.",
+    )
+    readers_agree: bool = Field(
+        default=False,
+        description="The layer exists only if all readers of its outputs need the same: float, or "
+        "integers of one scale.",
     )
     float_type: Literal["float", "float16"] | None = Field(
         default=None,
@@ -465,7 +477,8 @@ class Rule(Strict):
             if node not in self.pattern:
                 raise ValueError(f"layout '{name}': fuses names unknown node '{node}'")
         like = [fusion.float_like] if fusion.float_like else []
-        for reference in (*fusion.absorbs, *(fusion.reads or ()), *like):
+        reads = [] if fusion.reads == "any" else fusion.reads or []
+        for reference in (*fusion.absorbs, *fusion.in_place, *reads, *like):
             self._check_reference(f"layout '{name}': fuses", reference, tensors)
 
     def _check_reference(self, where: str, reference: str, tensors: frozenset[str]) -> None:

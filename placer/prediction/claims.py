@@ -23,7 +23,12 @@ from placer.rules.schema import Fusion, Layout, Rule
 from placer.rules.target import Target
 
 FLOAT = "float"  # ONNX's name of FP32
-_KEYWORDS = (FLOAT, "readers", "same")
+ANY = "any"  # Of ``Fusion.reads``
+_KEYWORDS = (FLOAT, "readers", "each", "same")
+
+
+# The scales that a tensor is written in, what is taken first by those who need none; None: float.
+Written = tuple[Scale | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +37,8 @@ class Claim:
 
     ``demanded``: edges that must carry a pair and are read as integers. ``inner``: edges between
     the nodes, which must be float but for the ``absorbed`` ones, which must carry a pair.
-    ``goes_first``: of overlapping claims alike in all else, the one of the first nodes is met.
+    ``in_place``: edges read in the type that is written. ``goes_first``: of overlapping claims
+    alike in all else, the one of the first nodes is met.
     """
 
     match: Match
@@ -42,6 +48,7 @@ class Claim:
     demanded: frozenset[Edge]
     inner: frozenset[Edge]
     absorbed: frozenset[Edge]
+    in_place: frozenset[Edge]
     like: Edge | None
     goes_first: bool = False
 
@@ -62,7 +69,7 @@ class Claim:
     @cached_property
     def bare(self) -> tuple[Edge, ...]:
         """Edges that must be float."""
-        return tuple(self.inner - self.absorbed)
+        return () if self.fusion.reads == ANY else tuple(self.inner - self.absorbed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +118,19 @@ class LayerCandidate:
         tensors = dict.fromkeys((*(edge.tensor for edge in self.reads), *self.writes))
         return tuple(tensor for tensor in tensors if self.graph.type_of(tensor).is_float)
 
-    def output_scale(self, form: NormalForm) -> Scale | None:
-        """The scale in which the candidate writes integers, None if it writes floats."""
+    def output_scales(self, form: NormalForm) -> tuple[Written, ...]:
+        """Of each tensor of ``writes`` the scales in which it is written."""
+        if self.claim is not None and self.claim.fusion.outputs == "each":
+            return tuple(self._scales_of(tensor, form) for tensor in self.writes)
+        return ((self._output_scale(form),),) * len(self.writes)
+
+    def _scales_of(self, tensor: str, form: NormalForm) -> Written:
+        """Those that its readers need, floats first."""
+        edges = (edge for edge in self.readers if edge.tensor == tensor)
+        found = dict.fromkeys(form.scales.get(edge) for edge in edges)
+        return tuple(sorted(found, key=lambda scale: scale is not None))
+
+    def _output_scale(self, form: NormalForm) -> Scale | None:
         if self.claim is None or self.claim.fusion.outputs == FLOAT:
             return None
         if self.claim.fusion.outputs == "same":
@@ -128,6 +146,9 @@ class LayerCandidate:
         if not claim.paired <= form.scales.keys():
             return False
         if any(edge in form.scales for edge in claim.bare):
+            return False
+        needed = {form.scales.get(edge) for edge in self.readers}
+        if claim.fusion.readers_agree and len(needed) > 1:
             return False
         if claim.fusion.outputs == "same":
             return len({form.last(edge) for edge in claim.demanded}) <= 1
@@ -217,6 +238,13 @@ def _claims(graph: Graph, rule: Rule, target: Target) -> Iterator[Claim]:
                     yield replace(_claim(match, name, layout, fusion, graph), goes_first=first)
 
 
+def _reads(layout: Layout, fusion: Fusion) -> Sequence[str]:
+    """The edges that must carry a pair."""
+    if fusion.reads is None:
+        return layout.quantize
+    return [] if fusion.reads == ANY else fusion.reads
+
+
 def _claim(match: Match, name: str, layout: Layout, fusion: Fusion, graph: Graph) -> Claim:
     bound = (match.nodes.get(node) for node in fusion.nodes)
     nodes = tuple(sorted((n for n in bound if n is not None), key=lambda n: n.index))
@@ -227,7 +255,7 @@ def _claim(match: Match, name: str, layout: Layout, fusion: Fusion, graph: Graph
     }
     demanded = {
         edge
-        for reference in (layout.quantize if fusion.reads is None else fusion.reads)
+        for reference in _reads(layout, fusion)
         if not reference.endswith(".*")
         for edge in match.edges(reference, graph)
     }
@@ -240,5 +268,6 @@ def _claim(match: Match, name: str, layout: Layout, fusion: Fusion, graph: Graph
         demanded=frozenset((demanded & edges) - inner),
         inner=frozenset(inner),
         absorbed=frozenset(e for r in fusion.absorbs for e in match.edges(r, graph)),
+        in_place=frozenset(e for r in fusion.in_place for e in match.edges(r, graph)),
         like=like[0] if like else None,
     )

@@ -148,6 +148,8 @@ def _backward(passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Sc
     scale = _common(passage.after, scales)
     if scale is None or _common(passage.before, scales) is not None:
         return False
+    if passage.per_channel and scale == _joint(passage.before, scales):
+        return False  # It came from there.
     changed = False
     for edge in passage.before:
         if edge not in scales:

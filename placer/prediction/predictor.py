@@ -17,7 +17,7 @@ from operator import itemgetter
 
 from placer.graph import Edge, Graph
 from placer.plan import Plan
-from placer.prediction.claims import LayerCandidate, Region, find_regions
+from placer.prediction.claims import LayerCandidate, Region, Written, find_regions
 from placer.prediction.motion import (
     Link,
     NormalForm,
@@ -186,7 +186,7 @@ class Predictor:
         return self._step(
             candidate,
             tuple(map(form.chain, candidate.reads)),
-            candidate.output_scale(form),
+            candidate.output_scales(form),
             self._feeds_float_conv(candidate, form),
             formats,
         )
@@ -203,7 +203,7 @@ class Predictor:
         self,
         candidate: LayerCandidate,
         chains: tuple[Scales, ...],
-        scale: Scale | None,
+        written: tuple[Written, ...],
         feeds_float_conv: bool,
         formats: tuple[TensorFormats | None, ...],
     ) -> Step:
@@ -218,7 +218,7 @@ class Predictor:
             },
         )
         if candidate.nodes:
-            draft.add_layer(scale)
+            draft.add_layer(written)
         else:
             draft.write_output()
         return draft.step()

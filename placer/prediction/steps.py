@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from placer.graph import Edge, Graph, Node
 from placer.plan import Kind, Layer, Port
-from placer.prediction.claims import FLOAT, Claim, LayerCandidate
+from placer.prediction.claims import ANY, FLOAT, Claim, LayerCandidate, Written
 from placer.prediction.motion import Scale, Scales
 from placer.rules.target import Target
 
@@ -112,23 +112,32 @@ class StepDraft:
             self.formats,
         )
 
-    def add_layer(self, scale: Scale | None) -> None:
-        """Add the layer, which writes integers of ``scale``, and the conversions before it."""
+    def add_layer(self, written: Sequence[Written]) -> None:
+        """Add the layer and the conversions before it.
+
+        ``written``: the scales that each of the candidate's tensors is written in.
+        """
         nodes, claim = self.candidate.nodes, self.candidate.claim
-        reads = {edge: self._read(edge, claim) for edge in self.candidate.reads}
+        floats = _overwritten_in_float(claim, written)
+        reads = {
+            edge: self._float(edge) if edge in floats else self._read(edge, claim)
+            for edge in self.candidate.reads
+        }
         if _takes_any(claim):
             reads = self._alike(reads)
         op = _operator(nodes, claim)
         if op == IN_PLACE_CONCAT:
             reads = {edge: self._copied(edge, port) for edge, port in reads.items()}
         outputs = []
-        for tensor in self.candidate.writes:
-            port = Port(self._output_type(tensor, claim, reads, scale), tensor=tensor)
+        for tensor, scales in zip(self.candidate.writes, written, strict=True):
+            ready = tuple(
+                (() if scale is None else (scale,), self._output_type(tensor, claim, reads, scale))
+                for scale in scales
+            )
             if tensor in self.formats:
-                ready = (() if scale is None else (scale,), port.dtype)
-                forced = port.dtype == FLOAT and _reads_integers(claim) and not _is_like(claim)
-                self.formats[tensor] = self.formats[tensor]._replace(ready=(ready,), forced=forced)
-            outputs.append(port)
+                forced = ready[0][1] == FLOAT and _reads_integers(claim) and not _is_like(claim)
+                self.formats[tensor] = self.formats[tensor]._replace(ready=ready, forced=forced)
+            outputs += [Port(dtype, tensor=tensor) for _, dtype in ready]
         layer = Layer(
             name="+".join(node.name for node in nodes),
             op=op,
@@ -160,6 +169,8 @@ class StepDraft:
             return self._port(edge.tensor)
         if claim is not None and edge in claim.demanded and claim.fusion.inputs != FLOAT:
             return self._integers(edge)
+        if claim is not None and claim.fusion.reads == ANY:
+            return self._as_it_is(edge)
         is_like = claim is not None and claim.like == edge
         port = self._float(edge, is_like)
         wanted = self._computes_in(edge)
@@ -168,6 +179,14 @@ class StepDraft:
         if is_like and self._is_dequantized(edge):
             return port
         return self._reformat(edge, port, wanted)
+
+    def _as_it_is(self, edge: Edge) -> Port:
+        """What there is of the tensor, as near to what ``edge`` needs as there is."""
+        ready, chain = dict(self.formats[edge.tensor].ready), self.chains[edge]
+        for length in range(len(chain), -1, -1):
+            if chain[:length] in ready:
+                return Port(ready[chain[:length]], tensor=edge.tensor)
+        return self._port(edge.tensor)
 
     def _computes_in(self, edge: Edge) -> str:
         """The float type that the layer computes in, as far as it depends on ``edge``.
@@ -317,6 +336,13 @@ _FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
 CONVS = frozenset({"Conv", "ConvTranspose"})
 _SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
 _OWN_BUFFER = frozenset({"Resize"})  # Operators whose layers do not write into a joined tensor.
+
+
+def _overwritten_in_float(claim: Claim | None, written: Sequence[Written]) -> frozenset[Edge]:
+    """The edges whose tensors are overwritten with floats."""
+    if claim is None or any(scale is not None for scales in written for scale in scales):
+        return frozenset()
+    return claim.in_place
 
 
 def _is_like(claim: Claim | None) -> bool:

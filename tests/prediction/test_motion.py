@@ -83,6 +83,35 @@ def test_nothing_quantized_has_an_empty_form():
     assert (found.scales, found.second, found.canonical()) == ({}, {}, frozenset())
 
 
+UNEQUAL = f"""
+{HEAD}
+g (float[1,4,8,8] x, float[1,4,8,8] z) => (float[1,4,8,8] out) <float[4,8,1,1] w = {{1}}> {{
+  [join1] y = Concat<axis = 1>(x, z)
+  [conv1] out = Conv(y, w)
+}}
+"""
+
+
+def test_a_scale_for_each_channel_stays_behind_the_concat_that_it_comes_from():
+    rule = parse_text(
+        """
+id: join
+why: a sentence for the test
+source: test
+pattern: {op: {op: Concat, inputs: ["xs*"], output: y}}
+motion: {before: xs, after: y, per_channel: true}
+layouts: {follow: {default: true}}
+""",
+        "rule.yaml",
+        Rule,
+    )
+    left, right = Edge("x", "join1", 0), Edge("z", "join1", 1)
+    placement = Placement(frozenset({frozenset({left}), frozenset({right})}))
+    found = normal_form(placement, find_passages(graph_of_text(UNEQUAL), [rule]))
+    assert found.scales[Edge("y", "conv1", 0)] == frozenset({"x", "z"})
+    assert not found.second
+
+
 FORK = f"""
 {HEAD}
 g (float[1,4,8,8] x) => (float[1,4,4,4] a, float[1,4,4,4] b) <float[4,4,1,1] w = {{1}}> {{

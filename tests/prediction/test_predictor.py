@@ -315,6 +315,79 @@ def test_mixed_readers_get_float_and_a_quantize_for_those_with_a_pair():
     assert prediction.layers[2].edges == (TO_2, TO_3)
 
 
+COMPILED = """
+id: compiled
+priority: 1
+pattern:
+  first: {op: [Sigmoid, Relu, Mul], inputs: [x, "z?"], output: t}
+  second: {op: [Sigmoid, Relu, Mul], inputs: [t, "_?"], output: y, optional: true}
+layouts:
+  follow:
+    default: true
+    fuses: [{nodes: [first, second], op: Compiled, inputs: int8, outputs: each, reads: any}]
+"""
+
+
+def test_a_compiled_layer_takes_pairs_inside_and_writes_what_each_reader_needs():
+    graph = graph_of(
+        "(float[1,4,4,4] x, float[1,4,4,4] z) => (float[1,4,4,4] a, float[1,4,4,4] b)",
+        "[conv1] c = Conv(x, w1) [sigmoid1] s = Sigmoid(c) [mul1] m = Mul(s, z) "
+        "[conv2] a = Conv(m, w1) [conv3] b = Conv(m, w1)",
+    )
+    inside, other = Edge("s", "mul1", 0), Edge("z", "mul1", 1)
+    rules = [rule(CONV), rule(COMPILED)]
+    before, behind = Edge("c", "sigmoid1", 0), Edge("m", "conv2", 0)
+    groups = ([Edge("x", "conv1", 0)], [before], [inside], [other], [behind])
+    assert lines(predict(graph, *groups, rules=rules, base="float"))[2:] == [
+        # What was not quantized for somebody else is quantized inside.
+        "sigmoid1+mul1: int8, float -> float, int8",
+        "conv2: int8 -> float",
+        "conv3: float -> float",
+    ]
+    found = predict(graph, [behind], [Edge("m", "conv3", 0), Edge("b", "", 0)], rules=rules)
+    assert "sigmoid1+mul1: float16, float -> int8, int8" in lines(found)
+
+
+def test_a_layer_that_needs_its_readers_to_agree_splits_where_they_do_not():
+    whole = CONV.replace(
+        "inputs: float, outputs: float", "inputs: float, outputs: float, readers_agree: true"
+    )
+    graph = graph_of(
+        "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)",
+        "[conv1] c = Conv(x, w1) [relu1] r = Relu(c) [conv2] a = Conv(r, w1) "
+        "[conv3] b = Conv(r, w1)",
+    )
+    left, right = Edge("r", "conv2", 0), Edge("r", "conv3", 0)
+    layers = {
+        groups: [
+            x.split(":")[0] for x in lines(predict(graph, *map(list, groups), rules=[rule(whole)]))
+        ]
+        for groups in ((), ((left, right),), ((left,),))
+    }
+    assert "conv1+relu1" in layers[()]
+    assert "conv1+relu1" in layers[((left, right),)]
+    assert {"conv1", "relu1"} < set(layers[((left,),)])
+
+
+def test_a_residual_that_is_overwritten_has_the_type_that_is_written():
+    summing = RESIDUAL.replace(
+        "inputs: int8, outputs: int8}", "inputs: int8, outputs: readers, in_place: [add.r]}"
+    )
+    graph = graph_of(
+        "(float[1,4,4,4] x) => (float[1,4,4,4] out)",
+        "[conv1] c = Conv(x, w1) [conv2] d = Conv(x, w1) [add1] a = Add(c, d) "
+        "[conv3] out = Conv(a, w1)",
+    )
+    reads, shortcut = [Edge("x", "conv1", 0), Edge("x", "conv2", 0)], [Edge("c", "add1", 0)]
+    behind = [Edge("a", "conv3", 0)]
+    rules = [rule(CONV), rule(summing)]
+    found = lines(predict(graph, reads, shortcut, rules=rules, base="float"))
+    assert "dequantize c: int8 -> float" in found
+    assert "conv2+add1: int8, float -> float" in found
+    found = lines(predict(graph, reads, shortcut, behind, rules=rules, base="float"))
+    assert "conv2+add1: int8, int8 -> int8" in found
+
+
 def test_pairs_of_equal_range_are_one_quantize():
     assert lines(predict(FORK, [X], [TO_2], [TO_3])) == lines(predict(FORK, [X], [TO_2, TO_3]))
 
