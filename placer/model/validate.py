@@ -197,8 +197,10 @@ class _Door:
             self._check_tensor(tensor)
         self._check_once([value.name for value in graph.output], "graph outputs")
         visible = outer | known if any(map(_has_subgraph, graph.node)) else outer
+        sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
         for node in graph.node:
             self._check_node(node)
+            self._check_zero_points(node, sizes)
             trips = endless_trips(node, graph)
             if trips > self.limits.loop_trips:
                 raise self._wrong(
@@ -260,6 +262,14 @@ class _Door:
             for tensor in (attribute.t, *attribute.tensors):
                 if attribute.type in (AttributeProto.TENSOR, AttributeProto.TENSORS):
                     self._check_tensor(tensor, what=f"attribute '{attribute.name}'")
+
+    def _check_zero_points(self, node: NodeProto, sizes: Mapping[str, int]) -> None:
+        """Refuse constant zero points that are not as many as the scales."""
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or len(node.input) < 3:
+            return
+        scales, points = (sizes.get(name) for name in node.input[1:3])
+        if None not in (scales, points) and scales != points:
+            raise self._wrong(f"{_called(node)} has {points} zero points for {scales} scales")
 
     def _check_tensor(self, tensor: TensorProto, what: str = "initializer") -> None:
         self._check_name(tensor.name)

@@ -50,7 +50,7 @@ def model_case(random: Random) -> Case:
     data, classes = damaged_model(_BASES[name], random)
     files = {**PACK_FILES, "net.onnx": data}
     if "data.npz" in command:
-        files["data.npz"] = files["eval.npz"] = npz(_arrays(name))
+        files["data.npz"], files["eval.npz"] = npz(_arrays(name)), npz(_arrays(name, 1))
     if command is _OPTIMIZE:
         files["gpu.yaml"] = GPU.encode()
     return Case(name, files, command, classes)
@@ -92,9 +92,9 @@ def graph_case(random: Random) -> Case:
     return Case("random model", run_of(proto, random).files, command, (kind,))
 
 
-def _arrays(name: str) -> dict[str, np.ndarray]:
+def _arrays(name: str, seed: int = 0) -> dict[str, np.ndarray]:
     """Three samples for a base model."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     arrays = {}
     for value in _BASES[name].graph.input:
         dims = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
@@ -147,7 +147,7 @@ def data_case(random: Random) -> Case:
     if random.random() < 0.1:
         command, other = _OPTIMIZE, random.choice(("data.npz", "eval.npz"))
         files |= {**PACK_FILES, "gpu.yaml": GPU.encode(), "data.npz": npz(_arrays(name))}
-        files |= {"eval.npz": npz(_arrays(name)), other: data}
+        files |= {"eval.npz": npz(_arrays(name, 1)), other: data}
     return Case("data", files, command, classes)
 
 

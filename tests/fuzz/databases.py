@@ -42,10 +42,13 @@ def damaged_database(data: bytes, random: Random) -> tuple[bytes, list[str]]:
     classes = []
     for _ in range(random.choice((1, 1, 2, 3))):
         change = random.choice(_CHANGES)
-        table = _some_table(connection, random)
         try:
-            change(connection, table, random)
-        except (sqlite3.Error, IndexError):  # The table is gone or empty, or forbids it.
+            change(connection, _some_table(connection, random), random)
+        except (
+            sqlite3.Error,
+            IndexError,
+            ValueError,
+        ):  # The table is gone or empty, or forbids it.
             continue
         classes.append(change.__name__.strip("_").replace("_", " "))
     connection.commit()

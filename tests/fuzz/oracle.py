@@ -40,7 +40,7 @@ def verdict(case: Case, outcome: Outcome, folder: Path) -> Outcome:
             return replace(outcome, judged=f"the oracle {died}")
         problem, unjudged = json.loads(told.read_text())
     if problem:
-        return replace(outcome, kind="false success", text=f"{problem}\n{outcome.text}")
+        return replace(outcome, kind="false success", text=f"{outcome.text}\n{problem}")
     return replace(outcome, judged=unjudged or "yes")
 
 

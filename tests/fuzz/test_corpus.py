@@ -63,6 +63,10 @@ def _quantized_to_float(proto: ModelProto) -> None:
     point.data_type, point.raw_data = TensorProto.FLOAT4E2M1, b"\0"
 
 
+def _zero_points_for_one_scale(proto: ModelProto) -> None:
+    proto.graph.node[-1].input[2] = "wz"
+
+
 @pytest.mark.parametrize(
     ("base", "damage", "expected"),
     [
@@ -72,6 +76,7 @@ def _quantized_to_float(proto: ModelProto) -> None:
         ("pairs", _location_of_another_size, "has 20 bytes, its shape takes 1; export it again"),
         ("branches", _flag_of_other_size, "tensor 't' is damaged or cut short"),
         ("dense", _quantized_operator_without_inputs, "has 0 inputs, which are too few"),
+        ("pairs", _zero_points_for_one_scale, "has 4 zero points for 1 scales"),
         ("pairs", _circle, "waits for its own output"),
         ("pairs", _opset_beyond_integers, "it imports version 4611686018427387904"),
     ],
