@@ -11,6 +11,7 @@ from placer.version import __version__
 if TYPE_CHECKING:
     from placer.apply.api import AppliedModel, apply_placement
     from placer.calibration.region import Region, extract_region
+    from placer.checkup.run import Checkup, check_up
     from placer.cli.console import ConsoleObserver
     from placer.engines.bench import BenchResult, bench
     from placer.engines.doctor import diagnose
@@ -30,6 +31,7 @@ __all__ = [
     "AppliedModel",
     "BenchResult",
     "CheckReport",
+    "Checkup",
     "ConsoleObserver",
     "GateError",
     "ImportedModel",
@@ -46,6 +48,7 @@ __all__ = [
     "apply_placement",
     "bench",
     "check",
+    "check_up",
     "diagnose",
     "diff_plans",
     "explain",
@@ -64,6 +67,7 @@ _MODULES = {
     "AppliedModel": "placer.apply.api",
     "BenchResult": "placer.engines.bench",
     "CheckReport": "placer.engines.tensorrt.check",
+    "Checkup": "placer.checkup.run",
     "ConsoleObserver": "placer.cli.console",
     "GateError": "placer.errors",
     "ImportedModel": "placer.qdq.import_model",
@@ -79,6 +83,7 @@ _MODULES = {
     "apply_placement": "placer.apply.api",
     "bench": "placer.engines.bench",
     "check": "placer.engines.tensorrt.check",
+    "check_up": "placer.checkup.run",
     "diagnose": "placer.engines.doctor",
     "diff_plans": "placer.plan.compare",
     "explain": "placer.engines.explanation",

@@ -3,28 +3,108 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 import placer
+from placer.cli.options import engine_options, option
+from placer.errors import InputError, RunError
 
-EXAMPLES = ("placer doctor", "placer doctor --json")
+EXAMPLES = (
+    "placer doctor",
+    "placer doctor --json",
+    "placer doctor --full --engine openvino --output checkup.json",
+)
+_COLOURS = {"passed": "green", "failed": "red", "skipped": "yellow"}
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.checkup.run import Checkup
+    from placer.checkup.step import Step
     from placer.engines.doctor import Diagnosis
 
 
 def doctor_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Build, run and check a small suite on an engine; takes minutes."
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="With --full: write one file with all of it, to attach to an issue."),
+    ] = None,
+    engine: Annotated[str, option("engine", help="With --full: the engine.")] = "auto",
+    device: Annotated[str | None, option("device")] = None,
+    threads: Annotated[int, option("threads")] = 1,
+    engine_option: Annotated[list[str] | None, option("engine_options")] = None,
 ) -> None:
-    """Show versions, GPUs, the engines that run here, and what the others lack."""
+    """Show versions, GPUs, the engines that run here, and what the others lack.
+
+    With --full, exit code 1 if a step of the suite failed.
+    """
+    if full:
+        _full(engine, device, threads, engine_option or [], output, as_json)
+        return
+    if output is not None:
+        raise InputError("--output writes what --full finds; add --full, or take --json > FILE")
     found = placer.diagnose()
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
         return
+    _print(found)
+
+
+def _full(
+    engine: str,
+    device: str | None,
+    threads: int,
+    extra: list[str],
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    progress = Console(stderr=True)
+
+    def tell(step: Step) -> None:
+        progress.print(f"· {step.name}: {step.verdict}", highlight=False, markup=False)
+
+    found = placer.check_up(
+        engine,
+        device=device,
+        threads=threads,
+        engine_options=engine_options(extra),
+        on_step=tell,
+    )
+    if output is not None:
+        found.write(output)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        _print_steps(found)
+    failed = [step.name for step in found.steps if step.verdict == "failed"]
+    if failed:
+        raise RunError(f"{len(failed)} of {len(found.steps)} steps failed: {', '.join(failed)}")
+
+
+def _print_steps(found: Checkup) -> None:
+    title = f"engine {found.engine} {found.version} on {found.device}, pack {found.pack}"
+    table = Table(title=escape(title))
+    for column in ("step", "", "seconds", ""):
+        table.add_column(column, overflow="fold")
+    for step in found.steps:
+        colour = _COLOURS[step.verdict]
+        verdict = f"[{colour}]{step.verdict}[/]"
+        table.add_row(step.name, verdict, f"{step.seconds:.1f}", escape(step.said))
+    Console().print(table)
+
+
+def _print(found: Diagnosis) -> None:
     console = Console()
     console.print(f"Python {found.python}, {found.system}", highlight=False)
     for package, version in found.packages.items():

@@ -59,6 +59,14 @@ class LoadsEngines(Protocol):
         """Load the file at ``path``; RunError if it is damaged or for another version or GPU."""
 
 
+@runtime_checkable
+class SavesItself(Protocol):
+    """What an engine with the ability ``saved-engines`` has compiled."""
+
+    def save(self, path: Path) -> None:
+        """Write what ``LoadsEngines.load`` reads; RunError if the engine cannot."""
+
+
 def target_of(engine: Engine) -> Target:
     """What ``engine`` builds for; nothing is left out for one that does not say."""
     return engine.target if isinstance(engine, HasTarget) else ANY_TARGET

@@ -38,6 +38,7 @@ from placer.engines.isolation.protocol import (
     Request,
     Run,
     SampleFile,
+    Save,
 )
 from placer.errors import InputError, PlacerError, RunError
 from placer.graph.edit import all_tensors
@@ -125,6 +126,11 @@ class IsolatedEngine:
         self.conditions = measured.conditions
         return measured.seconds
 
+    @property
+    def worker_pid(self) -> int | None:
+        """The process that the engine lives in, None before the first call and after a failure."""
+        return self._host.pid
+
     def close(self) -> None:
         """Kill the worker and remove the candidates on disk; later calls raise RunError."""
         self._closer()
@@ -156,6 +162,10 @@ class IsolatedCompiled:
     def plan(self, inputs: Tensors | None = None) -> Plan:
         """Return the layers that the engine really runs; raises RunError if it fails."""
         return self.host.plan(self.handle, inputs)
+
+    def save(self, path: Path) -> None:
+        """Write the engine to a file; see ``SavesItself``."""
+        self.host.save(self.handle, path)
 
     def memory_bytes(self, inputs: Tensors) -> int | None:
         """Device memory as the worker's engine tells; see ``HasMemory``."""
@@ -205,6 +215,10 @@ class _Host:
     def forget(self, handle: int) -> None:
         # Called by the garbage collector, maybe in the midst of a call to the worker.
         self._forgotten.append(handle)
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._worker is None else self._worker.pid
 
     def hello(self) -> Hello:
         return self._running().hello
@@ -262,6 +276,10 @@ class _Host:
             handles, command, "measuring the candidate", self._limits.measure_s
         )
         return measured
+
+    def save(self, handle: int, path: Path) -> None:
+        command = Save(handle, str(path.resolve()))
+        self._call((handle,), command, "saving the engine", self._limits.run_s)
 
     def memory_bytes(self, handle: int, inputs: Tensors) -> int | None:
         command = ReadMemory(handle, dict(inputs))

@@ -74,6 +74,10 @@ class WorkerProcess:
         threading.Thread(target=self._watch, daemon=True).start()
         self.hello: Hello = self.call(Request(Start(spec), "starting", limits.start_s))
 
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self.is_alive() else None
+
     def is_alive(self) -> bool:
         return self._process.poll() is None
 

@@ -86,6 +86,14 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Save:
+    """Write the engine of ``handle`` to the file at ``path``; answered with None."""
+
+    handle: int
+    path: str
+
+
+@dataclass(frozen=True)
 class Run:
     """Run ``handle``; answered with its outputs by name."""
 
@@ -127,7 +135,7 @@ class ReadMemory:
 
 
 Build: TypeAlias = Compile | CompileImplicit | Load
-Command: TypeAlias = Start | Build | Run | ReadPlan | Measure | ReadMemory
+Command: TypeAlias = Start | Build | Save | Run | ReadPlan | Measure | ReadMemory
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,13 @@ from typing import Any
 
 import onnx
 
-from placer.engines.abilities import HasImplicit, LoadsEngines, abilities_of, target_of
+from placer.engines.abilities import (
+    HasImplicit,
+    LoadsEngines,
+    SavesItself,
+    abilities_of,
+    target_of,
+)
 from placer.engines.base import Compiled, Engine
 from placer.engines.conditions import HasMemory, conditions_of
 from placer.engines.isolation.protocol import (
@@ -46,6 +52,7 @@ from placer.engines.isolation.protocol import (
     Request,
     Run,
     SampleFile,
+    Save,
     Start,
 )
 from placer.errors import PlacerError
@@ -79,6 +86,8 @@ class _Server:
                 return None
             case Load():
                 return self._load(command)
+            case Save():
+                return self._save(command)
             case Run():
                 return compiled[command.handle].run(command.inputs)
             case ReadPlan():
@@ -97,6 +106,12 @@ class _Server:
         model = onnx.load(command.path, load_external_data=False)
         samples = SampleFile(Path(command.samples))
         return self.engine.compile_implicit(model, Path(command.base_dir), samples)
+
+    def _save(self, command: Save) -> None:
+        found = self._compiled[command.handle]
+        if not isinstance(found, SavesItself):
+            raise RuntimeError("what the engine compiles has no save")
+        found.save(Path(command.path))
 
     def _load(self, command: Load) -> object:
         if not isinstance(self.engine, LoadsEngines):

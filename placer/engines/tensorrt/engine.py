@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import onnx
 
+from placer.common.files import write_bytes
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.conditions import Conditions
@@ -141,6 +142,10 @@ class TensorRtModel:
     def plan(self, inputs: Tensors | None = None) -> Plan:
         """The layers that the engine runs; with ``inputs``, each with its time."""
         return self.execution.plan(inputs)
+
+    def save(self, path: Path) -> None:
+        """Write the engine, for ``TensorRtEngine.load`` and for trtexec."""
+        write_bytes(path, self.execution.serialized())
 
     def memory_bytes(self, inputs: Tensors) -> int:
         """Device memory in bytes; see ``HasMemory``."""

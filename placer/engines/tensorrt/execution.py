@@ -85,6 +85,13 @@ class Execution:
         dtype = np.dtype(_numpy_type(self._library, self._engine.get_tensor_dtype(name)))
         return InputType(shape, dtype.name)
 
+    def serialized(self) -> bytes:
+        """The engine as it is kept in a file; RunError if TensorRT cannot serialize it."""
+        data = self._engine.serialize()
+        if data is None:
+            raise RunError(f"{self._library.title} cannot save it: {self._log.reason()}")
+        return bytes(data)
+
     def memory_bytes(self, inputs: Tensors) -> int:
         """Device memory in bytes: activations, ``inputs`` and their outputs, weights and kernels.
 
