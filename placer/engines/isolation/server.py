@@ -87,7 +87,8 @@ class _Server:
             case Load():
                 return self._load(command)
             case Save():
-                return self._save(command)
+                self._save(command)
+                return None
             case Run():
                 return compiled[command.handle].run(command.inputs)
             case ReadPlan():
