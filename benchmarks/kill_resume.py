@@ -1,11 +1,12 @@
 """Kill ``placer optimize`` at random moments, resume it each time, and look for what was lost.
 
-    python benchmarks/kill_resume.py [--kills 50] [--seed 0] [--json FILE]
+    python benchmarks/kill_resume.py [--engine onnxruntime] [--kills 50] [--seed 0] [--json FILE]
 
-The engine is ``fusion-model``, whose estimates are the same in every run. A run is started and
-gets SIGKILL after a random time, which is drawn from the time that an uninterrupted run takes; the
-same command is then started again. When a run ends by itself, its study and its outputs are
-compared with those of the uninterrupted run, and the kills go on with a new study.
+The engine is ``fusion-model``, whose estimates are the same in every run, or ``onnxruntime``, of
+which kinds and placements of trials are compared, by random sampling, not what it measured. A run
+is started and gets SIGKILL after a random time, which is drawn from the time that an uninterrupted
+run takes; the same command is then started again. When a run ends by itself, its study and its
+outputs are compared with those of the uninterrupted run, and the kills go on with a new study.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,10 +38,19 @@ COMMAND = (
     "from placer.cli.app import main; main()",
     "optimize",
     str(DIGITS / "digits.onnx"),
-    *("--engine", "fusion-model", "--gpu", "a100", "--preset", "quick", "--quiet"),
+    *("--preset", "quick", "--quiet", "--no-cache"),
     *("--data", str(DIGITS / "calibration.npz"), "--eval-data", str(DIGITS / "evaluation.npz")),
-    *("--gate", "sqnr>=42", "--no-cache"),
 )
+ENGINES = {
+    "fusion-model": ("--engine", "fusion-model", "--gpu", "a100", "--gate", "sqnr>=42"),
+    "onnxruntime": ("--engine", "onnxruntime", "--sampler", "random", "--gate", "sqnr>=5"),
+}
+COMPARED = {
+    "fusion-model": {
+        *("kind", "placement", "state", "latency_ms", "ratio_to_float", "gates", "error"),
+    },
+    "onnxruntime": {"kind", "placement"},
+}
 TABLES = "SELECT count(*) FROM trials WHERE state IN ('COMPLETE', 'PRUNED')"
 
 
@@ -59,6 +70,7 @@ class Figures:
 def main() -> None:
     """Run, print a summary and write the figures."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--engine", choices=sorted(ENGINES), default="fusion-model")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--budget", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
@@ -66,7 +78,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="placer-kills-"))
     try:
-        figures = run(folder, arguments.kills, arguments.budget, random.Random(arguments.seed))
+        figures = run(folder, arguments, random.Random(arguments.seed))
     finally:
         shutil.rmtree(folder)
     moments = Counter(
@@ -81,13 +93,14 @@ def main() -> None:
         raise SystemExit(1)
 
 
-def run(folder: Path, kills: int, budget: int, rng: random.Random) -> Figures:
+def run(folder: Path, arguments: argparse.Namespace, rng: random.Random) -> Figures:
     """Kill so many times and compare every study that was finished, the last one included."""
-    figures, command = Figures(), (*COMMAND, "--budget", str(budget))
+    figures, kills, keys = Figures(), arguments.kills, COMPARED[arguments.engine]
+    command = (*COMMAND, *ENGINES[arguments.engine], "--budget", str(arguments.budget))
     start = time.monotonic()
     subprocess.run([*command, "-o", str(folder / "whole")], check=True)
     figures.uninterrupted_s = time.monotonic() - start
-    expected = study_of(folder / "whole")
+    expected = study_of(folder / "whole", keys)
     figures.trials = len(expected)
     output = folder / "study0"
     while True:
@@ -104,29 +117,41 @@ def run(folder: Path, kills: int, budget: int, rng: random.Random) -> Figures:
             continue
         if code != 0:
             figures.differences.append(f"{output.name} ended with exit code {code}")
-        figures.differences += differences(expected, output)
+        figures.differences += differences(expected, output, keys)
         figures.interrupted_trials += interrupted_trials(output)
         figures.studies += 1
         if figures.kills >= kills:
+            figures.differences += orphans()
             return figures
         output = folder / f"study{figures.studies}"
 
 
-def study_of(output: Path) -> list[dict[str, Any]]:
-    """What does not depend on times of each trial, in order."""
+def orphans() -> list[str]:
+    """Processes of engines whose run was killed; they go within a second."""
+    time.sleep(3)
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_text().split("\0")
+            if "placer.engines.isolation.server" in words and not Path("/proc", words[-3]).exists():
+                found.append(f"process {path.parent.name} outlived the run that it worked for")
+    return found
+
+
+def study_of(output: Path, keys: set[str]) -> list[dict[str, Any]]:
+    """``keys`` of each trial, in order."""
     result = Result.model_validate_json((output / "result.json").read_text())
-    keys = {"kind", "placement", "state", "latency_ms", "ratio_to_float", "gates", "error"}
     return [trial.model_dump(include=keys) for trial in result.trials]
 
 
-def differences(expected: list[dict[str, Any]], output: Path) -> list[str]:
+def differences(expected: list[dict[str, Any]], output: Path, keys: set[str]) -> list[str]:
     """How a finished run's study differs, and which of its files are missing or damaged."""
     found = broken_files(output)
     files = ("result.json", "optimized.onnx", "placement.yaml", "study.db")
     found += [f"{name} is missing" for name in files if not (output / name).exists()]
     found += [f"{p.name} was left" for p in output.iterdir() if p.suffix == ".tmp"]
     if not found:
-        got = study_of(output)
+        got = study_of(output, keys)
         pairs = enumerate(zip(expected, got, strict=False))
         found += [f"trial {i}: {own}, not {other}" for i, (other, own) in pairs if own != other]
         if len(got) != len(expected):
