@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -16,11 +19,12 @@ from optuna.exceptions import (
 from optuna.samplers import RandomSampler
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy import URL, event, make_url
+from sqlalchemy import URL, create_engine, event, inspect, make_url
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
-from placer.errors import InputError
+from placer.errors import InputError, RunError
+from placer.search.reasons import reason_of
 from placer.search.records import Outcome
 from placer.search.trial_attributes import CLAIM, DEATHS, OUTCOME, WITHDRAWN, outcome_json
 
@@ -33,6 +37,8 @@ HEARTBEAT_S, GRACE_S = 5, 30
 MAX_RETRIES = 3
 # How long a process waits for others that are writing to the same SQLite file.
 SQLITE_TIMEOUT_S = 60
+# What to tell of a disk on which no study can be kept.
+FULL = "the disk is full or refuses to write; free some space, or choose another output"
 # Processes that create the tables of one empty database at once get in each other's way so often.
 OPEN_ATTEMPTS = 5
 
@@ -44,7 +50,8 @@ def open_storage(
 
     ``heartbeat_s``: seconds between signs of life of a shared study's worker, and ``grace_s``
     without one until it counts as dead. ``postgresql://`` takes the driver psycopg.
-    Raises InputError, which hides passwords, if it cannot be opened.
+    Raises InputError, which hides passwords, if it cannot be opened, and RunError if the disk is
+    full.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=ExperimentalWarning)  # Heartbeats.
@@ -56,26 +63,56 @@ def open_storage(
             "grace_period": grace_s,
             "heartbeat_stale_trial_callback": _retry,
         }
-    try:
+    with _opening(parsed):
         storage = _connect(parsed, own)
-    except ImportError as error:
-        driver = parsed.get_dialect().driver
-        package = "placer[postgresql]" if driver == "psycopg" else driver
-        raise InputError(
-            f"{masked(url)} needs the package {driver}, which is not installed; "
-            f"run: pip install '{package}'"
-        ) from error
-    except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
-        advice = "remove it, or choose another output or storage"
-        if parsed.get_backend_name() != "sqlite":
-            advice = "start the server, or correct its address, user or database in the storage"
-        raise InputError(
-            f"{masked(url)} cannot be opened as a study database ({reason_of(error, parsed)}); "
-            f"{advice}"
-        ) from error
     if parsed.get_backend_name() == "sqlite":
         _lock_whole_transactions(storage)
     return storage
+
+
+@contextmanager
+def _opening(url: URL) -> Iterator[None]:
+    """Turn what is raised while the database at ``url`` is opened into one sentence."""
+    name = masked(url.render_as_string(hide_password=False))
+    try:
+        yield
+    except ImportError as error:
+        driver = url.get_dialect().driver
+        package = "placer[postgresql]" if driver == "psycopg" else driver
+        raise InputError(
+            f"{name} needs the package {driver}, which is not installed; "
+            f"run: pip install '{package}'"
+        ) from error
+    except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
+        if is_full(error):
+            raise RunError(f"{name} cannot be written: {FULL}") from error
+        advice = "remove it, or choose another output or storage"
+        if url.get_backend_name() != "sqlite":
+            advice = "start the server, or correct its address, user or database in the storage"
+        raise InputError(
+            f"{name} cannot be opened as a study database ({reason_of(error, url)}); {advice}"
+        ) from error
+
+
+def is_full(error: Exception) -> bool:
+    """Whether the disk has no room for the database, or refuses to write to it."""
+    return bool(re.search(r"disk is full|disk I/O error|No space left", reason_of(error)))
+
+
+def holds_studies(url: str) -> bool:
+    """Whether there is a database at ``url`` with Optuna's tables; makes neither.
+
+    Raises InputError if it cannot be asked.
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").is_file():
+        return False
+    with _opening(parsed):
+        engine = create_engine(parsed)
+        try:
+            return bool(inspect(engine).has_table("studies"))
+        finally:
+            engine.dispose()
 
 
 def kept_attributes(storage: BaseStorage, name: str) -> Mapping[str, Any] | None:
@@ -157,14 +194,6 @@ def _lock_whole_transactions(storage: RDBStorage) -> None:
     storage.engine.dispose()  # Connections from before know nothing of this.
     event.listen(storage.engine, "connect", take_over)
     event.listen(storage.engine, "begin", begin)
-
-
-def reason_of(error: Exception, url: URL | None = None) -> str:
-    """The first line or so of ``error``, without the password of ``url``."""
-    cause = error.__cause__ if isinstance(error, StorageInternalError) else None
-    text = " ".join(str(cause or error).split()).split(" (Background on", 1)[0]
-    secret = None if url is None else url.password
-    return (text.replace(secret, "***") if secret else text)[:200]
 
 
 def _retry(study: optuna.Study, trial: FrozenTrial) -> None:

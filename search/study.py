@@ -11,28 +11,32 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event, Lock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from optuna.exceptions import (
     StorageInternalError,
 )
 from optuna.storages import BaseStorage
+from pydantic import FiniteFloat, TypeAdapter
 from sqlalchemy.exc import SQLAlchemyError
 
 from placer.common.interrupts import held_back
 from placer.errors import InputError, RunError
 from placer.quantization import Placement
 from placer.results.result import StopReason
+from placer.search.patience import Patience
+from placer.search.reasons import reason_of
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal, Proposer
 from placer.search.space import Space
-from placer.search.storage import open_study, reason_of
+from placer.search.storage import FULL, is_full, open_study
 from placer.search.trial_attributes import FIX
 from placer.search.trial_store import TrialStore
 
 log = logging.getLogger(__name__)
 
 STUDY_NAME = "placer"
+T = TypeVar("T")
 POLL_S = 0.5
 
 
@@ -67,11 +71,30 @@ class Study:
         self._shared = shared
         self._place = place or name
         self._lock = Lock()  # One thread at a time looks for the next trial.
-        self._study = open_study(storage, name)
+        self._patience = Patience.with_(storage)
+        self._study = self._ask(lambda: open_study(storage, name))
         self._check_settings(settings, fix)
         self._trials = TrialStore(storage, self._study, space, shared=shared, place=self._place)
         if not shared:
-            self._trials.end_interrupted()
+            self._ask(self._trials.end_interrupted)
+
+    def _ask(self, operation: Callable[[], T]) -> T:
+        """What ``operation``, which Ctrl-C does not cut short, returns once the database answers.
+
+        Raises RunError if it fails, or does not answer for ``patience.PATIENCE_S``.
+        """
+
+        def uncut() -> T:
+            with held_back():
+                return operation()
+
+        try:
+            return self._patience(uncut)
+        except (SQLAlchemyError, StorageInternalError) as error:
+            reason = FULL if is_full(error) else f"failed ({reason_of(error)})"
+            raise RunError(
+                f"the database of {self._place}: {reason}; run the same command again to resume"
+            ) from error
 
     @property
     def name(self) -> str:
@@ -85,37 +108,38 @@ class Study:
 
     def records(self) -> list[TrialRecord]:
         """Finished trials in order; interrupted ones are left out."""
-        with held_back():
-            return [record for record in self._trials.known() if not record.running]
+        return [record for record in self._ask(self._trials.known) if not record.running]
 
     def keep(self, key: str, compute: Callable[[], float]) -> float:
         """The value kept under ``key``, or else what ``compute`` returns, which is then kept."""
-        if self.attribute(key) is None:
+        if self.attribute(key, FiniteFloat) is None:
             self.set_attribute(key, compute())
-        return float(self.attribute(key))  # Another worker may have kept its own.
+        return float(self.attribute(key, FiniteFloat))  # Another worker may have kept its own.
 
-    def attribute(self, key: str) -> Any:
-        """A JSON value kept with the study, None if there is none."""
-        with held_back():
-            try:
-                return self._study.user_attrs.get(key)
-            except ValueError as error:
-                raise InputError(f"{self._place} holds a damaged study; {FIX}") from error
+    def attribute(self, key: str, kind: Any = Any) -> Any:
+        """A JSON value of type ``kind`` that is kept with the study, None if there is none.
+
+        Raises InputError if it is damaged.
+        """
+        try:
+            value = self._ask(lambda: self._study.user_attrs.get(key))
+            return None if value is None else TypeAdapter(kind).validate_python(value)
+        except ValueError as error:
+            raise InputError(
+                f"{self._place} holds a damaged study: its '{key}' cannot be read; {FIX}"
+            ) from error
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Keep a JSON value with the study."""
-        with held_back():
-            self._study.set_user_attr(key, value)
+        self._ask(lambda: self._study.set_user_attr(key, value))
 
     def _check_settings(self, settings: Mapping[str, Any], fix: str) -> None:
         """Raise InputError if it was made with other ``settings``; a new study keeps them."""
         wanted: dict[str, Any] = json.loads(json.dumps(settings))  # As they come back.
-        kept = self.attribute("settings")
+        kept = self.attribute("settings", dict[str, Any])
         if kept is None:
             self.set_attribute("settings", wanted)
             return
-        if not isinstance(kept, dict):
-            raise InputError(f"{self._place} holds a damaged study; {FIX}")
         for key in sorted(wanted.keys() | kept.keys()):
             if kept.get(key) != wanted.get(key):
                 raise InputError(
@@ -143,63 +167,58 @@ class Study:
         An exception from ``evaluate`` gives the trial back. Raises RunError if the storage fails.
         """
         asked = _Asked(proposer)
-        try:
-            while stop is None or not stop.is_set():
-                if deadline is not None and time.monotonic() >= deadline:
-                    return "timeout"
-                with self._lock:
-                    step = self._next(asked, budget)
-                if isinstance(step, int):
-                    record = self._evaluate(step, evaluate)
-                    if record is not None:
-                        on_trial(record)
-                elif step == "wait":
-                    time.sleep(POLL_S)
-                elif step != "again":
-                    return step
-        except (SQLAlchemyError, StorageInternalError) as error:
-            raise RunError(
-                f"the database of {self._place} failed ({reason_of(error)}); "
-                "run the same command again to resume"
-            ) from error
+        while stop is None or not stop.is_set():
+            if deadline is not None and time.monotonic() >= deadline:
+                return "timeout"
+            with self._lock:
+                step = self._next(asked, budget)
+            if isinstance(step, int):
+                record = self._evaluate(step, evaluate)
+                if record is not None:
+                    on_trial(record)
+            elif step == "wait":
+                time.sleep(POLL_S)
+            elif step != "again":
+                return step
         return "interrupted"
 
     def _next(
         self, proposer: Proposer, budget: int | None
     ) -> int | StopReason | Literal["wait", "again"]:
         """Claim the next trial and return its number; else why there is none."""
-        with held_back():
-            if self._shared:
-                self._trials.end_measured()
-                self._trials.fail_stale()
-            waiting = self._trials.take_waiting(budget)
-            if waiting is not None:
-                return waiting
-            known = self._trials.known()
+        waiting, known = self._ask(lambda: self._waiting_or_known(budget))
+        if waiting is not None:
+            return waiting
         is_running = any(record.running for record in known)
         if budget is not None and len(known) >= budget:
             return "wait" if is_running else "budget"
         proposal = proposer.propose(known)
         if proposal is None:
             return "wait" if is_running else "converged"
-        with held_back():
-            self._trials.claim(proposal)
+        self._ask(lambda: self._trials.claim(proposal))
         return "again"
+
+    def _waiting_or_known(self, budget: int | None) -> tuple[int | None, list[TrialRecord]]:
+        """The number of a trial that waited and is this worker's now, else all trials."""
+        if self._shared:
+            self._trials.end_measured()
+            self._trials.fail_stale()
+        waiting = self._trials.take_waiting(budget)
+        return waiting, [] if waiting is not None else self._trials.known()
 
     def _evaluate(self, number: int, evaluate: Evaluate) -> TrialRecord | None:
         """Evaluate the trial; None if it was given to another worker meanwhile."""
         start = time.monotonic()
         with self._trials.signs_of_life(number):
             try:
-                with held_back():
-                    choices = self._trials.choices(number)
+                choices = self._ask(lambda: self._trials.choices(number))
                 outcome = evaluate(self.space.placement(choices))
             except BaseException:
                 with held_back():
                     self._trials.give_back(number)
                 raise
-        with held_back():
-            return self._trials.end(number, replace(outcome, seconds=time.monotonic() - start))
+        ended = replace(outcome, seconds=time.monotonic() - start)
+        return self._ask(lambda: self._trials.end(number, ended))
 
 
 class _Asked:

@@ -23,10 +23,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from placer.errors import InputError
+from placer.search.reasons import reason_of
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import Choices, Space
-from placer.search.storage import reason_of
 from placer.search.trial_attributes import (
     CLAIM,
     FIX,

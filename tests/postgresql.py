@@ -28,12 +28,47 @@ def unavailable() -> str | None:
     return None
 
 
+class Server:
+    """A server on the loopback interface, its data in ``folder``; it can be restarted."""
+
+    def __init__(self, folder: Path, rights: dict[str, Any]) -> None:
+        self._folder = folder
+        self._rights = rights
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"postgresql://placer:secret@127.0.0.1:{self._port}/postgres"
+
+    def start(self) -> None:
+        """Returns once it accepts connections; raises RuntimeError if it does not."""
+        log = self._folder / "log"
+        options = ["-h", "127.0.0.1", "-p", str(self._port), "-k", self._folder, "-F"]
+        with log.open("w") as out:
+            self._process = subprocess.Popen(
+                ["postgres", "-D", self._folder / "data", *options],
+                stderr=out,
+                cwd=self._folder,
+                **self._rights,
+            )
+        _wait_for(self._port, self._process, log)
+
+    def stop(self) -> None:
+        """End all sessions, then the server."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(START_S)
+            self._process = None
+
+
 @contextmanager
 def server() -> Iterator[str]:
-    """Run a server on the loopback interface; yields the URL of an empty database.
+    """Run a server; yields the URL of an empty database."""
+    with restartable() as one:
+        yield one.url
 
-    Raises RuntimeError if it does not start.
-    """
+
+@contextmanager
+def restartable() -> Iterator[Server]:
+    """Run a server with an empty database. Raises RuntimeError if it does not start."""
     user = _unprivileged()
     folder = Path(tempfile.mkdtemp(prefix="placer-postgresql-"))
     try:
@@ -42,20 +77,15 @@ def server() -> Iterator[str]:
         rights: dict[str, Any] = (
             {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         )
-        data, port = folder / "data", _free_port()
+        data = folder / "data"
         initdb = ["initdb", "-D", data, "-U", "placer", "-A", "trust", "-E", "UTF8", "--no-sync"]
         subprocess.run(initdb, check=True, capture_output=True, cwd=folder, **rights)
-        options = ["-h", "127.0.0.1", "-p", str(port), "-k", folder, "-F"]
-        with (folder / "log").open("w") as log:
-            process = subprocess.Popen(
-                ["postgres", "-D", data, *options], stderr=log, cwd=folder, **rights
-            )
+        found = Server(folder, rights)
         try:
-            _wait_for(port, process, folder / "log")
-            yield f"postgresql://placer:secret@127.0.0.1:{port}/postgres"
+            found.start()
+            yield found
         finally:
-            process.send_signal(signal.SIGINT)  # Ends sessions, then the server.
-            process.wait(START_S)
+            found.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -22,7 +22,7 @@ from placer.calibration.histogram import BINS, Statistics
 from placer.calibration.methods import METHODS, PERCENTILE, threshold
 from placer.calibration.sources import Sample
 from placer.common.files import temporary_beside
-from placer.common.ort_session import create_session, run_once
+from placer.common.ort_session import Session, create_session, run_once
 from placer.errors import InputError
 from placer.model import Model
 from placer.quantization import Ranges, Scheme
@@ -36,6 +36,18 @@ Progress = Callable[[int, int], None]
 _BUDGET_BYTES = 256 << 20
 _THREADS = 2
 _CACHE_FORMAT = 1
+# What reading a damaged file raises.
+_DAMAGE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    EOFError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _CALIBRATED = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
@@ -190,13 +202,13 @@ def _bytes(model: Model, tensor: str) -> int | None:
 
 
 def _run(
-    session: ort.InferenceSession, tensors: list[str], model: Model, sample: Sample
+    session: Session, tensors: list[str], model: Model, sample: Sample
 ) -> dict[str, np.ndarray]:
     values = run_once(session, tensors, sample.inputs, f"{model.path} on {sample.origin}")
     return dict(zip(tensors, values, strict=True))
 
 
-def _session(model: Model, tensors: Sequence[str]) -> ort.InferenceSession:
+def _session(model: Model, tensors: Sequence[str]) -> Session:
     """A session of the float model that also returns ``tensors``."""
     present = {output.name for output in model.proto.graph.output}
     extra = onnx.ModelProto()
@@ -271,6 +283,6 @@ def _read_cache(path: Path) -> dict[str, Statistics] | None:
         return found
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, LookupError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGE as error:
         log.warning("calibration cache %s is damaged and will be replaced: %s", path, error)
         return None

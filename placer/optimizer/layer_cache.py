@@ -7,6 +7,7 @@ told apart by name, version, device and type of the remainder, so nothing outliv
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,11 +35,20 @@ class LayerCosts:
 
     def load(self) -> Mapping[str, float]:
         """Microseconds by signature id."""
-        found: dict[str, float] = {}
+        rows: list[tuple[object, object]] = []
         with self._open() as connection:  # Ends the block where the file fails.
             if connection is not None:
                 query = "SELECT signature, microseconds FROM costs WHERE engine = ?"
-                found.update(connection.execute(query, (self.engine,)).fetchall())
+                rows = connection.execute(query, (self.engine,)).fetchall()
+        found = {
+            signature: time
+            for signature, time in rows
+            if isinstance(signature, str) and isinstance(time, float) and 0 <= time < math.inf
+        }
+        if len(found) < len(rows):
+            log.warning(
+                "%d layer costs in %s are damaged and not used", len(rows) - len(found), self.path
+            )
         return found
 
     def add(self, times: Sequence[tuple[str, float]]) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from pydantic import NonNegativeFloat
 
 from placer.engines.base import Compiled, Tensors
 from placer.optimizer.layer_cache import FILE_NAME, LayerCosts
@@ -67,7 +68,7 @@ def remembered_layers(
 
     As the study began with them, so that a resumed one goes on in the same way.
     """
-    kept = study.attribute("remembered")
+    kept = study.attribute("remembered", dict[str, NonNegativeFloat])
     if kept is None:
         times = costs.load() if costs is not None else {}
         kept = {}

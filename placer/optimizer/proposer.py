@@ -74,7 +74,8 @@ def _warm_starts(task: Task, study: Study) -> tuple[Proposal, ...]:
         found = [[own.kind, dict(own.choices)] for own in task.warm_starts]
         study.set_attribute("warm starts", found)
         return task.warm_starts
-    return tuple(Proposal(*pair) for pair in study.attribute("warm starts") or ())
+    kept = study.attribute("warm starts", list[tuple[str, dict[str, str]]]) or ()
+    return tuple(Proposal(*pair) for pair in kept)
 
 
 def _as_imported(task: Task) -> Iterator[Proposal]:

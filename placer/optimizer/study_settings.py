@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import glob
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from placer.accuracy.gates import METRICS, Gate
 from placer.common.user_code import source_fingerprint
+from placer.errors import PlacerError
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task
 from placer.results.folder import OutputFolder
-from placer.search.storage import kept_attributes, open_storage
+from placer.search.storage import holds_studies, kept_attributes, open_storage
 from placer.search.study import STUDY_NAME, Study
 from placer.version import __version__
 
@@ -70,29 +73,46 @@ def functions_of(request: Request) -> list[str]:
 
 
 def earlier_study(task: Task) -> Study | None:
-    """The run's study if it exists, or if there is a storage to keep it in; None otherwise.
+    """The run's study if it exists; a study is made once all that it needs is known to be right.
 
     Raises InputError if it was made with other settings.
     """
-    request = task.request
-    if request.storage is None and not OutputFolder(request.output_folder).study.exists():
-        return None
-    return open_study(task)
+    return None if _kept(task.request, _name(task)) is None else open_study(task)
 
 
 def study_settings(request: Request) -> Mapping[str, Any] | None:
     """The settings of the study that ``request`` goes on with; None if it begins one."""
-    if request.storage is None:
-        path = OutputFolder(request.output_folder).study
-        if not path.exists():
-            return None
-        storage, name = open_storage(f"sqlite:///{path}", shared=False), STUDY_NAME
-    elif request.study is None:
-        return None
-    else:
-        storage, name = open_storage(request.storage, shared=True), request.study
-    kept = (kept_attributes(storage, name) or {}).get("settings")
+    name = STUDY_NAME if request.storage is None else request.study
+    kept = None if name is None else (_kept(request, name) or {}).get("settings")
     return kept if isinstance(kept, Mapping) else None
+
+
+def _name(task: Task) -> str:
+    request = task.request
+    if request.storage is None:
+        return STUDY_NAME
+    return request.study or f"{request.model.stem} {task.model.fingerprint[:12]}"
+
+
+def _kept(request: Request, name: str) -> Mapping[str, Any] | None:
+    """What is kept with the study ``name`` where ``request`` keeps it; None without it."""
+    url = request.storage or f"sqlite:///{OutputFolder(request.output_folder).study}"
+    if not holds_studies(url):
+        return None
+    return kept_attributes(open_storage(url, shared=request.storage is not None), name)
+
+
+@contextmanager
+def _gone_if_not_made(path: Path) -> Iterator[None]:
+    """Remove a database that was to be made and could not be, as on a full disk."""
+    existed = path.exists()
+    try:
+        yield
+    except PlacerError:
+        if not existed:
+            for file in path.parent.glob(f"{glob.escape(path.name)}*"):
+                file.unlink(missing_ok=True)
+        raise
 
 
 def open_study(task: Task) -> Study:
@@ -100,8 +120,10 @@ def open_study(task: Task) -> Study:
     request, settings = task.request, settings_of(task)
     if request.storage is None:
         path = OutputFolder(request.output_folder).study
-        storage = open_storage(f"sqlite:///{path}", shared=False)
-        return Study(storage, STUDY_NAME, task.space, settings, place=str(request.output_folder))
+        with _gone_if_not_made(path):
+            storage = open_storage(f"sqlite:///{path}", shared=False)
+            place = str(request.output_folder)
+            return Study(storage, _name(task), task.space, settings, place=place)
     storage = open_storage(request.storage, shared=True)
-    name = request.study or f"{request.model.stem} {task.model.fingerprint[:12]}"
+    name = _name(task)
     return Study(storage, name, task.space, settings, shared=True, place=f"study '{name}'")

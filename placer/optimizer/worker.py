@@ -20,7 +20,7 @@ from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial_setup import Calibrated, TrialSetup, set_up
 from placer.results.result import StopReason
 from placer.search.records import TrialRecord
-from placer.search.storage import kept_attributes, masked, open_storage, study_names
+from placer.search.storage import holds_studies, kept_attributes, masked, open_storage, study_names
 from placer.search.study import Study
 
 log = logging.getLogger(__name__)
@@ -45,12 +45,12 @@ def trial_setup_of(task: Task, study: Study | None, observer: Observer) -> Trial
 
     Raises InputError if another version of placer kept it.
     """
-    kept = None if study is None else study.attribute(_CALIBRATION)
+    kept = None if study is None else study.attribute(_CALIBRATION, dict[str, Any])
     if study is None or kept is None:
         return set_up(task, observer)
     try:
         calibrated = Calibrated.from_json(kept)
-    except (ValidationError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:  # Pydantic's are ValueErrors.
         raise _made_by_another_version(study.name) from error
     return set_up(task, observer, calibrated)
 
@@ -91,13 +91,14 @@ def work(
     InputError if there is no such study, if it names other functions, or if this machine would
     measure something else: another model, pack, engine or data.
     """
+    begin = "a study to work on begins with placer optimize on it"
+    if not holds_studies(url):
+        raise InputError(f"{masked(url)} holds no studies; {begin}")
     storage = open_storage(url, shared=True)
     kept = kept_attributes(storage, name)
     if kept is None or _REQUEST not in kept:
         reason = unknown("study", name, study_names(storage))
-        raise InputError(
-            f"{masked(url)}: {reason}; a study to work on begins with placer optimize on it"
-        )
+        raise InputError(f"{masked(url)}: {reason}; {begin}")
     request = replace(_request_of(kept[_REQUEST], name), storage=url, study=name, **changes)
     _refuse_others(request, {*functions, *map(str, changes.values())}, name)
     task = prepare(request, observer)

@@ -1,9 +1,50 @@
-"""Databases that cannot be opened."""
+"""Databases that cannot be opened, are full, are damaged, or go away while they are in use.
+
+Points 10, 13 and 14 of the attacks on state and sharing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
+from optuna.exceptions import StorageInternalError
+from pydantic import NonNegativeFloat
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
 
-from placer.errors import InputError
+from placer.errors import InputError, RunError
+from placer.quantization import Placement
+from placer.search import patience
+from placer.search.patience import Patience
+from placer.search.records import Outcome
+from placer.search.samplers import RandomProposer
 from placer.search.storage import open_storage
+from placer.search.study import Study
+from tests import postgresql
+from tests.conftest import Finished
+from tests.search.outcomes import outcome
+from tests.search.test_space import space
+
+Placer = Callable[..., Finished]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgresql.Server]:
+    why = postgresql.unavailable()
+    if why is not None:
+        pytest.skip(why)
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with postgresql.restartable() as found:
+        yield found
 
 
 def test_with_a_dead_server_the_advice_is_about_the_server():
@@ -12,3 +53,189 @@ def test_with_a_dead_server_the_advice_is_about_the_server():
         open_storage("postgresql://me:secret@127.0.0.1:9/nothing", shared=True)
     assert "secret" not in str(raised.value)
     assert "output" not in str(raised.value)
+
+
+def test_a_worker_makes_no_database(placer: Placer):
+    ended = placer("worker", "--study", "s", "--storage", "sqlite:///missing.db")
+    assert ended.code == 2
+    assert "sqlite:///missing.db holds no studies; a study to work on begins with" in ended.err
+    assert not Path("missing.db").exists()
+
+
+def test_a_worker_makes_no_tables_in_a_database_of_something_else(placer: Placer):
+    with closing(sqlite3.connect("other.db")) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    before = Path("other.db").read_bytes()
+    ended = placer("worker", "--study", "s", "--storage", "sqlite:///other.db")
+    assert ended.code == 2
+    assert "sqlite:///other.db holds no studies; a study to work on begins with" in ended.err
+    assert Path("other.db").read_bytes() == before
+
+
+FULL_DISK = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)), resource.RLIM_INFINITY))
+from placer.cli.app import main
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [20_000, 90_000])
+def test_a_disk_that_is_full_while_the_study_is_made_ends_in_one_sentence_without_sql(
+    size: int, tmp_path: Path, save: Callable[..., Path]
+):
+    """Files may not grow beyond ``size``, which SQLite is told as it is told of a full disk."""
+    model = save(
+        """<ir_version: 9, opset_import: ["": 17]>
+        g (float[1,8,8,8] x) => (float[1,8,8,8] y) <float[8,8,3,3] w = {0.1}> {
+          c = Conv <pads = [1, 1, 1, 1]> (x, w)
+          y = Relu(c)
+        }"""
+    )
+    out = tmp_path / "out"
+    arguments = ("optimize", model, "--engine", "onnxruntime", "--budget", "2", "-o", out)
+    code = [sys.executable, "-c", FULL_DISK, str(size)]
+    ended = subprocess.run(
+        [*code, *map(str, arguments), "--no-cache", "--preset", "quick", "--quiet"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 1
+    (line,) = [one for one in ended.stderr.splitlines() if not one.startswith("warning")]
+    assert "the disk is full or refuses to write; free some space" in line
+    assert "SQL" not in line
+    assert not out.exists()
+
+
+def evaluate(placement: Placement) -> Outcome:
+    time.sleep(0.5)
+    return outcome(1 - 0.02 * len(placement.edges))
+
+
+def shared_study(url: str, name: str) -> Study:
+    storage = open_storage(url, shared=True)
+    return Study(storage, name, space(), {"model": "m"}, shared=True, place=f"study '{name}'")
+
+
+def search(study: Study, budget: int) -> str:
+    proposer = RandomProposer(space(), 0)
+    return study.run(proposer, evaluate, budget=budget, deadline=None, on_trial=lambda _: None)
+
+
+@pytest.mark.slow
+@pytest.mark.postgresql
+def test_a_restart_of_the_server_and_cut_connections_lose_no_trial(server: postgresql.Server):
+    study = shared_study(server.url, "restarted")
+
+    def disturb() -> None:
+        for _ in range(2):
+            time.sleep(0.7)
+            server.stop()
+            time.sleep(1.5)
+            server.start()
+        own = create_engine(server.url.replace("postgresql:", "postgresql+psycopg:"))
+        for _ in range(10):
+            time.sleep(0.1)
+            with own.connect() as connection:
+                connection.execute(
+                    text(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                        "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+                    )
+                )
+        own.dispose()
+
+    thread = Thread(target=disturb)
+    thread.start()
+    assert search(study, budget=12) == "budget"
+    thread.join()
+    records = study.records()
+    assert len(records) == len({record.placement_id for record in records}) == 12
+    assert all(record.ratio is not None for record in records)
+
+
+@pytest.mark.slow
+@pytest.mark.postgresql
+def test_a_server_that_stays_away_ends_the_search_in_one_sentence(
+    server: postgresql.Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(patience, "PATIENCE_S", 2.0)
+    study = shared_study(server.url, "left alone")
+    server.stop()
+    try:
+        start = time.monotonic()
+        with pytest.raises(RunError, match="the database of study 'left alone': failed") as raised:
+            search(study, budget=3)
+        assert 1 < time.monotonic() - start < 60
+    finally:
+        server.start()
+    assert "\n" not in str(raised.value)
+    assert "SELECT" not in str(raised.value)
+    assert search(study, budget=3) == "budget"
+
+
+def lost() -> StorageInternalError:
+    error = StorageInternalError("")
+    error.__cause__ = OperationalError("SELECT 1", {}, Exception("server closed the connection"))
+    return error
+
+
+def test_only_lost_connections_are_waited_for(monkeypatch: pytest.MonkeyPatch):
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    errors: list[Exception] = [lost(), lost(), lost()]
+
+    def operation() -> str:
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    assert Patience(100)(operation) == "done"
+    assert pauses == [0.25, 0.5, 1.0]
+    errors += [StorageInternalError("something else"), lost()]
+    with pytest.raises(StorageInternalError, match="something else"):
+        Patience(100)(operation)
+    errors[:] = [lost()]
+    with pytest.raises(StorageInternalError):
+        Patience(0)(operation)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("settings", "[1]"),
+        ("settings", "{"),
+        ("noise", '"loud"'),
+        ("noise", "[]"),
+        ("remembered", '{"a": "b"}'),
+        ("remembered", '{"a": NaN}'),
+        ("remembered", "7"),
+        ("warm starts", '[["a", 7]]'),
+    ],
+)
+def test_damaged_attributes_of_a_study_are_named(tmp_path: Path, key: str, value: str):
+    kinds: dict[str, Any] = {
+        "remembered": dict[str, NonNegativeFloat],
+        "warm starts": list[tuple[str, dict[str, str]]],
+    }
+    path = tmp_path / "study.db"
+
+    def opened() -> Study:
+        storage = open_storage(f"sqlite:///{path}", shared=False)
+        return Study(storage, "s", space(), {"model": "m"}, place="out")
+
+    study = opened()
+    study.set_attribute(key, {} if key != "settings" else {"model": "m"})
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "UPDATE study_user_attributes SET value_json = ? WHERE key = ?", (value, key)
+        )
+    with pytest.raises(InputError, match=rf"out holds a damaged study: its '{key}' cannot be read"):
+        if key == "noise":
+            opened().keep(key, lambda: 1.0)
+        else:
+            opened().attribute(key, kinds.get(key))
