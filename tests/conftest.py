@@ -12,6 +12,7 @@ import pytest
 
 from placer.cli.app import main
 from placer.engines.cuda import api
+from placer.engines.onnxruntime_factory import IN_PROCESS
 from placer.engines.tensorrt.library import Library, load_library
 from placer.engines.tensorrt.offline_builder import import_builder
 from placer.errors import RunError
@@ -84,6 +85,14 @@ def one_cpu_engine() -> Iterator[None]:
     """`auto` compares engines where OpenVINO is installed; tests that do not ask for it do not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_choices, "CPU_ENGINES", ("onnxruntime",))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def in_process() -> Iterator[None]:
+    """Spare the tests that are not about it the second that the engine's own process takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(IN_PROCESS, "1")
         yield
 
 

@@ -28,7 +28,8 @@ class Limits:
     its inferred shape; weights are bounded by their files.
     ``name_length``: characters of a node's or tensor's name.
     ``loop_trips``: a constant trip count of a Loop that nothing else ends.
-    ``run_s``: seconds that ONNX Runtime may take to run a model once.
+    ``run_s``, ``run_bytes``: seconds and further memory that ONNX Runtime may take to run a model
+    once.
     ``data_bytes``: what an .npz unpacks to, if that is much more than the file.
     ``json_bytes``, ``yaml_bytes``: a document such as a plan or a placement. ``rule_bytes``: a
     YAML file of a rule pack. ``yaml_depth``: levels of a YAML document.
@@ -42,7 +43,8 @@ class Limits:
     tensor_bytes: int = _GIB
     name_length: int = 2_000
     loop_trips: int = 1_000_000
-    run_s: int = 600
+    run_s: int = 15
+    run_bytes: int = 2 * _GIB
     data_bytes: int = _GIB
     json_bytes: int = 256 * _MIB
     yaml_bytes: int = 4 * _MIB

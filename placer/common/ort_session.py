@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -12,7 +12,8 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from placer.common.limits import Limits, how_to_lift
+from placer.common.limits import Limits, how_to_lift, in_bytes
+from placer.common.run_limits import Watch, headroom
 from placer.errors import RunError
 
 ORT_ERRORS = (
@@ -24,6 +25,8 @@ ORT_ERRORS = (
     ort_errors.RuntimeException,
     RuntimeError,
 )
+# How ONNX Runtime says that an allocation failed, which has no error class of its own.
+_NO_MEMORY = re.compile(r"bad_?alloc|[Ff]ailed to allocate")
 # Builds of ONNX Runtime that have telemetry report models and their files: see SECURITY.md.
 if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
     ort.disable_telemetry_events()
@@ -35,6 +38,15 @@ Use: TypeAlias = Callable[[ort.SessionOptions], Sequence[str | tuple[str, dict[s
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
+class Session:
+    """ONNX Runtime's ``own`` session with the limits of its runs."""
+
+    def __init__(self, own: ort.InferenceSession) -> None:
+        self.own = own
+        self.limits = Limits.from_environment()
+        self.watch = Watch(self.limits.run_s)
+
+
 def create_session(
     serialized: bytes,
     base_dir: Path,
@@ -44,7 +56,7 @@ def create_session(
     optimized_path: Path | None = None,
     profile_prefix: Path | None = None,
     use: Use | None = None,
-) -> ort.InferenceSession:
+) -> Session:
     """Return a session of a serialized model whose external data is relative to ``base_dir``.
 
     ``optimized_path``: where to write the optimized model. ``profile_prefix``: how the name of the
@@ -65,48 +77,47 @@ def create_session(
     try:
         providers = ["CPUExecutionProvider"] if use is None else list(use(options))
         # Else a provider that fails is replaced by another one, with no more than a printed line.
-        return ort.InferenceSession(
+        own = ort.InferenceSession(
             serialized, options, providers=providers or None, enable_fallback=0
         )
     except ORT_ERRORS as error:
         raise RunError(f"ONNX Runtime refuses the model: {one_line(error)}") from error
+    return Session(own)
 
 
 def run_once(
-    session: ort.InferenceSession,
+    session: Session,
     outputs: Sequence[str] | None,
     inputs: Mapping[str, np.ndarray],
     what: str = "the model",
 ) -> list[np.ndarray]:
-    """Values of ``outputs`` (None: all), within the time that ``Limits.run_s`` gives one run.
+    """Values of ``outputs`` (None: all), within ``Limits.run_s`` and ``Limits.run_bytes``.
 
     ONNX Runtime looks whether it shall stop between nodes, so that a loop without end is stopped.
-    Raises RunError with the reason if the run of ``what`` fails or takes longer.
+    Raises RunError with the reason if the run of ``what`` fails or takes more.
     """
-    limit = Limits.from_environment().run_s
     options = ort.RunOptions()
-    expired = threading.Event()
-
-    def stop() -> None:
-        expired.set()
-        options.terminate = True
-
-    timer = threading.Timer(limit, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        values: list[np.ndarray] = session.run(outputs, dict(inputs), options)
-    except ORT_ERRORS as error:
-        if expired.is_set():
-            raise RunError(
-                f"one run of {what} took more than {limit} s; {how_to_lift('run_s', 10 * limit)}"
-            ) from error
-        raise RunError(f"ONNX Runtime failed to run {what}: {one_line(error)}") from error
-    except MemoryError as error:
-        raise RunError(f"{what} needs more memory than there is; lower the batch") from error
-    finally:
-        timer.cancel()
+    options.log_severity_level = 4  # Errors are raised; they are not to be printed besides.
+    with session.watch.watching(lambda: setattr(options, "terminate", True)) as run:
+        try:
+            with headroom(session.limits.run_bytes):
+                values: list[np.ndarray] = session.own.run(outputs, dict(inputs), options)
+        except (*ORT_ERRORS, MemoryError) as error:
+            raise _failed_run(error, session.limits, what, late=run.expired) from error
     return values
+
+
+def _failed_run(error: Exception, limits: Limits, what: str, *, late: bool) -> RunError:
+    if late:
+        lift = how_to_lift("run_s", 10 * limits.run_s)
+        return RunError(f"one run of {what} took more than {limits.run_s} s; {lift}")
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+        lift = how_to_lift("run_bytes", 4 * limits.run_bytes)
+        return RunError(
+            f"one run of {what} needs more than {in_bytes(limits.run_bytes)} of memory, or more "
+            f"than there is; lower the batch, or {lift}"
+        )
+    return RunError(f"ONNX Runtime failed to run {what}: {one_line(error)}")
 
 
 def one_line(error: Exception) -> str:

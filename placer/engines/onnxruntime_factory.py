@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from platformdirs import user_log_path
 
+from placer.common.limits import Limits as OfInputs
+from placer.common.run_limits import available_memory
 from placer.engines.base import Engine
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine
@@ -15,12 +18,18 @@ from placer.engines.registry import EngineOptions
 from placer.errors import InputError
 
 OPTIONS = ("provider", "compile-timeout", "memory-gb")
+# The environment variable that keeps the CPU provider in this process, where a debugger sees it.
+IN_PROCESS = "PLACER_ONNXRUNTIME_IN_PROCESS"
+# What a worker may take of the time that one run may take, to compile, to run and to measure: so
+# much more than is ever needed that only what hangs is killed.
+COMPILE_RUNS, RUN_PATIENCE, MEASURE_RUNS = 20, 12, 2000
 
 
 class OnnxRuntimeFactory:
     """Makes the engine ``onnxruntime``.
 
-    Other providers than the CPU's live in worker processes: their libraries may crash or hang.
+    It lives in a worker process: a provider's library, or a model, may crash it or hang. The CPU
+    provider stays in this process if ``IN_PROCESS`` is set in the environment.
     """
 
     rules = "onnxruntime"
@@ -69,7 +78,31 @@ def _cpu_engine(options: EngineOptions) -> Engine:
         raise InputError(
             "`device` chooses a GPU; ONNX Runtime's CPU provider measures on this machine's CPU"
         )
-    return OnnxRuntimeEngine(options.threads)
+    if options.base not in (None, "float"):
+        raise InputError(
+            f"ONNX Runtime takes no `base`, here {options.base}: what is not quantized keeps the "
+            "model's type; leave it out"
+        )
+    engine = OnnxRuntimeEngine(options.threads)
+    if os.name != "posix" or os.environ.get(IN_PROCESS):
+        return engine
+    arguments = {"threads": options.threads}
+    spec = EngineSpec("placer.engines.onnxruntime", "OnnxRuntimeEngine", arguments)
+    return IsolatedEngine(spec, _limits(), user_log_path("placer"), engine)
+
+
+def _limits() -> Limits:
+    """For a worker whose runs have limits of their own: what these cannot stop is killed.
+
+    A run that hangs in one node, a model that takes all memory, a session that is never ready.
+    """
+    run_s = float(OfInputs.from_environment().run_s)
+    return Limits(
+        compile_s=COMPILE_RUNS * run_s,
+        run_s=RUN_PATIENCE * run_s,
+        measure_s=MEASURE_RUNS * run_s,
+        memory_bytes=available_memory(),
+    )
 
 
 def _base(provider: Provider, base: str | None) -> str:

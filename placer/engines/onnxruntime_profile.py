@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 from pydantic import BaseModel, TypeAdapter
 
-from placer.common.ort_session import ORT_ERRORS, one_line
+from placer.common.ort_session import ORT_ERRORS, Session, one_line
 from placer.engines.base import Tensors
 from placer.errors import RunError
 
@@ -39,16 +38,16 @@ class Event(BaseModel):
 _EVENTS = TypeAdapter(list[Event])
 
 
-def run_session(session: ort.InferenceSession, inputs: Tensors) -> list[np.ndarray]:
+def run_session(session: Session, inputs: Tensors) -> list[np.ndarray]:
     """All outputs, without a limit of time; RunError if ONNX Runtime fails."""
     try:
-        values: list[np.ndarray] = session.run(None, dict(inputs))
+        values: list[np.ndarray] = session.own.run(None, dict(inputs))
     except ORT_ERRORS as error:
         raise RunError(f"ONNX Runtime failed to run the model: {one_line(error)}") from error
     return values
 
 
-def profile(session: ort.InferenceSession, inputs: Tensors) -> Mapping[str, Sequence[Event]]:
+def profile(session: Session, inputs: Tensors) -> Mapping[str, Sequence[Event]]:
     """Events of some runs after a warm-up, by the name of the node that ran.
 
     Empty if the profile cannot be read: ONNX Runtime 1.23 writes quotes in names as they are.
@@ -56,7 +55,7 @@ def profile(session: ort.InferenceSession, inputs: Tensors) -> Mapping[str, Sequ
     try:
         runs = _runs(session, inputs)
     finally:
-        file = Path(session.end_profiling())
+        file = Path(session.own.end_profiling())
     try:
         events = _EVENTS.validate_json(file.read_bytes())
     except ValueError:
@@ -68,7 +67,7 @@ def profile(session: ort.InferenceSession, inputs: Tensors) -> Mapping[str, Sequ
     return {name: of_node[-runs:] for name, of_node in found.items()}
 
 
-def _runs(session: ort.InferenceSession, inputs: Tensors) -> int:
+def _runs(session: Session, inputs: Tensors) -> int:
     """Run a few times after a warm-up; return how many runs came after it."""
     for _ in range(_WARM_UP):
         run_session(session, inputs)

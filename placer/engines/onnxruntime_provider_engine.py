@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from placer.common.ort_session import create_session, run_once
+from placer.common.ort_session import Session, create_session
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.onnxruntime import processor
 from placer.engines.onnxruntime_layers import PAIR_OPS
@@ -62,7 +62,7 @@ class ProviderEngine:
 
     def _session(
         self, model: onnx.ModelProto, base_dir: Path, profile_prefix: Path | None = None
-    ) -> ort.InferenceSession:
+    ) -> Session:
         levels = ort.GraphOptimizationLevel
         optimized = self._provider.optimized
         session = create_session(
@@ -74,7 +74,7 @@ class ProviderEngine:
             use=self._use,
         )
         # A provider that cannot start is left out without an error.
-        if self._provider.name not in session.get_providers():
+        if self._provider.name not in session.own.get_providers():
             raise RunError(
                 f"ONNX Runtime cannot start {self._provider.name} here; the log says why (often a "
                 "library of the provider's that is missing or of another version)"
@@ -93,19 +93,13 @@ class ProviderModel:
         self._model = model
         self._make = make
         self._source = source
-        self._session: ort.InferenceSession = make()
-        self._outputs = [output.name for output in self._session.get_outputs()]
-        self._ran = False
+        self._session: Session = make()
+        self._outputs = [output.name for output in self._session.own.get_outputs()]
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Return all graph outputs by name; raises RunError if ONNX Runtime fails."""
-        values = (
-            run_session(self._session, inputs)
-            if self._ran
-            else run_once(self._session, None, inputs)
-        )
-        self._ran = True
-        return dict(zip(self._outputs, values, strict=True))
+        # The first run may build engines, so only this process's limits hold.
+        return dict(zip(self._outputs, run_session(self._session, inputs), strict=True))
 
     def plan(self, inputs: Tensors | None = None) -> Plan:
         """What ONNX Runtime's profiler saw of a few runs, on zeros without ``inputs``.
@@ -120,12 +114,12 @@ class ProviderModel:
         return Plan(layers, self._source)
 
 
-def _zeros(session: ort.InferenceSession) -> Tensors:
+def _zeros(session: Session) -> Tensors:
     return {
         value.name: np.zeros(
             [size if isinstance(size, int) else 1 for size in value.shape], _dtype(value.type)
         )
-        for value in session.get_inputs()
+        for value in session.own.get_inputs()
     }
 
 

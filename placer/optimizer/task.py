@@ -151,6 +151,7 @@ def prepare(request: Request, observer: Observer) -> Task:
         observer.warn(text)
 
     engine, pack, why = engine_for(request, _first_device(request))
+    _check_io_type(request, engine)
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
     check_lock(pack, Path())
     _check_pack(pack, engine, warn)
@@ -191,6 +192,17 @@ def prepare(request: Request, observer: Observer) -> Task:
         source_sqnr=distance,
         warm_starts=warm_starts(request.warm_starts, model, space),
     )
+
+
+def _check_io_type(request: Request, engine: Engine) -> None:
+    """Raise InputError if inputs and outputs are to be converted where nothing is."""
+    if request.io_type == "convert" and (
+        engine.remainder in ("kept", "computed") or request.base == "float"
+    ):
+        raise InputError(
+            "`io_type` convert: nothing is converted on engine "
+            f"{engine.name}{' with base float' if request.base == 'float' else ''}; leave it out"
+        )
 
 
 def _taken_apart(

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import FiniteFloat, TypeAdapter
+
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import finite
 from placer.calibration.collect import METHODS, Calibration, calibrate
@@ -26,6 +28,7 @@ from placer.quantization import EMPTY, Range, Ranges
 from placer.results.result import CalibrationPart
 
 log = logging.getLogger(__name__)
+_PAIRS = TypeAdapter(dict[str, tuple[FiniteFloat, FiniteFloat]])
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,13 @@ class Calibrated:
 
     @staticmethod
     def from_json(kept: Mapping[str, Any]) -> Calibrated:
-        """What ``to_json`` returned."""
+        """What ``to_json`` returned; raises ValueError or KeyError if it is damaged."""
         ranges, plain = (
-            {name: Range(*pair) for name, pair in kept[key].items()} for key in ("ranges", "plain")
+            {name: Range(*pair) for name, pair in _PAIRS.validate_python(kept[key]).items()}
+            for key in ("ranges", "plain")
         )
+        if any(low > high for low, high in (*ranges.values(), *plain.values())):
+            raise ValueError("a range ends before it begins")
         return Calibrated(ranges, plain, CalibrationPart.model_validate(kept["part"]))
 
 
@@ -91,6 +97,10 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
     makers = _Makers(task, Inserter(model, task.pack.manifest.scheme))
     few = task.calibration_data.limit(task.preset.noise_samples)
     if calibrated is None:
+        if task.engine.remainder == "kept":
+            # Its process is there to be lost to a model that crashes or hangs; calibration runs
+            # the same model in this one.
+            makers.candidates({}).compile(EMPTY).run(task.inputs)
         calibration = _calibrate(task, observer)
         plain = ranges_of(task, calibration, METHODS[0])
         baseline = makers.candidates(plain).compile(EMPTY)

@@ -266,9 +266,8 @@ def chosen_layout(site: Site, placement: Placement) -> str:
 
 def _shares(layout: ResolvedLayout, placement: Placement) -> bool:
     """Whether the placement has one scale for each set of tensors that the layout ties."""
-    group_of = {edge: number for number, group in enumerate(placement.groups) for edge in group}
     return all(
-        len({group_of.get(e) for e in layout.quantize if e.tensor in tensors}) <= 1
+        len({placement.group_of.get(e) for e in layout.quantize if e.tensor in tensors}) <= 1
         for tensors in layout.shared
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,6 +48,11 @@ class Placement:
     def edges(self) -> frozenset[Edge]:
         """All quantized edges."""
         return frozenset(edge for group in self.groups for edge in group)
+
+    @cached_property
+    def group_of(self) -> Mapping[Edge, int]:
+        """A number for each edge, the same for those of one group."""
+        return {edge: number for number, group in enumerate(self.groups) for edge in group}
 
     @cached_property
     def id(self) -> str:

@@ -82,7 +82,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def select(name: str, **options: Any) -> tuple[Engine, str]:
-    given = {"threads": 1, "pack": None, "gpu": None, "base": "float16", "shapes": {}}
+    given = {"threads": 1, "pack": None, "gpu": None, "base": None, "shapes": {}}
     engine, _, why = select_engine(name, **{**given, **options})
     return engine, why
 

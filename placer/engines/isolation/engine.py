@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from placer.engines.base import Compiled, Tensors
+from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.conditions import Conditions
-from placer.engines.isolation.process import Limits, WorkerProcess, new_log
+from placer.engines.isolation.process import Limits, Logs, WorkerProcess
 from placer.engines.isolation.protocol import (
     Build,
     Command,
@@ -71,16 +71,21 @@ class IsolatedEngine:
     Use it from one thread, and ``close`` it or use it as a context manager; at the latest it is
     closed with the interpreter. If this process is killed, the worker goes within a second.
 
+    ``described``: the same engine in this process, where making one costs next to nothing: the
+    worker then starts with the first model, and its log is kept only if it fails.
+
     Raises what the engine's factory raises if that is a PlacerError, RunError if it fails
     otherwise, and InputError if ``log_dir`` cannot be written.
     """
 
-    def __init__(self, start: EngineSpec, limits: Limits, log_dir: Path) -> None:
-        self._host = _Host(start, limits, log_dir)
+    def __init__(
+        self, start: EngineSpec, limits: Limits, log_dir: Path, described: Engine | None = None
+    ) -> None:
+        self._host = _Host(start, limits, log_dir, keep_logs=described is None)
         # Runs when this object is collected and, whatever happens, when the interpreter exits.
         self._closer = weakref.finalize(self, self._host.close)
         try:
-            hello = self._host.hello()
+            hello = self._host.hello() if described is None else Hello.of(described)
         except PlacerError:
             self.close()
             raise
@@ -185,22 +190,15 @@ class IsolatedSaved(IsolatedCompiled):
 class _Host:
     """Owns the worker of the moment and the candidates on disk."""
 
-    def __init__(self, spec: EngineSpec, limits: Limits, log_dir: Path) -> None:
+    def __init__(self, spec: EngineSpec, limits: Limits, log_dir: Path, *, keep_logs: bool) -> None:
         self._spec = spec
         self._limits = limits
-        self._log_dir = log_dir
+        self._logs = Logs(log_dir, keep=keep_logs)
         self._worker: WorkerProcess | None = None
         self._closed = False
         self._numbers = itertools.count(1)
         self._stored: dict[int, _Stored] = {}
         self._forgotten: deque[int] = deque()
-        try:
-            log_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"cannot create {log_dir} for the engine's logs: {error.strerror}; choose another "
-                "folder"
-            ) from error
         self._temporary = tempfile.TemporaryDirectory(prefix="placer-", ignore_cleanup_errors=True)
         self._folder = Path(self._temporary.name)
         # The worker's own temporary files go with the candidates, even if it is killed.
@@ -324,9 +322,7 @@ class _Host:
             if self._worker is not None:
                 log.info("starting the engine again; the last log is %s", self._worker.log)
                 self._worker.kill()
-            self._worker = WorkerProcess(
-                self._spec, self._limits, new_log(self._log_dir), self._folder
-            )
+            self._worker = WorkerProcess(self._spec, self._limits, self._logs, self._folder)
         return self._worker
 
 

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
@@ -59,8 +60,9 @@ class Limits:
 class WorkerProcess:
     """A worker process, its engine made."""
 
-    def __init__(self, spec: EngineSpec, limits: Limits, log_file: Path, folder: Path) -> None:
-        self.log = log_file
+    def __init__(self, spec: EngineSpec, limits: Limits, logs: Logs, folder: Path) -> None:
+        self.log = logs.begin(folder)
+        self._logs = logs
         self.handles: set[int] = set()
         self._limits = limits
         self._deadline: float | None = None
@@ -69,7 +71,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         self._connection: Connection[Any, Any] = Connection(ours.detach())
         with theirs:
-            self._process = _start(spec, log_file, folder, theirs.fileno())
+            self._process = _start(spec, self.log, folder, theirs.fileno())
         # A daemon, or it would keep the interpreter from exiting and so from closing the engine.
         threading.Thread(target=self._watch, daemon=True).start()
         self.hello: Hello = self.call(Request(Start(spec), "starting", limits.start_s))
@@ -155,14 +157,18 @@ class WorkerProcess:
             happened = f"crashed (signal {-code})"
         else:
             happened = f"exited with status {code}"
-        return f"the engine {happened} while {request.stage}; its log is {self.log}"
+        return f"the engine {happened} while {request.stage}; its log is {self._kept_log()}"
 
     def _error(self, reply: Failed, request: Request) -> PlacerError:
         if reply.error is not None:
             return ERRORS[reply.error](reply.text)
         return RunError(
-            f"the engine failed while {request.stage}: {reply.text}; its log is {self.log}"
+            f"the engine failed while {request.stage}: {reply.text}; its log is {self._kept_log()}"
         )
+
+    def _kept_log(self) -> Path:
+        self.log = self._logs.keep(self.log)
+        return self.log
 
 
 def _start(
@@ -212,7 +218,45 @@ def _resident(pid: int) -> int:
     return 0
 
 
-def new_log(folder: Path) -> Path:
+class Logs:
+    """Where workers log: in ``folder``, or only those that failed if not all are to be kept."""
+
+    def __init__(self, folder: Path, *, keep: bool) -> None:
+        """Raises InputError if all are to be kept and the folder cannot be made."""
+        self._folder = folder
+        self._keep_all = keep
+        if keep:
+            self._make_folder()
+
+    def begin(self, temporary: Path) -> Path:
+        """A log for a new worker; of no use if it does not fail, it is in ``temporary``.
+
+        Raises InputError if none can be written.
+        """
+        return _new_log(self._folder if self._keep_all else temporary)
+
+    def keep(self, log_file: Path) -> Path:
+        """Where ``log_file`` of a worker that failed is from now on."""
+        if self._keep_all or log_file.parent == self._folder:
+            return log_file
+        try:
+            self._make_folder()
+            return Path(shutil.copyfile(log_file, _new_log(self._folder)))
+        except (OSError, InputError) as error:
+            log.warning("the engine's log is lost: %s", error)
+            return log_file
+
+    def _make_folder(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot create {self._folder} for the engine's logs: {error.strerror}; choose "
+                "another folder"
+            ) from error
+
+
+def _new_log(folder: Path) -> Path:
     """Create the first ``worker-<number>.log`` that does not exist; InputError if it cannot be."""
     for number in itertools.count(1):
         path = folder / f"worker-{number}.log"

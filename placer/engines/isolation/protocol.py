@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from placer.engines.abilities import Ability
-from placer.engines.base import Remainder, Tensors
+from placer.engines.abilities import Ability, abilities_of, target_of
+from placer.engines.base import Engine, Remainder, Tensors
 from placer.engines.conditions import Conditions
 from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.rules.target import Target
@@ -56,6 +56,22 @@ class Hello:
     clock: str
     target: Target
     abilities: frozenset[Ability]
+
+    @staticmethod
+    def of(engine: Engine) -> Hello:
+        """Those of ``engine``."""
+        return Hello(
+            name=engine.name,
+            rules=engine.rules,
+            estimated=engine.estimated,
+            verified=engine.verified,
+            remainder=engine.remainder,
+            version=engine.version,
+            device=engine.device,
+            clock=engine.clock,
+            target=target_of(engine),
+            abilities=abilities_of(engine),
+        )
 
 
 @dataclass(frozen=True)

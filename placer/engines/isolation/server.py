@@ -25,13 +25,7 @@ from typing import Any
 
 import onnx
 
-from placer.engines.abilities import (
-    HasImplicit,
-    LoadsEngines,
-    SavesItself,
-    abilities_of,
-    target_of,
-)
+from placer.engines.abilities import HasImplicit, LoadsEngines, SavesItself
 from placer.engines.base import Compiled, Engine
 from placer.engines.conditions import HasMemory, conditions_of
 from placer.engines.isolation.protocol import (
@@ -121,21 +115,6 @@ class _Server:
         self._compiled[command.handle] = saved
         return saved.inputs
 
-    def hello(self) -> Hello:
-        engine = self.engine
-        return Hello(
-            name=engine.name,
-            rules=engine.rules,
-            estimated=engine.estimated,
-            verified=engine.verified,
-            remainder=engine.remainder,
-            version=engine.version,
-            device=engine.device,
-            clock=engine.clock,
-            target=target_of(engine),
-            abilities=abilities_of(engine),
-        )
-
 
 class _Answer:
     """Keeps what the engine raises as the answer; its traceback goes to the log."""
@@ -183,7 +162,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
         with _Answer() as answer:
             if isinstance(request.command, Start):
                 server = _Server(request.command.spec)
-                answer.set(Done(server.hello()))
+                answer.set(Done(Hello.of(server.engine)))
             elif server is not None:
                 server.forget(request.dropped)
                 answer.set(Done(server.do(request.command)))
