@@ -226,7 +226,7 @@ def test_the_manifest_refuses(placer: Placer, keyword: str):
     ("words", "expected"),
     [
         (("--storage", "database"), "--storage is no URL of a database"),
-        (("--storage", "sqlite:///s.db"), "unknown study 's'"),
+        (("--storage", "sqlite:///s.db"), "sqlite:///s.db holds no studies"),
     ],
 )
 def test_a_worker_refuses(placer: Placer, words: tuple[str, ...], expected: str):
