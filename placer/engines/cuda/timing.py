@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ import numpy as np
 from placer.engines.cuda.api import CudaError, call, l2_bytes, runtime
 from placer.engines.cuda.memory import DeviceBuffer, Event, Resource, Stream
 from placer.errors import RunError
+
+log = logging.getLogger(__name__)
 
 Launch = Callable[[Stream], None]  # Puts the work to time on the stream, without waiting.
 
@@ -55,6 +58,9 @@ def capture(launch: Launch, stream: Stream) -> Graph | None:
     call("cudaStreamBeginCapture", stream.handle, mode)
     try:
         launch(stream)
+    except RuntimeError:  # Bindings raise it, and RunError is none.
+        _end_capture(stream)
+        return None
     except RunError:
         _end_capture(stream)
         return None
@@ -112,10 +118,30 @@ def _prepare(
 ) -> tuple[Launch, bool]:
     launch(stream)  # What allocates or tunes on first use cannot be captured.
     stream.synchronize()
-    graph = capture(launch, stream) if effort.graphs else None
+    graph = _captured(launch, stream) if effort.graphs else None
     if graph is None:
         return launch, False
     return stack.enter_context(graph).launch, True
+
+
+def _captured(launch: Launch, stream: Stream) -> Graph | None:
+    """The graph of ``launch`` once it has run; None, with a warning, if it cannot be had or run."""
+    try:
+        graph = capture(launch, stream)
+    except CudaError as error:
+        log.warning("no CUDA graph, timing launch by launch: %s", error)
+        return None
+    if graph is None:
+        return None
+    try:
+        graph.launch(stream)
+        stream.synchronize()
+    except CudaError as error:
+        graph.close()
+        runtime().cudaGetLastError()  # Else the launches to come would report it.
+        log.warning("the CUDA graph does not run, timing launch by launch: %s", error)
+        return None
+    return graph
 
 
 def _count(launch: Launch, stream: Stream, effort: Effort) -> int:

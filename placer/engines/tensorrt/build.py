@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from placer.common.names import unknown
 from placer.engines.cuda.api import compute_capability
 from placer.engines.tensorrt.library import NO_IMPLICIT, Library
 from placer.engines.tensorrt.log import BuildLog
+from placer.engines.tensorrt.optional import optional
 from placer.engines.tensorrt.timing_cache import TimingCache
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
@@ -112,15 +114,20 @@ def _build(library: Library, builder: Any, network: Any, settings: BuildSettings
     config = _config(library, builder, network, settings)
     cache = None
     if settings.timing_cache is not None:
-        gpu = settings.gpu or _gpu_name()
-        cache = TimingCache(settings.timing_cache, library, gpu)
-        cache.attach(config)
+        cache = TimingCache(settings.timing_cache, library, settings.gpu or _gpu_name())
+        if not optional("the timing cache", partial(_attached, cache, config), False):
+            cache = None
     serialized = builder.build_serialized_network(network, config)
     if serialized is None:
         return b""
     if cache is not None:
-        cache.merge(config)
+        optional("keeping the timing cache", partial(cache.merge, config), None)
     return bytes(serialized)
+
+
+def _attached(cache: TimingCache, config: Any) -> bool:
+    cache.attach(config)
+    return True
 
 
 def _gpu_name() -> str:

@@ -15,12 +15,13 @@ from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.conditions import Conditions
 from placer.engines.cuda import api
-from placer.engines.cuda.nvml import gpu_state
+from placer.engines.cuda.nvml import GpuState, gpu_state
 from placer.engines.cuda.timing import Effort, time_launches
 from placer.engines.tensorrt.build import BuildReport, BuildSettings, build
 from placer.engines.tensorrt.execution import Execution
 from placer.engines.tensorrt.implicit import build_implicit, refuse_without_implicit
 from placer.engines.tensorrt.library import Kind, Library, load_library
+from placer.engines.tensorrt.optional import optional
 from placer.engines.tensorrt.runtime_cache import RuntimeCache
 from placer.errors import InputError, RunError
 from placer.graph.shapes import InputType, ShapeRange
@@ -53,7 +54,7 @@ class TensorRtEngine:
         self._settings = settings
         self._effort = effort
         self._index = device
-        state = gpu_state(device)
+        state = self._state()
         capability = api.compute_capability(device)
         self.name: str = library.kind
         self.version = library.version
@@ -106,6 +107,9 @@ class TensorRtEngine:
         execution.keep_compiled()
         return TensorRtModel(execution)
 
+    def _state(self) -> GpuState | None:
+        return optional("NVML", lambda: gpu_state(self._index), None)
+
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``.
 
@@ -115,9 +119,9 @@ class TensorRtEngine:
         for execution in executions:
             execution.prepare(inputs)
         for repeat in range(MAX_THROTTLED_REPEATS + 1):
-            before = gpu_state(self._index)
+            before = self._state()
             timing = time_launches([e.launch for e in executions], rounds, self._effort)
-            after = gpu_state(self._index)
+            after = self._state()
             self.conditions = Conditions(before, after, timing.captured, repeat)
             if not self.conditions.throttled_by:
                 break
@@ -147,9 +151,9 @@ class TensorRtModel:
         """Write the engine, for ``TensorRtEngine.load`` and for trtexec."""
         write_bytes(path, self.execution.serialized())
 
-    def memory_bytes(self, inputs: Tensors) -> int:
+    def memory_bytes(self, inputs: Tensors) -> int | None:
         """Device memory in bytes; see ``HasMemory``."""
-        return self.execution.memory_bytes(inputs)
+        return optional("memory", lambda: self.execution.memory_bytes(inputs), None)
 
     def __del__(self) -> None:
         """Give the device memory back for the next candidate."""

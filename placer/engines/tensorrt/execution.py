@@ -15,6 +15,7 @@ import numpy as np
 from placer.engines.cuda.memory import DeviceBuffer, PinnedArray, Stream
 from placer.engines.tensorrt.library import Library
 from placer.engines.tensorrt.log import BuildLog
+from placer.engines.tensorrt.optional import optional
 from placer.engines.tensorrt.runtime_cache import RuntimeCache
 from placer.engines.tensorrt.saved import deserialize
 from placer.errors import InputError, RunError
@@ -56,21 +57,32 @@ class Execution:
         names = [self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)]
         self._inputs = [n for n in names if self._engine.get_tensor_mode(n) == mode]
         self._outputs = [n for n in names if n not in self._inputs]
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        # Inputs whose values settle shapes are read from host memory.
+        self._on_host = [name for name in self._inputs if self._is_on_host(name)]
+        self._bound: tuple[object, ...] = ()
         self._device: dict[str, DeviceBuffer] = {}
         self._host: dict[str, PinnedArray] = {}
         self._stream = self._stack.enter_context(Stream())
 
     def _make_context(self) -> Any:
-        if self._runtime_cache is None:
-            return self._engine.create_execution_context()
-        config, self._compiled = self._runtime_cache.config(self._engine)
-        return self._engine.create_execution_context(config)
+        cache = self._runtime_cache
+        if cache is not None:
+            config, self._compiled = optional(
+                "the runtime cache", lambda: cache.config(self._engine), (None, None)
+            )
+            if config is not None:
+                return self._engine.create_execution_context(config)
+        return self._engine.create_execution_context()
+
+    def _is_on_host(self, name: str) -> bool:
+        location = self._library.module.TensorLocation.HOST
+        return bool(self._engine.get_tensor_location(name) == location)
 
     def keep_compiled(self) -> None:
         """Write the kernels that TensorRT-RTX has compiled so far to the runtime cache."""
-        if self._runtime_cache is not None:
-            self._runtime_cache.save(self._compiled)
+        cache = self._runtime_cache
+        if cache is not None and self._compiled is not None:
+            optional("saving the runtime cache", lambda: cache.save(self._compiled), None)
 
     @property
     def inputs(self) -> dict[str, InputType]:
@@ -99,11 +111,12 @@ class Execution:
         """
         self.prepare(inputs)
         buffers = sum(buffer.size for buffer in self._device.values())
+        return self._serialized_bytes + self._activation_bytes() + buffers
+
+    def _activation_bytes(self) -> int:
         # device_memory_size_v2 came with 10.1, and 11 has no other.
-        for_activations = getattr(self._engine, "device_memory_size_v2", None)
-        if for_activations is None:
-            for_activations = self._engine.device_memory_size
-        return self._serialized_bytes + int(for_activations) + buffers
+        size = getattr(self._engine, "device_memory_size_v2", None)
+        return int(self._engine.device_memory_size if size is None else size)
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """All outputs by name, copied to the host."""
@@ -111,7 +124,8 @@ class Execution:
         self.launch(self._stream)
         for name in self._outputs:
             host = self._host[name].values
-            self._stream.copy(host.ctypes.data, self._device[name].address, host.nbytes)
+            if host.nbytes:
+                self._stream.copy(host.ctypes.data, self._device[name].address, host.nbytes)
         self._stream.synchronize()
         return {name: self._host[name].values.copy() for name in self._outputs}
 
@@ -124,12 +138,15 @@ class Execution:
         if missing:
             raise InputError(f"the engine needs input '{missing[0]}'; give it")
         shapes = {name: inputs[name].shape for name in self._inputs}
-        if shapes != self._shapes:
-            self._bind(shapes)
-        for name in self._inputs:
+        settling = tuple(inputs[name].tobytes() for name in self._on_host)
+        if (shapes, settling) != self._bound:
+            self._bind(shapes, inputs)
+            self._bound = (shapes, settling)
+        for name in self._device.keys() & shapes.keys():
             host = self._host[name].values
             np.copyto(host, inputs[name], casting="same_kind")
-            self._stream.copy(self._device[name].address, host.ctypes.data, host.nbytes)
+            if host.nbytes:
+                self._stream.copy(self._device[name].address, host.ctypes.data, host.nbytes)
         self._stream.synchronize()
 
     def launch(self, stream: Stream) -> None:
@@ -137,52 +154,102 @@ class Execution:
         if not self._context.execute_async_v3(stream.handle):
             raise RunError(f"{self._library.title} failed to run the engine: {self._log.reason()}")
 
-    def _bind(self, shapes: dict[str, tuple[int, ...]]) -> None:
+    def _bind(self, shapes: dict[str, tuple[int, ...]], inputs: Tensors) -> None:
+        self._bound = ()
+        self._choose_profile(shapes)
         for name, shape in shapes.items():
             if not self._context.set_input_shape(name, shape):
-                shown = "x".join(map(str, shape))
-                raise InputError(
-                    f"the engine was not built for shape {shown} of input '{name}'; "
-                    "build it for a range of shapes that holds it"
-                )
+                raise _refused(name, shape)
         self._free()
-        for name in (*self._inputs, *self._outputs):
+        for name, shape in shapes.items():
+            self._make_room(name, shape)
+        for name in self._on_host:  # Shapes of outputs depend on their values.
+            np.copyto(self._host[name].values, inputs[name], casting="same_kind")
+        unknown = self._context.infer_shapes()
+        if unknown:
+            raise RunError(f"{self._library.title} cannot tell the shapes: {', '.join(unknown)}")
+        for name in self._outputs:
             shape = tuple(self._context.get_tensor_shape(name))
             if any(d < 0 for d in shape):
                 raise RunError(f"output '{name}' has a shape that only data can tell: {shape}")
-            dtype = np.dtype(_numpy_type(self._library, self._engine.get_tensor_dtype(name)))
-            self._host[name] = PinnedArray(shape, dtype)
+            self._make_room(name, shape)
+
+    def _make_room(self, name: str, shape: tuple[int, ...]) -> None:
+        dtype = np.dtype(_numpy_type(self._library, self._engine.get_tensor_dtype(name)))
+        self._host[name] = PinnedArray(shape, dtype)
+        address = self._host[name].values.ctypes.data
+        if name not in self._on_host:
             self._device[name] = DeviceBuffer(self._host[name].values.nbytes)
-            self._context.set_tensor_address(name, self._device[name].address)
-        self._shapes = shapes
+            address = self._device[name].address
+        if not self._context.set_tensor_address(name, address):
+            raise RunError(
+                f"{self._library.title} takes no memory for '{name}': {self._log.reason()}"
+            )
+
+    def _choose_profile(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Take the first optimization profile that holds ``shapes``, for an engine with several."""
+        count = self._engine.num_optimization_profiles
+        if count < 2:
+            return
+        for index in range(count):
+            if all(self._holds(index, name, shape) for name, shape in shapes.items()):
+                if index != self._context.active_optimization_profile:
+                    self._context.set_optimization_profile_async(index, self._stream.handle)
+                    self._stream.synchronize()
+                return
+        raise _refused(*next(iter(shapes.items())))
+
+    def _holds(self, profile: int, name: str, shape: tuple[int, ...]) -> bool:
+        if all(d >= 0 for d in self._engine.get_tensor_shape(name)):
+            return True
+        least, _, most = self._engine.get_tensor_profile_shape(name, profile)
+        return all(a <= d <= b for a, d, b in zip(least, shape, most, strict=True))
 
     def plan(self, inputs: Tensors | None = None, repeats: int = 10) -> Plan:
         """What was built, by the engine's inspector; with ``inputs``, each layer's time."""
-        inspector = self._engine.create_engine_inspector()
-        form = self._library.module.LayerInformationFormat.JSON
-        document = json.loads(inspector.get_engine_information(form))
-        plan = inspector_plan(document, self._library.title)
+        plan = optional("the engine inspector", self._inspected, Plan((), self._library.title))
         if inputs is None:
             return plan
-        times = self._layer_times(inputs, repeats)
+        self.prepare(inputs)
+        times = optional("the profiler", lambda: self._layer_times(repeats), {})
         layers = (_timed(layer, times) for layer in plan.layers)
         return replace(plan, layers=tuple(layers))
 
-    def _layer_times(self, inputs: Tensors, repeats: int) -> dict[str, float]:
+    def _inspected(self) -> Plan:
+        inspector = self._engine.create_engine_inspector()
+        form = self._library.module.LayerInformationFormat.JSON
+        document = json.loads(inspector.get_engine_information(form))
+        try:
+            return inspector_plan(document, self._library.title)
+        except InputError as error:  # No file of the user's is wrong.
+            raise RunError(str(error)) from error
+
+    def _layer_times(self, repeats: int) -> dict[str, float]:
         """Median microseconds by layer name; the profiler slows the whole, so use shares."""
         profiler = _profiler(self._library.module)
-        self.prepare(inputs)
         self.launch(self._stream)
         self._stream.synchronize()
-        self._context.profiler = profiler
         runs = []
-        for _ in range(repeats):
-            profiler.milliseconds = {}
-            self.launch(self._stream)
-            self._stream.synchronize()
-            runs.append(profiler.milliseconds)
-        self._context.profiler = None
+        try:
+            self._context.profiler = profiler
+            for _ in range(repeats):
+                profiler.milliseconds = {}
+                self.launch(self._stream)
+                self._stream.synchronize()
+                runs.append(profiler.milliseconds)
+        finally:
+            self._remove_profiler()
         return {name: 1e3 * median(run.get(name, 0.0) for run in runs) for name in runs[0]}
+
+    def _remove_profiler(self) -> None:
+        def remove() -> bool:
+            self._context.profiler = None
+            return True
+
+        if not optional("removing the profiler", remove, False):
+            # With it every launch would wait for the GPU.
+            self._context = self._make_context()
+            self._bound = ()
 
     def _free(self) -> None:
         for resource in (*self._device.values(), *self._host.values()):
@@ -194,6 +261,14 @@ class Execution:
         self._free()
         self._stack.close()
         self._context = self._compiled = self._engine = self._runtime = None
+
+
+def _refused(name: str, shape: tuple[int, ...]) -> InputError:
+    shown = "x".join(map(str, shape))
+    return InputError(
+        f"the engine was not built for shape {shown} of input '{name}'; "
+        "build it for a range of shapes that holds it"
+    )
 
 
 def _timed(layer: Layer, times: Mapping[str, float]) -> Layer:

@@ -1,0 +1,218 @@
+"""TensorRT's execution path on a stand-in of its Python module (``standin``).
+
+With a GPU the stand-in launches real kernels; without one memory and kernels are the host's
+(``standin_host``). It proves our side of the interface, not what TensorRT does.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from placer.checkup.networks import convolutions
+from placer.engines.abilities import abilities_of
+from placer.engines.cuda import api
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.tensorrt import engine as trt_engine
+from placer.engines.tensorrt.engine import TensorRtEngine, create
+from placer.engines.tensorrt.execution import Execution
+from placer.engines.tensorrt.library import Library, load_library
+from placer.errors import InputError, RunError
+from placer.graph.shapes import ShapeRange
+from placer.graph.text import parse_model
+
+HERE = Path(__file__).parent
+RELU = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[batch,4] x) => (float[batch,4] y) { [one] h = Relu(x) [two] y = Identity(h) }
+"""
+X = np.array([[-1, 2, -3, 4]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def standin() -> Iterator[Library]:
+    """The stand-in as ``tensorrt``; modules of these names are as before afterwards."""
+    places = [str(HERE / "standin")]
+    if api.device_count() == 0:
+        if shutil.which("cc") is None:
+            pytest.skip("neither a GPU nor a C compiler")
+        places.append(str(HERE / "standin_host"))
+    names = [n for n in sys.modules if n.split(".")[0] in ("cuda", "tensorrt")]
+    kept = {name: sys.modules.pop(name) for name in names if len(places) > 1 or "cuda" not in name}
+    sys.path[:0] = places
+    api.set_device(0)
+    yield load_library("tensorrt")
+    for place in places:
+        sys.path.remove(place)
+    for name in [n for n in sys.modules if n.split(".")[0] in ("cuda", "tensorrt")]:
+        del sys.modules[name]
+    sys.modules.update(kept)
+
+
+@pytest.fixture
+def engine(standin: Library, tmp_path: Path) -> TensorRtEngine:
+    assert standin.version == "10.13.0"
+    return create("tensorrt", timing_cache=tmp_path / "timing")
+
+
+def execution(library: Library, model: onnx.ModelProto, *profiles: dict[str, Any]) -> Execution:
+    module = library.module
+    logger = module.ILogger()
+    builder = module.Builder(logger)
+    network = builder.create_network(0)
+    assert module.OnnxParser(network, logger).parse(model.SerializeToString())
+    config = builder.create_builder_config()
+    for shapes in profiles:
+        profile = builder.create_optimization_profile()
+        for name, given in shapes.items():
+            profile.set_shape(name, *given)
+        assert config.add_optimization_profile(profile) >= 0
+    return Execution(library, builder.build_serialized_network(network, config))
+
+
+def batches(least: int, most: int) -> dict[str, Any]:
+    return {"x": ((least, 4), (most, 4), (most, 4))}
+
+
+def test_a_network_runs_as_onnx_runtime_runs_it(engine: TensorRtEngine, tmp_path: Path):
+    model = onnx.load(convolutions(tmp_path))
+    inputs = {"image": np.random.default_rng(0).normal(size=(1, 3, 64, 64)).astype(np.float32)}
+    found = engine.compile(model, tmp_path).run(inputs)
+    expected = OnnxRuntimeModel(model, tmp_path, 1).run(inputs)
+    np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-3, atol=1e-4)
+    assert abilities_of(engine) == {"shape-ranges", "saved-engines", "implicit"}
+
+
+def test_shapes_may_change_within_the_range_and_not_beyond(standin: Library):
+    running = execution(standin, parse_model(RELU), batches(1, 3))
+    for batch in (1, 3, 2, 1):
+        assert running.run({"x": np.repeat(X, batch, 0)})["y"].tolist() == [[0, 2, 0, 4]] * batch
+    with pytest.raises(InputError, match="not built for shape 4x4 of input 'x'"):
+        running.run({"x": np.repeat(X, 4, 0)})
+    assert running.run({"x": X})["y"].shape == (1, 4)
+    with pytest.raises(InputError, match="needs input 'x'"):
+        running.run({})
+
+
+def test_the_profile_that_holds_the_shapes_is_taken(standin: Library):
+    running = execution(standin, parse_model(RELU), batches(1, 2), batches(8, 16))
+    for batch in (1, 16, 2, 8):
+        assert running.run({"x": np.repeat(X, batch, 0)})["y"].shape == (batch, 4)
+    with pytest.raises(InputError, match="not built for shape 4x4"):
+        running.run({"x": np.repeat(X, 4, 0)})
+
+
+def test_empty_tensors_run(standin: Library):
+    running = execution(standin, parse_model(RELU), batches(0, 2))
+    assert running.run({"x": X[:0]})["y"].shape == (0, 4)
+    assert running.run({"x": X})["y"].shape == (1, 4)
+
+
+def test_an_input_whose_values_are_a_shape_stays_in_host_memory(standin: Library):
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Reshape", ["x", "to"], ["y"], name="reshape")],
+        "g",
+        [value("x", TensorProto.FLOAT, [1, 4]), value("to", TensorProto.INT64, [2])],
+        [value("y", TensorProto.FLOAT, ["a", "b"])],
+    )
+    running = execution(standin, helper.make_model(graph))
+    for shape in ((4, 1), (2, 2), (1, 4)):  # Other values, the same shapes of inputs.
+        found = running.run({"x": X, "to": np.array(shape, np.int64)})["y"]
+        assert found.tolist() == X.reshape(shape).tolist()
+
+
+def test_what_tensorrt_refuses_is_told(standin: Library):
+    running = execution(standin, parse_model(RELU), batches(1, 2))
+    running.prepare({"x": X})
+    running._context.set_tensor_address("y", 0)
+    with pytest.raises(RunError, match=r"failed to run the engine: .*address of y is not set"):
+        running.launch(running._stream)
+    with pytest.raises(RunError, match="no engine of this library and version"):
+        Execution(standin, b"something else")
+
+
+def test_an_unknown_operator_is_refused_with_its_node(engine: TensorRtEngine, tmp_path: Path):
+    model = parse_model(RELU.replace("Identity", "Erf"))
+    with pytest.raises(RunError, match=r"node 'two' \(Erf\): the stand-in has no operator Erf"):
+        engine.compile(model, tmp_path)
+
+
+PARTS = ["inspector", "profiler", "profiler removal", "timing cache", "memory", "graph"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_fails_is_a_warning_and_the_trial_goes_on(
+    engine: TensorRtEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    part: str,
+):
+    monkeypatch.setenv("PLACER_STANDIN_FAILS", part)
+    compiled = engine.compile(parse_model(RELU.replace("batch", "1")), tmp_path)
+    assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+    assert (engine.measure([compiled], {"x": X}, 2) > 0).all()
+    plan = compiled.plan({"x": X})
+    assert [layer.name for layer in plan.layers] == ([] if part == "inspector" else ["one", "two"])
+    untimed = part in ("inspector", "profiler")
+    assert all((layer.time_us is None) == untimed for layer in plan.layers)
+    assert (compiled.memory_bytes({"x": X}) is None) == (part == "memory")
+    assert engine.conditions is not None
+    on_gpu = not hasattr(api.runtime(), "ON_HOST")
+    assert engine.conditions.captured == (on_gpu and part != "graph",)
+    assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+    if part != "graph":  # Which is tried in silence: some engines have none.
+        assert any("going on without" in record.message for record in caplog.records)
+
+
+def test_without_nvml_the_clocks_are_unknown(
+    engine: TensorRtEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(index: int) -> None:
+        raise OSError(f"no libnvidia-ml for GPU {index}")
+
+    monkeypatch.setattr(trt_engine, "gpu_state", broken)
+    compiled = engine.compile(parse_model(RELU.replace("batch", "1")), tmp_path)
+    engine.measure([compiled], {"x": X}, 2)
+    assert engine.conditions is not None
+    assert (engine.conditions.before, engine.conditions.throttled_by) == (None, ())
+
+
+def test_a_runtime_cache_that_fails_is_left_out(standin: Library, caplog: pytest.LogCaptureFixture):
+    class Broken:
+        def config(self, engine: object) -> None:
+            raise RuntimeError(f"no cache for {type(engine).__name__}")
+
+    data = execution(standin, parse_model(RELU), batches(1, 2))._engine.serialize()
+    running = Execution(standin, data, Broken())  # type: ignore[arg-type]
+    running.keep_compiled()
+    assert running.run({"x": X})["y"].shape == (1, 4)
+    assert "the runtime cache failed, going on without: no cache for _Engine" in caplog.text
+
+
+def test_an_engine_is_saved_loaded_and_run(standin: Library, tmp_path: Path):
+    assert standin.kind == "tensorrt"
+    engine = create("tensorrt", shapes={"x": ShapeRange((1, 4), (2, 4), (3, 4))})
+    compiled = engine.compile(parse_model(RELU), tmp_path)
+    compiled.save(tmp_path / "saved.engine")
+    loaded = engine.load(tmp_path / "saved.engine")
+    assert loaded.inputs["x"].shape == (2, 4)
+    assert loaded.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+
+
+def test_an_implicit_engine_is_calibrated_from_device_memory(standin: Library, tmp_path: Path):
+    folder = tmp_path / "timing"
+    engine = create("tensorrt", timing_cache=folder)
+    model = parse_model(RELU.replace("batch", "1"))
+    built = engine.compile_implicit(model, tmp_path, [{"x": X}, {"x": 2 * X}, {"x": 3 * X}])
+    assert built.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+    (cache,) = folder.glob("*.calibration")
+    assert cache.read_bytes() == b"3 batches"
+    assert standin.has_implicit_quantization
