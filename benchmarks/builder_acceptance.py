@@ -31,6 +31,7 @@ from placer.calibration.dataset import synthetic_dataset
 from placer.engines.tensorrt.offline_builder import check_model, import_builder
 from placer.graph.edit import fix_input_shapes
 from placer.model import Model, load_model
+from placer.optimizer.task import quantizable_sites
 from placer.qdq import Inserter
 from placer.quantization import Range
 from placer.results.result import versions
@@ -91,7 +92,8 @@ def half(path: Path) -> Path:
 def random_candidates(model: Model, count: int, seed: int) -> Iterator[onnx.ModelProto]:
     """Candidates of random layouts: each group takes any of its layouts with equal chance."""
     pack = load_pack("tensorrt")
-    space = build_space(model.graph, find_sites(model.graph, pack.rules))
+    found = find_sites(model.graph, pack.rules)
+    space = build_space(model.graph, quantizable_sites(found, model, pack, print))
     inserter = Inserter(model, pack.manifest.scheme)
     rng = np.random.default_rng(seed)
     for _ in range(count):

@@ -170,7 +170,9 @@ def prepare(request: Request, observer: Observer) -> Task:
         model = _taken_apart(request, model, distance, pack, warn)
     if pack.manifest.scheme.is_float8:
         model = with_opset(model, FLOAT8_OPSET)
-    sites = _quantizable(find_sites(model.graph, pack.rules, target_of(engine)), model, pack, warn)
+    sites = quantizable_sites(
+        find_sites(model.graph, pack.rules, target_of(engine)), model, pack, warn
+    )
     space = _space_of(sites, model, pack, request.model)
     gates = tuple(Gate.parse(text) for text in request.gates)
     gates = gates or default_gates(evaluation_data.has_labels)
@@ -227,7 +229,7 @@ def _taken_apart(
     return model if keep else replace(model, imported=None)
 
 
-def _quantizable(
+def quantizable_sites(
     sites: tuple[Site, ...], model: Model, pack: Pack, warn: Callable[[str], None]
 ) -> tuple[Site, ...]:
     """The sites of which no weight, of an FP16 model, would have a scale that FP16 cannot hold."""

@@ -68,7 +68,7 @@ def _beyond_float16(inserter: Inserter, ranges: Ranges, edges: Collection[Edge])
         try:
             inserter.check_scale(edge, ranges, _FLOAT16)
         except ScaleError as error:
-            found[node] = f"'{edge.tensor}' would have {error}"
+            found[node] = f"of '{edge.tensor}', {error}"
     return found
 
 
@@ -81,5 +81,5 @@ def weights_beyond_float16(inserter: Inserter, edges: Collection[Edge]) -> dict[
             try:
                 inserter.check_scale(edge, {}, _FLOAT16)
             except ScaleError as error:
-                found[edge] = f"'{edge.tensor}' would have {error}"
+                found[edge] = f"of '{edge.tensor}', {error}"
     return found

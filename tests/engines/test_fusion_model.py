@@ -281,7 +281,7 @@ def test_gates_are_those_of_the_model_that_is_written(
         signal += np.sum(expected**2)
         noise += np.sum((got - expected) ** 2)
     assert found.best.gates[0].value == pytest.approx(10 * np.log10(signal / noise), abs=1e-3)
-    kept = [text for text in found.warnings if "stays float32: 'w1' would have a scale" in text]
+    kept = [text for text in found.warnings if "stays float32: of 'w1', a scale" in text]
     assert bool(kept) == (base == "float16")
 
 
@@ -331,7 +331,7 @@ def test_sites_whose_scales_a_float16_model_cannot_hold_stay_float(tmp_path: Pat
     assert finished.code == 0, finished.err
     found = result("out")
     assert any(
-        "1 of 2 sites stay as they are: 'w1' would have a scale of" in text
+        "1 of 2 sites stay as they are: of 'w1', a scale of" in text
         for text in found.warnings
     ), found.warnings
     constants = {t.name for t in onnx.load("out/optimized.onnx").graph.initializer}
