@@ -4,9 +4,11 @@ With a GPU the stand-in launches real kernels; without one memory and kernels ar
 (``standin_host``). It proves our side of the interface, not what TensorRT does.
 """
 
+import json
+import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from placer.engines.tensorrt.library import Library, load_library
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
 from placer.graph.text import parse_model
+from tests.conftest import Finished
 
 HERE = Path(__file__).parent
 RELU = """
@@ -216,3 +219,41 @@ def test_an_implicit_engine_is_calibrated_from_device_memory(standin: Library, t
     (cache,) = folder.glob("*.calibration")
     assert cache.read_bytes() == b"3 batches"
     assert standin.has_implicit_quantization
+
+
+SMALL = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+<float[16,16,3,3] v = {0.01}, float[16,16,1,1] w = {0.02}> {
+  [first] c = Conv<pads = [1, 1, 1, 1]>(x, v) [act] r = Relu(c) [second] y = Conv(r, w)
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["nothing", *PARTS])
+def test_a_search_survives_each_part_that_fails(
+    standin: Library,
+    placer: Callable[..., Finished],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+):
+    """The whole of ``placer optimize``, in a worker, with TensorRT's own quantization beside it."""
+    assert standin.version
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setenv("PLACER_STANDIN_FAILS", part)
+    onnx.save(parse_model(SMALL), tmp_path / "small.onnx")
+    finished = placer(
+        *("optimize", tmp_path / "small.onnx", "-o", tmp_path / "out", "--engine", "tensorrt"),
+        *("--engine-option", f"timing-cache={tmp_path / 'timing'}", "--preset", "quick"),
+        *("--budget", 3, "--gate", "sqnr>=5", "--beat", "implicit"),
+    )
+    assert finished.code in (0, 3), finished.err  # 3: no faster than the implicit engine.
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert [trial["error"] for trial in result["trials"]] == [None] * 3
+    plan = json.loads((tmp_path / "out" / "plan_float.json").read_text())
+    assert bool(plan["layers"]) == (part != "inspector")
+    captured = {trial["conditions"]["cuda_graphs"] for trial in result["trials"]}
+    on_gpu = not hasattr(api.runtime(), "ON_HOST")
+    assert captured == {on_gpu and part != "graph"}

@@ -41,7 +41,7 @@ def gpu_state(index: int = 0) -> GpuState | None:
     """The state of GPU ``index``, counted as CUDA does; None without NVML or its bindings."""
     try:
         nvml = importlib.import_module("pynvml")
-    except ImportError:
+    except (ImportError, OSError):  # OSError: a library behind it is missing.
         return None
     try:
         with _session(nvml):
