@@ -50,6 +50,7 @@ def optimize_command(
     study: Annotated[str | None, option("study")] = Request.study,
     seed: Annotated[int, option("seed")] = Request.seed,
     output: Annotated[Path | None, option("output", "-o")] = Request.output,
+    export: Annotated[str | None, option("export")] = Request.export,
     cache: Annotated[bool, option("cache")] = True,
     quiet: Annotated[
         bool,
@@ -97,6 +98,7 @@ def optimize_command(
         "study": study,
         "seed": seed,
         "output": output,
+        "export": export,
         "cache": cache,
     }
     console = Console()

@@ -26,6 +26,7 @@ from placer.optimizer.request import (
     BaseOption,
     Beat,
     Calibration,
+    Export,
     InputOutputTypes,
     Preset,
     Ranges,
@@ -73,6 +74,7 @@ def optimize(
     storage: str | None = Request.storage,
     study: str | None = Request.study,
     seed: int = Request.seed,
+    export: Export | None = Request.export,
     cache: bool = True,
     output: StrPath | None = Request.output,
     observer: Observer | None = None,
@@ -119,6 +121,7 @@ def optimize(
         warm_starts=_paths(warm_starts),
         storage=storage,
         study=study,
+        export=export,
         cache_dir=default_cache_dir() if cache else None,
     )
     request = _with_data_kept(request, model, data, eval_data)

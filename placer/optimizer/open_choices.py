@@ -108,6 +108,8 @@ def _engines(request: Request) -> Sequence[str]:
     if request.engine != AUTO or request.pack or request.engine_options or request.scheme:
         return [request.engine]
     registry = Registry.installed(BUILT_IN)
+    if request.export is not None:
+        return ["openvino"]
     first, _, _ = registry.resolve(AUTO)
     if first not in CPU_ENGINES or request.base not in (None, AUTO):
         return [request.engine]

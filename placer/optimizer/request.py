@@ -22,6 +22,7 @@ BaseOption = Literal["auto", "float16", "bfloat16", "float"]
 Beat = Literal["float", "implicit"]
 Calibration = Literal["auto", "minmax", "percentile", "entropy", "mse"]
 InputOutputTypes = Literal["keep", "convert"]
+Export = Literal["openvino"]
 Preset = Literal["quick", "default", "thorough"]
 Ranges = Literal["imported", "calibrated"]
 Sampler = Literal["surrogate", "tpe", "random", "exhaustive"]
@@ -219,6 +220,14 @@ class Request:
         str | None, Option("Search", "Name of the study in storage.", "the model's", verbs=_STUDY)
     ] = None
     seed: Annotated[int, Option("Search", "Fixes everything but measured times.", least=0)] = 0
+    export: Annotated[
+        Export | None,
+        Option(
+            "Output",
+            "Write the result also as openvino: optimized.xml and optimized.bin.",
+            verbs=_OPTIMIZE,
+        ),
+    ] = None
     cache_dir: Annotated[
         Path | None,
         Option(

@@ -11,6 +11,7 @@ from pathlib import Path
 from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
 from placer.errors import GateError, InputError, PlacerError, RunError
+from placer.optimizer.export import export
 from placer.optimizer.finals import (
     Final,
     chosen_placement,
@@ -102,6 +103,8 @@ def _run(
     if written is None:
         final = None
         folder.remove_model()
+    if written is not None:
+        export(task, setup, folder, observer)
     if final is not None and not final.is_faster:
         observer.warn(no_difference_sentence(final, task.engine.estimated))
     front = front_parts(task, setup, points)

@@ -34,6 +34,11 @@ class OutputFolder:
         return self.path / "closest.onnx"
 
     @property
+    def exported(self) -> Path:
+        """The same as an OpenVINO model, whose weights are beside it in ``optimized.bin``."""
+        return self.path / "optimized.xml"
+
+    @property
     def placement(self) -> Path:
         """Which edges are quantized, with their ranges."""
         return self.path / "placement.yaml"
@@ -114,7 +119,13 @@ class OutputFolder:
         """Remove the model and its placement, and the folder if nothing else is in it."""
         for file in (self.model, _data_of(self.model), self.placement):
             file.unlink(missing_ok=True)
+        self.remove_exported()
         remove_if_empty(self.path)
+
+    def remove_exported(self) -> None:
+        """Remove the result as an OpenVINO model."""
+        for file in (self.exported, self.exported.with_suffix(".bin")):
+            file.unlink(missing_ok=True)
 
     def remove_closest(self) -> None:
         """Remove the closest candidate of a run that met no gate."""

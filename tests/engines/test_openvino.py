@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,9 @@ from placer.engines.registry import EngineOptions
 from placer.errors import InputError, RunError
 from placer.graph import Edge
 from placer.model import Model, load_model
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.request import Request
+from placer.optimizer.run import optimize
 from placer.plan import Layer, Plan
 from placer.prediction.predictor import Predictor
 from placer.qdq import Inserter
@@ -34,10 +38,10 @@ from placer.rules.target import Target
 from tests.conftest import DIGITS
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
-import openvino
 import openvino_telemetry
 
 from placer.engines.openvino.engine import OpenVinoEngine, create
+from placer.engines.openvino.export import save_as_openvino
 
 Save = Callable[..., Path]
 
@@ -186,31 +190,48 @@ def test_outputs_are_those_of_the_q_dq_model(base: str):
     assert sqnr(expected, found) > (30 if base == "float" else 20)
 
 
-def test_the_saved_openvino_model_has_the_same_outputs_and_layers(tmp_path: Path):
-    """As docs/openvino.md says to save it."""
+def test_the_exported_model_has_the_same_outputs_and_layers(tmp_path: Path):
     model = load_model(DIGITS / "digits.onnx")
-    onnx.save(
-        candidate(model, place(find_sites(model.graph, PACK.rules), {})),
-        tmp_path / "optimized.onnx",
-    )
-    core = openvino.Core()
-    read = core.read_model(tmp_path / "optimized.onnx")
-    openvino.save_model(read, tmp_path / "model.xml", compress_to_fp16=False)
+    proto = candidate(model, place(find_sites(model.graph, PACK.rules), {}))
+    onnx.save(proto, tmp_path / "optimized.onnx")
+    save_as_openvino(tmp_path / "optimized.onnx", tmp_path / "optimized.xml")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "optimized.onnx",
+        "optimized.xml",
+        "optimized.bin",
+    }
     inputs = next(iter(synthetic_dataset(model, 1, 3))).inputs
-    outputs, layers = [], []
-    for name in ("optimized.onnx", "model.xml"):
-        settings = {"INFERENCE_PRECISION_HINT": "f32"}
-        compiled = core.compile_model(core.read_model(tmp_path / name), "CPU", settings)
-        outputs.append(compiled(inputs)[0])
-        infos = [op.get_rt_info() for op in compiled.get_runtime_model().get_ops()]
-        layers.append(
-            sorted(
-                tuple(info[key].astype(str) for key in ("primitiveType", "outputPrecisions"))
-                for info in infos
-            )
-        )
-    np.testing.assert_array_equal(outputs[0], outputs[1])
-    assert layers[0] == layers[1]
+    own, exported = ENGINE.compile(proto, tmp_path), ENGINE.load(tmp_path / "optimized.xml")
+    assert list(exported.inputs) == list(inputs)
+    for one, other in zip(own.run(inputs).values(), exported.run(inputs).values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert kernels(own.plan()) == kernels(exported.plan())
+
+
+def kernels(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
+    return sorted((layer.kernel, layer.output_types) for layer in plan.layers if layer.kernel)
+
+
+@pytest.mark.slow
+def test_a_run_exports_what_it_has_judged_and_only_from_openvino(save: Save, tmp_path: Path):
+    request = Request(
+        save(CHAIN), output=tmp_path / "out", engine="openvino", preset="quick", budget=2,
+        gates=("sqnr>=5",), export="openvino",
+    )  # fmt: skip
+    optimize(request, QuietObserver())
+    assert (tmp_path / "out" / "optimized.bin").stat().st_size > 0
+    assert ENGINE.load(tmp_path / "out" / "optimized.xml").plan().layers
+    with pytest.raises(InputError, match="choose `engine` openvino or leave out `export`"):
+        optimize(replace(request, engine="onnxruntime"), QuietObserver())
+
+
+def test_what_openvino_cannot_convert_is_a_run_error(tmp_path: Path):
+    (tmp_path / "optimized.onnx").write_bytes(b"no model")
+    with pytest.raises(RunError, match="OpenVINO cannot convert"):
+        save_as_openvino(tmp_path / "optimized.onnx", tmp_path / "optimized.xml")
+    with pytest.raises(RunError, match="OpenVINO refuses"):
+        ENGINE.load(tmp_path / "optimized.onnx")
+    assert not (tmp_path / "optimized.xml").exists()
 
 
 BRANCHES = """

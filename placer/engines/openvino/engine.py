@@ -18,6 +18,7 @@ from placer.engines.openvino.runtime_plan import read_plan
 from placer.engines.openvino.tags import Tags, tag_nodes
 from placer.engines.rounds import cpu_clock, time_calls
 from placer.errors import InputError, RunError
+from placer.graph.shapes import InputType
 from placer.model import save_model
 from placer.plan import Plan
 
@@ -84,6 +85,23 @@ class OpenVinoEngine:
             self._core.compile_model, read, "CPU", {**self._settings, "PERF_COUNT": True}
         )
         return OpenVinoModel(compiled, profiled, tags, f"OpenVINO {self.version}")
+
+    def load(self, path: Path) -> SavedOpenVinoModel:
+        """Compile OpenVINO's own file at ``path``; its layers name no nodes.
+
+        Raises RunError if OpenVINO refuses it.
+        """
+        try:
+            read = self._core.read_model(path)
+            self._reshape(read)
+            compiled = self._core.compile_model(read, "CPU", self._settings)
+        except RuntimeError as error:
+            raise RunError(f"OpenVINO refuses {path}: {_reason(error)}") from error
+        profiled = partial(
+            self._core.compile_model, read, "CPU", {**self._settings, "PERF_COUNT": True}
+        )
+        tags = Tags((), tuple(port.get_any_name() for port in read.outputs))
+        return SavedOpenVinoModel(compiled, profiled, tags, f"OpenVINO {self.version}")
 
     def _reshape(self, model: Any) -> None:
         shapes = {}
@@ -154,6 +172,18 @@ class OpenVinoModel:
         except RuntimeError as error:
             raise RunError(f"OpenVINO tells no plan: {_reason(error)}") from error
         return read_plan(runtime, self._tags, times, self._source)
+
+
+class SavedOpenVinoModel(OpenVinoModel):
+    """One that was read from OpenVINO's own file."""
+
+    @property
+    def inputs(self) -> Mapping[str, InputType]:
+        """Shape and type of each input."""
+        return {
+            port.get_any_name(): InputType(tuple(port.shape), port.element_type.to_dtype().name)
+            for port in self._compiled.inputs
+        }
 
 
 def _set_inputs(request: Any, inputs: Tensors) -> None:

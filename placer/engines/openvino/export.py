@@ -1,0 +1,38 @@
+"""An ONNX file as an OpenVINO model: an ``.xml`` file and a ``.bin`` file beside it."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from pathlib import Path
+
+from placer.errors import InputError, RunError
+
+
+def weights_of(path: Path) -> Path:
+    """The file of the weights of the OpenVINO model at ``path``."""
+    return path.with_suffix(".bin")
+
+
+def save_as_openvino(source: Path, path: Path) -> None:
+    """Write the ONNX file ``source`` to ``path`` (.xml) with its types as they are.
+
+    Both files are written in a folder beside ``path`` and then renamed. Raises RunError if OpenVINO
+    is missing or refuses the file, InputError if ``path`` cannot be written.
+    """
+    try:
+        openvino = importlib.import_module("openvino")
+    except ImportError as error:
+        raise RunError("OpenVINO is not installed; pip install 'placer[openvino]'") from error
+    try:
+        with tempfile.TemporaryDirectory(prefix=".openvino-", dir=path.parent) as folder:
+            written = Path(folder) / path.name
+            model = openvino.Core().read_model(source)
+            # By default weights of 32 bits are rounded to 16.
+            openvino.save_model(model, written, compress_to_fp16=False)
+            weights_of(written).replace(weights_of(path))
+            written.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another output") from error
+    except RuntimeError as error:
+        raise RunError(f"OpenVINO cannot convert {source}: {error}") from error
