@@ -44,7 +44,6 @@ def _problem(task: Task, setup: TrialSetup, folder: OutputFolder) -> str | None:
     def run(inputs: Tensors) -> Mapping[str, np.ndarray]:
         return dict(zip(names, saved.run(inputs).values(), strict=True))
 
-    missed = [
-        value.gate.text() for value in setup.evaluator.evaluate(run).gates if not value.passed
-    ]
+    gates = setup.evaluator.evaluate(run).gates
+    missed = [value.gate.text() for value in gates if not value.passed]
     return f"as written it misses {', '.join(missed)}" if missed else None

@@ -124,6 +124,7 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "pack": ("onnxruntim", "onnxruntim", "did you mean 'onnxruntime'?"),
     "scheme": ("fp3", "fp3", "unknown scheme 'fp3'"),
     "base": ("float61", "float61", "did you mean 'float16'?"),
+    "export": ("onnx", "onnx", "unknown export 'onnx'; use one of: openvino"),
     "io_type": ("kep", "kep", "unknown io type 'kep'; use one of: keep, convert; did you"),
     "preset": ("quik", "quik", "did you mean 'quick'?"),
     "budget": ("-1", -1, "is -1; give 1 or more"),
