@@ -200,7 +200,7 @@ class _Door:
         sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
         for node in graph.node:
             self._check_node(node)
-            self._check_zero_points(node, sizes)
+            self._check_sizes_of_constants(node, sizes)
             trips = endless_trips(node, graph)
             if trips > self.limits.loop_trips:
                 raise self._wrong(
@@ -263,11 +263,14 @@ class _Door:
                 if attribute.type in (AttributeProto.TENSOR, AttributeProto.TENSORS):
                     self._check_tensor(tensor, what=f"attribute '{attribute.name}'")
 
-    def _check_zero_points(self, node: NodeProto, sizes: Mapping[str, int]) -> None:
-        """Refuse constant zero points that are not as many as the scales."""
-        if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or len(node.input) < 3:
+    def _check_sizes_of_constants(self, node: NodeProto, sizes: Mapping[str, int]) -> None:
+        """Refuse constant zero points that are not as many as scales, and conditions not one."""
+        given = [sizes.get(name) for name in node.input]
+        if node.op_type == "If" and given and given[0] not in (None, 1):
+            raise self._wrong(f"the condition of {_called(node)} has {given[0]} values")
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or len(given) < 3:
             return
-        scales, points = (sizes.get(name) for name in node.input[1:3])
+        scales, points = given[1:3]
         if None not in (scales, points) and scales != points:
             raise self._wrong(f"{_called(node)} has {points} zero points for {scales} scales")
 

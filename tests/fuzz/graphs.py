@@ -109,7 +109,8 @@ def _finished(b: Builder, random: Random) -> ModelProto:
         )
     if random.random() < 0.1:
         for value in graph.input:
-            value.type.tensor_type.shape.dim[0].dim_param = "N"
+            if value.name in b.inputs:
+                value.type.tensor_type.shape.dim[0].dim_param = "N"
     if random.random() < 0.1 and graph.initializer:
         _as_constant_node(graph, random)
     return proto

@@ -67,6 +67,10 @@ def _zero_points_for_one_scale(proto: ModelProto) -> None:
     proto.graph.node[-1].input[2] = "wz"
 
 
+def _several_conditions(proto: ModelProto) -> None:
+    proto.graph.node[1].input[0] = "w"
+
+
 @pytest.mark.parametrize(
     ("base", "damage", "expected"),
     [
@@ -77,6 +81,7 @@ def _zero_points_for_one_scale(proto: ModelProto) -> None:
         ("branches", _flag_of_other_size, "tensor 't' is damaged or cut short"),
         ("dense", _quantized_operator_without_inputs, "has 0 inputs, which are too few"),
         ("pairs", _zero_points_for_one_scale, "has 4 zero points for 1 scales"),
+        ("branches", _several_conditions, "the condition of node 'if' (If) has 9 values"),
         ("pairs", _circle, "waits for its own output"),
         ("pairs", _opset_beyond_integers, "it imports version 4611686018427387904"),
     ],
