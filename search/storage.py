@@ -20,13 +20,13 @@ from optuna.samplers import RandomSampler
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import URL, create_engine, event, inspect, make_url
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from placer.errors import InputError, RunError
 from placer.search.reasons import reason_of
 from placer.search.records import Outcome
-from placer.search.trial_attributes import CLAIM, DEATHS, OUTCOME, WITHDRAWN, outcome_json
+from placer.search.trial_attributes import CLAIM, DEATHS, FIX, OUTCOME, WITHDRAWN, outcome_json
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ def open_storage(
             "heartbeat_stale_trial_callback": _retry,
         }
     with _opening(parsed):
+        _check_tables(parsed)
         storage = _connect(parsed, own)
     if parsed.get_backend_name() == "sqlite":
         _lock_whole_transactions(storage)
@@ -115,17 +116,64 @@ def holds_studies(url: str) -> bool:
             engine.dispose()
 
 
-def kept_attributes(storage: BaseStorage, name: str) -> Mapping[str, Any] | None:
-    """What was kept with the study ``name``; None if there is no such study."""
+def _check_tables(url: URL) -> None:
+    """Raise ValueError for a SQLite file without some of the tables or columns that Optuna makes.
+
+    Optuna would add what is missing, and fail later. Asked several times, for another process may
+    be making them at this moment.
+    """
+    if url.get_backend_name() != "sqlite" or not Path(url.database or "").is_file():
+        return
+    for attempt in range(1, OPEN_ATTEMPTS + 1):
+        found = _columns(create_engine(url))
+        expected = _columns(RDBStorage("sqlite:///:memory:").engine) if found else set()
+        missing = sorted(expected - found)
+        if not missing:
+            return
+        time.sleep(0.1 * attempt)
+    table, column = missing[0]
+    raise ValueError(f"it is damaged: column '{column}' of table '{table}' is missing")
+
+
+def _columns(engine: Engine) -> set[tuple[str, str]]:
+    """Every table and column of a database."""
     try:
-        return storage.get_study_user_attrs(storage.get_study_id_from_name(name))
+        found = inspect(engine)
+        return {
+            (table, column["name"])
+            for table in found.get_table_names()
+            for column in found.get_columns(table)
+        }
+    finally:
+        engine.dispose()
+
+
+def kept_attributes(storage: BaseStorage, name: str) -> Mapping[str, Any] | None:
+    """What was kept with the study ``name``; None if there is no such study.
+
+    Raises InputError if the database is damaged.
+    """
+    try:
+        study = storage.get_study_id_from_name(name)
     except KeyError:
         return None
+    with reading(f"study '{name}'"):
+        return storage.get_study_user_attrs(study)
 
 
 def study_names(storage: BaseStorage) -> list[str]:
-    """Names of all studies in ``storage``."""
-    return sorted(study.study_name for study in storage.get_all_studies())
+    """Names of all studies in ``storage``; raises InputError if the database is damaged."""
+    with reading("the storage"):
+        return sorted(study.study_name for study in storage.get_all_studies())
+
+
+@contextmanager
+def reading(place: str) -> Iterator[None]:
+    """Raise InputError where Optuna cannot make sense of the rows of ``place``."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError) as error:
+        raise InputError(f"{place} is damaged: a row cannot be read; {FIX}") from error
 
 
 def masked(url: str) -> str:

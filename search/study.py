@@ -29,7 +29,7 @@ from placer.search.reasons import reason_of
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal, Proposer
 from placer.search.space import Space
-from placer.search.storage import FULL, is_full, open_study
+from placer.search.storage import FULL, is_full, open_study, reading
 from placer.search.trial_attributes import FIX
 from placer.search.trial_store import TrialStore
 
@@ -72,9 +72,11 @@ class Study:
         self._place = place or name
         self._lock = Lock()  # One thread at a time looks for the next trial.
         self._patience = Patience.with_(storage)
-        self._study = self._ask(lambda: open_study(storage, name))
-        self._check_settings(settings, fix)
+        with reading(self._place):
+            self._study = self._ask(lambda: open_study(storage, name))
         self._trials = TrialStore(storage, self._study, space, shared=shared, place=self._place)
+        self._ask(self._trials.check)  # Before anything is written.
+        self._check_settings(settings, fix)
         if not shared:
             self._ask(self._trials.end_interrupted)
 

@@ -162,6 +162,12 @@ class TrialStore:
             and (OUTCOME in trial.user_attrs or not trial.state.is_finished())
         ]
 
+    def check(self) -> None:
+        """Raise InputError for a trial whose outcome is kept and that cannot be read."""
+        for trial in self._trials():
+            if CLAIM in trial.user_attrs and OUTCOME in trial.user_attrs:
+                self._reader.record(trial)
+
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 

@@ -62,7 +62,8 @@ def _become(target: Callable[[], int]) -> None:
     """Run ``target`` in this, forked, process and end it."""
     code = _FAILED
     try:
-        resource.setrlimit(resource.RLIMIT_DATA, (_RESERVED_BYTES, _RESERVED_BYTES))
+        _, highest = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (_RESERVED_BYTES, highest))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         code = int(target())
     except BaseException:  # Of the harness itself; what is run returns its exit code.
