@@ -131,6 +131,16 @@ def test_an_input_whose_values_are_a_shape_stays_in_host_memory(standin: Library
         assert found.tolist() == X.reshape(shape).tolist()
 
 
+def test_an_output_that_is_a_shape_is_written_to_host_memory(standin: Library):
+    text = RELU.replace("(float[batch,4] y)", "(float[batch,4] y, int64[2] s)")
+    running = execution(
+        standin, parse_model(text.replace("{ [one]", "{ [size] s = Shape(x) [one]")), batches(1, 3)
+    )
+    for batch in (1, 3):
+        found = running.run({"x": np.repeat(X, batch, 0)})
+        assert (found["s"].tolist(), found["y"].shape) == ([batch, 4], (batch, 4))
+
+
 def test_what_tensorrt_refuses_is_told(standin: Library):
     running = execution(standin, parse_model(RELU), batches(1, 2))
     running.prepare({"x": X})

@@ -50,29 +50,31 @@ class Execution:
         self._engine: Any = deserialize(library, self._runtime, self._log, engine, what)
         self._runtime_cache = runtime_cache
         self._compiled: Any = None
+        self._what = what
         self._context: Any = self._make_context()
-        if self._context is None:
-            raise RunError(f"{library.title} cannot run {what}: {self._log.reason()}")
         mode = library.module.TensorIOMode.INPUT
         names = [self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)]
         self._inputs = [n for n in names if self._engine.get_tensor_mode(n) == mode]
         self._outputs = [n for n in names if n not in self._inputs]
-        # Inputs whose values settle shapes are read from host memory.
-        self._on_host = [name for name in self._inputs if self._is_on_host(name)]
+        # Tensors that are shapes: their values are read from host memory and written there.
+        self._on_host = [name for name in names if self._is_on_host(name)]
+        self._settling = [name for name in self._inputs if name in self._on_host]
         self._bound: tuple[object, ...] = ()
         self._device: dict[str, DeviceBuffer] = {}
         self._host: dict[str, PinnedArray] = {}
         self._stream = self._stack.enter_context(Stream())
 
     def _make_context(self) -> Any:
-        cache = self._runtime_cache
+        config, cache = None, self._runtime_cache
         if cache is not None:
             config, self._compiled = optional(
                 "the runtime cache", lambda: cache.config(self._engine), (None, None)
             )
-            if config is not None:
-                return self._engine.create_execution_context(config)
-        return self._engine.create_execution_context()
+        create = self._engine.create_execution_context
+        context = create() if config is None else create(config)
+        if context is None:
+            raise RunError(f"{self._library.title} cannot run {self._what}: {self._log.reason()}")
+        return context
 
     def _is_on_host(self, name: str) -> bool:
         location = self._library.module.TensorLocation.HOST
@@ -122,7 +124,7 @@ class Execution:
         """All outputs by name, copied to the host."""
         self.prepare(inputs)
         self.launch(self._stream)
-        for name in self._outputs:
+        for name in self._device.keys() & set(self._outputs):
             host = self._host[name].values
             if host.nbytes:
                 self._stream.copy(host.ctypes.data, self._device[name].address, host.nbytes)
@@ -138,7 +140,7 @@ class Execution:
         if missing:
             raise InputError(f"the engine needs input '{missing[0]}'; give it")
         shapes = {name: inputs[name].shape for name in self._inputs}
-        settling = tuple(inputs[name].tobytes() for name in self._on_host)
+        settling = tuple(inputs[name].tobytes() for name in self._settling)
         if (shapes, settling) != self._bound:
             self._bind(shapes, inputs)
             self._bound = (shapes, settling)
@@ -163,7 +165,7 @@ class Execution:
         self._free()
         for name, shape in shapes.items():
             self._make_room(name, shape)
-        for name in self._on_host:  # Shapes of outputs depend on their values.
+        for name in self._settling:  # Shapes of outputs depend on their values.
             np.copyto(self._host[name].values, inputs[name], casting="same_kind")
         unknown = self._context.infer_shapes()
         if unknown:
@@ -211,7 +213,8 @@ class Execution:
         if inputs is None:
             return plan
         self.prepare(inputs)
-        times = optional("the profiler", lambda: self._layer_times(repeats), {})
+        untimed: dict[str, float] = {}
+        times = optional("the profiler", lambda: self._layer_times(repeats), untimed)
         layers = (_timed(layer, times) for layer in plan.layers)
         return replace(plan, layers=tuple(layers))
 

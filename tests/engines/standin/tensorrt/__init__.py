@@ -251,6 +251,7 @@ class _Engine:
         self.io = {v.name: v for v in (*graph.input, *graph.output)}
         shaping = {n.input[1] for n in graph.node if n.op_type == "Reshape"}
         self.host = {v.name for v in graph.input if v.name in shaping}
+        self.host |= {n.output[0] for n in graph.node if n.op_type == "Shape"}
         self.weights = {name: _upload(array) for name, array in self.constants.items()}
 
     @property
@@ -355,7 +356,8 @@ class _Context:
 
     def infer_shapes(self) -> list[str]:
         missing = [n for n, shape in self._shapes.items() if -1 in shape]
-        missing += [n for n in self._engine.host if n not in self._addresses]
+        shaping = self._engine.host & self._shapes.keys()
+        missing += [n for n in shaping if n not in self._addresses]
         if not missing:
             self._lower()
         return missing
@@ -365,7 +367,7 @@ class _Context:
 
     def _lower(self) -> None:
         values: dict[str, np.ndarray | None] = dict(self._engine.constants)
-        for name in self._engine.host:
+        for name in self._engine.host & self._shapes.keys():
             values[name] = _read(self._addresses[name], self._shapes[name])
         shapes = {name: tuple(array.shape) for name, array in values.items()} | self._shapes
         self._calls = []
@@ -396,6 +398,9 @@ class _Context:
         return False
 
     def _launch(self, node: onnx.NodeProto, found: object, stream: int) -> None:
+        if node.op_type == "Shape":
+            _write(self._addresses[node.output[0]], found.numbers)
+            return
         count = int(np.prod(found.shape))
         output = self._address(node.output[0], count)
         inputs = [self._address(name, 0) for name in node.input if name][: found.reads]
@@ -436,6 +441,10 @@ def _read(address: int, shape: tuple[int, ...]) -> np.ndarray:
     count = int(np.prod(shape))
     block = (ctypes.c_int64 * count).from_address(address)
     return np.array(block, np.int64).reshape(shape)
+
+
+def _write(address: int, values: tuple[int, ...]) -> None:
+    (ctypes.c_int64 * len(values)).from_address(address)[:] = list(values)
 
 
 def _upload(array: np.ndarray) -> DeviceBuffer:

@@ -94,6 +94,10 @@ def _reshape(shapes, values, attributes) -> Call:  # noqa: ARG001
     return Call("copy", tuple(wanted))
 
 
+def _shape(shapes, values, attributes) -> Call:  # noqa: ARG001
+    return Call("", (len(shapes[0]),), tuple(shapes[0]))
+
+
 def _gemm(shapes, values, attributes) -> Call:  # noqa: ARG001
     if attributes.get("transA", 0):
         raise KeyError("Gemm with transA")
@@ -144,6 +148,7 @@ _LOWERINGS: Mapping[str, Lowering] = {
     "GlobalAveragePool": _average,
     "Flatten": _flatten,
     "Reshape": _reshape,
+    "Shape": _shape,
     "Gemm": _gemm,
     "MatMul": _matmul,
     "Softmax": _rows("softmax", 1),
