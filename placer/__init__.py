@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from placer.engines.bench import BenchResult, bench
     from placer.engines.doctor import diagnose
     from placer.engines.explanation import ModelExplanation, explain
+    from placer.engines.import_model import ImportedModel, import_model
     from placer.engines.tensorrt.check import CheckReport, check
     from placer.errors import GateError, InputError, PlacerError, RunError
     from placer.graph.shapes import ShapeRange
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from placer.optimizer.api import function_gate, optimize, work
     from placer.optimizer.observer import Observer, QuietObserver
     from placer.plan.compare import diff_plans
-    from placer.qdq.import_model import ImportedModel, import_model
     from placer.report import write_report
     from placer.results.result import Result
 
@@ -70,7 +70,7 @@ _MODULES = {
     "Checkup": "placer.checkup.run",
     "ConsoleObserver": "placer.cli.console",
     "GateError": "placer.errors",
-    "ImportedModel": "placer.qdq.import_model",
+    "ImportedModel": "placer.engines.import_model",
     "InputError": "placer.errors",
     "ModelExplanation": "placer.engines.explanation",
     "Observer": "placer.optimizer.observer",
@@ -89,7 +89,7 @@ _MODULES = {
     "explain": "placer.engines.explanation",
     "extract_region": "placer.calibration.region",
     "function_gate": "placer.optimizer.api",
-    "import_model": "placer.qdq.import_model",
+    "import_model": "placer.engines.import_model",
     "onboard": "placer.onboarding.api",
     "optimize": "placer.optimizer.api",
     "plan_onboarding": "placer.onboarding.api",

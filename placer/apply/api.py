@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from placer.accuracy.metrics import finite
 from placer.apply.apply import (
     AUTO,
     Applied,
@@ -18,10 +19,13 @@ from placer.apply.apply import (
     quantized_model,
 )
 from placer.apply.apply import apply_placement as find_edges
+from placer.apply.distance import SAMPLES, distance, samples_of
 from placer.calibration.collect import default_cache_dir
 from placer.calibration.dataset import load_dataset
 from placer.common.files import check_output_folder, make_output_folder, write_text
+from placer.common.folder_lock import locked
 from placer.common.names import unknown
+from placer.engines.source_model import recovered
 from placer.errors import InputError
 from placer.model import Model, load_model, save_model
 from placer.optimizer.presets import load_preset
@@ -40,7 +44,8 @@ _TYPES = ("keep", "convert")
 class AppliedModel:
     """What became of a placement, and the folder that holds the model with it.
 
-    ``new_sites``: where rules could quantize nodes that are new.
+    ``new_sites``: where rules could quantize nodes that are new. ``sqnr``: in dB, of the result's
+    outputs against those of the model as it was given; None if ONNX Runtime does not run both.
     """
 
     file: PlacementFile
@@ -50,6 +55,7 @@ class AppliedModel:
     new_sites: tuple[str, ...]
     warnings: tuple[str, ...]
     folder: Path
+    sqnr: float | None
 
     def to_json(self) -> dict[str, Any]:
         """As apply.json says it."""
@@ -88,6 +94,7 @@ class AppliedModel:
                 "calibrated": scales.calibrated,
                 "sqnr": scales.sqnr,
             },
+            "sqnr": None if self.sqnr is None else finite(self.sqnr),
             "warnings": list(self.warnings),
         }
 
@@ -115,7 +122,8 @@ def apply_placement(
     with int32 biases, else float16. ``pack`` names sites that the file says nothing of, by default
     the file's. ``strict`` refuses a model that lacks an edge of the file.
 
-    Raises InputError for wrong input and where no edge is found, RunError if ONNX Runtime refuses
+    Raises InputError for wrong input, where no edge is found and where the result would be another
+    function than the model (its outputs keep less than 3 dB), RunError if ONNX Runtime refuses
     the model.
     """
     path, source, folder = Path(model), Path(placement), _folder(model, output)
@@ -125,6 +133,11 @@ def apply_placement(
     scheme = file.scheme
     chosen = parse_base(base or ("float" if scheme.bias == "int32" else "float16"))
     loaded = load_model(path, {name: tuple(shape) for name, shape in (shapes or {}).items()})
+    given = None if data is None else str(data)
+    samples = samples_of(given, loaded)
+    if loaded.imported is not None:
+        loaded, _ = recovered(loaded, samples, SAMPLES)
+    original = loaded
     if scheme.is_float8:
         loaded = with_opset(loaded, FLOAT8_OPSET)
     applied = find_edges(file, loaded)
@@ -137,16 +150,17 @@ def apply_placement(
     notes: list[str] = []
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
-    given = None if data is None else str(data)
     scales = _scales(applied, file, loaded, given, calibration, cache, notes)
     new_sites = _new_sites(applied, loaded, pack, file, notes)
     proto = quantized_model(loaded, applied.placement, scales, scheme, chosen, io_type)
-    result = AppliedModel(file, loaded, applied, scales, new_sites, tuple(notes), folder)
+    sqnr = distance(original, proto, samples, scales.ranges, notes)
+    result = AppliedModel(file, loaded, applied, scales, new_sites, tuple(notes), folder, sqnr)
     make_output_folder(folder)
     files = OutputFolder(folder)
-    save_model(proto, loaded.base_dir, files.model)
-    write_text(files.placement, _placement_text(result))
-    write_text(files.applied, json.dumps(result.to_json(), indent=2) + "\n")
+    with locked(folder):
+        save_model(proto, loaded.base_dir, files.model)
+        write_text(files.placement, _placement_text(result))
+        write_text(files.applied, json.dumps(result.to_json(), indent=2) + "\n")
     return result
 
 

@@ -121,6 +121,8 @@ def _print(outcome: AppliedModel) -> None:
     console.print(table)
     sqnr = "" if scales.sqnr is None else f", SQNR {scales.sqnr:.1f} dB on calibration data"
     lines = [f"ranges: {scales.method}{sqnr}"]
+    if outcome.sqnr is not None:
+        lines.append(f"outputs keep {outcome.sqnr:.1f} dB of the given model's")
     lines += _shown([f"another operator: {line}" for line in _other_operators(applied)])
     lines += _shown([_lost_line(lost) for lost in applied.lost])
     lines += _shown([_broken_line(group) for group in applied.broken])

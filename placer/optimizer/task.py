@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +22,7 @@ from placer.calibration.dataset import (
 from placer.engines.abilities import abilities_of, range_note, target_of
 from placer.engines.base import Engine, Tensors
 from placer.engines.select import select_engine
+from placer.engines.source_model import distance_sentence, recovered
 from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.shapes import ShapeRange, check_ranges, optima
@@ -32,7 +32,6 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.option_values import check_values
 from placer.optimizer.presets import Preset, load_preset
 from placer.optimizer.request import AUTO, Base, Request
-from placer.optimizer.source_model import recovered
 from placer.optimizer.warm_start import warm_starts
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import weights_beyond_float16
@@ -223,14 +222,7 @@ def _taken_apart(
     assert model.imported is not None
     keep = request.ranges == "imported"
     sentence = model.imported.summary(request.model, pack.manifest.scheme, keep)
-    if distance is None:
-        sentence += "; ONNX Runtime does not run the file, so the two were not compared"
-    else:
-        far = (
-            "equal the file's" if math.isinf(distance) else f"keep {distance:.1f} dB of the file's"
-        )
-        sentence += f"; the float model's outputs {far}"
-    warn(sentence)
+    warn(f"{sentence}; {distance_sentence(distance)}")
     return model if keep else replace(model, imported=None)
 
 

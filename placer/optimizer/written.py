@@ -13,10 +13,10 @@ from placer.accuracy.evaluator import Evaluation
 from placer.accuracy.gates import AnyGateValue, Gate, GateValue
 from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.common.files import write_text
+from placer.engines.source_model import Source, inputs_of
 from placer.errors import RunError
 from placer.model import save_model
 from placer.optimizer.finals import Final, chosen_placement, latency_gates
-from placer.optimizer.source_model import Source, inputs_of
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.quantization import Placement

@@ -461,7 +461,7 @@ def placement_file(tmp_path: Path) -> Path:
     """The default ONNX Runtime placement of the first training, with ranges of its own."""
     rules, model = load_pack("onnxruntime"), loaded(SEED0)
     placement = default(model.graph, rules)
-    ranges = {e.tensor: Range(0.0, 12.75) for e in placement.edges}
+    ranges = {e.tensor: Range(-6.375, 6.375) for e in placement.edges}
     constants = model.graph.initializers
     ranges = {t: r for t, r in ranges.items() if t not in constants}
     file_of(placement, model.graph, tmp_path, "onnxruntime", ranges)
@@ -506,7 +506,20 @@ def test_ranges_are_kept_without_data(placer: Run, placement_file: Path):
     (scale,) = scales_of(onnx.load("out/optimized.onnx"))
     assert scale == pytest.approx(12.75 / 255)
     groups = yaml.safe_load(Path("out/placement.yaml").read_text())["groups"]
-    assert {tuple(group["range"]) for group in groups if "range" in group} == {(0.0, 12.75)}
+    assert {tuple(group["range"]) for group in groups if "range" in group} == {(-6.375, 6.375)}
+
+
+def test_the_result_is_compared_with_the_model(placer: Run, placement_file: Path):
+    """Point 4 of the attacks: ranges that make another function of the model are refused."""
+    finished = placer("apply", placement_file, SEED1, "--json", "-o", "good")
+    assert finished.code == 0, finished.err
+    assert json.loads(finished.out)["sqnr"] > 3
+    placement_file.write_text(placement_file.read_text().replace("6.375", "0.0001"))
+    finished = placer("apply", placement_file, SEED1, "-o", "bad")
+    assert finished.code == 2
+    assert f"the outputs of {SEED1} would be others (" in finished.err
+    assert "dB on random inputs); give --data to calibrate it" in finished.err
+    assert not Path("bad").exists()
 
 
 def test_half_precision_remainder(placer: Run, placement_file: Path):

@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from placer.common.files import make_output_folder, write_text
-from placer.errors import InputError
+from placer.accuracy.metrics import finite
+from placer.calibration.dataset import synthetic_dataset
+from placer.common.files import make_output_folder, remove_if_empty, write_text
+from placer.engines.source_model import recovered
+from placer.errors import InputError, PlacerError
 from placer.graph import Edge
 from placer.model import Model, load_model, save_model
 from placer.model.importing import Imported, Loss
@@ -17,6 +21,9 @@ from placer.quantization.placement_file import placement_text
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
+
+# Random inputs on which the float model is compared with the quantized one.
+SAMPLES = 4
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,9 @@ class PackComparison:
 class ImportedModel:
     """What a quantized model held, and the files that were written.
 
-    ``losses``: tensors whose steps are coarser in the pack's scheme.
+    ``losses``: tensors whose steps are coarser in the pack's scheme. ``sqnr``: in dB, of the float
+    model's outputs against the quantized file's on random inputs; None if ONNX Runtime does not run
+    that.
     """
 
     model: Path
@@ -42,6 +51,7 @@ class ImportedModel:
     imported: Imported
     comparison: PackComparison
     losses: tuple[Loss, ...]
+    sqnr: float | None
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""
@@ -62,6 +72,7 @@ class ImportedModel:
                 for x in self.losses
             ],
             "notes": list(self.imported.notes),
+            "sqnr": None if self.sqnr is None else finite(self.sqnr),
         }
 
 
@@ -77,7 +88,8 @@ def import_model(
     ``output``: by default ``MODEL.float.onnx`` in the current folder, the placement beside it.
     ``pack``: the rule pack whose scheme the scales are converted to.
 
-    Raises InputError for a model that is not quantized or cannot be taken apart.
+    Raises InputError for a model that is not quantized or cannot be taken apart, and where the
+    float model would be another function; nothing is written then.
     """
     source = Path(model)
     target = Path(f"{source.stem}.float.onnx" if output is None else output)
@@ -92,14 +104,37 @@ def import_model(
         raise InputError(
             f"{source} computes nothing once its pairs are gone; there is no float model"
         )
+    loaded, sqnr = recovered(loaded, synthetic_dataset(loaded, SAMPLES, 0), SAMPLES)
+    imported = loaded.imported
+    assert imported is not None
     placement_file = target.with_name(f"{target.stem}.placement.yaml")
+    comparison = _compare(loaded, imported, rules)
+    losses = tuple(imported.losses(rules.manifest.scheme))
+    _write(loaded, imported, rules, given, target, placement_file)
+    return ImportedModel(target, placement_file, rules, imported, comparison, losses, sqnr)
+
+
+def _write(
+    model: Model,
+    imported: Imported,
+    pack: Pack,
+    shapes: Mapping[str, tuple[int, ...]],
+    target: Path,
+    placement_file: Path,
+) -> None:
+    """Write both files, or none if the float model cannot be read back."""
     make_output_folder(target.parent)
-    save_model(loaded.proto, loaded.base_dir, target)
-    written = load_model(target, given)
-    write_text(placement_file, _placement_text(loaded.imported, rules, written))
-    comparison = _compare(loaded, loaded.imported, rules)
-    losses = tuple(loaded.imported.losses(rules.manifest.scheme))
-    return ImportedModel(target, placement_file, rules, loaded.imported, comparison, losses)
+    try:
+        with TemporaryDirectory(prefix=".placer-", dir=target.parent) as folder:
+            draft = Path(folder) / target.name
+            save_model(model.proto, model.base_dir, draft)
+            written = load_model(draft, shapes)
+            write_text(draft.parent / placement_file.name, _placement_text(imported, pack, written))
+            for file in draft.parent.iterdir():
+                file.replace(target.parent / file.name)
+    except (PlacerError, OSError):
+        remove_if_empty(target.parent)
+        raise
 
 
 def _placement_text(imported: Imported, pack: Pack, written: Model) -> str:

@@ -9,9 +9,9 @@ import onnxruntime as ort
 import pytest
 
 from placer.calibration.dataset import load_dataset, synthetic_dataset
+from placer.engines.source_model import recovered
 from placer.errors import InputError
 from placer.model import Model, load_model
-from placer.optimizer.source_model import recovered
 from placer.results.result import Result
 from tests.conftest import Finished
 
@@ -140,3 +140,25 @@ def test_the_result_is_held_against_the_model_that_was_given(save: Save, placer:
     got = sqnr(np.stack(whole), np.stack([run(written, row[None]) for row in x]))
     assert got > 10
     assert min(found.source.result_sqnr_db or np.inf, 90) == pytest.approx(min(got, 90), abs=2)
+
+
+def test_import_keeps_such_pairs_too_and_tells_the_distance(placer: Placer, save: Save):
+    """Point 4 of the attacks: what is written is compared with what was given."""
+    source = save(RESIDUAL)
+    finished = placer("import", source, "-o", "float.onnx")
+    assert finished.code == 0, finished.err
+    assert "on random inputs, the float model's outputs" in finished.out
+    x = data(1)
+    noise = run(onnx.load("float.onnx"), x) - run(onnx.load(source), x)
+    assert np.square(noise).sum() < 0.1 * np.square(run(onnx.load(source), x)).sum()
+
+
+def test_an_import_that_is_refused_leaves_nothing(
+    placer: Placer, save: Save, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(model: Model, *_: object) -> None:
+        raise InputError(f"{model.path} is another function")
+
+    monkeypatch.setattr("placer.engines.import_model.recovered", refuse)
+    assert placer("import", save(ORDINARY), "-o", "made/float.onnx").code == 2
+    assert not Path("made").exists()

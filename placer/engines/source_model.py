@@ -193,6 +193,15 @@ def recovered(model: Model, data: Dataset, samples: int) -> tuple[Model, float |
     return model, sqnr
 
 
+def distance_sentence(sqnr: float | None) -> str:
+    """What ``recovered`` found, for the end of a sentence."""
+    if sqnr is None:
+        return "ONNX Runtime does not run the file, so the two were not compared"
+    if math.isinf(sqnr):
+        return "the float model's outputs equal the file's"
+    return f"the float model's outputs keep {sqnr:.1f} dB of the file's"
+
+
 def inputs_of(model: Model, data: Dataset) -> list[Tensors]:
     """The inputs of ``data``; made up ones are scaled to what the source was calibrated for.
 
@@ -208,12 +217,19 @@ def inputs_of(model: Model, data: Dataset) -> list[Tensors]:
         )
         for name, scale in model.imported.activations.items()
     }
+    return scaled_to([sample.inputs for sample in data], ranges)
+
+
+def scaled_to(
+    samples: Sequence[Tensors], ranges: Mapping[str, tuple[float, float]]
+) -> list[Tensors]:
+    """``samples`` scaled to half of each input's range, to the nearer side."""
     return [
         {
             name: _scaled(values, *ranges[name]) if name in ranges else values
-            for name, values in sample.inputs.items()
+            for name, values in inputs.items()
         }
-        for sample in data
+        for inputs in samples
     ]
 
 

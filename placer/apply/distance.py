@@ -1,0 +1,53 @@
+"""Whether the model with a placement is still the function that was given."""
+
+from __future__ import annotations
+
+import onnx
+
+from placer.accuracy.sanity import MIN_SQNR_DB
+from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset
+from placer.engines.half_precision import HalfPrecisionModel
+from placer.engines.source_model import Source, inputs_of, scaled_to
+from placer.errors import InputError, RunError
+from placer.model import Model
+from placer.quantization import Ranges
+
+# On how many samples the two are compared.
+SAMPLES = 4
+
+
+def samples_of(data: str | None, model: Model) -> Dataset:
+    """What the result is compared with the given model on."""
+    if data is None:
+        return synthetic_dataset(model, SAMPLES, 0)
+    return load_dataset(data, model).limit(SAMPLES)
+
+
+def distance(
+    model: Model, result: onnx.ModelProto, data: Dataset, ranges: Ranges, notes: list[str]
+) -> float | None:
+    """SQNR in dB of the outputs of ``result`` against those of the file of ``model``.
+
+    None, with a note, if ONNX Runtime does not run both. Raises InputError if the result would be
+    another function.
+    """
+    inputs = inputs_of(model, data)
+    if data.synthetic:
+        inputs = scaled_to(inputs, ranges)
+    source = Source.of(model, inputs)
+    sqnr = None
+    if source is not None:
+        try:
+            sqnr = source.sqnr_of(HalfPrecisionModel(result, model.base_dir, threads=1).run)
+        except RunError as error:
+            notes.append(f"the result is not compared with {model.path}: {error}")
+    if sqnr is not None and not sqnr >= MIN_SQNR_DB:
+        raise InputError(
+            f"with this placement the outputs of {model.path} would be others ({sqnr:.1f} dB"
+            + (
+                " on random inputs); give `data` to calibrate it"
+                if data.synthetic
+                else "); check the placement's ranges, or calibrate on other data"
+            )
+        )
+    return sqnr
