@@ -88,7 +88,7 @@ class Suite:
 
     def float32(self) -> Outcome:
         """The float model as it is."""
-        return self._agrees(self._subject, self._subject.model.proto, FLOAT32_DB, self._float)
+        return agrees(self._subject, self._subject.model.proto, FLOAT32_DB, self._float)
 
     def float16(self) -> Outcome:
         """The float model with FP16 tensors."""
@@ -97,13 +97,13 @@ class Suite:
                 "keeps the types of the model"
             )  # fmt: skip
             raise Skipped(f"placer builds no FP16 for engine {self._engine.name}, which {kept}")
-        return self._agrees(self._subject, self._subject.candidate(EMPTY), FLOAT16_DB)
+        return agrees(self._subject, self._subject.candidate(EMPTY), FLOAT16_DB)
 
     def int8(self) -> Outcome:
         """The pack's default placement, its outputs and its latency against the float model's."""
         subject = self._subject
         proto = subject.candidate(subject.placement())
-        outcome = self._agrees(subject, proto, INT8_DB, self._int8)
+        outcome = agrees(subject, proto, INT8_DB, self._int8)
         seconds = self._engine.measure([self._float, self._int8], subject.inputs, ROUNDS)
         ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
         low, high = ratio.low, ratio.high
@@ -113,7 +113,7 @@ class Suite:
     def int8_attention(self) -> Outcome:
         """A transformer block with the pack's default placement."""
         subject = Subject.of(attention(self._folder), self._engine, self._pack)
-        return self._agrees(subject, subject.candidate(subject.placement()), INT8_DB)
+        return agrees(subject, subject.candidate(subject.placement()), INT8_DB)
 
     def float8(self) -> Outcome:
         """The same network in the pack's FP8 scheme."""
@@ -124,21 +124,7 @@ class Suite:
         except InputError as error:
             raise Skipped(str(error)) from error
         subject = Subject.of(convolutions(self._folder), self._engine, pack)
-        return self._agrees(subject, subject.candidate(subject.placement()), FLOAT8_DB)
-
-    def _agrees(
-        self,
-        subject: Subject,
-        proto: onnx.ModelProto,
-        least: float,
-        compiled: Compiled | None = None,
-    ) -> Outcome:
-        compiled = compiled or subject.compile(proto)
-        found = sqnr(compiled.run(subject.inputs), subject.on_cpu(proto))
-        if math.isnan(found) or found < least:
-            raise Failed(f"outputs are {found:.1f} dB from ONNX Runtime's, {least:.0f} are needed")
-        near = "the same as" if math.isinf(found) else f"{found:.0f} dB from"
-        return Outcome(f"outputs are {near} ONNX Runtime's")
+        return agrees(subject, subject.candidate(subject.placement()), FLOAT8_DB)
 
     def repeat(self) -> Outcome:
         """One compiled model, measured twice in one series."""
@@ -300,6 +286,21 @@ class Suite:
             raise Failed(f"every trial failed: {failed[0] if failed else 'there was none'}")
         said = f"{result.verdict}, {len(result.trials)} trials, {len(failed)} failed"
         return Outcome(said, {"errors": failed})
+
+
+def agrees(
+    subject: Subject,
+    proto: onnx.ModelProto,
+    least: float,
+    compiled: Compiled | None = None,
+) -> Outcome:
+    """Whether ``proto``'s outputs are at least ``least`` dB from ONNX Runtime's; Failed if not."""
+    compiled = compiled or subject.compile(proto)
+    found = sqnr(compiled.run(subject.inputs), subject.on_cpu(proto))
+    if math.isnan(found) or found < least:
+        raise Failed(f"outputs are {found:.1f} dB from ONNX Runtime's, {least:.0f} are needed")
+    near = "the same as" if math.isinf(found) else f"{found:.0f} dB from"
+    return Outcome(f"outputs are {near} ONNX Runtime's")
 
 
 def _close(engine: Engine) -> None:

@@ -11,9 +11,10 @@ import pytest
 from placer.checkup.networks import attention, convolutions
 from placer.checkup.step import Failed, Outcome, Skipped, attempt
 from placer.checkup.subject import Asked, Subject, sqnr
-from placer.checkup.suite import Suite
+from placer.checkup.suite import agrees
 from placer.engines.base import Engine
 from placer.errors import InputError, RunError
+from placer.plan import Plan
 from placer.rules.pack import Pack
 from tests.conftest import Finished
 
@@ -61,22 +62,18 @@ def test_the_signal_to_noise_ratio_is_that_of_the_worst_output():
 
 
 def test_garbage_fails_a_step(tmp_path: Path, onnxruntime: tuple[Engine, Pack]):
-    engine, pack = onnxruntime
-    suite = Suite(Asked("onnxruntime"), engine, pack, tmp_path)
-    subject = Subject.of(convolutions(tmp_path), engine, pack)
-    other = Subject.of(attention(tmp_path), engine, pack)
+    subject = Subject.of(convolutions(tmp_path), *onnxruntime)
 
     class Garbage:
-        def run(self, inputs: object) -> dict[str, np.ndarray]:  # noqa: ARG002
+        def run(self, _: object) -> dict[str, np.ndarray]:
             return {"scores": np.zeros((1, 10), np.float32)}
 
-    step = attempt(
-        "garbage", lambda: suite._agrees(subject, subject.model.proto, 40, Garbage())  # type: ignore[arg-type]
-    )  # fmt: skip
-    assert (step.verdict, step.said) == (
-        "failed", "outputs are 0.0 dB from ONNX Runtime's, 40 are needed",
-    )  # fmt: skip
-    assert other.predicted(other.placement()).layers
+        def plan(self, _: object = None) -> Plan:
+            return Plan(())
+
+    step = attempt("garbage", lambda: agrees(subject, subject.model.proto, 40, Garbage()))
+    assert step.verdict == "failed"
+    assert step.said == "outputs are 0.0 dB from ONNX Runtime's, 40 are needed"
 
 
 def test_an_engine_that_only_predicts_is_refused(placer: Callable[..., Finished]):
