@@ -253,7 +253,7 @@ def test_a_worker_with_another_model_is_refused(placer: Placer, save: Callable[.
     """
     options = ("--study", "s", "--storage", "sqlite:///shared.db")
     quick = ("--budget", 2, "--preset", "quick", "--no-cache", "--gate", "sqnr>=0")
-    assert placer("optimize", save(text), *quick, *options).code == 0
+    assert placer("optimize", save(text), *quick, *options).came_to_a_result
     other = save(text.replace("0.1", "0.2"), "other.onnx")
     refused = placer("worker", *options, "--model", other)
     assert refused.code == 2
