@@ -125,14 +125,25 @@ def _check_tables(url: URL) -> None:
     if url.get_backend_name() != "sqlite" or not Path(url.database or "").is_file():
         return
     for attempt in range(1, OPEN_ATTEMPTS + 1):
-        found = _columns(create_engine(url))
+        engine = create_engine(url)
+        found = _columns(engine)
         expected = _columns(RDBStorage("sqlite:///:memory:").engine) if found else set()
         missing = sorted(expected - found)
         if not missing:
+            _check_versions(engine)
             return
         time.sleep(0.1 * attempt)
     table, column = missing[0]
     raise ValueError(f"it is damaged: column '{column}' of table '{table}' is missing")
+
+
+def _check_versions(engine: Engine) -> None:
+    """Raise ValueError if the database does not say which version of Optuna's tables it has."""
+    with engine.connect() as connection:
+        for table in ("version_info", "alembic_version") if _columns(engine) else ():
+            if not connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar():
+                raise ValueError(f"it is damaged: table '{table}' is empty")
+    engine.dispose()
 
 
 def _columns(engine: Engine) -> set[tuple[str, str]]:

@@ -50,7 +50,11 @@ MIN_OPSET = 17
 MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads
 
-_CONVERTER_ERRORS = (RuntimeError, onnx.version_converter.ConvertError)
+_CONVERTER_ERRORS = (
+    RuntimeError,
+    onnx.version_converter.ConvertError,
+    onnx.shape_inference.InferenceError,
+)
 _INFERENCE_ERRORS = (
     RuntimeError,
     onnx.shape_inference.InferenceError,

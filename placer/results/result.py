@@ -6,7 +6,7 @@ import platform
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
@@ -20,6 +20,7 @@ StopReason = Literal["budget", "timeout", "converged", "interrupted"]
 TrialState = Literal["complete", "gate missed", "ruled out", "failed"]
 
 _NAMES = OutputFolder(Path())
+_Interval = Annotated[list[float], Field(min_length=2, max_length=2)]
 _INTERVAL = "95% bootstrap interval; of estimates, what 80% of them stay within"
 _MEMORY = (
     "bytes of device memory: weights, activations, inputs and outputs; null if the engine does not "
@@ -148,7 +149,7 @@ class TrialPart(Part):
     latency_ms: float | None = Field(description="the median")
     latency: LatencyPart | None
     ratio_to_float: float | None = Field(description="median of paired ratios")
-    ratio_interval: list[float] | None = Field(description=_INTERVAL)
+    ratio_interval: _Interval | None = Field(description=_INTERVAL)
     gates: list[GatePart]
     error: str | None
     ruled_out: str | None = Field(
@@ -187,7 +188,7 @@ class BestPart(Part):
     throughput: ThroughputPart
     memory_bytes: int | None = Field(description=_MEMORY)
     speedup: float
-    speedup_interval: list[float] = Field(description=_INTERVAL)
+    speedup_interval: _Interval = Field(description=_INTERVAL)
     gates: list[GatePart]
     metrics: dict[str, float | None]
 
@@ -213,7 +214,7 @@ class FrontPart(Part):
     quantized_edges: int
     latency: LatencyPart
     ratio_to_float: float = Field(description="median of paired ratios; one run for all points")
-    ratio_interval: list[float] = Field(description=_INTERVAL)
+    ratio_interval: _Interval = Field(description=_INTERVAL)
     sqnr_db: float | None = Field(description="of all outputs; null if they are exact")
     gates: list[GatePart]
     metrics: dict[str, float | None]

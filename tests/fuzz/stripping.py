@@ -97,7 +97,7 @@ def _other_weights(expected: ModelProto, found: ModelProto, steps: Mapping[str, 
             same = np.array_equal(one, other)
         else:
             with np.errstate(all="ignore"):
-                far = np.abs(one.astype("f8") - other.astype("f8"))
+                far = np.where(one == other, 0, np.abs(one.astype("f8") - other.astype("f8")))
             same = bool(np.all(far <= 0.51 * steps.get(name, 0.0)))
         if not same:
             return f"weight '{name}' is another one"

@@ -100,6 +100,11 @@ class _Chain:
         inputs = [""]
         for operand in operands:
             name = self._names.unused(f"{self._base}/{op}_constant")
+            if operand.size != 1:
+                raise InputError(
+                    f"'{self._base}' needs one scale and one zero point, not {operand.size}; "
+                    "leave that tensor float"
+                )
             value = operand.astype(self._dtype).reshape(())
             self._constants.append(numpy_helper.from_array(value, name))
             inputs.append(name)
