@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import platform
@@ -10,7 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from placer.common.limits import Limits, how_to_lift, in_bytes
-from placer.errors import InputError
+from placer.errors import InputError, PlacerError, RunError
+
+# Reasons that lie in the disk, not in the path.
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def read_bytes(path: Path, what: str, field: str) -> bytes:
@@ -51,7 +55,7 @@ def read_text(path: Path, what: str, field: str) -> str:
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` under a temporary name beside ``path`` and rename it.
 
-    Raises InputError if the folder cannot be written.
+    Raises InputError if the folder cannot be written, RunError if the disk is full.
     """
     write_bytes(path, text.encode("utf-8"))
 
@@ -59,7 +63,7 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write ``data`` under a temporary name beside ``path`` and rename it.
 
-    Raises InputError if the folder cannot be written.
+    Raises InputError if the folder cannot be written, RunError if the disk is full.
     """
     temporary = temporary_beside(path)
     try:
@@ -68,7 +72,16 @@ def write_bytes(path: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another output") from error
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> PlacerError:
+    """What to raise where ``path`` was not written: RunError if the disk is full or failed."""
+    if error.errno in _DISK_ERRORS:
+        return RunError(
+            f"cannot write {path}: {error.strerror}; free some space and run the command again"
+        )
+    return InputError(f"cannot write {path}: {error.strerror}; choose another output")
 
 
 def temporary_beside(path: Path) -> Path:

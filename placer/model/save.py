@@ -7,8 +7,7 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
-from placer.common.files import temporary_beside
-from placer.errors import InputError
+from placer.common.files import cannot_write, temporary_beside
 from placer.graph.edit import (
     LARGE_BYTES,
     all_tensors,
@@ -26,14 +25,14 @@ def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
     """Write ``proto`` to ``path`` under a temporary name and rename it.
 
     If it refers to external data (in ``base_dir``) or is too large for one file, all large
-    initializers are streamed into ``<name>.data`` beside ``path``. Raises InputError if the
-    folder cannot be written.
+    initializers are streamed into ``<name>.data`` beside ``path``. Raises InputError if the folder
+    cannot be written, RunError if the disk is full.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _save(proto, base_dir, path)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another folder") from error
+        raise cannot_write(path, error) from error
 
 
 def _save(proto: ModelProto, base_dir: Path, path: Path) -> None:

@@ -1,11 +1,15 @@
 """Files are written under a temporary name; what a killed process left of one is removed."""
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from placer.common.files import temporary_beside, write_text
+import pytest
+
+from placer.common.files import cannot_write, temporary_beside, write_text
+from placer.errors import InputError, PlacerError, RunError
 
 
 def killed_process() -> int:
@@ -39,3 +43,17 @@ def test_what_a_living_process_writes_and_other_files_are_left(tmp_path: Path):
         path.write_text("")
     write_text(report, "whole")
     assert set(tmp_path.iterdir()) == {report, *others}
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "advice"),
+    [
+        (errno.ENOSPC, RunError, "free some space and run the command again"),
+        (errno.EIO, RunError, "free some space and run the command again"),
+        (errno.EACCES, InputError, "choose another output"),
+    ],
+)
+def test_a_full_disk_is_no_wrong_input(number: int, error: type[PlacerError], advice: str):
+    told = cannot_write(Path("out/y"), OSError(number, os.strerror(number)))
+    assert type(told) is error
+    assert str(told) == f"cannot write out/y: {os.strerror(number)}; {advice}"

@@ -166,7 +166,7 @@ def test_saving_leaves_the_model_and_its_folder_as_they_are(save: Save, tmp_path
     folder = tmp_path / "taken.onnx"
     folder.mkdir()
     for target in (folder, save(NET) / "below" / "x.onnx"):
-        with pytest.raises(InputError, match=r"cannot write .*; choose another folder"):
+        with pytest.raises(InputError, match=r"cannot write .*; choose another output"):
             save_model(model.proto, model.base_dir, target)
     assert not list(tmp_path.glob(".*.tmp"))
 

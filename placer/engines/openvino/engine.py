@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import openvino as ov
 
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.openvino.library import load_openvino
 from placer.engines.openvino.runtime_plan import read_plan
 from placer.engines.openvino.tags import Tags, tag_nodes
 from placer.engines.rounds import cpu_clock, time_calls
@@ -22,6 +22,7 @@ from placer.graph.shapes import InputType
 from placer.model import save_model
 from placer.plan import Plan
 
+ov = load_openvino()
 # What --base stands for: the precision hint, which holds for all that is not quantized.
 PRECISIONS: Mapping[str, str] = {"float": "f32", "bfloat16": "bf16"}
 _PROFILE_WARM_UP = 2
