@@ -82,6 +82,7 @@ def test_running_again_resumes_and_a_larger_budget_goes_on(placer: Placer):
 def test_a_killed_run_resumes_without_losing_a_trial(placer: Placer, tmp_path: Path):
     command = [sys.executable, "-c", "from placer.cli.app import main; main()", "optimize"]
     command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
+    command += ["--engine", "onnxruntime"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     lines = []
     while sum("trial " in line for line in lines) < 3:
@@ -100,6 +101,7 @@ def test_a_killed_run_resumes_without_losing_a_trial(placer: Placer, tmp_path: P
 def test_an_interrupt_keeps_the_best_so_far(tmp_path: Path):
     command = [sys.executable, "-c", "from placer.cli.app import main; main()", "optimize"]
     command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
+    command += ["--engine", "onnxruntime"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     for line in process.stdout:
         if "trial 4/1000" in " ".join(line.split()):
