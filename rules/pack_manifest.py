@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from packaging.specifiers import SpecifierSet
 from pydantic import (
@@ -95,6 +95,13 @@ class ManifestFile(Strict):
         default={},
         description="Other schemes by the name that `--scheme` takes, beside those of the extended "
         "pack where its scheme is taken.",
+    )
+    kernels: Literal["rules", "generated"] | None = Field(
+        default=None,
+        description="How the engine makes layers. `rules`: those of the layouts' `fuses`, which is "
+        "what counts if nothing is said. `generated`: what is connected between two convolutions "
+        "or matrix products is one kernel, as TensorRT-RTX builds it; `fuses` are not looked at. "
+        "Left out, that of the extended pack.",
     )
     licence: str = Field(description="Licence of the rules.")
     maintainers: list[str] = Field(min_length=1, description="Who to ask.")

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from placer.graph import Graph, Node
 from placer.plan import Layer, Plan
-from placer.prediction.predictor import KEPT_STEPS, Prediction, Predictor
+from placer.prediction.predictor import KEPT_STEPS, Prediction
 from placer.prediction.roofline import Work, layer_work
+from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import PredictedLayer, Step
 from placer.quantization import Placement
 
@@ -81,7 +82,7 @@ class PredictedLayers:
 class LayerModel:
     """Predicts the layers of placements of one model; numbers signatures as they appear."""
 
-    def __init__(self, graph: Graph, predictor: Predictor) -> None:
+    def __init__(self, graph: Graph, predictor: AnyPredictor) -> None:
         self.graph = graph
         self.signatures: list[Signature] = []
         self._predictor = predictor

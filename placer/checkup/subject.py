@@ -20,7 +20,7 @@ from placer.errors import InputError
 from placer.graph.shapes import ShapeRange, optima
 from placer.model import Model, load_model
 from placer.plan import Plan
-from placer.prediction.predictor import Predictor
+from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
 from placer.qdq.precision import FLOAT8_OPSET, Base, with_opset
@@ -113,10 +113,8 @@ class Subject:
 
     def predicted(self, placement: Placement) -> Plan:
         """The plan that the pack's rules predict."""
-        scheme = self.pack.manifest.scheme
         target = target_of(self.engine)
-        graph = self.model.graph
-        predictor = Predictor(graph, self.pack.rules, target, self.base, scheme.activation)
+        predictor = make_predictor(self.model.graph, self.pack, target, self.base)
         return predictor.predict(placement).plan
 
 

@@ -26,8 +26,8 @@ from placer.prediction.explain import (
     explanation_json,
 )
 from placer.prediction.gpus import Gpu, load_gpu
-from placer.prediction.predictor import Predictor
 from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.select import make_predictor
 from placer.qdq.extract import extract_placement
 from placer.quantization import Placement
 from placer.quantization.placement_file import load_placement, placement_text
@@ -153,8 +153,7 @@ def _subject(
 
 
 def _explainer(graph: Graph, pack: Pack, gpu: Gpu, target: Target, base: str) -> Explainer:
-    integer = pack.manifest.scheme.activation
-    predictor = Predictor(graph, pack.rules, target, base, integer)
+    predictor = make_predictor(graph, pack, target, base)
     roofline = Roofline(graph, gpu, load_layer_classes())
     return Explainer(graph, pack.rules, target, predictor, roofline)
 

@@ -25,8 +25,9 @@ from placer.graph.shapes import ShapeRange
 from placer.model import save_model
 from placer.plan import Plan
 from placer.prediction.gpus import Gpu
-from placer.prediction.predictor import Prediction, Predictor
+from placer.prediction.predictor import Prediction
 from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.select import AnyPredictor, make_predictor
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.rules.pack import Pack
 from placer.rules.target import Target
@@ -116,9 +117,7 @@ class FusionModelEngine:
 
     def _index(self, extracted: ExtractedModel) -> _ModelOnGpu:
         graph = extracted.graph(self._shapes, Path("the candidate"))
-        scheme = self._pack.manifest.scheme
-        rules = self._pack.rules
-        predictor = Predictor(graph, rules, self.target, self._base, scheme.activation)
+        predictor = make_predictor(graph, self._pack, self.target, self._base)
         roofline = Roofline(graph, self._gpu, load_layer_classes())
         return _ModelOnGpu(extracted.structure, graph, predictor, roofline)
 
@@ -133,7 +132,7 @@ class _ModelOnGpu:
     """What all candidates of one float model share."""
 
     def __init__(
-        self, structure: int, graph: Graph, predictor: Predictor, roofline: Roofline
+        self, structure: int, graph: Graph, predictor: AnyPredictor, roofline: Roofline
     ) -> None:
         self.structure = structure
         self._graph = graph

@@ -8,7 +8,7 @@ from placer.accuracy.gates import Gate
 from placer.engines.abilities import target_of
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
-from placer.prediction.predictor import Predictor
+from placer.prediction.select import AnyPredictor, make_predictor
 from placer.quantization import EMPTY
 from placer.search.landscape import Landscape
 from placer.search.layer_signatures import LayerModel
@@ -24,17 +24,15 @@ from placer.search.study import Study
 from placer.search.surrogate import SurrogateProposer
 
 
-def make_predictor(task: Task) -> Predictor:
-    """Predicts plans by the pack's rules, for what the engine builds."""
-    scheme = task.pack.manifest.scheme
+def predictor_of(task: Task) -> AnyPredictor:
+    """Predicts plans by the pack, for what the engine builds."""
     base = "float" if task.engine.remainder == "kept" else task.base
-    rules, target = task.pack.rules, target_of(task.engine)
-    return Predictor(task.model.graph, rules, target, base, scheme.activation)
+    return make_predictor(task.model.graph, task.pack, target_of(task.engine), base)
 
 
 def make_landscape(task: Task) -> Landscape:
     """What the search predicts layers with."""
-    return Landscape(task.space, LayerModel(task.model.graph, make_predictor(task)))
+    return Landscape(task.space, LayerModel(task.model.graph, predictor_of(task)))
 
 
 def make_proposer(

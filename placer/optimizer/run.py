@@ -30,7 +30,7 @@ from placer.optimizer.pareto_front import (
     front_parts,
     write_front,
 )
-from placer.optimizer.proposer import make_predictor
+from placer.optimizer.proposer import predictor_of
 from placer.optimizer.request import Request
 from placer.optimizer.result_parts import throttling_warnings
 from placer.optimizer.search_loop import Device, devices_of, search
@@ -180,7 +180,7 @@ def _write_plans(
             final.compiled if final.is_faster else setup.baseline
         )
     if final is not None and not estimated:
-        predicted = make_predictor(task).predict(chosen_placement(task, final)).plan
+        predicted = predictor_of(task).predict(chosen_placement(task, final)).plan
         _write_plan(folder.plan(predicted=True), predicted)
     for path, compiled in models.items():
         try:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from placer.graph import Edge, Graph
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
-from placer.prediction.predictor import Prediction, Predictor
+from placer.prediction.predictor import Prediction
 from placer.prediction.roofline import Roofline
+from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import PredictedLayer
 from placer.quantization import EMPTY, Placement
 from placer.rules.matcher import Overlap, match_rules_with_overlaps
@@ -107,7 +108,7 @@ class Explainer:
         graph: Graph,
         rules: Sequence[Rule],
         target: Target,
-        predictor: Predictor,
+        predictor: AnyPredictor,
         roofline: Roofline,
     ) -> None:
         self._graph = graph

@@ -8,7 +8,7 @@ from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.plan import Layer
-from placer.prediction.predictor import Predictor
+from placer.prediction.select import make_predictor
 from placer.quantization import Placement
 from placer.rules.match import Match
 from placer.rules.matcher import match_rules
@@ -81,8 +81,7 @@ def predicted_lines(
     tied = [tuple(edge.tensor for edge in group) for group in placed.groups]
     more = [edge for edge in _all_edges(graph) if _text(edge) in pairs]
     placement = Placement.of([*placed.edges, *more], tied)
-    integer = pack.manifest.scheme.activation
-    predictor = Predictor(graph, pack.rules, Target(typing="strong"), "float16", integer)
+    predictor = make_predictor(graph, pack, Target(typing="strong"), "float16")
     return [_line(layer) for layer in predictor.predict(placement).plan.layers]
 
 

@@ -157,6 +157,8 @@ def _extended(
 
 def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
     fields = dict(manifest)
+    if manifest.kernels is None:
+        fields["kernels"] = parent.kernels
     if manifest.scheme is None:
         fields["scheme"] = parent.scheme
         fields["alternatives"] = {**parent.alternatives, **manifest.alternatives}

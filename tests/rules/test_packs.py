@@ -15,7 +15,7 @@ from tests.rules.packaging.test_load import GOOD, MANIFEST, pack
 RULES = [
     pytest.param(rule, loaded, id=f"{loaded.manifest.name}-{rule.id}")
     for loaded in map(load_pack, builtin_pack_names())
-    for rule in loaded.rules
+    for rule in loaded.own_rules
 ]
 
 

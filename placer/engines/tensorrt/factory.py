@@ -35,10 +35,9 @@ TYPINGS = ("strong", "weak")
 class TensorRtFactory:
     """Makes TensorRT (``kind``) engines that live in worker processes."""
 
-    rules = "tensorrt"
-
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
+        self.rules: str = kind  # A pack of its own for each.
 
     def unavailable(self) -> str | None:
         """Whether the library, a driver or a GPU that it takes is missing."""

@@ -30,13 +30,24 @@ def typed_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
 
 
 def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) -> Kind:
-    """The kind by types alone: the log's layers do not tell their Q/DQ nodes."""
+    """The kind by types and, of generated kernels, by name: Q/DQ nodes are not told."""
     if layer.op.casefold() in NO_OPS:
         return "no-op"
+    if _is_copy(layer.name):
+        return "reformat"
     if layer.nodes or not inputs or not outputs:
         return "compute"
     kind = conversion_kind((), inputs, outputs)
     return kind if kind in ("quantize", "dequantize") else "compute"
+
+
+# Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
+_GENERATED = re.compile(r"__myl_((Cast|Move)+)_myl\d+_\d+$")
+
+
+def _is_copy(name: str) -> bool:
+    """Whether a kernel only casts or moves what a layer before it has computed."""
+    return _GENERATED.match(name) is not None
 
 
 _LAYER = re.compile(r"^Name: (?P<name>.*?), LayerType: (?P<op>[^,]*), (?P<rest>Inputs: .*)$")

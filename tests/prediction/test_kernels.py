@@ -1,0 +1,150 @@
+"""Kernels that are generated: expected layers, and the same from NVIDIA's builder."""
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import numpy_helper
+
+from placer.engines.tensorrt.offline_builder import check_model
+from placer.graph import Graph
+from placer.model import Model, load_model
+from placer.plan import Plan
+from placer.plan.diff import diff_plans
+from placer.plan.readers.rtx_log import typed_layers
+from placer.prediction.gpus import load_gpu
+from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.select import make_predictor
+from placer.qdq import Inserter
+from placer.qdq.mixed_precision import MixedPrecision
+from placer.quantization import EMPTY, Placement, Range
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import Target
+
+TARGET = Target(compute_capability="8.9", typing="strong")
+CONVS = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,3,32,32] image) => (float[1,16,32,32] out)
+<float[16,3,3,3] w1 = {0.1}, float[16,16,3,3] w2 = {0.1}, float[16] b = {1}> {
+  [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(image, w1, b)
+  [relu1] r1 = Relu(c1)
+  [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(r1, w2, b)
+  [add1] s = Add(c2, r1)
+  [relu2] r2 = Relu(s)
+  [conv3] c3 = Conv<pads = [1, 1, 1, 1]>(r2, w2, b)
+  [gate] sig = Sigmoid(c3)
+  [mul1] out = Mul(c3, sig)
+}
+"""
+ALL = ("image->conv1", "w1->conv1", "r1->conv2", "w2->conv2", "r1->add1", "r2->conv3", "w2->conv3")
+CASES = {
+    "float": (
+        (),
+        (
+            "pad conv1+relu1: float -> float16",
+            "conv1+relu1: float16 -> float16",
+            "add1+conv2+relu2: float16 -> float16",
+            "conv3: float16 -> float16",
+            "generated gate+mul1: float16 -> float",
+        ),
+    ),
+    "INT8: sums are FP32, and the kernels between them do the rest": (
+        ALL,
+        (
+            "pad conv1: float -> int8",
+            "conv1: int8 -> float",
+            "generated conv1+relu1: float -> int8",
+            "conv2: int8 -> float",
+            "generated add1+conv2+relu2: float, int8 -> int8",
+            "conv3: int8 -> float",
+            "generated conv3+gate+mul1: float -> float",
+        ),
+    ),
+    "a product in float does not quantize: a kernel of its own does": (
+        ("r2->conv3", "w2->conv3"),
+        (
+            "pad conv1+relu1: float -> float16",
+            "conv1+relu1: float16 -> float16",
+            "add1+conv2+relu2: float16 -> float16",
+            "quantize r2: float16 -> int8",
+            "conv3: int8 -> float",
+            "generated conv3+gate+mul1: float -> float",
+        ),
+    ),
+}
+
+
+def model_of(text: str, folder: Path) -> Model:
+    path, proto = folder / "model.onnx", onnx.parser.parse_model(text)
+    for index, weight in enumerate(proto.graph.initializer):
+        values = np.random.default_rng(index).normal(0, 0.1, tuple(weight.dims))
+        filled = numpy_helper.from_array(values.astype(np.float32), weight.name)
+        weight.CopyFrom(filled)
+    onnx.save(proto, path)
+    return load_model(path)
+
+
+def placement_of(graph: Graph, pairs: tuple[str, ...]) -> Placement:
+    edges = [edge for edges in graph.consumers.values() for edge in edges]
+    return Placement.of(e for e in edges if f"{e.tensor}->{e.node}" in pairs)
+
+
+def predicted(graph: Graph, placement: Placement) -> Plan:
+    predictor = make_predictor(graph, load_pack("tensorrt-rtx"), TARGET, "float16")
+    return predictor.predict(placement).plan
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_layers_are_those_of_a_compiler_that_generates_kernels(case: str, tmp_path: Path):
+    pairs, expected = CASES[case]
+    model = model_of(CONVS, tmp_path)
+    plan = predicted(model.graph, placement_of(model.graph, pairs))
+    lines = [
+        f"{layer.name}: {', '.join(layer.input_types)} -> {', '.join(layer.output_types)}"
+        for layer in plan.layers
+    ]
+    assert lines == list(expected)
+
+
+@pytest.mark.builder
+@pytest.mark.parametrize("case", CASES)
+def test_nvidias_builder_makes_the_same_layers(case: str, tmp_path: Path, builder: ModuleType):
+    model = model_of(CONVS, tmp_path)
+    placement = placement_of(model.graph, CASES[case][0])
+    tensors = {t for node in model.graph.nodes for t in (*node.inputs, *node.outputs)}
+    inserter = Inserter(model, load_pack("tensorrt-rtx").manifest.scheme)
+    ranges = dict.fromkeys(tensors, Range(-4.0, 4.0))
+    mixed = MixedPrecision.of(inserter, "float16", "keep", ranges, placement.edges)
+    report = check_model(builder, mixed.insert(placement), "sm89")
+    assert report.accepted, report.refusals
+    actual = Plan(tuple(typed_layers(report.plan.layers)), report.plan.source)
+    found = diff_plans(predicted(model.graph, placement), actual)
+    assert found.exact.f1 == 1.0, found.sentences
+    assert found.false_conversions == found.missed_conversions == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(chosen=st.sets(st.sampled_from(ALL)))
+def test_every_node_is_in_a_layer_and_every_layer_has_a_time(chosen: set[str], tmp_path_factory):
+    model = model_of(CONVS, tmp_path_factory.mktemp("kernels"))
+    predictor = make_predictor(model.graph, load_pack("tensorrt-rtx"), TARGET, "float16")
+    prediction = predictor.predict(placement_of(model.graph, tuple(chosen)))
+    layers = prediction.plan.layers
+    assert {node for layer in layers for node in layer.nodes} == set(model.graph.by_name)
+    assert len({layer.name for layer in layers}) == len(layers)
+    plan = Roofline(model.graph, load_gpu("rtx-4090"), load_layer_classes()).estimate(prediction)
+    assert all(layer.time_us and layer.time_us > 0 for layer in plan.layers)
+
+
+def test_a_placement_is_predicted_alike_from_another_one_and_from_nothing(tmp_path: Path):
+    model = model_of(CONVS, tmp_path)
+    predictor = make_predictor(model.graph, load_pack("tensorrt-rtx"), TARGET, "float16")
+    full = placement_of(model.graph, ALL)
+    near = predictor.predict(full, predictor.predict(EMPTY))
+    assert near.plan == predictor.predict(full).plan
+    assert near.changed  # All of it is given anew.
