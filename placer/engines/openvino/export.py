@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from pathlib import Path
 
+from placer.engines.openvino.library import load_openvino
 from placer.errors import InputError, RunError
 
 
@@ -21,7 +21,7 @@ def save_as_openvino(source: Path, path: Path) -> None:
     is missing or refuses the file, InputError if ``path`` cannot be written.
     """
     try:
-        openvino = importlib.import_module("openvino")
+        openvino = load_openvino()
     except ImportError as error:
         raise RunError("OpenVINO is not installed; pip install 'placer[openvino]'") from error
     try:
