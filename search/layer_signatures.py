@@ -159,7 +159,13 @@ class LayerModel:
 
 def _key(predicted: PredictedLayer) -> tuple[str, ...]:
     # No node's name is empty, so no conversion is taken for a layer of nodes.
-    return predicted.layer.nodes or ("", predicted.layer.name, str(predicted.ordinal))
+    # Generated kernels may have the same nodes; their names tell them apart.
+    nodes = predicted.layer.nodes
+    return (
+        (*nodes, predicted.layer.name)
+        if nodes
+        else ("", predicted.layer.name, str(predicted.ordinal))
+    )
 
 
 def _form(prediction: Prediction) -> str:

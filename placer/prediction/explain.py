@@ -155,7 +155,7 @@ class Explainer:
         found = [
             (predicted, layer.time_us or 0.0)
             for predicted, layer in zip(prediction.layers, plan.layers, strict=True)
-            if not predicted.nodes
+            if predicted.layer.kind != "compute" and not predicted.nodes
         ]
         found.sort(key=lambda item: -item[1])
         for number, (predicted, us) in enumerate(found):
