@@ -66,7 +66,7 @@ def create_session(
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # Errors are raised; they are not to be printed besides.
     options.graph_optimization_level = level
     options.add_session_config_entry(_EXTERNAL_FOLDER, str(base_dir))
     if optimized_path is not None:

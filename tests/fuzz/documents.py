@@ -156,10 +156,12 @@ def damaged_arrays(arrays: Mapping[str, np.ndarray], random: Random) -> tuple[by
     match random.randrange(10):
         case 0:
             kind = "another type"
-            changed[name] = array.astype(random.choice(("f8", "i4", "c8", "?", "u1", "S3", "U2")))
+            chosen = random.choice(("f8", "i4", "c8", "?", "u1", "S3", "U2"))
+            changed[name] = array.astype(chosen if array.dtype.kind in "fiub" else "S3")
         case 1:
             kind = "one value"
-            changed[name] = np.full_like(array, random.choice((np.nan, np.inf, 1e38, 0)))
+            number = random.choice((np.nan, np.inf, 1e38, 0))
+            changed[name] = np.full_like(array, number if array.dtype.kind == "f" else 0)
         case 2:
             kind = "another shape"
             changed[name] = array[..., None] if random.random() < 0.5 else array[:1]
