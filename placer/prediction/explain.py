@@ -91,7 +91,7 @@ class Explanation:
     @property
     def speedup(self) -> float:
         """Estimated time of the float model over that of the placement."""
-        return self.float_us / self.total_us
+        return self.float_us / self.total_us if self.total_us else 1.0  # A model that does nothing.
 
     @property
     def speedup_interval(self) -> tuple[float, float]:
