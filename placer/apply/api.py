@@ -141,12 +141,8 @@ def apply_placement(
     if scheme.is_float8:
         loaded = with_opset(loaded, FLOAT8_OPSET)
     applied = find_edges(file, loaded)
-    if strict and applied.lost:
-        first = applied.lost[0]
-        raise InputError(
-            f"{len(applied.lost)} edges of {source} are not found in {path}, the first: "
-            f"{first.edge} ({first.reason}); leave out `strict` to apply the others"
-        )
+    if strict:
+        _refuse_losses(applied, source, path)
     notes: list[str] = []
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
@@ -162,6 +158,15 @@ def apply_placement(
         write_text(files.placement, _placement_text(result))
         write_text(files.applied, json.dumps(result.to_json(), indent=2) + "\n")
     return result
+
+
+def _refuse_losses(applied: Applied, source: Path, path: Path) -> None:
+    if applied.lost:
+        first = applied.lost[0]
+        raise InputError(
+            f"{len(applied.lost)} edges of {source} are not found in {path}, the first: "
+            f"{first.edge} ({first.reason}); leave out `strict` to apply the others"
+        )
 
 
 def _folder(model: str | PathLike[str], output: str | PathLike[str] | None) -> Path:

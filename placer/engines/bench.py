@@ -112,7 +112,6 @@ def bench(
     compiled = [_compile(chosen, model, ranges) for model in loaded]
     inputs = _inputs(compiled[0][1], None if data is None else str(data))
     seconds = chosen.measure([model for model, _ in compiled], inputs, rounds)
-    note = range_note(chosen, ranges)
     error = EstimateError.of(chosen)
     same = replace(error, ratio=0.0)
     return BenchResult(
@@ -121,7 +120,7 @@ def bench(
         device=chosen.device,
         clock=chosen.clock,
         estimated=chosen.estimated,
-        notes=() if note is None else (note,),
+        notes=tuple(note for note in (range_note(chosen, ranges),) if note),
         why=why,
         models=tuple(
             # A model takes as long as itself, whatever the error of estimates.

@@ -73,7 +73,6 @@ def summarize(
     ``written``: what ``final`` is on disk. ``front``: with ``front``, its points.
     """
     request, manifest = task.request, task.pack.manifest
-    verdict = _verdict(final)
     error = EstimateError.of(task.engine)
     trials = [_trial_part(record, error) for record in records]
     important = importances(task.space, records)
@@ -87,7 +86,7 @@ def summarize(
         *throttling_warnings(trials, confirmation),
     ]
     return Result(
-        verdict=verdict,
+        verdict=_verdict(final),
         model=_model_part(task),
         engine=_engine_part(task.engine),
         pack=PackPart(

@@ -152,11 +152,7 @@ def prepare(request: Request, observer: Observer) -> Task:
     engine, pack, why = engine_for(request, _first_device(request))
     _check_io_type(request, engine)
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
-    if request.export is not None and engine.rules != "openvino":
-        raise InputError(
-            f"`export` writes what engine openvino has judged, and this is engine {engine.name}; "
-            "choose `engine` openvino or leave out `export`"
-        )
+    _check_export(request, engine)
     check_lock(pack, Path())
     _check_pack(pack, engine, warn)
     if "implicit" in beats:
@@ -198,6 +194,14 @@ def prepare(request: Request, observer: Observer) -> Task:
         source_sqnr=distance,
         warm_starts=warm_starts(request.warm_starts, model, space),
     )
+
+
+def _check_export(request: Request, engine: Engine) -> None:
+    if request.export is not None and engine.rules != "openvino":
+        raise InputError(
+            f"`export` writes what engine openvino has judged, and this is engine {engine.name}; "
+            "choose `engine` openvino or leave out `export`"
+        )
 
 
 def _check_io_type(request: Request, engine: Engine) -> None:

@@ -1,0 +1,206 @@
+"""What generated kernels consist of: nodes, or parts of them, and who reads whose output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from placer.graph import Edge, Graph, Node
+from placer.graph.weights import weight_input
+from placer.prediction.motion import NormalForm
+
+# ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool, as well.
+# All others are generated: ``reduce`` sums over a dimension, of which a kernel has one at most.
+Role = Literal["product", "pool", "pointwise", "reduce", "move", "quantize"]
+
+CONVS = ("Conv", "ConvTranspose")
+_PRODUCTS = ("MatMul", "Gemm")
+_REDUCE = frozenset(
+    {"GlobalAveragePool", "AveragePool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
+    | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
+)
+VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+_MOVES = VIEWS | frozenset(
+    {"Concat", "Resize", "Transpose", "Slice", "Split", "Pad", "Gather", "Expand", "Tile"}
+    | {"DepthToSpace", "SpaceToDepth"}
+)
+_TINY_CHANNELS = 4
+_PADDED_CHANNELS = 3  # Images get channels of zeros in a kernel before the convolution.
+
+
+@dataclass(eq=False)
+class Unit:
+    """A part of a node that one kernel does; ``reads``: edges with the unit that writes each."""
+
+    index: int
+    node: Node
+    role: Role
+    works: bool
+    outputs: tuple[str, ...] = ()
+    reads: list[tuple[Edge, Unit | None]] = field(default_factory=list)
+    readers: list[tuple[Edge, Unit]] = field(default_factory=list)
+    integers: bool = False
+    group: int = 0
+
+    @property
+    def generated(self) -> bool:
+        """Whether its kernel is generated, so that others may be part of it."""
+        return self.role in ("pointwise", "reduce", "move")
+
+
+class Units:
+    """The units of one placement.
+
+    ``whole``: by name of a node, the attention that it is part of. ``shaped_as``: by name of a sum,
+    the tensor whose shape it has.
+    """
+
+    def __init__(
+        self, graph: Graph, form: NormalForm, attentions: Mapping[str, tuple[Node, ...]]
+    ) -> None:
+        self.graph, self.form = graph, form
+        self.units: list[Unit] = []
+        self._writer: dict[str, Unit] = {}
+        self.shaped_as: dict[str, str] = {}
+        self.whole = {n.name: nodes for nodes in attentions.values() for n in nodes}
+        self._add_units()
+        for unit in self.units:
+            unit.group = unit.index
+
+    def _add_units(self) -> None:
+        mixes = {nodes[-1].name: nodes for nodes in self.whole.values()}
+        for node in self.graph.nodes:
+            if node.name in self.whole and self._is_whole(self.whole[node.name]):
+                if node.name in mixes:
+                    self._add_attention(mixes[node.name])
+            elif node.op in CONVS and self._is_tiny(node):
+                self._add(node, "pointwise", self._edges(node), tuple(node.outputs))
+            elif node.op in CONVS:
+                self._add_convolution(node)
+            elif node.op in _PRODUCTS:
+                self._add_product(node)
+            elif node.op == "Split":
+                for tensor in node.outputs:
+                    self._add(node, "move", self._edges(node), (tensor,))
+            else:
+                self._add(node, _role(node), self._edges(node), tuple(node.outputs))
+
+    def _is_whole(self, nodes: Sequence[Node]) -> bool:
+        """Whether an attention is one kernel: in float, or with all its products in INT8."""
+        edges = [e for n in (nodes[0], nodes[-1]) for e in self._edges(n)]
+        count = sum(edge in self.form.scales for edge in edges)
+        return count in (0, len(edges))
+
+    def _is_tiny(self, node: Node) -> bool:
+        """Whether a generated kernel multiplies: few channels of a single pixel."""
+        shape = self.graph.type_of(node.inputs[0]).shape or ()
+        return len(shape) == 4 and shape[2:] == (1, 1) and shape[1] <= _TINY_CHANNELS
+
+    def _add_attention(self, nodes: Sequence[Node]) -> None:
+        written = {t for node in nodes for t in node.outputs}
+        edges = [e for n in nodes for e in self._edges(n) if e.tensor not in written]
+        unit = self._add(nodes[-1], "product", edges, tuple(nodes[-1].outputs))
+        unit.integers = any(edge in self.form.scales for edge in edges)
+
+    def _add_convolution(self, node: Node) -> None:
+        edges = self._edges(node)
+        integers = node.op == "Conv" and self._reads_integers(node)
+        channels = _channels(self.graph, node)
+        depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
+        if channels <= _PADDED_CHANNELS or (integers and depthwise):
+            self._add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
+        product = self._add(node, "product", edges, (self._sum(node),))
+        product.integers = integers
+        if channels <= _PADDED_CHANNELS or (integers and depthwise):
+            self.relink(product, edges[0], self.units[-2])
+        self._finish(product, node)
+
+    def _add_product(self, node: Node) -> None:
+        shape = self.graph.type_of(node.outputs[0]).shape or ()
+        rows = math.prod(shape[:-1]) if shape else 0
+        weighted = weight_input(self.graph, node) is not None
+        if rows == 1 and weighted and not self._reads_integers(node):
+            product = self._add(node, "reduce", self._edges(node), (self._sum(node),))
+            self._add_epilogue(node, product)
+            return
+        product = self._add(node, "product", self._edges(node), (self._sum(node),))
+        product.integers = self._reads_integers(node)
+        self._finish(product, node)
+
+    def _sum(self, node: Node) -> str:
+        """What a product writes for the kernel that scales it."""
+        name = f"{node.outputs[0]}/sum"
+        self.shaped_as[name] = node.outputs[0]
+        return name
+
+    def _finish(self, product: Unit, node: Node) -> None:
+        if product.integers:
+            self._add_epilogue(node, product)
+        else:
+            product.outputs = tuple(node.outputs)
+            self._writer[node.outputs[0]] = product
+
+    def _add_epilogue(self, node: Node, product: Unit) -> None:
+        edge = Edge(product.outputs[0], node.name, -1)
+        unit = self._add(node, "pointwise", [], tuple(node.outputs), works=False)
+        self.link(edge, product, unit)
+
+    def _add(
+        self,
+        node: Node,
+        role: Role,
+        edges: Sequence[Edge],
+        outputs: tuple[str, ...],
+        works: bool = True,
+    ) -> Unit:
+        unit = Unit(len(self.units), node, role, works, outputs)
+        if role == "pool":
+            scales = {self.form.scales.get(e) for t in outputs for e in self.graph.edges_of(t)}
+            unit.integers = {self.form.scales.get(edges[0])} == scales and None not in scales
+        self.units.append(unit)
+        for edge in edges:
+            self.link(edge, self._writer.get(edge.tensor), unit)
+        self._writer.update(dict.fromkeys(outputs, unit))
+        return unit
+
+    def relink(self, unit: Unit, edge: Edge, writer: Unit) -> None:
+        """Let ``unit`` read at ``edge`` what ``writer`` makes of it."""
+        for index, (known, old) in enumerate(unit.reads):
+            if known == edge:
+                if old is not None:
+                    old.readers.remove((edge, unit))
+                unit.reads[index] = (edge, writer)
+                writer.readers.append((edge, unit))
+
+    def link(self, edge: Edge, writer: Unit | None, reader: Unit) -> None:
+        """Let ``reader`` read ``edge``, which ``writer`` writes; None for a graph input."""
+        reader.reads.append((edge, writer))
+        if writer is not None:
+            writer.readers.append((edge, reader))
+
+    def _edges(self, node: Node) -> list[Edge]:
+        constants = self.graph.initializers
+        found = [Edge(t, node.name, i) for i, t in enumerate(node.inputs) if t]
+        return [edge for edge in found if edge.tensor not in constants]
+
+    def _reads_integers(self, node: Node) -> bool:
+        return all(Edge(node.inputs[i], node.name, i) in self.form.scales for i in (0, 1))
+
+    def is_mha(self, unit: Unit) -> bool:
+        """Whether the unit is a whole attention."""
+        return unit.node.name in self.whole and self._is_whole(self.whole[unit.node.name])
+
+
+def _role(node: Node) -> Role:
+    if node.op == "MaxPool":
+        return "pool"
+    if node.op in _REDUCE:
+        return "reduce"
+    return "move" if node.op in _MOVES else "pointwise"
+
+
+def _channels(graph: Graph, node: Node) -> int:
+    shape = graph.type_of(node.inputs[0]).shape
+    return shape[1] if shape is not None and len(shape) > 2 else _PADDED_CHANNELS + 1
