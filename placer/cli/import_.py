@@ -14,7 +14,6 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import option, shapes_of
-from placer.engines.source_model import distance_sentence
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.import_model import PackComparison
@@ -48,7 +47,7 @@ def import_command(
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         _print(found.imported, found.pack, found.comparison, found.losses)
-        typer.echo(f"on random inputs, {distance_sentence(found.sqnr)}")
+        typer.echo(f"on random inputs, {found.distance}")
         typer.echo(f"wrote {found.model} and {found.placement_file}")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from placer.accuracy.metrics import finite
 from placer.calibration.dataset import synthetic_dataset
 from placer.common.files import make_output_folder, remove_if_empty, write_text
-from placer.engines.source_model import recovered
+from placer.engines.source_model import distance_sentence, recovered
 from placer.errors import InputError, PlacerError
 from placer.graph import Edge
 from placer.model import Model, load_model, save_model
@@ -52,6 +52,11 @@ class ImportedModel:
     comparison: PackComparison
     losses: tuple[Loss, ...]
     sqnr: float | None
+
+    @property
+    def distance(self) -> str:
+        """``sqnr`` in words."""
+        return distance_sentence(self.sqnr)
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""

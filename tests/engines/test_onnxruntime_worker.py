@@ -6,6 +6,7 @@ Point 7 of the attacks: loops and tensors whose size only the data tells, and po
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,11 +112,13 @@ def test_a_search_runs_in_the_worker_and_leaves_no_log(
 def test_a_worker_that_dies_is_replaced_and_its_log_kept(tmp_path: Path):
     made = engine()
     proto = parse_model(EXPAND)
+    others = set(_children())
     compiled = made.compile(proto, Path())
-    (child,) = _children()
-    os.kill(child, 11)
+    compiled.run(inputs(proto, 2))
+    (child,) = set(_children()) - others
+    os.kill(child, signal.SIGSEGV)
     with pytest.raises(RunError, match=r"crashed|closed its connection") as error:
-        while True:  # Until the signal has arrived.
+        for _ in range(10_000):  # Until the signal has arrived.
             compiled.run(inputs(proto, 2))
     log = Path(str(error.value).rpartition("its log is ")[2])
     assert log.is_relative_to(tmp_path / "state")

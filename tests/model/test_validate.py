@@ -12,7 +12,7 @@ import pytest
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto, helper
 
 from placer.common.limits import Limits
-from placer.common.ort_session import run_once
+from placer.common.ort_session import Session, run_once
 from placer.errors import InputError, RunError
 from placer.model import load_as_is, load_model, load_quantized
 
@@ -171,8 +171,8 @@ def test_a_loop_whose_data_never_end_it_is_stopped(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ):
     path = write(LOOP.replace("COUNT", "n").replace("TRIPS", "1"))
-    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     monkeypatch.setenv("PLACER_MAX_RUN_S", "1")
+    session = Session(ort.InferenceSession(path, providers=["CPUExecutionProvider"]))
     inputs = {"x": np.ones(1, np.float32), "n": np.array(2**62), "c": np.array(True)}
     with pytest.raises(RunError, match="took more than 1 s; set PLACER_MAX_RUN_S=10"):
         run_once(session, None, inputs)
