@@ -175,14 +175,15 @@ def _is_admissible(match: Match, graph: Graph) -> bool:
     return (
         _is_closed(match, graph)
         and all(holds(predicate, match, graph) for predicate in match.rule.where)
-        and _is_float(match, graph)
+        and _is_quantizable(match, graph)
     )
 
 
-def _is_float(match: Match, graph: Graph) -> bool:
-    """Whether every tensor that a layout quantizes is known to hold floats."""
+def _is_quantizable(match: Match, graph: Graph) -> bool:
+    """Whether every tensor that a layout quantizes is known to be of a type that can be."""
     references = {r for layout in match.rule.layouts.values() for r in layout.quantize}
-    return all(graph.type_of(e.tensor).is_float for r in references for e in match.edges(r, graph))
+    edges = (edge for reference in references for edge in match.edges(reference, graph))
+    return all(graph.type_of(edge.tensor).is_quantizable for edge in edges)
 
 
 def _is_closed(match: Match, graph: Graph) -> bool:

@@ -203,10 +203,10 @@ class _Finder:
         return self._checked(edge, found, "", "")
 
     def _checked(self, edge: Edge, found: Edge, was: str, operator: str) -> Found | Lost:
-        if self._graph.type_of(found.tensor).is_float:
+        if self._graph.type_of(found.tensor).is_quantizable:
             is_other = was and was != operator
             return Found(edge, found, (was, operator) if is_other else None)
-        return Lost(edge, was, f"'{found.tensor}' is not a float tensor", ())
+        return Lost(edge, was, f"'{found.tensor}' is not a float32, float16 or bfloat16 tensor", ())
 
     @cached_property
     def _unpaired_by_kind(self) -> Mapping[str, list[str]]:

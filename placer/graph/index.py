@@ -45,10 +45,17 @@ class TensorType(NamedTuple):
         """Whether the tensor holds float32, float16, bfloat16 or float64 values."""
         return self.dtype in _FLOATS
 
+    @property
+    def is_quantizable(self) -> bool:
+        """Whether QuantizeLinear takes the tensor: float32, float16 and bfloat16 values.
 
-_FLOATS = frozenset(
-    {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
-)
+        Source: operator QuantizeLinear of ONNX opset 19, type constraint T1.
+        """
+        return self.dtype in _QUANTIZABLE
+
+
+_QUANTIZABLE = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_FLOATS = _QUANTIZABLE | {TensorProto.DOUBLE}
 UNKNOWN_TYPE = TensorType(None, None)
 
 

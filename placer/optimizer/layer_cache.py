@@ -24,6 +24,10 @@ _CREATE = """CREATE TABLE IF NOT EXISTS costs (
 _ADD = """INSERT INTO costs VALUES (?, ?, ?, 1) ON CONFLICT (engine, signature) DO UPDATE SET
     microseconds = microseconds + (excluded.microseconds - microseconds) / (min(trials, 20) + 1),
     trials = trials + 1"""
+# A damaged row would spoil every mean that it is part of.
+_DROP_DAMAGED = """DELETE FROM costs WHERE typeof(signature) != 'text'
+    OR typeof(trials) != 'integer' OR trials < 1
+    OR typeof(microseconds) != 'real' OR microseconds NOT BETWEEN 0 AND 1e300"""
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,11 @@ class LayerCosts:
         return found
 
     def add(self, times: Sequence[tuple[str, float]]) -> None:
-        """Keep measured times: signature id and microseconds."""
+        """Keep measured times, signature id and microseconds, and drop damaged rows."""
         rows = [(self.engine, signature, time) for signature, time in times]
         with self._open() as connection:
             if connection is not None:
+                connection.execute(_DROP_DAMAGED)
                 connection.executemany(_ADD, rows)
 
     @contextmanager

@@ -124,6 +124,41 @@ def test_a_file_of_other_tables_is_ignored(tmp_path: Path, caplog: pytest.LogCap
     assert "no such column" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "microseconds = NULL",  # What SQLite makes of NaN.
+        "microseconds = 'fast'",
+        "microseconds = 9e999",
+        "microseconds = -1.0",
+        "signature = microseconds, microseconds = signature",
+        "signature = x'00ff'",
+    ],
+)
+def test_damaged_rows_are_ignored_and_spoil_no_later_mean(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+):
+    costs = LayerCosts(tmp_path / FILE_NAME, ENGINE)
+    costs.add([("a", 10.0), ("b", 5.0)])
+    with sqlite3.connect(costs.path) as connection:
+        connection.execute(f"UPDATE costs SET {damage} WHERE signature = 'a'")
+    with caplog.at_level(logging.WARNING):
+        assert costs.load() == {"b": 5.0}
+    assert f"1 layer costs in {costs.path} are damaged and not used" in caplog.text
+    costs.add([("a", 20.0)])
+    assert costs.load() == {"a": 20.0, "b": 5.0}
+
+
+@pytest.mark.parametrize("count", ["NULL", "-1", "'many'"])
+def test_a_damaged_count_of_trials_begins_anew(tmp_path: Path, count: str):
+    costs = LayerCosts(tmp_path / FILE_NAME, ENGINE)
+    costs.add([("a", 10.0)])
+    with sqlite3.connect(costs.path) as connection:
+        connection.execute(f"UPDATE costs SET trials = {count}")
+    costs.add([("a", 20.0)])
+    assert costs.load() == {"a": 20.0}
+
+
 def test_a_folder_that_cannot_be_made_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     (tmp_path / "file").write_text("not a folder")
     costs = LayerCosts(tmp_path / "file" / FILE_NAME, ENGINE)

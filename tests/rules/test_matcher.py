@@ -130,6 +130,28 @@ def test_priority_beats_size():
     assert {m.rule.id for m in found} == {"conv-relu"}
 
 
+def test_float64_tensors_are_no_match_for_nothing_quantizes_them():
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4] x) => (float[1,4] y) {
+          [single] a = Tanh(x)
+          b = Cast<to = 11>(a)
+          [double] c = Tanh(b)
+          y = Cast<to = 1>(c)
+        }
+        """
+    )
+    tanh = rule(
+        """
+id: tanh
+pattern: {tanh: {op: Tanh, inputs: [x], output: y}}
+layouts: {int8: {quantize: [tanh.x], default: true}}
+"""
+    )
+    assert [match.anchor.name for match in match_rules(graph, [tanh])] == ["single"]
+
+
 def test_variadic_input_takes_all_branches_and_float_tensors_only():
     concat = rule(
         """

@@ -76,8 +76,6 @@ def check(
     Raises InputError for wrong input and RunError without the builder.
     """
     path = Path(model)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist; give the path of an ONNX file")
     architecture = architecture_of(gpu)
     findings = _findings(path)
     if static:
