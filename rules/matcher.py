@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from placer.graph import Graph, Node
@@ -63,18 +63,21 @@ def find_matches(graph: Graph, rule: Rule, smaller: bool = False) -> Iterator[Ma
     """
     names = list(rule.pattern)
     start = Match(rule, {}, {}, {})
+    quantized = {r for layout in rule.layouts.values() for r in layout.quantize}
     for node in _nodes_of(graph, rule.pattern[names[0]]):
         complete = [
             match
             for first in _unify(start, names[0], node)
             for match in _extend(graph, first, names[1:])
-            if _is_admissible(match, graph)
+            if _is_admissible(match, graph, quantized)
         ]
         yield from complete if smaller else _largest(complete)
 
 
 def _largest(matches: list[Match]) -> list[Match]:
     """Drop matches that leave out an optional node which another one of the same nodes has."""
+    if len(matches) < 2:
+        return matches
     bound = [frozenset(node.name for node in match.nodes.values()) for match in matches]
     return [m for m, nodes in zip(matches, bound, strict=True) if not any(nodes < o for o in bound)]
 
@@ -171,23 +174,25 @@ def _bind(tensors: dict[str, tuple[str, ...]], name: str, bound: tuple[str, ...]
     return tensors.setdefault(name, bound) == bound
 
 
-def _is_admissible(match: Match, graph: Graph) -> bool:
+def _is_admissible(match: Match, graph: Graph, quantized: Set[str]) -> bool:
+    """``quantized``: references to the edges that layouts quantize."""
     return (
         _is_closed(match, graph)
         and all(holds(predicate, match, graph) for predicate in match.rule.where)
-        and _is_quantizable(match, graph)
+        and _is_quantizable(match, graph, quantized)
     )
 
 
-def _is_quantizable(match: Match, graph: Graph) -> bool:
-    """Whether every tensor that a layout quantizes is known to be of a type that can be."""
-    references = {r for layout in match.rule.layouts.values() for r in layout.quantize}
+def _is_quantizable(match: Match, graph: Graph, references: Set[str]) -> bool:
+    """Whether every tensor that ``references`` name is known to be of a type that can be."""
     edges = (edge for reference in references for edge in match.edges(reference, graph))
     return all(graph.type_of(edge.tensor).is_quantizable for edge in edges)
 
 
 def _is_closed(match: Match, graph: Graph) -> bool:
     """Whether tensors between matched nodes are read inside the match only."""
+    if len(match.nodes) == 1:
+        return True  # No node reads what it writes.
     inside = {node.name for node in match.nodes.values()}
     written = (t for node in match.nodes.values() for t in node.outputs)
     for tensor in written:

@@ -13,7 +13,7 @@ from placer.graph import Edge, Graph, Node
 from placer.quantization import Placement
 from placer.rules.connected import connected
 from placer.rules.match import Match
-from placer.rules.matcher import match_rules
+from placer.rules.matcher import Overlap, match_rules_with_overlaps
 from placer.rules.schema import Layout, Rule
 from placer.rules.target import ANY_TARGET, Target
 
@@ -63,8 +63,16 @@ def find_sites(
 
     Rules and layouts that do not hold for ``target`` are left out.
     """
-    rules = [rule for rule in rules if target.meets(rule.when)]
-    return tuple(_site(match, graph, target) for match in match_rules(graph, rules))
+    return find_sites_with_overlaps(graph, rules, target)[0]
+
+
+def find_sites_with_overlaps(
+    graph: Graph, rules: Iterable[Rule], target: Target = ANY_TARGET
+) -> tuple[tuple[Site, ...], tuple[Overlap, ...]]:
+    """As ``find_sites``, and the matches that gave way to others."""
+    held = [rule for rule in rules if target.meets(rule.when)]
+    matches, overlaps = match_rules_with_overlaps(graph, held)
+    return tuple(_site(match, graph, target) for match in matches), overlaps
 
 
 def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from placer.common.collector import without_collection
 from placer.common.files import write_text
 from placer.common.names import unknown
 from placer.engines.fusion_model import BASES
@@ -33,16 +34,18 @@ from placer.quantization import Placement
 from placer.quantization.placement_file import load_placement, placement_text
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
-from placer.rules.sites import find_sites, place
+from placer.rules.sites import place
 from placer.rules.target import Target
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is explained: a float graph, a placement on it and where that comes from."""
+    """What is explained: a float graph, a placement on it (None: the pack's default) and where
+    that comes from.
+    """
 
     graph: Graph
-    placement: Placement
+    placement: Placement | None
     source: str
     fingerprint: str
 
@@ -113,9 +116,13 @@ def explain(
     )
     given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     source = None if placement is None else Path(placement)
-    subject = _subject(path, source, given, rules, target)
-    explainer = _explainer(subject.graph, rules, target_gpu, target, base)
-    explanation = explainer.explain(subject.placement)
+    with without_collection():
+        subject = _subject(path, source, given)
+        explainer = _explainer(subject.graph, rules, target_gpu, target, base)
+        if subject.placement is None:
+            explanation = explainer.explain(place(explainer.sites, {}))
+        else:
+            explanation = explainer.explain(subject.placement)
     times = None if profile is None else Path(profile)
     built = None if actual is None else read_plan(Path(actual), times)
     outcomes = compare_sites(explanation.decisions, explanation.plan, built) if built else ()
@@ -132,8 +139,6 @@ def _subject(
     model: Path,
     placement: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
-    pack: Pack,
-    target: Target,
 ) -> _Subject:
     if is_quantized_file(model):
         if placement is not None:
@@ -144,12 +149,10 @@ def _subject(
         graph = found.graph(shapes, model)
         return _Subject(graph, found.placement, "the model's own Q/DQ pairs", "")
     loaded = load_model(model, shapes)
-    if placement is not None:
-        chosen, source = load_placement(placement, loaded.graph), f"placement {placement}"
-    else:
-        sites = find_sites(loaded.graph, pack.rules, target)
-        chosen, source = place(sites, {}), "the pack's default placement"
-    return _Subject(loaded.graph, chosen, source, loaded.fingerprint)
+    if placement is None:
+        return _Subject(loaded.graph, None, "the pack's default placement", loaded.fingerprint)
+    chosen = load_placement(placement, loaded.graph)
+    return _Subject(loaded.graph, chosen, f"placement {placement}", loaded.fingerprint)
 
 
 def _explainer(graph: Graph, pack: Pack, gpu: Gpu, target: Target, base: str) -> Explainer:

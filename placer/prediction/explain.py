@@ -13,9 +13,9 @@ from placer.prediction.roofline import Roofline
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import PredictedLayer
 from placer.quantization import EMPTY, Placement
-from placer.rules.matcher import Overlap, match_rules_with_overlaps
+from placer.rules.matcher import Overlap
 from placer.rules.schema import Rule
-from placer.rules.sites import ResolvedLayout, Site, find_sites
+from placer.rules.sites import ResolvedLayout, Site, find_sites_with_overlaps
 from placer.rules.target import Target
 
 # Each remedy costs some predictions; conversions beyond these are listed without one.
@@ -114,18 +114,21 @@ class Explainer:
         self._graph = graph
         self._predictor = predictor
         self._roofline = roofline
-        self.sites = find_sites(graph, rules, target)
-        held = [rule for rule in rules if target.meets(rule.when)]
-        _, self._overlaps = match_rules_with_overlaps(graph, held)
+        self.sites, self._overlaps = find_sites_with_overlaps(graph, rules, target)
+        self._sites_of: dict[str, list[Site]] = {}
+        for site in self.sites:
+            for node in site.match.nodes.values():
+                self._sites_of.setdefault(node.name, []).append(site)
         self._times: dict[str, float] = {}
+        self._near: Prediction | None = None
+        self._layer_times: dict[PredictedLayer, float] = {}
 
     def explain(self, placement: Placement) -> Explanation:
         """Explain ``placement``, which must be of the explainer's graph."""
-        prediction = self._predictor.predict(placement)
-        plan = self._roofline.estimate(prediction)
-        conversions = tuple(self._conversions(placement, prediction, plan))
-        improved = self._improve(placement)
-        left = {layer.layer.name for layer in self._predictor.predict(improved).layers}
+        prediction = self._predict(placement)
+        conversions = tuple(self._conversions(placement, prediction))
+        improved = self._improve(placement, conversions)
+        left = {layer.layer.name for layer in self._predict(improved).layers}
         conversions = tuple(
             replace(c, goes_with_others=c.remedy is None and c.name not in left)
             for c in conversions
@@ -133,7 +136,7 @@ class Explainer:
         return Explanation(
             decisions=tuple(Decision(s, chosen_layout(s, placement)) for s in self.sites),
             overlaps=self._overlaps,
-            plan=plan,
+            plan=self._roofline.estimate(prediction),
             conversions=conversions,
             total_us=self._us(placement),
             float_us=self._us(EMPTY),
@@ -145,16 +148,31 @@ class Explainer:
 
     def _us(self, placement: Placement) -> float:
         if placement.id not in self._times:
-            plan = self._roofline.estimate(self._predictor.predict(placement))
-            self._times[placement.id] = sum(layer.time_us or 0.0 for layer in plan.layers)
+            self._times[placement.id] = sum(self._layers_us(self._predict(placement)))
         return self._times[placement.id]
 
+    def _predict(self, placement: Placement) -> Prediction:
+        """The prediction of ``placement``, made from the last one: remedies change little."""
+        if self._near is None or self._near.placement != placement:
+            self._near = self._predictor.predict(placement, self._near)
+        return self._near
+
+    def _layers_us(self, prediction: Prediction) -> list[float]:
+        """Estimated times of the layers; of those that the last prediction had, its times."""
+        known = self._layer_times
+        self._layer_times = {
+            layer: known[layer] if layer in known else self._roofline.layer_us(layer)
+            for layer in prediction.layers
+        }
+        return list(self._layer_times.values())
+
     def _conversions(
-        self, placement: Placement, prediction: Prediction, plan: Plan
+        self, placement: Placement, prediction: Prediction
     ) -> Iterator[StandaloneConversion]:
+        times = self._layers_us(prediction)
         found = [
-            (predicted, layer.time_us or 0.0)
-            for predicted, layer in zip(prediction.layers, plan.layers, strict=True)
+            (predicted, us)
+            for predicted, us in zip(prediction.layers, times, strict=True)
             if predicted.layer.kind != "compute" and not predicted.nodes
         ]
         found.sort(key=lambda item: -item[1])
@@ -177,7 +195,7 @@ class Explainer:
             saves = before - self._us(changed)
             if saves < MIN_GAIN_US or (best is not None and saves <= best.saves_us):
                 continue
-            if all(x.layer.name != name for x in self._predictor.predict(changed).layers):
+            if all(x.layer.name != name for x in self._predict(changed).layers):
                 add = tuple(sorted(changed.edges - placement.edges))
                 remove = tuple(sorted(placement.edges - changed.edges))
                 best = Remedy(add, remove, saves, changed)
@@ -192,20 +210,21 @@ class Explainer:
         near = {edge.node for edge in edges}
         if tensor in self._graph.producer:
             near.add(self._graph.producer[tensor].name)
-        for site in self.sites:
-            if near & {node.name for node in site.match.nodes.values()}:
-                for layout in site.layouts.values():
-                    yield with_layout(placement, site, layout)
+        sites = {site.name: site for node in near for site in self._sites_of.get(node, ())}
+        for site in sorted(sites.values(), key=lambda site: site.match.anchor.index):
+            for layout in site.layouts.values():
+                yield with_layout(placement, site, layout)
 
-    def _improve(self, placement: Placement) -> Placement:
-        """Apply the remedy that saves most until none helps."""
+    def _improve(
+        self, placement: Placement, conversions: Sequence[StandaloneConversion]
+    ) -> Placement:
+        """Apply the remedy that saves most until none helps; ``conversions``: of ``placement``."""
         for _ in range(MAX_REMEDIES):
-            prediction = self._predictor.predict(placement)
-            plan = self._roofline.estimate(prediction)
-            found = [c.remedy for c in self._conversions(placement, prediction, plan) if c.remedy]
+            found = [c.remedy for c in conversions if c.remedy]
             if not found:
                 break
             placement = max(found, key=lambda remedy: remedy.saves_us).placement
+            conversions = tuple(self._conversions(placement, self._predict(placement)))
         return placement
 
 
