@@ -1,6 +1,7 @@
 """``placer apply``: a placement on a retrained, renamed, re-exported or changed model."""
 
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from onnx import ModelProto, numpy_helper
 
 from placer.apply.apply import Applied, apply_placement
 from placer.apply.matching import Correspondence, correspond
+from placer.common.folder_lock import LOCK_FILE, locked
 from placer.errors import InputError
 from placer.graph import Edge, Graph, index_graph, tensor_type
 from placer.graph.structure import COMMUTATIVE, parse_structure, structure_of
@@ -466,6 +468,16 @@ def placement_file(tmp_path: Path) -> Path:
     ranges = {t: r for t, r in ranges.items() if t not in constants}
     file_of(placement, model.graph, tmp_path, "onnxruntime", ranges)
     return tmp_path / "placement.yaml"
+
+
+def test_a_second_process_in_the_output_folder_is_refused(placer: Run, placement_file: Path):
+    Path("out").mkdir()
+    with locked(Path("out")):
+        data = ("--data", DIGITS / "calibration.npz", "--no-cache")
+        finished = placer("apply", placement_file, SEED0, *data, "-o", "out")
+        assert [path.name for path in Path("out").iterdir()] == [LOCK_FILE]
+    assert finished.code == 2
+    assert f"out is in use by process {os.getpid()}" in finished.err
 
 
 def scales_of(proto: ModelProto) -> set[float]:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,26 @@ def test_what_a_killed_process_left_is_removed_with_the_next_write(tmp_path: Pat
     report = tmp_path / "report.html"
     temporary(report, killed_process()).write_text("half")
     write_text(report, "whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from placer.common.files import write_text
+Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+write_text(Path(sys.argv[1]), "new")
+"""
+
+
+def test_a_write_that_is_killed_leaves_the_file_as_it_was(tmp_path: Path):
+    report = tmp_path / "report.html"
+    report.write_text("old")
+    killed = subprocess.run([sys.executable, "-c", KILLED, report], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert report.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2
+    write_text(report, "newer")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 

@@ -1,11 +1,24 @@
 """Every input that was found to break a command, as the code that makes it."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
+import onnx.parser
 import pytest
 from onnx import ModelProto, TensorProto
+from pydantic import ValidationError
 
+from placer.errors import InputError
+from placer.model.importing.arithmetic import dequantize_nodes
+from placer.model.importing.names import Names
+from placer.plan import Plan
+from placer.prediction.explain import Explanation
+from placer.quantization import EMPTY
+from placer.results.result import BestPart, FrontPart, TrialPart
+from placer.search.storage import open_storage
 from tests.conftest import Finished
 from tests.fuzz.seeds import PACK, models
 
@@ -118,6 +131,62 @@ def test_a_type_that_cannot_be_taken_apart(placer: Placer):
     assert finished.code == 2
     assert finished.err.count("\n") == 1
     assert not list(Path().glob("*.float.onnx"))
+
+
+def test_what_the_converter_raises_is_a_sentence(placer: Placer, monkeypatch: pytest.MonkeyPatch):
+    def refusing(*_: object) -> None:
+        raise onnx.shape_inference.InferenceError("two shapes")
+
+    proto = models()["dense"]
+    proto.opset_import[0].version = 12
+    Path("net.onnx").write_bytes(proto.SerializeToString())
+    monkeypatch.setattr("onnx.version_converter.convert_version", refusing)
+    finished = placer("optimize", "net.onnx", "-o", "out")
+    assert (finished.code, finished.err.count("\n")) == (2, 1)
+    assert "opset 12 cannot be raised to 17" in finished.err
+    assert not Path("out").exists()
+
+
+def test_a_pair_with_many_scales_is_not_written_as_arithmetic():
+    with pytest.raises(InputError, match="needs one scale and one zero point, not 4"):
+        dequantize_nodes("q", "d", np.ones(4, np.float32), np.zeros(1, np.int8), Names(set()))
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("DROP TABLE trial_values", "of table 'trial_values' is missing"),
+        ("ALTER TABLE trials RENAME COLUMN state TO gone", "column 'state' of table 'trials' is"),
+        ("DELETE FROM version_info", "table 'version_info' is empty"),
+        ("DELETE FROM alembic_version", "table 'alembic_version' is empty"),
+    ],
+)
+def test_a_study_database_that_lacks_something(tmp_path: Path, sql: str, expected: str):
+    path = tmp_path / "study.db"
+    open_storage(f"sqlite:///{path}", shared=False)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=expected):
+        open_storage(f"sqlite:///{path}", shared=False)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("ends", [[], [1.0], [0.9, 1.0, 1.1]])
+def test_an_interval_without_two_ends(ends: list[float]):
+    for part, field in (
+        (BestPart, "speedup_interval"),
+        (FrontPart, "ratio_interval"),
+        (TrialPart, "ratio_interval"),
+    ):
+        with pytest.raises(ValidationError) as told:
+            part.model_validate({field: ends})
+        assert (field,) in [error["loc"][:1] for error in told.value.errors()]
+
+
+def test_a_model_that_takes_no_time_has_no_speedup():
+    nothing = Explanation((), (), Plan(()), (), 0.0, 0.0, EMPTY, 0.0, 0.1, 0.1)
+    assert nothing.speedup == 1.0
 
 
 def on_damaged(placer: Placer, base: str, damage: Damage, *command: str) -> Finished:
