@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,8 @@ class TrialReader:
 
     def record(self, trial: FrozenTrial) -> TrialRecord:
         """What is kept of ``trial``; InputError, which names it, if that is damaged."""
+        if not isinstance(trial.number, int):  # SQLite keeps any type in any column.
+            raise self.damaged(str(trial.number), "its number")
         if trial.number in self._ended:
             return self._ended[trial.number]
         try:
@@ -67,6 +70,8 @@ class TrialReader:
             raise self.damaged(trial.number, f"'{field}'") from error
         self._check_choices(trial)
         outcome = kept.outcome or Outcome()
+        if outcome.measurement is not None and not math.isfinite(outcome.measurement.ratio.median):
+            raise self.damaged(trial.number, "'outcome.measurement.ratio'")
         record = TrialRecord(
             number=trial.number,
             kind=kept.kind,
@@ -84,7 +89,7 @@ class TrialReader:
             self._ended[trial.number] = record
         return record
 
-    def damaged(self, number: int, what: str) -> InputError:
+    def damaged(self, number: int | str, what: str) -> InputError:
         """What to raise if ``what`` of a trial cannot be read."""
         return InputError(
             f"{self._place} holds a study of which trial {number} is damaged: {what} cannot be "
@@ -98,7 +103,7 @@ class TrialReader:
             for name, layout in trial.params.items()
             if name not in self._distributions or layout not in self._distributions[name].choices
         }
-        for name in sorted(missing | wrong):
+        for name in sorted(missing | wrong, key=str):
             raise self.damaged(trial.number, f"the layout of '{name}'")
 
 

@@ -94,7 +94,7 @@ def calibrate(
     """
     chosen = _observable(model, tensors)
     cache = None if cache_dir is None else cache_dir / f"{_key(model, chosen, dataset)}.npz"
-    statistics = None if cache is None else _read_cache(cache)
+    statistics = None if cache is None else _read_cache(cache, chosen)
     if statistics is None:
         statistics = _observe(model, chosen, dataset, progress, budget_bytes)
         if cache is not None:
@@ -261,8 +261,8 @@ def _write_cache(path: Path, statistics: Mapping[str, Statistics]) -> None:
         log.warning("calibration is not cached: cannot write %s: %s", path, error.strerror)
 
 
-def _read_cache(path: Path) -> dict[str, Statistics] | None:
-    """Statistics of a cache file; None if there is none or it is damaged."""
+def _read_cache(path: Path, tensors: Collection[str]) -> dict[str, Statistics] | None:
+    """Statistics of ``tensors``; None if there is no such file or it is damaged."""
     try:
         # Given a path, np.load would leave a damaged archive open.
         with path.open("rb") as file:
@@ -277,6 +277,8 @@ def _read_cache(path: Path) -> dict[str, Statistics] | None:
                 names, extremes, counts, histograms, strict=True
             )
         }
+        if found.keys() != set(tensors):
+            raise ValueError("it holds other tensors")
         for name, statistics in found.items():
             if not statistics.is_possible:
                 raise ValueError(f"the statistics of '{name}' contradict each other")

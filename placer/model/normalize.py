@@ -150,7 +150,7 @@ def infer_values(
             value.type.tensor_type.ClearField("shape")
     try:
         graph = onnx.shape_inference.infer_shapes(fixed, data_prop=True).graph
-    except _INFERENCE_ERRORS as error:
+    except (*_INFERENCE_ERRORS, ValueError) as error:  # Of C++: a vector of impossible length.
         raise InputError(f"{path}: shapes do not fit: {one_line(error)}") from error
     return {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
 

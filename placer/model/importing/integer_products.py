@@ -39,6 +39,8 @@ def visit_run_time(state: ImportState, node: NodeProto) -> bool:
 
 
 def _visit_dynamic(state: ImportState, node: NodeProto) -> None:
+    if not node.input or len(node.output) != 3:
+        raise state.refuse(node, "has not the one input and three outputs that it must have")
     integers, scale, zero_point = node.output
     state.records.seen["dynamic"] += 1
     dtype, zero = TensorProto.UINT8, np.zeros((), np.int64)
