@@ -109,20 +109,16 @@ def test_a_search_runs_in_the_worker_and_leaves_no_log(
 
 
 @pytest.mark.usefixtures("isolated")
-def test_a_worker_that_dies_is_replaced_and_its_log_kept(tmp_path: Path):
+def test_a_worker_that_dies_between_two_runs_is_replaced():
     made = engine()
     proto = parse_model(EXPAND)
     others = set(_children())
     compiled = made.compile(proto, Path())
     compiled.run(inputs(proto, 2))
     (child,) = set(_children()) - others
-    os.kill(child, signal.SIGSEGV)
-    with pytest.raises(RunError, match=r"crashed|closed its connection") as error:
-        for _ in range(10_000):  # Until the signal has arrived.
-            compiled.run(inputs(proto, 2))
-    log = Path(str(error.value).rpartition("its log is ")[2])
-    assert log.is_relative_to(tmp_path / "state")
-    assert "Segmentation fault" in log.read_text()
+    os.kill(child, signal.SIGKILL)
+    while child in _children():
+        time.sleep(0.01)
     assert compiled.run(inputs(proto, 2))["y"].tolist() == [2.0]
 
 
