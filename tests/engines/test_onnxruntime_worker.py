@@ -109,7 +109,7 @@ def test_a_search_runs_in_the_worker_and_leaves_no_log(
 
 
 @pytest.mark.usefixtures("isolated")
-def test_a_worker_that_dies_between_two_runs_is_replaced():
+def test_a_worker_that_dies_fails_one_run_at_most():
     made = engine()
     proto = parse_model(EXPAND)
     others = set(_children())
@@ -117,8 +117,8 @@ def test_a_worker_that_dies_between_two_runs_is_replaced():
     compiled.run(inputs(proto, 2))
     (child,) = set(_children()) - others
     os.kill(child, signal.SIGKILL)
-    while child in _children():
-        time.sleep(0.01)
+    with suppress(RunError):  # Unless it was replaced before, this run says that it crashed.
+        compiled.run(inputs(proto, 2))
     assert compiled.run(inputs(proto, 2))["y"].tolist() == [2.0]
 
 
