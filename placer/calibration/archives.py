@@ -21,7 +21,7 @@ _DAMAGED = (
     TypeError,
     KeyError,
     EOFError,
-    RuntimeError,  # Encrypted members; NotImplementedError: a compression that Python lacks.
+    RuntimeError,  # Encrypted members, and ways of packing that Python cannot read.
     SyntaxError,  # A header that is no Python literal.
     zipfile.BadZipFile,
     zlib.error,

@@ -13,7 +13,7 @@ from placer.common.run_limits import available_memory
 from placer.engines.base import Engine
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine
-from placer.engines.onnxruntime_providers import Provider, parse_provider, refuse_absent
+from placer.engines.onnxruntime_providers import Provider, absent, is_present, parse_provider
 from placer.engines.registry import EngineOptions
 from placer.errors import InputError
 
@@ -54,7 +54,8 @@ class OnnxRuntimeFactory:
         provider = parse_provider(options.extra.get("provider", "CPU"))
         if provider is None:
             return _cpu_engine(options)
-        refuse_absent(provider)
+        if not is_present(provider):
+            raise absent(provider)
         arguments: dict[str, Any] = {
             "provider": provider.name,
             "threads": options.threads,

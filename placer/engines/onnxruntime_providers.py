@@ -152,13 +152,16 @@ def parse_provider(text: str) -> Provider | None:
     raise InputError(f"engine option provider: {unknown('provider', text, (CPU, *PROVIDERS))}")
 
 
-def refuse_absent(provider: Provider) -> None:
-    """Raise RunError if this ONNX Runtime lacks ``provider``, with the package that has it."""
-    if provider.name in ort.get_available_providers() or _plugin_module(provider) is not None:
-        return
+def is_present(provider: Provider) -> bool:
+    """Whether this ONNX Runtime has ``provider``, built in or as a plug-in."""
+    return provider.name in ort.get_available_providers() or _plugin_module(provider) is not None
+
+
+def absent(provider: Provider) -> RunError:
+    """What to raise where ``provider`` is not present; it names the package that has it."""
     swap = f"pip uninstall onnxruntime and pip install {provider.wheel}"
     add = f"pip install {provider.plugin}, or " if provider.plugin else ""
-    raise RunError(f"ONNX Runtime {ort.__version__} here has no {provider.name}; {add}{swap}")
+    return RunError(f"ONNX Runtime {ort.__version__} here has no {provider.name}; {add}{swap}")
 
 
 def session_use(provider: Provider, settings: Settings) -> Use:
@@ -191,8 +194,7 @@ def _plugin_module(provider: Provider) -> str | None:
 def _plugin_devices(provider: Provider, settings: Settings) -> Sequence[ort.OrtEpDevice]:
     name = _plugin_module(provider)
     if name is None:
-        refuse_absent(provider)
-        raise AssertionError("unreachable")  # An absent provider has just been refused.
+        raise absent(provider)
     module = importlib.import_module(name)
     known = {device.ep_name for device in ort.get_ep_devices()}
     if module.get_ep_name() not in known:

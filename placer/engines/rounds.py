@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from placer.common.collector import without_collection
 
 # Shorter intervals than this are dominated by the clock and the call into the engine.
 _MIN_INTERVAL_S = 2e-3
@@ -26,7 +26,7 @@ def time_calls(
     """
     counts = [_warm_up(call) for call in calls]
     seconds = np.empty((rounds, len(calls)))
-    with _no_garbage_collection():
+    with without_collection():
         for row in range(rounds):
             for position in range(len(calls)):
                 column = (position + row) % len(calls)
@@ -59,14 +59,3 @@ def _warm_up(call: Callable[[], object]) -> int:
         count += 1
     per_call = max(elapsed / count, 1e-9)
     return min(max(1, math.ceil(_MIN_INTERVAL_S / per_call)), _MAX_RUNS_PER_INTERVAL)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
