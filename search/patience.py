@@ -10,7 +10,13 @@ from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DBAPIError,
+    InterfaceError,
+    OperationalError,
+    PendingRollbackError,
+    SQLAlchemyError,
+)
 
 from placer.search.reasons import reason_of
 
@@ -53,6 +59,7 @@ class Patience:
 
 def _is_lost(error: Exception) -> bool:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-    return isinstance(cause, OperationalError | InterfaceError) or (
+    # Optuna reads on in the transaction whose connection was cut; the next attempt has a new one.
+    return isinstance(cause, OperationalError | InterfaceError | PendingRollbackError) or (
         isinstance(cause, DBAPIError) and cause.connection_invalidated
     )
