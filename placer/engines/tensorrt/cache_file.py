@@ -44,7 +44,8 @@ class CacheFile:
     def update(self, merge: Callable[[bytes], bytes]) -> None:
         """Replace what the file holds by ``merge`` of it; nobody else reads or writes meanwhile.
 
-        Raises InputError if it cannot be written; the file is then as it was.
+        Raises InputError if it cannot be written, RunError if the disk is full; the file is then
+        as it was.
         """
         with self._lock:
             write_bytes(self.path, merge(self._read()))
