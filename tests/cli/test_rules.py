@@ -73,6 +73,7 @@ def test_a_broken_pack_fails(placer: Placer, tmp_path: Path, command: str, code:
     assert "relu: " in finished.out
 
 
+@pytest.mark.slow
 def test_the_printed_schema_accepts_the_built_in_rules(placer: Placer):
     schema = json.loads(placer("rules", "schema").out)
     for path in sorted(load_pack("tensorrt").path.glob("*.yaml")):

@@ -168,7 +168,8 @@ def test_each_node_is_in_one_layer_and_times_are_told():
     named = sorted(node for layer in plan.layers for node in layer.nodes)
     assert named == sorted(node.name for node in model.proto.graph.node)
     times = [layer.time_us for layer in plan.of_kind("compute")]
-    assert all(time is not None and time > 0 for time in times)
+    assert all(time is not None for time in times)
+    assert sum(times) > 0  # In whole microseconds, of which a layer may take none.
     assert all(layer.kernel for layer in plan.of_kind("compute"))
     assert [layer.name for layer in compiled.plan().layers] == [layer.name for layer in plan.layers]
 

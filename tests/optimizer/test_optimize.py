@@ -68,6 +68,7 @@ def test_the_written_model_keeps_its_interface_and_strips_to_the_float_model(pla
     assert {entry.key for entry in proto.metadata_props} >= {"placer.placement"}
 
 
+@pytest.mark.slow
 def test_running_again_resumes_and_a_larger_budget_goes_on(placer: Placer):
     assert placer("optimize", MODEL, *QUICK, "--budget", 3).code == 0
     first = result().trials
@@ -98,6 +99,7 @@ def test_a_killed_run_resumes_without_losing_a_trial(placer: Placer, tmp_path: P
     assert len({trial.placement for trial in trials}) == len(trials)
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_the_best_so_far(tmp_path: Path):
     command = [sys.executable, "-c", "from placer.cli.app import main; main()", "optimize"]
     command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]

@@ -106,6 +106,7 @@ def check(folder: Path) -> Result:
     return result
 
 
+@pytest.mark.slow
 def test_measured_points_and_what_shows_them(placer: Placer, options: tuple[object, ...]):
     finished = placer("optimize", MODEL, *options, "--engine", "onnxruntime", "-o", "out")
     assert finished.code == 0, finished.err
