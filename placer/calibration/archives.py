@@ -16,7 +16,8 @@ from placer.errors import InputError
 
 # Plain numbers hardly shrink below an eighth: an archive that grows more holds next to nothing.
 _PLAUSIBLE_GROWTH = 8
-_DAMAGED = (
+# What reading an .npz file raises that is damaged.
+DAMAGED = (
     ValueError,
     TypeError,
     KeyError,
@@ -49,7 +50,7 @@ def read_arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
             _check_sizes(file, path)
             with np.load(file, allow_pickle=False) as loaded:
                 return {name: np.asarray(loaded[name]) for name in loaded.files}
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise InputError(
             f"{path} is damaged or holds pickled Python objects ({error}); "
             "save plain numeric arrays with np.savez or np.save"

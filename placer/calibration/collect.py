@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import zipfile
-import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ import onnxruntime as ort
 import platformdirs
 from onnx import TensorProto
 
+from placer.calibration.archives import DAMAGED
 from placer.calibration.dataset import Dataset
 from placer.calibration.histogram import BINS, Statistics
 from placer.calibration.methods import METHODS, PERCENTILE, threshold
@@ -43,10 +42,8 @@ _DAMAGE = (
     TypeError,
     LookupError,
     ArithmeticError,
-    EOFError,
     MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
+    *DAMAGED,
 )
 _CALIBRATED = (TensorProto.FLOAT, TensorProto.FLOAT16)
 

@@ -31,6 +31,9 @@ _NO_MEMORY = re.compile(r"bad_?alloc|[Ff]ailed to allocate")
 if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
     ort.disable_telemetry_events()
 
+# Whatever ONNX Runtime logs outside of a session, such as a size that overflows, it raises as well.
+ort.set_default_logger_severity(4)
+
 # Readies options for other providers than the CPU's and names those to give to the session: none
 # if the options hold their devices already.
 Use: TypeAlias = Callable[[ort.SessionOptions], Sequence[str | tuple[str, dict[str, str]]]]

@@ -20,7 +20,7 @@ from placer.errors import InputError
 M = TypeVar("M", bound=BaseModel)
 
 # LibYAML is five times as fast, where PyYAML was built with it.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # YAML's own kinds of values, less those that no rule has: bytes, sets, ordered maps.
 _TAGS = frozenset(
@@ -56,7 +56,7 @@ def _read_yaml(text: str, name: str) -> tuple[yaml.Node, object]:
     """Return the node tree (for line numbers) and the plain data of one YAML document."""
     try:
         _check_events(text, name)
-        tree = yaml.compose(text, Loader=_LOADER)
+        tree = yaml.compose(text, Loader=LOADER)
         if not isinstance(tree, yaml.MappingNode):
             raise InputError(f"{name}:1: expected a mapping of fields")
         _refuse_tags(tree, name)
@@ -72,7 +72,7 @@ def _read_yaml(text: str, name: str) -> tuple[yaml.Node, object]:
 def _check_events(text: str, name: str) -> None:
     """Refuse aliases and deep nesting while the document is read, before a tree is made of it."""
     depth, limit = 0, Limits.from_environment().yaml_depth
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=LOADER):
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
             # Aliases can blow up exponentially and a rule has no use for them.

@@ -18,7 +18,7 @@ from placer.accuracy.latency_gates import parse_beats
 from placer.common.durations import parse_duration
 from placer.common.files import read_text
 from placer.common.shapes import parse_shape_range
-from placer.common.yaml_file import Strict, parse_text
+from placer.common.yaml_file import LOADER, Strict, parse_text
 from placer.errors import InputError
 from placer.optimizer.request import (
     BaseOption,
@@ -283,7 +283,7 @@ class _Given:
 
 def _entry_lines(text: str) -> list[int]:
     """1-based lines of the entries of ``models``."""
-    tree = yaml.compose(text, Loader=yaml.SafeLoader)
+    tree = yaml.compose(text, Loader=LOADER)
     pairs = tree.value if isinstance(tree, yaml.MappingNode) else ()
     entries = next((value.value for key, value in pairs if key.value == "models"), ())
     return [node.start_mark.line + 1 for node in entries]

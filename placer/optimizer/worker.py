@@ -17,7 +17,7 @@ from placer.optimizer.request import Request
 from placer.optimizer.search_loop import Device, search
 from placer.optimizer.study_settings import functions_of, settings_of
 from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial_setup import Calibrated, TrialSetup, set_up
+from placer.optimizer.trial_setup import Calibrated, TrialSetup, activations_of, set_up
 from placer.results.result import StopReason
 from placer.search.records import TrialRecord
 from placer.search.storage import holds_studies, kept_attributes, masked, open_storage, study_names
@@ -50,6 +50,8 @@ def trial_setup_of(task: Task, study: Study | None, observer: Observer) -> Trial
         return set_up(task, observer)
     try:
         calibrated = Calibrated.from_json(kept)
+        if not calibrated.ranges.keys() >= set(activations_of(task)):
+            raise ValueError("a tensor has no range")
     except (ValueError, KeyError) as error:  # Pydantic's are ValueErrors.
         raise _made_by_another_version(study.name) from error
     return set_up(task, observer, calibrated)

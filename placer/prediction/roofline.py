@@ -267,12 +267,13 @@ def _multiple(dtype: str) -> int:
 def _depth(node: Node, graph: Graph) -> int:
     """Products that each element of a weighted node's output sums; 0 if the shape is not known."""
     if node.op in ("Gemm", "MatMul"):
-        axis = -2 if node.attributes.get("transA", 0) else -1
-        return (graph.type_of(node.inputs[0]).shape or (0, 0))[axis]
+        return _matrix_depth(node, graph, unknown=0)
     weight = weight_input(graph, node)
     if node.op not in _WEIGHTED or weight is None:
         return 0
     dims = graph.initializers[weight.tensor].dims
+    if len(dims) < 2:  # No weights of a convolution; no engine takes them.
+        return 0
     if node.op == "Conv":
         return math.prod(dims[1:])
     # Each element of a ConvTranspose's output sums over the part of the kernel that strides leave.
@@ -281,14 +282,20 @@ def _depth(node: Node, graph: Graph) -> int:
     return math.ceil(dims[0] * math.prod(dims[2:]) / steps)
 
 
+def _matrix_depth(node: Node, graph: Graph, unknown: int) -> int:
+    """The length that a matrix product sums over; ``unknown`` if no such axis is known."""
+    axis = -2 if node.attributes.get("transA", 0) else -1
+    shape = graph.type_of(node.inputs[0]).shape or ()
+    return shape[axis] if len(shape) >= -axis else unknown
+
+
 def _ops(node: Node, multiple: int, graph: Graph) -> float:
     """Operations, 2 per multiply-add; channels count in multiples of ``multiple``."""
     weight = weight_input(graph, node)
     if node.op not in _WEIGHTED:
         return 0.0
     if node.op in ("Gemm", "MatMul"):
-        axis = -2 if node.attributes.get("transA", 0) else -1
-        depth = (graph.type_of(node.inputs[0]).shape or (1, 1))[axis]
+        depth = _matrix_depth(node, graph, unknown=1)
         return 2.0 * _elements(node.outputs[0], graph) * _up(depth, multiple)
     if weight is None:
         return 0.0

@@ -438,7 +438,9 @@ def test_cache_depends_on_data_tensors_and_model(net: Model, data: Dataset, tmp_
     assert len(list(cache.iterdir())) == 4
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", "half", "other arrays", "nan", "swapped"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"garbage", "half", "packing", "other arrays", "nan", "swapped"]
+)
 def test_damaged_cache_is_replaced(
     net: Model,
     data: Dataset,
@@ -453,6 +455,10 @@ def test_damaged_cache_is_replaced(
         path.write_bytes(damage)
     elif damage == "half":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif damage == "packing":  # By a way that no reader of zip archives knows.
+        whole = bytearray(path.read_bytes())
+        whole[whole.index(b"PK\1\2") + 10] = 99
+        path.write_bytes(whole)
     elif damage == "other arrays":
         np.savez(path, names=np.array(["x"]), extremes=np.zeros((2, 2)))
     else:

@@ -3,8 +3,15 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
+import onnx.parser
+import onnxruntime as ort
 import pytest
+
+from placer.common.ort_session import create_session, run_once
+from placer.errors import RunError
 
 SCRIPT = """
 import onnxruntime
@@ -20,3 +27,19 @@ def test_telemetry_is_off_before_any_session(variable: str, expected: str):
         [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == expected
+
+
+OVERFLOW = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1] x) => (float[a] y) <int64[1] size = {4611686018427387904}> { y = Expand (x, size) }
+"""
+
+
+def test_errors_are_raised_and_not_printed(capfd: pytest.CaptureFixture[str]):
+    model = onnx.parser.parse_model(OVERFLOW).SerializeToString()
+    session = create_session(
+        model, Path(), threads=1, level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    )
+    with pytest.raises(RunError, match="ONNX Runtime failed to run the model"):
+        run_once(session, None, {"x": np.ones(1, np.float32)})
+    assert capfd.readouterr().err == ""

@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -66,7 +67,7 @@ def damaged_json(text: str, random: Random) -> str:
         container, key = random.choice(places)
         match random.randrange(6):
             case 0 | 1 | 2:
-                container[key] = random.choice(_VALUES)
+                container[key] = deepcopy(random.choice(_VALUES))
             case 3:
                 del container[key]
             case 4:

@@ -67,8 +67,11 @@ def _classes(values: np.ndarray) -> np.ndarray:
     return classes
 
 
-def agrees(metric: str, told: float | None, found: float) -> bool:
-    """Whether a value that was told is the one ``found``, but for rounding; None is infinity."""
+def agrees(metric: str, told: float | None, found: float, largest: float) -> bool:
+    """Whether a value that was told is the one ``found``, but for rounding; None is infinity.
+
+    ``largest``: the largest magnitude in the outputs, which what rounding makes of them grows with.
+    """
     value = math.inf if told is None else told
     match metric:
         case "sqnr":
@@ -76,5 +79,7 @@ def agrees(metric: str, told: float | None, found: float) -> bool:
             return abs(one - other) <= _EXACT + _SHARE * max(one, other)
         case "cosine":
             return abs(value - found) <= 1e-6 + _SHARE * abs(1 - found)
+        case "max_abs":
+            return abs(value - found) <= 1e-5 + 1e-6 * largest + _SHARE * abs(found)
         case _:
             return abs(value - found) <= 1e-5 + _SHARE * abs(found)

@@ -20,6 +20,7 @@ from placer.quantization import EMPTY
 from placer.results.result import BestPart, FrontPart, TrialPart
 from placer.search.storage import open_storage
 from tests.conftest import Finished
+from tests.fuzz.runs import finished
 from tests.fuzz.seeds import PACK, models
 
 Placer = Callable[..., Finished]
@@ -133,6 +134,15 @@ def test_a_type_that_cannot_be_taken_apart(placer: Placer):
     assert not list(Path().glob("*.float.onnx"))
 
 
+def test_a_convolution_with_a_scalar_weight_has_no_depth(placer: Placer):
+    def scalar(proto: ModelProto) -> None:
+        proto.graph.node[-1].op_type = "ConvTranspose"
+
+    finished = on_damaged(placer, "pairs", scalar, "explain", "net.onnx", "--pack", "mine")
+    assert "Traceback" not in finished.err
+    assert finished.code in (0, 2)
+
+
 def test_what_the_converter_raises_is_a_sentence(placer: Placer, monkeypatch: pytest.MonkeyPatch):
     def refusing(*_: object) -> None:
         raise onnx.shape_inference.InferenceError("two shapes")
@@ -170,6 +180,21 @@ def test_a_study_database_that_lacks_something(tmp_path: Path, sql: str, expecte
     with pytest.raises(InputError, match=expected):
         open_storage(f"sqlite:///{path}", shared=False)
     assert path.read_bytes() == before
+
+
+def test_a_study_that_keeps_ranges_of_other_tensors(placer: Placer):
+    run = finished("fusion-model")
+    for name, data in run.files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(data)
+    study = Path("out/study.db")
+    with closing(sqlite3.connect(study)) as connection, connection:
+        rename = "SET value_json = replace(value_json, '\"q\": [', '\"other\": [')"
+        connection.execute(f"UPDATE study_user_attributes {rename} WHERE key = 'calibration'")
+    before = study.read_bytes()
+    ended = placer(*run.command, "--budget", "3")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert study.read_bytes() == before
 
 
 @pytest.mark.parametrize("ends", [[], [1.0], [0.9, 1.0, 1.1]])

@@ -579,6 +579,17 @@ def test_the_lock_file_is_that_of_the_manifests_folder(tmp_path: Path):
     assert unknown.engine.startswith("unknown, unknown engine 'abacus'")
 
 
+def test_a_tab_that_one_reader_of_yaml_takes(tmp_path: Path):
+    """LibYAML takes a tab behind a key, PyYAML's own scanner does not."""
+    (tmp_path / "models.yaml").write_text("jobs: 1\nmodels:\t\n- model: a.onnx\n")
+    try:
+        found = read_manifest(tmp_path / "models.yaml")
+    except InputError as error:  # Where PyYAML was built without LibYAML.
+        assert "not valid YAML" in str(error)
+    else:
+        assert [job.name for job in found.jobs] == ["a"]
+
+
 def test_a_second_onboarding_of_one_folder_is_refused(tmp_path: Path):
     from filelock import FileLock  # noqa: PLC0415
 
