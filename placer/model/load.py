@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -204,11 +204,13 @@ def _check_node(node: NodeProto, opset: int, path: Path) -> None:
 def _input_shapes(
     proto: ModelProto, given: dict[str, tuple[int, ...]], path: Path
 ) -> dict[str, tuple[int, ...]]:
-    names = [value.name for value in proto.graph.input]
+    weights = {tensor.name for tensor in proto.graph.initializer}  # Old exporters list them, too.
+    inputs = {value.name: value for value in proto.graph.input if value.name not in weights}
+    names = list(inputs)
     for name in given:
         if name not in names:
             raise InputError(f"{path}, shapes: {unknown('input', name, names)}")
-    return {v.name: _input_shape(v, given.get(v.name), path) for v in proto.graph.input}
+    return {name: _input_shape(value, given.get(name), path) for name, value in inputs.items()}
 
 
 def _input_shape(
@@ -218,6 +220,7 @@ def _input_shape(
         raise InputError(f"{path}: input '{value.name}' is no tensor; placer needs tensor inputs")
     tensor = value.type.tensor_type
     dims = list(tensor.shape.dim) if tensor.HasField("shape") else None
+    _check_holds_values(value.name, dims or (), path)
     if given is not None:
         _check_given(value.name, dims, given)
         return given
@@ -238,6 +241,17 @@ def _input_shape(
         f"{path}: input '{value.name}' has unknown dimensions [{shown}]; give them with "
         f"`shapes`, as {value.name}={flag}, a number for each N"
     )
+
+
+def _check_holds_values(
+    name: str, dims: Iterable[onnx.TensorShapeProto.Dimension], path: Path
+) -> None:
+    # Negative sizes mean unknown ones, to ONNX Runtime too. 0 is a size, which no sample has.
+    if any(d.HasField("dim_value") and d.dim_value == 0 for d in dims):
+        raise InputError(
+            f"{path}: input '{name}' has a dimension of 0, so that it holds no values; "
+            "export it with the size that it has, or with a dynamic dimension"
+        )
 
 
 def _check_given(

@@ -138,6 +138,21 @@ def test_external_weights_are_copied_and_others_not_even_looked_for(tmp_path: Pa
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensor), np.full((3, 4), 0.5, "f4"))
 
 
+def test_weights_that_are_listed_as_inputs_take_no_data(network: Path, data: Path, tmp_path: Path):
+    """As before IR version 4; some are empty, as the roi of Resize."""
+    proto = onnx.load(network)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(0, "f4"), "roi"))
+    for tensor in proto.graph.initializer:
+        shape, dtype = tensor.dims, tensor.data_type
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, dtype, shape))
+    onnx.save(proto, network)
+    region = package.extract_region(
+        network, tmp_path / "part.onnx", inputs=["c"], outputs=["e"], data=str(data)
+    )
+    assert region.data is not None
+    assert np.load(region.data)["c"].shape == (5, 4, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

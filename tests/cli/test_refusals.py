@@ -215,3 +215,11 @@ def test_a_name_of_5000_characters(placer: Placer, command: str):
     proto.graph.node[0].name = "n" * 5000
     prepared(proto)
     refused(placer, "has 5,000 characters, more than 2,000", command, *COMMANDS[command])
+
+
+@pytest.mark.parametrize("dims", ["0,4", "4,0"])
+@pytest.mark.parametrize("command", ["optimize", "import", "apply", "extract"])
+def test_an_input_with_a_dimension_of_0(placer: Placer, command: str, dims: str):
+    """ONNX Runtime takes no other data; a region with 1 in its place is another model."""
+    prepared(FLOAT64.replace("double[1,4]", f"float[{dims}]").replace("double", "float"))
+    refused(placer, "input 'x' has a dimension of 0", command, *COMMANDS[command])
