@@ -19,13 +19,13 @@ from placer.apply.apply import (
     quantized_model,
 )
 from placer.apply.apply import apply_placement as find_edges
-from placer.apply.distance import SAMPLES, distance, samples_of
+from placer.apply.distance import distance
 from placer.calibration.collect import default_cache_dir
 from placer.calibration.dataset import load_dataset
 from placer.common.files import check_output_folder, make_output_folder, write_text
 from placer.common.folder_lock import locked
 from placer.common.names import unknown
-from placer.engines.source_model import recovered
+from placer.engines.source_model import recovered, samples_of
 from placer.errors import InputError
 from placer.model import Model, load_model, save_model
 from placer.optimizer.presets import load_preset
@@ -136,7 +136,7 @@ def apply_placement(
     given = None if data is None else str(data)
     samples = samples_of(given, loaded)
     if loaded.imported is not None:
-        loaded, _ = recovered(loaded, samples, SAMPLES)
+        loaded, _ = recovered(loaded, samples)
     original = loaded
     if scheme.is_float8:
         loaded = with_opset(loaded, FLOAT8_OPSET)

@@ -5,22 +5,12 @@ from __future__ import annotations
 import onnx
 
 from placer.accuracy.sanity import MIN_SQNR_DB
-from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset
+from placer.calibration.dataset import Dataset
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.source_model import Source, inputs_of, scaled_to
 from placer.errors import InputError, RunError
 from placer.model import Model
 from placer.quantization import Ranges
-
-# On how many samples the two are compared.
-SAMPLES = 4
-
-
-def samples_of(data: str | None, model: Model) -> Dataset:
-    """What the result is compared with the given model on."""
-    if data is None:
-        return synthetic_dataset(model, SAMPLES, 0)
-    return load_dataset(data, model).limit(SAMPLES)
 
 
 def distance(
@@ -34,13 +24,16 @@ def distance(
     inputs = inputs_of(model, data)
     if data.synthetic:
         inputs = scaled_to(inputs, ranges)
-    source = Source.of(model, inputs)
-    sqnr = None
-    if source is not None:
-        try:
-            sqnr = source.sqnr_of(HalfPrecisionModel(result, model.base_dir, threads=1).run)
-        except RunError as error:
-            notes.append(f"the result is not compared with {model.path}: {error}")
+    source = Source.of(model)
+    if source is None:
+        return None
+    try:
+        run = HalfPrecisionModel(result, model.base_dir, threads=1).run
+        found = source.compared(run, inputs)
+    except RunError as error:
+        notes.append(f"the result is not compared with {model.path}: {error}")
+        return None
+    sqnr = None if found is None else found.sqnr
     if sqnr is not None and not sqnr >= MIN_SQNR_DB:
         raise InputError(
             f"with this placement the outputs of {model.path} would be others ({sqnr:.1f} dB"

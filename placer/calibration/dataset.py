@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -108,11 +108,11 @@ class Dataset:
         if samples >= len(self):
             return self
         order = np.random.default_rng(_LIMIT_SEED).permutation(len(self))
-        return self._choose(order[:samples])
+        return self.choose(order[:samples].tolist())
 
-    def _choose(self, chosen: np.ndarray) -> Dataset:
+    def choose(self, chosen: Iterable[int]) -> Dataset:
         """The samples of the given indices, in the order of the source."""
-        indices = sorted(chosen.tolist())
+        indices = sorted(chosen)
         return replace(
             self,
             positions=tuple(self.positions[i] for i in indices),
@@ -208,7 +208,8 @@ def _halves(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset]:
             "give at least two"
         )
     order = np.random.default_rng(seed).permutation(count)
-    return dataset._choose(order[: count // 2]), dataset._choose(order[count // 2 :])
+    half = count // 2
+    return dataset.choose(order[:half].tolist()), dataset.choose(order[half:].tolist())
 
 
 def _survey(source: str, read: Read, synthetic: bool) -> Dataset:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.rules.pack import Pack
 
 MAX_ROWS = 20
-EXAMPLES = ("placer import quantized.onnx -o model.float.onnx --pack tensorrt",)
+EXAMPLES = (
+    "placer import quantized.onnx -o model.float.onnx --pack tensorrt",
+    "placer import quantized.onnx --data calibration.npz",
+)
 
 
 def import_command(
@@ -33,6 +36,15 @@ def import_command(
         str, option("pack", help="Rule pack whose scheme the scales are converted to.")
     ] = "tensorrt",
     shape: Annotated[list[str] | None, option("shapes")] = None,
+    data: Annotated[
+        str | None,
+        option(
+            "data",
+            help="Data on which the float model is compared with the quantized one: .npz, .npy, "
+            "a folder of them, or module:function.",
+            default="random inputs",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was found as JSON.", rich_help_panel="Output")
     ] = False,
@@ -42,12 +54,14 @@ def import_command(
     Takes Q/DQ pairs, QOperator nodes and dynamic quantization. Lists what could not be kept.
     placer optimize takes the quantized model itself and keeps the scales of weights too.
     """
-    found = placer.import_model(model, output, pack=pack, shapes=shapes_of(shape or []))
+    found = placer.import_model(model, output, pack=pack, shapes=shapes_of(shape or []), data=data)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         _print(found.imported, found.pack, found.comparison, found.losses)
-        typer.echo(f"on random inputs, {found.distance}")
+        for warning in found.warnings:
+            typer.echo(f"warning: {warning}")
+        typer.echo(f"on {found.compared_on}, {found.distance}")
         typer.echo(f"wrote {found.model} and {found.placement_file}")
 
 

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from placer.accuracy.metrics import finite
-from placer.calibration.dataset import synthetic_dataset
+from placer.calibration.dataset import Dataset
 from placer.common.files import make_output_folder, remove_if_empty, write_text
-from placer.engines.source_model import distance_sentence, recovered
+from placer.engines.source_model import distance_sentence, recovered, samples_of
 from placer.errors import InputError, PlacerError
 from placer.graph import Edge
 from placer.model import Model, load_model, save_model
@@ -21,9 +21,6 @@ from placer.quantization.placement_file import placement_text
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
-
-# Random inputs on which the float model is compared with the quantized one.
-SAMPLES = 4
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,8 @@ class ImportedModel:
     """What a quantized model held, and the files that were written.
 
     ``losses``: tensors whose steps are coarser in the pack's scheme. ``sqnr``: in dB, of the float
-    model's outputs against the quantized file's on random inputs; None if ONNX Runtime does not run
-    that.
+    model's outputs against the quantized file's on what ``compared_on`` says; None if ONNX Runtime
+    does not run that. ``warnings``: what the user should know of the data.
     """
 
     model: Path
@@ -52,6 +49,8 @@ class ImportedModel:
     comparison: PackComparison
     losses: tuple[Loss, ...]
     sqnr: float | None
+    compared_on: str
+    warnings: tuple[str, ...]
 
     @property
     def distance(self) -> str:
@@ -78,6 +77,8 @@ class ImportedModel:
             ],
             "notes": list(self.imported.notes),
             "sqnr": None if self.sqnr is None else finite(self.sqnr),
+            "compared_on": self.compared_on,
+            "warnings": list(self.warnings),
         }
 
 
@@ -87,14 +88,17 @@ def import_model(
     *,
     pack: str = "tensorrt",
     shapes: Mapping[str, Sequence[int]] | None = None,
+    data: str | PathLike[str] | None = None,
 ) -> ImportedModel:
     """Write the float model behind the quantized ``model``, and its scales as placement.yaml.
 
     ``output``: by default ``MODEL.float.onnx`` in the current folder, the placement beside it.
-    ``pack``: the rule pack whose scheme the scales are converted to.
+    ``pack``: the rule pack whose scheme the scales are converted to. ``data``: the float model is
+    compared with the quantized one on it; without, on random inputs, which may not reach what the
+    pairs of the model do to real ones.
 
-    Raises InputError for a model that is not quantized or cannot be taken apart, and where the
-    float model would be another function; nothing is written then.
+    Raises InputError for a model that is not quantized or cannot be taken apart, for data that does
+    not fit it, and where the float model would be another function; nothing is written then.
     """
     source = Path(model)
     target = Path(f"{source.stem}.float.onnx" if output is None else output)
@@ -109,14 +113,29 @@ def import_model(
         raise InputError(
             f"{source} computes nothing once its pairs are gone; there is no float model"
         )
-    loaded, sqnr = recovered(loaded, synthetic_dataset(loaded, SAMPLES, 0), SAMPLES)
+    samples = samples_of(None if data is None else str(data), loaded)
+    loaded, sqnr = recovered(loaded, samples)
     imported = loaded.imported
     assert imported is not None
     placement_file = target.with_name(f"{target.stem}.placement.yaml")
     comparison = _compare(loaded, imported, rules)
     losses = tuple(imported.losses(rules.manifest.scheme))
     _write(loaded, imported, rules, given, target, placement_file)
-    return ImportedModel(target, placement_file, rules, imported, comparison, losses, sqnr)
+    return ImportedModel(
+        model=target,
+        placement_file=placement_file,
+        pack=rules,
+        imported=imported,
+        comparison=comparison,
+        losses=losses,
+        sqnr=sqnr,
+        compared_on=_in_words(samples),
+        warnings=samples.notes,
+    )
+
+
+def _in_words(data: Dataset) -> str:
+    return "random inputs" if data.synthetic else f"{len(data)} samples of {data.source}"
 
 
 def _write(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from placer.accuracy.evaluator import Run
 from placer.accuracy.metrics import GroupSums, decibels
 from placer.accuracy.sanity import MIN_SQNR_DB
-from placer.calibration.dataset import Dataset
+from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset
 from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError, RunError
@@ -31,77 +31,122 @@ log = logging.getLogger(__name__)
 SUSPECT_DB = 15.0
 # One pair of 8 bits leaves 20 dB and more of a signal that it was made for.
 MATERIAL_DB = 10.0
-# How many pairs are looked at, each of which takes an ONNX Runtime session.
+# How many pairs are looked at, each of which takes an ONNX Runtime session, and on how many of the
+# samples on which the models differ most.
 MOST_PAIRS = 400
+PAIR_SAMPLES = 4
+# On how many random inputs models are compared, and on how many samples of data at most.
+RANDOM_SAMPLES = 4
+DATA_SAMPLES = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A quantized model as it was given, run by ONNX Runtime with its graph as it is.
-
-    ``samples``: inputs, and ``outputs`` the float outputs of the model on each.
-    """
+    """A quantized model as it was given, run by ONNX Runtime with its graph as it is."""
 
     proto: ModelProto
     model: Model
-    samples: Sequence[Tensors]
-    outputs: Sequence[Mapping[str, np.ndarray]]
+    run: Run
 
     @staticmethod
-    def of(model: Model, samples: Sequence[Tensors]) -> Source | None:
-        """The file that ``model`` was recovered from; None if ONNX Runtime does not run it."""
+    def of(model: Model) -> Source | None:
+        """The file that ``model`` was recovered from; None if ONNX Runtime refuses it."""
         proto = load_as_is(model.path, model.input_shapes).proto
         try:
-            run = HalfPrecisionModel(proto, model.base_dir, threads=1).run
-            return Source(proto, model, samples, [run(inputs) for inputs in samples])
+            return Source(proto, model, _run_of(proto, model))
         except RunError as error:
-            # Whoever asked says so.
-            log.info("%s is not compared with the model it came from: %s", model.path, error)
+            _say_uncompared(model, error)
             return None
 
-    def sqnr(self, proto: ModelProto) -> float:
-        """SQNR in dB of the outputs of ``proto`` against the source's, of the worst float output.
+    def compared(self, run: Run, samples: Iterable[Tensors]) -> Comparison | None:
+        """Outputs of the model that ``run`` runs against these, a sample at a time.
 
-        -inf if ONNX Runtime does not run it.
+        None if ONNX Runtime does not run the source. What ``run`` raises passes through.
         """
-        try:
-            return self.sqnr_of(HalfPrecisionModel(proto, self.model.base_dir, threads=1).run)
-        except RunError as error:
-            log.info("not compared with the source: %s", error)
-            return -math.inf
+        sums = []
+        for inputs in samples:
+            try:
+                wanted = self.run(inputs)
+            except RunError as error:
+                _say_uncompared(self.model, error)
+                return None
+            sums.append(_sums(wanted, run(inputs)))
+        return Comparison(sums)
 
-    def sqnr_of(self, run: Run) -> float:
-        """As ``sqnr``, of a model that is run by ``run``, whose errors pass through."""
-        return worst_sqnr(self.outputs, [run(inputs) for inputs in self.samples])
-
-    def material_pairs(self) -> frozenset[str]:
+    def material_pairs(self, samples: Sequence[Tensors]) -> frozenset[str]:
         """What those QuantizeLinear nodes write without which the outputs are others."""
         pairs = list(_pairs(self.proto))
         if len(pairs) > MOST_PAIRS:
             log.warning("only %d of %d pairs are looked at one by one", MOST_PAIRS, len(pairs))
+        outputs = [self.run(inputs) for inputs in samples]
         return frozenset(
             pair.integers
             for pair in pairs[:MOST_PAIRS]
-            if self.sqnr(_without(self.proto, pair)) < MATERIAL_DB
+            if self._sqnr_without(pair, samples, outputs) < MATERIAL_DB
         )
 
+    def _sqnr_without(
+        self, pair: _Pair, samples: Sequence[Tensors], outputs: Sequence[Tensors]
+    ) -> float:
+        try:
+            run = _run_of(_without(self.proto, pair), self.model)
+            sums = [_sums(w, run(i)) for w, i in zip(outputs, samples, strict=True)]
+        except RunError as error:
+            log.info("not compared with the source: %s", error)
+            return -math.inf
+        return Comparison(sums).sqnr
 
-def worst_sqnr(
-    expected: Sequence[Mapping[str, np.ndarray]], found: Sequence[Mapping[str, np.ndarray]]
-) -> float:
-    """SQNR in dB over all samples of the float output that has the least; inf without any."""
-    sums: dict[str, GroupSums] = {}
-    for wanted, got in zip(expected, found, strict=True):
-        for name, values in wanted.items():
-            if not _is_float(values):
-                continue
-            of_output = sums.setdefault(name, GroupSums())
-            other = got.get(name)
-            if other is None or other.shape != values.shape:
-                of_output.add_mismatch(values)
-            else:
-                of_output.add(values, other)
-    return decibels(max((one.noise for one in sums.values()), default=0.0))
+
+def _run_of(proto: ModelProto, model: Model) -> Run:
+    return HalfPrecisionModel(proto, model.base_dir, threads=1).run
+
+
+def _say_uncompared(model: Model, error: RunError) -> None:
+    # Whoever asked says so.
+    log.info("%s is not compared with the model it came from: %s", model.path, error)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The float outputs of two models: sums by output, for each sample."""
+
+    samples: Sequence[Mapping[str, GroupSums]]
+
+    @property
+    def sqnr(self) -> float:
+        """SQNR in dB over all samples of the output that has the least; inf without any."""
+        shares = self._shares()
+        return decibels(max((sum(one) for one in shares.values()), default=0.0))
+
+    def worst(self, count: int) -> list[int]:
+        """Indices of the ``count`` samples with the most noise, in their order."""
+        most = [max(shares, default=0.0) for shares in zip(*self._shares().values(), strict=True)]
+        order = sorted(range(len(most)), key=lambda index: most[index], reverse=True)
+        return sorted(order[:count])
+
+    def _shares(self) -> dict[str, list[float]]:
+        """By output, noise of each sample over the signal of all."""
+        names = self.samples[0] if self.samples else ()
+        found = {}
+        for name in names:
+            sums = [sample[name] for sample in self.samples]
+            whole = GroupSums(reference=sum(one.reference for one in sums))
+            found[name] = [replace(whole, error=one.error).noise for one in sums]
+        return found
+
+
+def _sums(wanted: Tensors, found: Tensors) -> dict[str, GroupSums]:
+    sums = {}
+    for name, values in wanted.items():
+        if not _is_float(values):
+            continue
+        sums[name] = GroupSums()
+        other = found.get(name)
+        if other is None or other.shape != values.shape:
+            sums[name].add_mismatch(values)
+        else:
+            sums[name].add(values, other)
+    return sums
 
 
 def _is_float(values: np.ndarray) -> bool:
@@ -168,30 +213,49 @@ def _without(proto: ModelProto, pair: _Pair) -> ModelProto:
     return copy
 
 
-def recovered(model: Model, data: Dataset, samples: int) -> tuple[Model, float | None]:
+def samples_of(data: str | None, model: Model) -> Dataset:
+    """What a command compares models on that takes ``data`` or does without."""
+    if data is None:
+        return synthetic_dataset(model, RANDOM_SAMPLES, 0)
+    return load_dataset(data, model).limit(DATA_SAMPLES)
+
+
+def recovered(
+    model: Model, data: Dataset, samples: int = PAIR_SAMPLES
+) -> tuple[Model, float | None]:
     """``model``, with the pairs left in that are part of its function, and its distance.
 
-    That is the SQNR in dB of its outputs against those of the quantized file, on at most so many
-    samples of ``data``; None if ONNX Runtime does not run the file. Below ``SUSPECT_DB`` pairs are
-    taken out one by one, and those stay whose removal alone leaves less than ``MATERIAL_DB``.
-    Raises InputError if less than ``MIN_SQNR_DB`` is left nevertheless.
+    That is the SQNR in dB of its outputs against those of the quantized file, on ``data``; None if
+    ONNX Runtime does not run the file. Below ``SUSPECT_DB`` pairs are taken out one by one, and
+    those stay whose removal alone leaves less than ``MATERIAL_DB`` on the so many ``samples`` on
+    which the two differ most. Raises InputError if less than ``MIN_SQNR_DB`` is left nevertheless.
     """
-    source = Source.of(model, inputs_of(model, data.limit(samples)))
-    if source is None:
+    source = Source.of(model)
+    found = None if source is None else _distance(source, model, data)
+    if source is None or found is None:
         return model, None
-    sqnr = source.sqnr(model.proto)
-    if sqnr < SUSPECT_DB:
-        kept = source.material_pairs()
+    if found.sqnr < SUSPECT_DB:
+        chosen = data.choose(found.worst(samples))
+        kept = source.material_pairs(list(inputs_of(model, chosen)))
         if kept:
             model = load_model(model.path, model.input_shapes, kept)
-            sqnr = source.sqnr(model.proto)
-    if sqnr < MIN_SQNR_DB:
+            found = _distance(source, model, data) or found
+    if found.sqnr < MIN_SQNR_DB:
         raise InputError(
             f"{model.path} is quantized, and the float model that placer recovers from it gives "
-            f"other outputs ({sqnr:.1f} dB); give the float model"
+            f"other outputs ({found.sqnr:.1f} dB); give the float model"
             + (", or `data`, as these were random inputs" if data.synthetic else "")
         )
-    return model, sqnr
+    return model, found.sqnr
+
+
+def _distance(source: Source, model: Model, data: Dataset) -> Comparison | None:
+    """``Source.compared``; infinitely far if ONNX Runtime does not run ``model``."""
+    try:
+        return source.compared(_run_of(model.proto, model), inputs_of(model, data))
+    except RunError as error:
+        log.info("not compared with the source: %s", error)
+        return Comparison([{"": GroupSums(error=math.inf)}] * len(data))
 
 
 def distance_sentence(sqnr: float | None) -> str:
@@ -203,14 +267,15 @@ def distance_sentence(sqnr: float | None) -> str:
     return f"the float model's outputs keep {sqnr:.1f} dB of the file's"
 
 
-def inputs_of(model: Model, data: Dataset) -> list[Tensors]:
+def inputs_of(model: Model, data: Dataset) -> Iterator[Tensors]:
     """The inputs of ``data``; made up ones are scaled to what the source was calibrated for.
 
     That is to half its range to the nearer side: ranges are those of the largest values of much
     data, often of one sample only.
     """
+    samples = (sample.inputs for sample in data)
     if not data.synthetic or model.imported is None:
-        return [sample.inputs for sample in data]
+        return samples
     ranges = {
         name: (
             (scale.lowest - scale.zero_point) * scale.scale,
@@ -218,20 +283,18 @@ def inputs_of(model: Model, data: Dataset) -> list[Tensors]:
         )
         for name, scale in model.imported.activations.items()
     }
-    return scaled_to([sample.inputs for sample in data], ranges)
+    return scaled_to(samples, ranges)
 
 
 def scaled_to(
-    samples: Sequence[Tensors], ranges: Mapping[str, tuple[float, float]]
-) -> list[Tensors]:
+    samples: Iterable[Tensors], ranges: Mapping[str, tuple[float, float]]
+) -> Iterator[Tensors]:
     """``samples`` scaled to half of each input's range, to the nearer side."""
-    return [
-        {
+    for inputs in samples:
+        yield {
             name: _scaled(values, *ranges[name]) if name in ranges else values
             for name, values in inputs.items()
         }
-        for inputs in samples
-    ]
 
 
 def _scaled(values: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -82,15 +82,15 @@ def _judge(task: Task, setup: TrialSetup, path: Path, final: Final[TrialRecord])
     )
     if task.source_sqnr is None:
         return Written(gates, evaluation, None)
-    samples = inputs_of(task.model, task.evaluation_data.limit(task.preset.noise_samples))
-    source = Source.of(task.model, samples)
-    if source is None:
+    source = Source.of(task.model)
+    samples = inputs_of(task.model, task.evaluation_data)
+    found = None if source is None else source.compared(run, samples)
+    if found is None:
         return Written(gates, evaluation, None)
-    sqnr = source.sqnr_of(run)
     least = GateValue(
-        Gate("sqnr", ">=", MIN_SQNR_DB), sqnr, "all outputs, against the quantized file"
+        Gate("sqnr", ">=", MIN_SQNR_DB), found.sqnr, "all outputs, against the quantized file"
     )
-    return Written((*gates, least), evaluation, sqnr)
+    return Written((*gates, least), evaluation, found.sqnr)
 
 
 def _describe(proto: onnx.ModelProto, placement: Placement, task: Task) -> None:

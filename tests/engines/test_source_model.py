@@ -1,5 +1,6 @@
 """Pairs that are part of a quantized model's function, not noise on it."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -151,6 +152,70 @@ def test_import_keeps_such_pairs_too_and_tells_the_distance(placer: Placer, save
     x = data(1)
     noise = run(onnx.load("float.onnx"), x) - run(onnx.load(source), x)
     assert np.square(noise).sum() < 0.1 * np.square(run(onnx.load(source), x)).sum()
+
+
+# Saturates above 12.7, which the data reaches and random inputs do not.
+RARELY_SATURATING = ORDINARY.replace("s = {0.05}", "s = {0.1}")
+
+
+def mostly_small(large: int = 66) -> np.ndarray:
+    """200 samples, one of which is large."""
+    samples = 0.1 * data(200)
+    samples[large] *= 1000
+    return samples
+
+
+def test_import_with_data_finds_what_random_inputs_do_not_show(placer: Placer, save: Save):
+    source = save(RARELY_SATURATING)
+    x = mostly_small()
+    np.save("data.npy", x)
+    blind = placer("import", source, "-o", "blind.onnx", "--json")
+    assert json.loads(blind.out)["sqnr"] > 25
+    assert json.loads(blind.out)["compared_on"] == "random inputs"
+    finished = placer("import", source, "--data", "data.npy", "-o", "float.onnx")
+    assert finished.code == 0, finished.err
+    assert "on 200 samples of data.npy, the float model's outputs" in finished.out
+    expected = run(onnx.load(source), x[66][None])
+    assert sqnr(expected, run(onnx.load("blind.onnx"), x[66][None])) < 3
+    assert sqnr(expected, run(onnx.load("float.onnx"), x[66][None])) > 60
+
+
+def test_import_refuses_what_is_another_function_on_the_data(placer: Placer, save: Save):
+    """A Reshape between Q and DQ: the pair cannot be taken out alone."""
+    text = RARELY_SATURATING.replace(CONV, f"{CONV}, int64[4] shape = {{1, 4, 8, 8}}")
+    text = text.replace(
+        "[dq] d = DequantizeLinear(i", "j = Reshape(i, shape) d = DequantizeLinear(j"
+    )
+    source = save(text)
+    np.save("data.npy", mostly_small())
+    refused = placer("import", source, "--data", "data.npy", "-o", "float.onnx")
+    assert refused.code == 2
+    assert "gives other outputs" in refused.err
+    assert refused.err.count("\n") == 1
+    assert not Path("float.onnx").exists()
+    assert placer("import", source, "-o", "float.onnx").code == 0
+
+
+def test_import_refuses_data_that_does_not_fit(placer: Placer, save: Save):
+    np.save("data.npy", data()[:, :3])
+    refused = placer("import", save(ORDINARY), "--data", "data.npy", "-o", "float.onnx")
+    assert refused.code == 2
+    assert "data.npy" in refused.err
+    assert not Path("float.onnx").exists()
+
+
+def test_apply_compares_on_samples_that_it_did_not_calibrate_on(placer: Placer, save: Save):
+    source = save(ORDINARY)
+    assert placer("import", source, "--pack", "onnxruntime", "-o", "float.onnx").code == 0
+    np.save("data.npy", data(200))
+    chosen = load_dataset("data.npy", load_model("float.onnx")).limit(128)
+    left = next(i for i in range(200) if i not in chosen.positions)
+    command = ("apply", "float.placement.yaml", "float.onnx", "--no-cache", "--data", "data.npy")
+    assert placer(*command).code == 0
+    np.save("data.npy", mostly_small(left))
+    refused = placer(*command)
+    assert refused.code == 2
+    assert "check the placement's ranges, or calibrate on other data" in refused.err
 
 
 def test_an_import_that_is_refused_leaves_nothing(
