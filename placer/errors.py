@@ -21,6 +21,10 @@ class RunError(PlacerError):
     exit_code = 1
 
 
+class LimitError(RunError):
+    """A run of a model took more time or memory than it may: exit code 1."""
+
+
 class GateError(PlacerError):
     """No candidate met the gates: exit code 3."""
 

@@ -8,7 +8,7 @@ from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.calibration.dataset import Dataset
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.source_model import Source, inputs_of, scaled_to
-from placer.errors import InputError, RunError
+from placer.errors import InputError, LimitError, RunError
 from placer.model import Model
 from placer.quantization import Ranges
 
@@ -19,7 +19,7 @@ def distance(
     """SQNR in dB of the outputs of ``result`` against those of the file of ``model``.
 
     None, with a note, if ONNX Runtime does not run both. Raises InputError if the result would be
-    another function.
+    another function, LimitError if a run takes too much.
     """
     inputs = inputs_of(model, data)
     if data.synthetic:
@@ -30,6 +30,8 @@ def distance(
     try:
         run = HalfPrecisionModel(result, model.base_dir, threads=1).run
         found = source.compared(run, inputs)
+    except LimitError:
+        raise
     except RunError as error:
         notes.append(f"the result is not compared with {model.path}: {error}")
         return None

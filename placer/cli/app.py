@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
 from typing import Annotated, Any
@@ -11,11 +12,13 @@ from typer.core import TyperGroup
 
 from placer.cli.lazy import LazyCommand
 from placer.common.display import safe_output, sentence
+from placer.common.run_limits import end_if_left_behind
 from placer.errors import PlacerError
 from placer.version import __version__
 
 # How a command ends that Ctrl-C stopped, as shells have it: 128 and the signal's number.
 INTERRUPTED = 130
+_INTERRUPTED = "interrupted; run the same command again to resume"
 
 # Name, what it is and what it does: the first line of its own help, as a test checks.
 COMMANDS = (
@@ -114,6 +117,21 @@ def _options(
     """Options that come before the command."""
 
 
+def program() -> None:
+    """The process ``placer``: ``main``, and an end that neither Ctrl-C nor a hung run disturbs."""
+    code: int | str | None = INTERRUPTED
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code
+    except KeyboardInterrupt:  # Another one, while the first was told.
+        _say(_INTERRUPTED, "")
+    # What is left to do takes no time, and Python would show a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_if_left_behind(code if isinstance(code, int) else 0)
+    raise SystemExit(code)
+
+
 def main() -> None:
     """Run the command line; whatever goes wrong becomes one sentence and an exit code."""
     debug = "--debug" in sys.argv
@@ -122,10 +140,10 @@ def main() -> None:
             app()
         except SystemExit as ended:
             if ended.code == INTERRUPTED:
-                _say("interrupted; run the same command again to resume", "")
+                _say(_INTERRUPTED, "")
             raise
         except KeyboardInterrupt:
-            _say("interrupted; run the same command again to resume", "")
+            _say(_INTERRUPTED, "")
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
             raise SystemExit(1) from None

@@ -11,7 +11,7 @@ import signal
 import sys
 from threading import Thread
 
-from placer.cli.app import main
+from placer.cli.app import program
 
 
 def _end_with_parent() -> None:
@@ -23,4 +23,4 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     Thread(target=_end_with_parent, daemon=True).start()
-    main()
+    program()

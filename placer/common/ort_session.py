@@ -13,8 +13,8 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from placer.common.limits import Limits, how_to_lift, in_bytes
-from placer.common.run_limits import Watch, headroom
-from placer.errors import RunError
+from placer.common.run_limits import Runner, headroom
+from placer.errors import LimitError, RunError
 
 ORT_ERRORS = (
     ort_errors.Fail,
@@ -47,7 +47,7 @@ class Session:
     def __init__(self, own: ort.InferenceSession) -> None:
         self.own = own
         self.limits = Limits.from_environment()
-        self.watch = Watch(self.limits.run_s)
+        self.runner = Runner(self.limits.run_s)
 
 
 def create_session(
@@ -96,27 +96,31 @@ def run_once(
 ) -> list[np.ndarray]:
     """Values of ``outputs`` (None: all), within ``Limits.run_s`` and ``Limits.run_bytes``.
 
-    ONNX Runtime looks whether it shall stop between nodes, so that a loop without end is stopped.
-    Raises RunError with the reason if the run of ``what`` fails or takes more.
+    ONNX Runtime looks between nodes whether it shall stop; one node that does not end is left
+    behind in its thread. Raises LimitError if the run of ``what`` takes more, RunError with the
+    reason if it fails.
     """
     options = ort.RunOptions()
     options.log_severity_level = 4  # Errors are raised; they are not to be printed besides.
-    with session.watch.watching(lambda: setattr(options, "terminate", True)) as run:
-        try:
-            with headroom(session.limits.run_bytes):
-                values: list[np.ndarray] = session.own.run(outputs, dict(inputs), options)
-        except (*ORT_ERRORS, MemoryError) as error:
-            raise _failed_run(error, session.limits, what, late=run.expired) from error
-    return values
+
+    def run() -> list[np.ndarray]:
+        values: list[np.ndarray] = session.own.run(outputs, dict(inputs), options)
+        return values
+
+    try:
+        with headroom(session.limits.run_bytes):
+            return session.runner.run(run, lambda: setattr(options, "terminate", True))
+    except (*ORT_ERRORS, MemoryError, TimeoutError) as error:
+        raise _failed_run(error, session.limits, what) from error
 
 
-def _failed_run(error: Exception, limits: Limits, what: str, *, late: bool) -> RunError:
-    if late:
+def _failed_run(error: Exception, limits: Limits, what: str) -> RunError:
+    if isinstance(error, TimeoutError):
         lift = how_to_lift("run_s", 10 * limits.run_s)
-        return RunError(f"one run of {what} took more than {limits.run_s} s; {lift}")
+        return LimitError(f"one run of {what} took more than {limits.run_s} s; {lift}")
     if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
         lift = how_to_lift("run_bytes", 4 * limits.run_bytes)
-        return RunError(
+        return LimitError(
             f"one run of {what} needs more than {in_bytes(limits.run_bytes)} of memory, or more "
             f"than there is; lower the batch, or {lift}"
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar, cast
 
 if sys.platform == "linux":
     import resource
@@ -26,58 +28,133 @@ _CGROUPS = (
 _LOOKS = 50
 # A run on a busy machine gets more time than the limit, but not more than so many times.
 _PATIENCE = 10
+# How long a run that was told to stop may take until it is left behind.
+_GRACE_S = 1.0
+# How long a thread waits for another run: to start one takes longer than small models run.
+_IDLE_S = 1.0
+
+T = TypeVar("T")
 
 
-class Watch:
-    """Stops runs, one at a time, that take more than ``limit_s`` seconds.
+class Runner:
+    """Makes calls, one at a time, that may take ``limit_s`` seconds each.
 
-    On a machine that others use a run takes longer by the clock than it would alone. So half of
+    Libraries look whether they shall stop where they like to, if at all, and while the main thread
+    is inside of one it hears no Ctrl-C. So calls are made in another thread, which is left behind
+    if it does not return: what still runs there ends with the process.
+
+    On a machine that others use a call takes longer by the clock than it would alone. So half of
     the time must have been the process's CPU time, until the limit has passed ``_PATIENCE`` times.
     """
 
     def __init__(self, limit_s: float) -> None:
         self._limit = limit_s
-        self._run: _Run | None = None
-        self._is_watching = False
-        self._lock = threading.Lock()
+        self._thread: _Thread | None = None
 
-    @contextmanager
-    def watching(self, stop: Callable[[], None]) -> Iterator[_Run]:
-        """Call ``stop`` if what runs meanwhile takes too long; the run then is ``expired``."""
-        run = _Run(stop, time.monotonic(), time.process_time())
-        with self._lock:
-            self._run = run
-            if not self._is_watching:  # A thread for each run would take longer than small models.
-                self._is_watching = True
-                threading.Thread(target=self._watch, daemon=True).start()
+    def run(self, call: Callable[[], T], stop: Callable[[], None]) -> T:
+        """What ``call`` returns or raises; ``stop`` is called if it takes too long, or on Ctrl-C.
+
+        Raises TimeoutError if the call then fails, or does not return.
+        """
+        job = _Job(call)
+        thread = self._thread
+        if thread is None or not thread.take(job):
+            thread = self._thread = _Thread(job)
         try:
-            yield run
+            is_late = not self._is_over(job)
+            if is_late:
+                stop()
+                job.over.wait(_GRACE_S)
+        except BaseException:
+            stop()
+            job.over.wait(_GRACE_S)
+            raise
         finally:
-            self._run = None
+            if not job.over.is_set():
+                thread.is_left_behind = True
+                self._thread = None
+        error, job.error = job.error, None
+        if is_late and (error is not None or not job.over.is_set()):
+            raise TimeoutError from error
+        if error is not None:
+            raise error
+        return cast("T", job.value)
 
-    def _watch(self) -> None:
-        while True:
-            time.sleep(self._limit / _LOOKS)
-            with self._lock:
-                run = self._run
-                if run is None or run.expired:
-                    self._is_watching = False
-                    return
-            elapsed, used = time.monotonic() - run.began, time.process_time() - run.used
-            late = elapsed >= self._limit and used >= self._limit / 2
+    def _is_over(self, job: _Job) -> bool:
+        """Wait for the end of ``job``; whether it came within the time that it may take."""
+        began, used = time.monotonic(), time.process_time()
+        while not job.over.wait(self._limit / _LOOKS):
+            elapsed, busy = time.monotonic() - began, time.process_time() - used
+            late = elapsed >= self._limit and busy >= self._limit / 2
             if late or elapsed >= _PATIENCE * self._limit:
-                run.expired = True
-                run.stop()
+                return False
+        return True
 
 
-@dataclass
-class _Run:
-    """When a run began, in seconds of the clock and of the process's CPU time."""
+class _Job:
+    """A call, and what came of it once it is ``over``."""
 
-    stop: Callable[[], None]
-    began: float
-    used: float
-    expired: bool = False
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self.over = threading.Event()
+        self.value: object = None
+        self.error: BaseException | None = None
+
+    def do(self) -> None:
+        try:
+            self.value = self._call()
+        except BaseException as error:  # It is raised where it was asked for.
+            self.error = error
+        self.over.set()
+
+
+class _Thread(threading.Thread):
+    """Makes calls until none has come for a while.
+
+    ``is_left_behind``: the last call did not return when it should.
+    """
+
+    def __init__(self, job: _Job) -> None:
+        super().__init__(name="placer-run", daemon=True)
+        self.is_left_behind = False
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._is_open = True
+        self._lock = threading.Lock()
+        self._jobs.put(job)
+        self.start()
+
+    def take(self, job: _Job) -> bool:
+        """Make the call of ``job`` next; False if the thread has ended."""
+        with self._lock:
+            if self._is_open:
+                self._jobs.put(job)
+            return self._is_open
+
+    def run(self) -> None:
+        """See ``threading.Thread.run``."""
+        while True:
+            try:
+                self._jobs.get(timeout=_IDLE_S).do()
+            except Empty:
+                with self._lock:
+                    self._is_open = not self._jobs.empty()
+                if not self._is_open:
+                    return
+            if self.is_left_behind:
+                return
+
+
+def end_if_left_behind(code: int) -> None:
+    """End the process at once with ``code`` if a call was left behind that has not returned yet.
+
+    One that returns while Python ends makes it abort.
+    """
+    if not any(isinstance(t, _Thread) and t.is_left_behind for t in threading.enumerate()):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 @contextmanager

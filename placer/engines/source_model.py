@@ -21,7 +21,7 @@ from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset
 from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
-from placer.errors import InputError, RunError
+from placer.errors import InputError, LimitError, RunError
 from placer.model import Model, load_as_is, load_model
 
 log = logging.getLogger(__name__)
@@ -61,12 +61,15 @@ class Source:
     def compared(self, run: Run, samples: Iterable[Tensors]) -> Comparison | None:
         """Outputs of the model that ``run`` runs against these, a sample at a time.
 
-        None if ONNX Runtime does not run the source. What ``run`` raises passes through.
+        None if ONNX Runtime does not run the source; LimitError if it would take too much. What
+        ``run`` raises passes through.
         """
         sums = []
         for inputs in samples:
             try:
                 wanted = self.run(inputs)
+            except LimitError:
+                raise
             except RunError as error:
                 _say_uncompared(self.model, error)
                 return None
@@ -91,6 +94,8 @@ class Source:
         try:
             run = _run_of(_without(self.proto, pair), self.model)
             sums = [_sums(w, run(i)) for w, i in zip(outputs, samples, strict=True)]
+        except LimitError:
+            raise
         except RunError as error:
             log.info("not compared with the source: %s", error)
             return -math.inf
@@ -228,7 +233,8 @@ def recovered(
     That is the SQNR in dB of its outputs against those of the quantized file, on ``data``; None if
     ONNX Runtime does not run the file. Below ``SUSPECT_DB`` pairs are taken out one by one, and
     those stay whose removal alone leaves less than ``MATERIAL_DB`` on the so many ``samples`` on
-    which the two differ most. Raises InputError if less than ``MIN_SQNR_DB`` is left nevertheless.
+    which the two differ most. Raises InputError if less than ``MIN_SQNR_DB`` is left nevertheless,
+    and LimitError where a run takes too much.
     """
     source = Source.of(model)
     found = None if source is None else _distance(source, model, data)
@@ -253,6 +259,8 @@ def _distance(source: Source, model: Model, data: Dataset) -> Comparison | None:
     """``Source.compared``; infinitely far if ONNX Runtime does not run ``model``."""
     try:
         return source.compared(_run_of(model.proto, model), inputs_of(model, data))
+    except LimitError:
+        raise
     except RunError as error:
         log.info("not compared with the source: %s", error)
         return Comparison([{"": GroupSums(error=math.inf)}] * len(data))

@@ -17,7 +17,6 @@ import numpy as np
 import onnx
 import pytest
 
-from placer.common.run_limits import Watch, headroom
 from placer.engines.base import Engine
 from placer.engines.isolation import IsolatedEngine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
@@ -180,25 +179,3 @@ def test_types_of_inputs_and_outputs_are_converted_by_a_base_only(
     assert "--io-type convert" in ended.err
     on_gpu = ("--engine", "fusion-model", "--gpu", "a100", "--base", "float")
     assert placer("optimize", save(CONV), *on_gpu, "--io-type", "convert").code == 2
-
-
-def test_a_run_is_stopped_by_the_clock_and_the_watch_ends_by_itself():
-    stopped: list[float] = []
-    watch = Watch(0.2)
-    start = time.monotonic()
-    with watch.watching(lambda: stopped.append(time.monotonic() - start)) as run:
-        while not run.expired and time.monotonic() - start < 10:
-            sum(range(1000))
-    assert len(stopped) == 1
-    assert stopped[0] >= 0.2
-    with watch.watching(lambda: stopped.append(0)) as run:
-        pass
-    assert not run.expired
-    assert len(stopped) == 1
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="not Linux")
-def test_headroom_is_what_a_process_may_take_and_ends_with_the_run():
-    with headroom(64 << 20), pytest.raises(MemoryError):
-        np.ones(128 << 20, np.uint8)
-    assert np.ones(128 << 20, np.uint8).all()

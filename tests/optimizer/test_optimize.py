@@ -118,6 +118,31 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path: Path):
     assert (tmp_path / "out" / "optimized.onnx").exists()
 
 
+@pytest.mark.slow
+def test_a_second_interrupt_ends_in_a_sentence_and_the_run_resumes(placer: Placer, tmp_path: Path):
+    command = [sys.executable, "-c", "from placer.cli.app import program; program()", "optimize"]
+    command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
+    command += ["--engine", "onnxruntime"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "trial 4/1000" in " ".join(line.split()):
+                process.send_signal(signal.SIGINT)
+            if "interrupted" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        _, text = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert text.endswith("placer: interrupted; run the same command again to resume\n")
+    assert "Traceback" not in text
+    assert not (tmp_path / "out" / "result.json").exists()
+    finished = placer("optimize", MODEL, *QUICK, "--budget", 6, "-o", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert "resumed after" in finished.out
+
+
 def test_json_prints_the_result_alone(placer: Placer):
     finished = placer("optimize", MODEL, *QUICK, "--budget", 2, "--json")
     assert json.loads(finished.out) == json.loads(Path("digits.placer/result.json").read_text())
