@@ -21,10 +21,10 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.prediction.explain import (
         Decision,
         Explanation,
-        Remedy,
         SiteOutcome,
         StandaloneConversion,
     )
+    from placer.prediction.remedies import Remedy
 
 MAX_LAYERS = 60  # More are left to --all and --json.
 EXAMPLES = (
@@ -261,10 +261,11 @@ def _conversion_lines(conversion: StandaloneConversion) -> list[str]:
 
 def _remedy(remedy: Remedy) -> str:
     parts = []
-    if remedy.add:
-        parts.append(f"quantize {_edges(remedy.add)}")
-    if remedy.remove:
-        parts.append(f"leave {_edges(remedy.remove)} in float")
+    added, removed = remedy.change.added, remedy.change.removed
+    if added:
+        parts.append(f"quantize {_edges(added)}")
+    if removed:
+        parts.append(f"leave {_edges(removed)} in float")
     what = " and ".join(parts) or "give the tensors one scale"
     return f"{what}; the engine gains est. {remedy.saves_us:.1f} us"
 

@@ -143,7 +143,7 @@ class LayerCandidate:
         claim = self.claim
         if claim is None:
             return True
-        if not claim.paired <= form.scales.keys():
+        if not all(edge in form.scales for edge in claim.paired):
             return False
         if any(edge in form.scales for edge in claim.bare):
             return False

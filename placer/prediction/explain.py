@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from placer.graph import Edge, Graph
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
 from placer.prediction.predictor import Prediction
+from placer.prediction.remedies import MAX_REMEDIES, Remedies, Remedy, is_conversion
 from placer.prediction.roofline import Roofline
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import PredictedLayer
@@ -18,23 +19,7 @@ from placer.rules.schema import Rule
 from placer.rules.sites import ResolvedLayout, Site, find_sites_with_overlaps
 from placer.rules.target import Target
 
-# Each remedy costs some predictions; conversions beyond these are listed without one.
-MAX_REMEDIES = 24
-MIN_GAIN_US = 0.1  # Less is nothing to act on.
 OTHER = "other"
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """A change of the placement that removes a conversion: edges to quantize and to leave float.
-
-    ``saves_us``: estimated gain of the whole engine in microseconds.
-    """
-
-    add: tuple[Edge, ...]
-    remove: tuple[Edge, ...]
-    saves_us: float
-    placement: Placement
 
 
 @dataclass(frozen=True)
@@ -115,117 +100,64 @@ class Explainer:
         self._predictor = predictor
         self._roofline = roofline
         self.sites, self._overlaps = find_sites_with_overlaps(graph, rules, target)
-        self._sites_of: dict[str, list[Site]] = {}
-        for site in self.sites:
-            for node in site.match.nodes.values():
-                self._sites_of.setdefault(node.name, []).append(site)
-        self._times: dict[str, float] = {}
-        self._near: Prediction | None = None
-        self._layer_times: dict[PredictedLayer, float] = {}
 
     def explain(self, placement: Placement) -> Explanation:
         """Explain ``placement``, which must be of the explainer's graph."""
-        prediction = self._predict(placement)
-        conversions = tuple(self._conversions(placement, prediction))
-        improved = self._improve(placement, conversions)
-        left = {layer.layer.name for layer in self._predict(improved).layers}
-        conversions = tuple(
-            replace(c, goes_with_others=c.remedy is None and c.name not in left)
-            for c in conversions
-        )
+        prediction = self._predictor.predict(placement)
+        remedies = Remedies(self._graph, self.sites, self._predictor, self._roofline, prediction)
+        found = remedies.find()
+        _apply_best(remedies, found)
+        improved = remedies.prediction
+        left = {predicted.layer.name for predicted in improved.layers}
+        plan = self._roofline.estimate(prediction)
         return Explanation(
             decisions=tuple(Decision(s, chosen_layout(s, placement)) for s in self.sites),
             overlaps=self._overlaps,
-            plan=self._roofline.estimate(prediction),
-            conversions=conversions,
-            total_us=self._us(placement),
-            float_us=self._us(EMPTY),
-            improved=improved,
-            improved_us=self._us(improved),
+            plan=plan,
+            conversions=tuple(self._conversions(prediction, plan, found, left)),
+            total_us=self._roofline.total_us(prediction),
+            float_us=self._roofline.total_us(self._predictor.predict(EMPTY, prediction)),
+            improved=improved.placement,
+            improved_us=self._roofline.total_us(improved),
             latency_error=self._roofline.classes.latency_error,
             ratio_error=self._roofline.classes.ratio_error,
         )
 
-    def _us(self, placement: Placement) -> float:
-        if placement.id not in self._times:
-            self._times[placement.id] = sum(self._layers_us(self._predict(placement)))
-        return self._times[placement.id]
-
-    def _predict(self, placement: Placement) -> Prediction:
-        """The prediction of ``placement``, made from the last one: remedies change little."""
-        if self._near is None or self._near.placement != placement:
-            self._near = self._predictor.predict(placement, self._near)
-        return self._near
-
-    def _layers_us(self, prediction: Prediction) -> list[float]:
-        """Estimated times of the layers; of those that the last prediction had, its times."""
-        known = self._layer_times
-        self._layer_times = {
-            layer: known[layer] if layer in known else self._roofline.layer_us(layer)
-            for layer in prediction.layers
-        }
-        return list(self._layer_times.values())
-
     def _conversions(
-        self, placement: Placement, prediction: Prediction
+        self,
+        prediction: Prediction,
+        plan: Plan,
+        remedies: Mapping[tuple[str, int], Remedy],
+        left: Set[str],
     ) -> Iterator[StandaloneConversion]:
-        times = self._layers_us(prediction)
+        """Those of ``prediction``, the costliest first; ``left``: layers that no remedy removes."""
         found = [
-            (predicted, us)
-            for predicted, us in zip(prediction.layers, times, strict=True)
-            if predicted.layer.kind != "compute" and not predicted.nodes
+            (predicted, layer.time_us or 0.0)
+            for predicted, layer in zip(prediction.layers, plan.layers, strict=True)
+            if is_conversion(predicted)
         ]
         found.sort(key=lambda item: -item[1])
-        for number, (predicted, us) in enumerate(found):
-            remedy = self._remedy(placement, predicted) if number < MAX_REMEDIES else None
+        for predicted, us in found:
+            name = predicted.layer.name
+            remedy = remedies.get((name, predicted.ordinal))
             yield StandaloneConversion(
-                name=predicted.layer.name,
+                name=name,
                 kind=predicted.layer.kind,
                 tensor=predicted.layer.inputs[0].tensor,
                 us=us,
                 because=reason(predicted, prediction, self._graph),
                 remedy=remedy,
+                goes_with_others=remedy is None and name not in left,
             )
 
-    def _remedy(self, placement: Placement, predicted: PredictedLayer) -> Remedy | None:
-        """The change around the tensor that removes the conversion and saves most."""
-        name, before = predicted.layer.name, self._us(placement)
-        best: Remedy | None = None
-        for changed in self._changes(placement, predicted):
-            saves = before - self._us(changed)
-            if saves < MIN_GAIN_US or (best is not None and saves <= best.saves_us):
-                continue
-            if all(x.layer.name != name for x in self._predict(changed).layers):
-                add = tuple(sorted(changed.edges - placement.edges))
-                remove = tuple(sorted(placement.edges - changed.edges))
-                best = Remedy(add, remove, saves, changed)
-        return best
 
-    def _changes(self, placement: Placement, predicted: PredictedLayer) -> Iterator[Placement]:
-        """Placements that treat the tensor alike everywhere, or switch a layout next to it."""
-        tensor = predicted.layer.inputs[0].tensor
-        edges = [e for e in self._graph.edges_of(tensor) if self._graph.type_of(tensor).is_float]
-        yield with_edges(placement, edges, (tensor,))
-        yield without_edges(placement, edges)
-        near = {edge.node for edge in edges}
-        if tensor in self._graph.producer:
-            near.add(self._graph.producer[tensor].name)
-        sites = {site.name: site for node in near for site in self._sites_of.get(node, ())}
-        for site in sorted(sites.values(), key=lambda site: site.match.anchor.index):
-            for layout in site.layouts.values():
-                yield with_layout(placement, site, layout)
-
-    def _improve(
-        self, placement: Placement, conversions: Sequence[StandaloneConversion]
-    ) -> Placement:
-        """Apply the remedy that saves most until none helps; ``conversions``: of ``placement``."""
-        for _ in range(MAX_REMEDIES):
-            found = [c.remedy for c in conversions if c.remedy]
-            if not found:
-                break
-            placement = max(found, key=lambda remedy: remedy.saves_us).placement
-            conversions = tuple(self._conversions(placement, self._predict(placement)))
-        return placement
+def _apply_best(remedies: Remedies, found: Mapping[tuple[str, int], Remedy]) -> None:
+    """Apply the remedy that saves most until none helps; ``found``: the first ones."""
+    for _ in range(MAX_REMEDIES):
+        if not found:
+            break
+        remedies.apply(max(found.values(), key=lambda remedy: remedy.saves_us))
+        found = remedies.find()
 
 
 @dataclass(frozen=True)
@@ -290,29 +222,6 @@ def _shares(layout: ResolvedLayout, placement: Placement) -> bool:
         len({placement.group_of.get(e) for e in layout.quantize if e.tensor in tensors}) <= 1
         for tensors in layout.shared
     )
-
-
-def with_edges(
-    placement: Placement, edges: Sequence[Edge], shared: Sequence[str] = ()
-) -> Placement:
-    """``placement`` with ``edges`` quantized too; ``shared`` tensors get one scale."""
-    tied = [tuple(edge.tensor for edge in group) for group in placement.groups]
-    return Placement.of([*placement.edges, *edges], [*tied, tuple(shared)])
-
-
-def without_edges(placement: Placement, edges: Sequence[Edge]) -> Placement:
-    """``placement`` with ``edges`` left in float."""
-    groups = (group - set(edges) for group in placement.groups)
-    return Placement(frozenset(group for group in groups if group))
-
-
-def with_layout(placement: Placement, site: Site, layout: ResolvedLayout) -> Placement:
-    """``placement`` with ``site`` switched to ``layout``."""
-    considered = {edge for other in site.layouts.values() for edge in other.quantize}
-    dropped = (considered - layout.quantize) | layout.keep_float
-    base = without_edges(placement, tuple(dropped))
-    tied = [tuple(edge.tensor for edge in group) for group in base.groups]
-    return Placement.of([*base.edges, *layout.quantize], [*tied, *layout.shared])
 
 
 def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> str:
@@ -396,10 +305,10 @@ def _conversion(conversion: StandaloneConversion) -> dict[str, object]:
         "goes_with_others": conversion.goes_with_others,
         "remedy": remedy
         and {
-            "quantize": [_edge(edge) for edge in remedy.add],
-            "leave_float": [_edge(edge) for edge in remedy.remove],
+            "quantize": [_edge(edge) for edge in remedy.change.added],
+            "leave_float": [_edge(edge) for edge in remedy.change.removed],
             "saves_us": remedy.saves_us,
-            "placement": remedy.placement.id,
+            "placement": remedy.before.id_after(remedy.change),
         },
     }
 

@@ -23,6 +23,7 @@ from placer.prediction.predictor import Prediction
 from placer.prediction.settled import without_settled_nodes
 from placer.prediction.steps import PredictedLayer, Step
 from placer.quantization import Placement
+from placer.quantization.placement import Change
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
@@ -55,6 +56,11 @@ class KernelPredictor:
         steps = {i: _step(layer, self._graph) for i, layer in enumerate(layers)}
         count = max(len(steps), len(near.steps) if near else 0)
         return Prediction(placement, given, form, steps, {}, tuple(range(count)))
+
+    def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:
+        """See ``Predictor.vary``; every kernel is predicted anew."""
+        after = self.predict(near.placement.changed(change), near)
+        return {position: after.steps.get(position) for position in after.changed}
 
 
 def _step(layer: PredictedLayer, graph: Graph) -> Step:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from operator import itemgetter
 
+from placer.common.overlay import Overlay
 from placer.graph import Edge, Graph
 from placer.plan import Plan
 from placer.prediction.claims import LayerCandidate, Region, Written, find_regions
@@ -40,6 +41,7 @@ from placer.prediction.steps import (
     type_name,
 )
 from placer.quantization import EMPTY, Placement
+from placer.quantization.placement import Change
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
@@ -115,12 +117,25 @@ class Predictor:
         ``near``: a prediction of this predictor. It changes nothing but the time taken, which is
         that for what ``placement`` changes of it.
         """
-        given, form, changed = self._move(placement, near or _BLANK)
-        new = Prediction(placement, given, form, {}, {})
-        if near is None:
-            return self._continue(_BLANK, new, self._regions)
-        regions = {region for edge in changed for region in self._regions_at.get(edge, ())}
-        return self._continue(near, new, regions)
+        change = (near or _BLANK).placement.change_to(placement)
+        draft = self._vary(near or _BLANK, change, None if near else self._regions)
+        form = NormalForm(draft.scales.merged(), draft.second.merged())
+        return Prediction(
+            placement,
+            draft.given.merged(),
+            form,
+            draft.steps.merged(),
+            draft.histories.merged(),
+            tuple(sorted(draft.changed)),
+        )
+
+    def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:
+        """The steps, by position, that ``near`` has otherwise once its placement is changed.
+
+        None: nothing is built there any more. Takes time for what changes only, however large the
+        model is; ``near``: a prediction of this predictor.
+        """
+        return self._vary(near, change).changed
 
     @cached_property
     def _regions_at(self) -> Mapping[Edge, tuple[Region, ...]]:
@@ -131,15 +146,27 @@ class Predictor:
                 found[edge] = (*found.get(edge, ()), region)
         return found
 
-    def _move(
-        self, placement: Placement, near: Prediction
-    ) -> tuple[dict[Edge, Scale], NormalForm, set[Edge]]:
-        """Scales before motion, the form, and the edges that the form has other scales at."""
-        gone = {edge for group in near.placement.groups - placement.groups for edge in group}
-        groups = placement.groups - near.placement.groups
-        come = {edge: scale for group in groups for scale in [scale_of(group)] for edge in group}
-        given = _replaced(near.given, gone, come)
-        edges = {e for e in gone | come.keys() if given.get(e) != near.given.get(e)}
+    def _vary(
+        self, near: Prediction, change: Change, regions: Iterable[Region] | None = None
+    ) -> _Draft:
+        """``near`` with ``change``; ``regions``: those to look at, by default those concerned."""
+        draft = _Draft(near)
+        moved = self._move(draft, change)
+        if regions is None:
+            regions = {region for edge in moved for region in self._regions_at.get(edge, ())}
+        self._rebuild(draft, regions)
+        return draft
+
+    def _move(self, draft: _Draft, change: Change) -> set[Edge]:
+        """Change scales and form; returns the edges that the form has other scales at."""
+        near, given = draft.near, draft.given
+        come = {
+            edge: scale for group in change.come for scale in [scale_of(group)] for edge in group
+        }
+        edges = {edge for group in change.gone for edge in group} | come.keys()
+        edges = {edge for edge in edges if come.get(edge) != near.given.get(edge)}
+        for edge in edges:
+            given.put(edge, come.get(edge))
         moved = {edge: given[edge] for edge in edges if edge in given}
         second: dict[Edge, Scale] = {}
         for link in {self._links[edge] for edge in edges if edge in self._links}:
@@ -147,47 +174,40 @@ class Predictor:
             edges |= link.edges
             moved.update(form.scales)
             second.update(form.second)
-        form = NormalForm(
-            _replaced(near.form.scales, edges, moved), _replaced(near.form.second, edges, second)
-        )
-        return given, form, {edge for edge in edges if form.chain(edge) != near.form.chain(edge)}
+        for edge in edges:
+            draft.scales.put(edge, moved.get(edge))
+            draft.second.put(edge, second.get(edge))
+        return {edge for edge in edges if draft.form.chain(edge) != near.form.chain(edge)}
 
-    def _continue(self, near: Prediction, new: Prediction, regions: Iterable[Region]) -> Prediction:
-        """``new`` with its steps, which outside ``regions`` differ from ``near``'s only by what
-        there is of the tensors that they read.
+    def _rebuild(self, draft: _Draft, regions: Iterable[Region]) -> None:
+        """Give ``draft`` its steps, which outside ``regions`` differ from those it was made from
+        only by what there is of the tensors that they read.
         """
-        steps, histories = dict(near.steps), dict(near.histories)
         due: dict[int, LayerCandidate | None] = {}
         for region in regions:
             due.update(dict.fromkeys(candidate.position for candidate in region.alone))
-            due.update(region.candidates(new.form))
+            due.update(region.candidates(draft.form))
         waiting = sorted(due)
-        seen: set[int] = set()
         while waiting:
             position = heapq.heappop(waiting)
-            seen.add(position)
-            old = steps.pop(position, None)
+            old = draft.steps.get(position)
             candidate = due.get(position, None if old is None else old.candidate)
-            step = None if candidate is None else self._take(candidate, new.form, histories)
-            if step is not None:
-                steps[position] = step
+            step = None if candidate is None else self._take(candidate, draft)
             if step is not old:
-                for later in _update_history(near.histories, histories, position, old, step):
+                draft.steps.put(position, step)
+                for later in draft.update_history(position, old, step):
                     heapq.heappush(waiting, later)
-        changed = tuple(i for i in sorted(seen) if steps.get(i) is not near.steps.get(i))
-        return replace(new, steps=steps, histories=histories, changed=changed)
 
-    def _take(
-        self, candidate: LayerCandidate, form: NormalForm, histories: Mapping[str, FormatHistory]
-    ) -> Step:
+    def _take(self, candidate: LayerCandidate, draft: _Draft) -> Step:
+        before = candidate.position - 1
         formats = tuple(
-            _behind(histories.get(t, ()), candidate.position - 1) for t in candidate.format_tensors
+            _behind(draft.histories.get(t) or (), before) for t in candidate.format_tensors
         )
         return self._step(
             candidate,
-            tuple(map(form.chain, candidate.reads)),
-            candidate.output_scales(form),
-            self._feeds_float_conv(candidate, form),
+            tuple(map(draft.form.chain, candidate.reads)),
+            candidate.output_scales(draft.form),
+            self._feeds_float_conv(candidate, draft.form),
             formats,
         )
 
@@ -224,43 +244,45 @@ class Predictor:
         return draft.step()
 
 
-def _replaced(
-    old: Mapping[Edge, Scale], edges: Iterable[Edge], new: Mapping[Edge, Scale]
-) -> dict[Edge, Scale]:
-    """``old`` with ``new`` instead of what it has of ``edges``."""
-    found = dict(old)
-    for edge in edges:
-        found.pop(edge, None)
-    found.update(new)
-    return found
+class _Draft:
+    """A prediction that changes step by step from ``near``, which stays as it is."""
+
+    def __init__(self, near: Prediction) -> None:
+        self.near = near
+        self.given = Overlay(near.given)
+        self.scales = Overlay(near.form.scales)
+        self.second = Overlay(near.form.second)
+        self.form = NormalForm(self.scales, self.second)
+        self.steps = Overlay(near.steps)
+        self.histories = Overlay(near.histories)
+
+    @property
+    def changed(self) -> Mapping[int, Step | None]:
+        """The steps that are others than ``near``'s, by position."""
+        before = self.near.steps
+        return {i: step for i, step in self.steps.changes.items() if step is not before.get(i)}
+
+    def update_history(self, position: int, old: Step | None, new: Step | None) -> Iterator[int]:
+        """Put ``new`` instead of ``old`` into the histories.
+
+        Yields the next position of each tensor of which there is something else now than before.
+        """
+        formats = {} if new is None else new.formats
+        for tensor in formats.keys() | ({} if old is None else old.formats).keys():
+            history = self.histories.get(tensor) or ()
+            start = bisect_left(history, position, key=itemgetter(0))
+            rest = history[start:]
+            if rest and rest[0][0] == position:
+                rest = rest[1:]
+            own = ((position, formats[tensor]),) if tensor in formats else ()
+            updated = (*history[:start], *own, *rest)
+            self.histories.put(tensor, updated)
+            now = _behind(updated, position)
+            if rest and now != _behind(self.near.histories.get(tensor, ()), position):
+                yield rest[0][0]
 
 
 def _behind(history: FormatHistory, position: int) -> TensorFormats | None:
     """What there is behind ``position``, None where nothing before has dealt with the tensor."""
     index = bisect_right(history, position, key=itemgetter(0))
     return history[index - 1][1] if index else None
-
-
-def _update_history(
-    before: Mapping[str, FormatHistory],
-    histories: dict[str, FormatHistory],
-    position: int,
-    old: Step | None,
-    new: Step | None,
-) -> Iterator[int]:
-    """Put ``new`` instead of ``old`` into ``histories``.
-
-    Yields the next position of each tensor of which there is something else now than ``before``.
-    """
-    formats = {} if new is None else new.formats
-    for tensor in formats.keys() | ({} if old is None else old.formats).keys():
-        history = histories.get(tensor, ())
-        start = bisect_left(history, position, key=itemgetter(0))
-        rest = history[start:]
-        if rest and rest[0][0] == position:
-            rest = rest[1:]
-        own = ((position, formats[tensor]),) if tensor in formats else ()
-        histories[tensor] = (*history[:start], *own, *rest)
-        now = _behind(histories[tensor], position)
-        if rest and now != _behind(before.get(tensor, ()), position):
-            yield rest[0][0]

@@ -17,8 +17,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,7 +30,7 @@ from placer.graph.weights import weight_input
 from placer.plan import Layer, Plan, Port
 from placer.prediction.gpus import Gpu
 from placer.prediction.predictor import Prediction
-from placer.prediction.steps import UNKNOWN, PredictedLayer
+from placer.prediction.steps import UNKNOWN, PredictedLayer, Step
 
 _QUANTIZED = ("int8", "uint8", "float8e4m3fn")
 _BYTES = {
@@ -137,6 +139,7 @@ class Roofline:
         self._graph = graph
         self._gpu = gpu
         self._classes = classes
+        self._known: WeakKeyDictionary[Step, tuple[float, ...]] = WeakKeyDictionary()
 
     @property
     def classes(self) -> LayerClasses:
@@ -146,11 +149,27 @@ class Roofline:
     def estimate(self, prediction: Prediction) -> Plan:
         """The predicted plan with an estimated time for each layer, in microseconds."""
         layers = tuple(
-            replace(predicted.layer, time_us=self.layer_us(predicted))
-            for predicted in prediction.layers
+            replace(predicted.layer, time_us=us)
+            for predicted, us in zip(prediction.layers, self._times(prediction), strict=True)
         )
         source = f"predicted from rules, estimated for {self._gpu.name}"
         return Plan(layers, source, estimated=True)
+
+    def total_us(self, prediction: Prediction) -> float:
+        """Estimated time of all layers in microseconds."""
+        return sum(self._times(prediction))
+
+    def step_us(self, step: Step) -> tuple[float, ...]:
+        """Estimated times of the layers of one step in microseconds, kept while the step lives."""
+        known = self._known.get(step)
+        if known is None:
+            known = self._known[step] = tuple(map(self.layer_us, step.layers))
+        return known
+
+    def _times(self, prediction: Prediction) -> Iterator[float]:
+        """Those of ``prediction.layers``."""
+        for _, step in sorted(prediction.steps.items(), key=itemgetter(0)):
+            yield from self.step_us(step)
 
     def layer_us(self, predicted: PredictedLayer) -> float:
         """Estimated time of one layer in microseconds; 0 for a no-op."""

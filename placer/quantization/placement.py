@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 from placer.graph import Edge
+
+Group = frozenset[Edge]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What turns one placement into another one: groups that it loses and that it gains."""
+
+    gone: frozenset[Group]
+    come: frozenset[Group]
+
+    @property
+    def added(self) -> tuple[Edge, ...]:
+        """The edges that become quantized, sorted."""
+        return tuple(sorted(_edges(self.come) - _edges(self.gone)))
+
+    @property
+    def removed(self) -> tuple[Edge, ...]:
+        """The edges that become float, sorted."""
+        return tuple(sorted(_edges(self.gone) - _edges(self.come)))
 
 
 @dataclass(frozen=True)
@@ -18,7 +39,7 @@ class Placement:
     one Q/DQ pair. Two placements are equal exactly if their partitions are, however reached.
     """
 
-    groups: frozenset[frozenset[Edge]]
+    groups: frozenset[Group]
 
     @staticmethod
     def of(edges: Iterable[Edge], shared: Iterable[Iterable[str]] = ()) -> Placement:
@@ -47,7 +68,15 @@ class Placement:
     @cached_property
     def edges(self) -> frozenset[Edge]:
         """All quantized edges."""
-        return frozenset(edge for group in self.groups for edge in group)
+        return _edges(self.groups)
+
+    def change_to(self, other: Placement) -> Change:
+        """What turns this placement into ``other``."""
+        return Change(self.groups - other.groups, other.groups - self.groups)
+
+    def changed(self, change: Change) -> Placement:
+        """The placement after ``change``."""
+        return Placement((self.groups - change.gone) | change.come)
 
     @cached_property
     def group_of(self) -> Mapping[Edge, int]:
@@ -57,18 +86,46 @@ class Placement:
     @cached_property
     def id(self) -> str:
         """Fingerprint: 12 hex digits of the SHA-256 of the canonical text."""
-        return hashlib.sha256(self.canonical().encode()).hexdigest()[:12]
+        return _digest(line for _, line in self._lines)
+
+    def id_after(self, change: Change) -> str:
+        """``id`` after ``change``; the groups that stay are not sorted again."""
+        gone = {_line(sorted(group)) for group in change.gone}
+        kept = [item for item in self._lines if item[1] not in gone]
+        return _digest(line for _, line in sorted([*kept, *_lines(change.come)], key=_ORDER))
 
     def canonical(self) -> str:
         """One line per group, edges and groups sorted: equal text means equal placement."""
-        lines = (
-            "; ".join(f"{e.tensor!r}>{e.node!r}:{e.input_index}" for e in g) for g in self.sorted()
-        )
-        return "\n".join(lines)
+        return "\n".join(line for _, line in self._lines)
 
     def sorted(self) -> list[list[Edge]]:
         """Groups as sorted lists of edges, in a canonical order."""
-        return sorted(sorted(group) for group in self.groups)
+        return [list(edges) for edges, _ in self._lines]
+
+    @cached_property
+    def _lines(self) -> Sequence[tuple[list[Edge], str]]:
+        """Groups in canonical order, with the line of each in the canonical text."""
+        return sorted(_lines(self.groups), key=_ORDER)
+
+
+_ORDER = itemgetter(0)
+
+
+def _edges(groups: Iterable[Group]) -> Group:
+    return frozenset(edge for group in groups for edge in group)
+
+
+def _lines(groups: Iterable[Group]) -> Iterator[tuple[list[Edge], str]]:
+    for edges in map(sorted, groups):
+        yield edges, _line(edges)
+
+
+def _line(edges: Iterable[Edge]) -> str:
+    return "; ".join(f"{e.tensor!r}>{e.node!r}:{e.input_index}" for e in edges)
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 EMPTY = Placement(frozenset())

@@ -10,9 +10,10 @@ import yaml
 
 from placer.graph import Edge, Graph
 from placer.model import load_model
-from placer.prediction.explain import OTHER, Explainer, Explanation, Remedy, chosen_layout
+from placer.prediction.explain import OTHER, Explainer, Explanation, chosen_layout
 from placer.prediction.gpus import load_gpu
 from placer.prediction.predictor import Predictor
+from placer.prediction.remedies import Remedy
 from placer.prediction.roofline import Roofline, load_layer_classes
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Range
@@ -65,7 +66,7 @@ def test_a_float_residual_leaves_quantize_layers_and_the_remedy_names_its_edge(
     )
     remedy = conversions["quantize r"].remedy
     assert isinstance(remedy, Remedy)
-    assert (remedy.add, remedy.remove) == ((RESIDUAL_EDGE,), ())
+    assert (remedy.change.added, remedy.change.removed) == ((RESIDUAL_EDGE,), ())
     assert remedy.saves_us > 0
     assert explain(graph, remedy.placement).total_us == pytest.approx(
         found.total_us - remedy.saves_us
