@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
 from placer.rules.schema import Rule
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Match:
     """One occurrence of a rule's pattern.
 
@@ -25,7 +24,7 @@ class Match:
     tensors: Mapping[str, tuple[str, ...]]
     ports: Mapping[tuple[str, str], tuple[int, ...]]
 
-    @cached_property
+    @property
     def anchor(self) -> Node:
         """The graph node bound to the pattern's first node."""
         return self.nodes[next(iter(self.rule.pattern))]
@@ -35,14 +34,15 @@ class Match:
         owner, _, name = reference.partition(".")
         if name == "*":
             found = [e for tensor in self.tensors.get(owner, ()) for e in graph.edges_of(tensor)]
-            return tuple(e for e in found if not _inside_subgraph(e, graph))
+            return tuple(e for e in found if not inside_subgraph(e, graph))
         node = self.nodes.get(owner)
         if node is None:
             return ()
-        return tuple(Edge(node.inputs[i], node.name, i) for i in self.ports[owner, name])
+        return tuple([graph.edge_at(node, i) for i in self.ports[owner, name]])
 
 
-def _inside_subgraph(edge: Edge, graph: Graph) -> bool:
+def inside_subgraph(edge: Edge, graph: Graph) -> bool:
+    """Whether a subgraph of the node reads the tensor, not the node itself."""
     if edge.is_graph_output:
         return False
     return edge.input_index >= len(graph.by_name[edge.node].inputs)

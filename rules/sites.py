@@ -13,7 +13,7 @@ from placer.graph import Edge, Graph, Node
 from placer.quantization import Placement
 from placer.rules.connected import connected
 from placer.rules.match import Match
-from placer.rules.matcher import Overlap, match_rules_with_overlaps
+from placer.rules.matcher import Matches, Overlap, match_rules_with_overlaps
 from placer.rules.schema import Layout, Rule
 from placer.rules.target import ANY_TARGET, Target
 
@@ -63,16 +63,16 @@ def find_sites(
 
     Rules and layouts that do not hold for ``target`` are left out.
     """
-    return find_sites_with_overlaps(graph, rules, target)[0]
+    return find_sites_with_overlaps(Matches(graph), rules, target)[0]
 
 
 def find_sites_with_overlaps(
-    graph: Graph, rules: Iterable[Rule], target: Target = ANY_TARGET
+    matches: Matches, rules: Iterable[Rule], target: Target = ANY_TARGET
 ) -> tuple[tuple[Site, ...], tuple[Overlap, ...]]:
     """As ``find_sites``, and the matches that gave way to others."""
     held = [rule for rule in rules if target.meets(rule.when)]
-    matches, overlaps = match_rules_with_overlaps(graph, held)
-    return tuple(_site(match, graph, target) for match in matches), overlaps
+    kept, overlaps = match_rules_with_overlaps(matches, held)
+    return tuple(_site(match, matches.graph, target) for match in kept), overlaps
 
 
 def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:

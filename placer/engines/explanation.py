@@ -32,6 +32,7 @@ from placer.prediction.select import make_predictor
 from placer.qdq.extract import extract_placement
 from placer.quantization import Placement
 from placer.quantization.placement_file import load_placement, placement_text
+from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import place
@@ -156,9 +157,10 @@ def _subject(
 
 
 def _explainer(graph: Graph, pack: Pack, gpu: Gpu, target: Target, base: str) -> Explainer:
-    predictor = make_predictor(graph, pack, target, base)
+    matches = Matches(graph)
+    predictor = make_predictor(graph, pack, target, base, matches)
     roofline = Roofline(graph, gpu, load_layer_classes())
-    return Explainer(graph, pack.rules, target, predictor, roofline)
+    return Explainer(matches, pack.rules, target, predictor, roofline)
 
 
 def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -88,13 +88,15 @@ class Graph:
 
     ``types`` covers graph inputs, initializers and node outputs as far as they are known.
     Subgraphs (If, Loop, Scan) are opaque: what they read from outside counts as a consumer edge
-    of the node that holds them, with an index beyond that node's own inputs.
+    of the node that holds them, with an index beyond that node's own inputs. ``consumers`` has the
+    edges by tensor, ``reads`` by node.
     """
 
     nodes: tuple[Node, ...]
     by_name: Mapping[str, Node]
     producer: Mapping[str, Node]
     consumers: Mapping[str, tuple[Edge, ...]]
+    reads: Mapping[str, tuple[Edge, ...]]
     initializers: Mapping[str, TensorProto]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -109,6 +111,11 @@ class Graph:
                 found.setdefault(node.op, []).append(node)
         return {op: tuple(nodes) for op, nodes in found.items()}
 
+    @cached_property
+    def quantizable(self) -> frozenset[str]:
+        """The tensors that QuantizeLinear takes."""
+        return frozenset([name for name, known in self.types.items() if known.is_quantizable])
+
     def type_of(self, tensor: str) -> TensorType:
         """Type of ``tensor``, ``UNKNOWN_TYPE`` where inference found none."""
         return self.types.get(tensor, UNKNOWN_TYPE)
@@ -116,6 +123,17 @@ class Graph:
     def edges_of(self, tensor: str) -> tuple[Edge, ...]:
         """All consumer edges of ``tensor`` in node order, graph outputs last."""
         return self.consumers.get(tensor, ())
+
+    def edges_into(self, node: Node) -> tuple[Edge, ...]:
+        """All edges of ``node`` in order of its inputs, omitted ones left out."""
+        return self.reads[node.name]
+
+    def edge_at(self, node: Node, index: int) -> Edge:
+        """The edge of ``node`` at an input that is not omitted."""
+        edges = self.reads[node.name]
+        if index < len(edges) and edges[index].input_index == index:
+            return edges[index]
+        return next(edge for edge in edges if edge.input_index == index)
 
 
 def index_graph(graph: GraphProto, types: Mapping[str, TensorType]) -> Graph:
@@ -135,11 +153,13 @@ def index_nodes(
 ) -> Graph:
     """Build the index of ``nodes``, topologically sorted and named uniquely."""
     declared = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in initializers.values()}
+    reads = [_reads(node) for node in nodes]
     return Graph(
         nodes=tuple(nodes),
         by_name={node.name: node for node in nodes},
         producer={name: node for node in nodes for name in node.outputs if name},
-        consumers=_consumers(nodes, outputs),
+        consumers=_consumers(reads, outputs),
+        reads={node.name: edges for node, edges in zip(nodes, reads, strict=True)},
         initializers=initializers,
         inputs=inputs,
         outputs=outputs,
@@ -169,12 +189,18 @@ def _node(proto: NodeProto, index: int) -> Node:
     )
 
 
-def _consumers(nodes: Sequence[Node], outputs: Sequence[str]) -> dict[str, tuple[Edge, ...]]:
+def _reads(node: Node) -> tuple[Edge, ...]:
+    tensors = (*node.inputs, *captured_tensors(node.proto))
+    return tuple([Edge(tensor, node.name, i) for i, tensor in enumerate(tensors) if tensor])
+
+
+def _consumers(
+    reads: Iterable[tuple[Edge, ...]], outputs: Sequence[str]
+) -> dict[str, tuple[Edge, ...]]:
     found: dict[str, list[Edge]] = {}
-    for node in nodes:
-        for i, tensor in enumerate((*node.inputs, *captured_tensors(node.proto))):
-            if tensor:
-                found.setdefault(tensor, []).append(Edge(tensor, node.name, i))
+    for edges in reads:
+        for edge in edges:
+            found.setdefault(edge.tensor, []).append(edge)
     for i, tensor in enumerate(outputs):
         found.setdefault(tensor, []).append(Edge(tensor, "", i))
     return {tensor: tuple(edges) for tensor, edges in found.items()}

@@ -18,7 +18,7 @@ from placer.graph import Edge, Graph, Node, captured_tensors
 from placer.prediction.motion import NormalForm, Scale
 from placer.rules.connected import connected
 from placer.rules.match import Match
-from placer.rules.matcher import find_matches
+from placer.rules.matcher import Matches
 from placer.rules.schema import Fusion, Layout, Rule
 from placer.rules.target import Target
 
@@ -193,9 +193,10 @@ class Region:
         return found | {b.position: b for b in self.alone if b.position not in taken}
 
 
-def find_regions(graph: Graph, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
-    """All regions of ``graph``; ``rules`` must be those that hold for ``target``."""
-    claims = [c for rule in rules for c in _claims(graph, rule, target) if c.nodes]
+def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
+    """All regions of a graph; ``rules`` must be those that hold for ``target``."""
+    graph = matches.graph
+    claims = [c for rule in rules for c in _claims(matches, rule, target) if c.nodes]
     claimed = [
         LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
         for claim in sorted(claims, key=lambda claim: claim.rank)
@@ -225,12 +226,13 @@ def _inputs(node: Node) -> list[Edge]:
     return [Edge(tensor, node.name, i) for i, tensor in enumerate(tensors) if tensor]
 
 
-def _claims(graph: Graph, rule: Rule, target: Target) -> Iterator[Claim]:
+def _claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]:
     layouts = [(n, lay) for n, lay in rule.layouts.items() if lay.fuses and target.meets(lay.when)]
     if not layouts:
         return
     # A pair before an optional node leaves that node out of the layer.
-    for match in find_matches(graph, rule, smaller=True):
+    graph = matches.graph
+    for match in matches.of(rule, smaller=True):
         for name, layout in layouts:
             for fusion in layout.fuses:
                 if target.meets(fusion.when):

@@ -14,7 +14,7 @@ from placer.prediction.roofline import Roofline
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import PredictedLayer
 from placer.quantization import EMPTY, Placement
-from placer.rules.matcher import Overlap
+from placer.rules.matcher import Matches, Overlap
 from placer.rules.schema import Rule
 from placer.rules.sites import ResolvedLayout, Site, find_sites_with_overlaps
 from placer.rules.target import Target
@@ -90,16 +90,16 @@ class Explainer:
 
     def __init__(
         self,
-        graph: Graph,
+        matches: Matches,
         rules: Sequence[Rule],
         target: Target,
         predictor: AnyPredictor,
         roofline: Roofline,
     ) -> None:
-        self._graph = graph
+        self._graph = matches.graph
         self._predictor = predictor
         self._roofline = roofline
-        self.sites, self._overlaps = find_sites_with_overlaps(graph, rules, target)
+        self.sites, self._overlaps = find_sites_with_overlaps(matches, rules, target)
 
     def explain(self, placement: Placement) -> Explanation:
         """Explain ``placement``, which must be of the explainer's graph."""

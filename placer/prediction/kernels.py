@@ -24,6 +24,7 @@ from placer.prediction.settled import without_settled_nodes
 from placer.prediction.steps import PredictedLayer, Step
 from placer.quantization import Placement
 from placer.quantization.placement import Change
+from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
@@ -31,16 +32,25 @@ from placer.rules.target import Target
 class KernelPredictor:
     """Predicts plans of one model; the counterpart of ``Predictor`` for generated kernels.
 
-    ``base``: ONNX name of the type of float tensors inside the engine.
+    ``base``: ONNX name of the type of float tensors inside the engine. ``matches``: of the graph,
+    where they are known.
     """
 
     def __init__(
-        self, graph: Graph, rules: Sequence[Rule], target: Target, base: str, integer: str
+        self,
+        graph: Graph,
+        rules: Sequence[Rule],
+        target: Target,
+        base: str,
+        integer: str,
+        matches: Matches | None = None,
     ) -> None:
         self._graph = without_settled_nodes(graph)
+        if matches is None or matches.graph is not self._graph:
+            matches = Matches(self._graph)
         self._base, self._integer = base, integer
         rules = [rule for rule in rules if target.meets(rule.when)]
-        self._passages = find_passages(self._graph, rules)
+        self._passages = find_passages(matches, rules)
         self._attentions = _attentions(self._graph)
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:

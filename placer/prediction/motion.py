@@ -16,7 +16,7 @@ from placer.graph import Edge, Graph
 from placer.quantization import Placement
 from placer.rules.connected import connected
 from placer.rules.match import Match
-from placer.rules.matcher import find_matches
+from placer.rules.matcher import Matches
 from placer.rules.schema import Motion, Rule
 
 # Which of a placement's scales: the tensors whose common range it covers.
@@ -84,13 +84,13 @@ class Link:
         return frozenset(e for passage in self.passages for e in (*passage.before, *passage.after))
 
 
-def find_passages(graph: Graph, rules: Iterable[Rule]) -> tuple[Passage, ...]:
-    """The nodes of ``graph`` that rules let Q and DQ pass, in node order."""
+def find_passages(matches: Matches, rules: Iterable[Rule]) -> tuple[Passage, ...]:
+    """The nodes of a graph that rules let Q and DQ pass, in node order."""
     found = [
-        (match.anchor.index, _passage(match, motion, graph))
+        (match.anchor.index, _passage(match, motion, matches.graph))
         for rule in rules
         if (motion := rule.motion) is not None
-        for match in find_matches(graph, rule)
+        for match in matches.of(rule)
     ]
     return tuple(passage for _, passage in sorted(found, key=lambda item: item[0]))
 

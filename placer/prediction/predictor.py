@@ -42,6 +42,7 @@ from placer.prediction.steps import (
 )
 from placer.quantization import EMPTY, Placement
 from placer.quantization.placement import Change
+from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
@@ -97,18 +98,26 @@ class Predictor:
     What the given shapes settle is constant in an engine and no layer here.
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
-    inputs and outputs keep the model's types.
+    inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
     """
 
     def __init__(
-        self, graph: Graph, rules: Sequence[Rule], target: Target, base: str, integer: str
+        self,
+        graph: Graph,
+        rules: Sequence[Rule],
+        target: Target,
+        base: str,
+        integer: str,
+        matches: Matches | None = None,
     ) -> None:
         graph = without_settled_nodes(graph)
+        if matches is None or matches.graph is not graph:
+            matches = Matches(graph)
         self._target = BuildTarget(graph, target, base, integer)
         rules = [rule for rule in rules if target.meets(rule.when)]
-        links = find_links(find_passages(graph, rules))
+        links = find_links(find_passages(matches, rules))
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
-        self._regions = find_regions(graph, rules, target)
+        self._regions = find_regions(matches, rules, target)
         self._step = lru_cache(maxsize=KEPT_STEPS)(self._make_step)
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:

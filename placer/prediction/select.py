@@ -5,16 +5,20 @@ from __future__ import annotations
 from placer.graph import Graph
 from placer.prediction.kernels import KernelPredictor
 from placer.prediction.predictor import Predictor
+from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
 AnyPredictor = Predictor | KernelPredictor
 
 
-def make_predictor(graph: Graph, pack: Pack, target: Target, base: str) -> AnyPredictor:
+def make_predictor(
+    graph: Graph, pack: Pack, target: Target, base: str, matches: Matches | None = None
+) -> AnyPredictor:
     """The predictor of plans of ``graph`` for the engine of ``pack``.
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``.
+    ``matches``: of ``graph``, where they are known.
     """
     made = KernelPredictor if pack.manifest.kernels == "generated" else Predictor
-    return made(graph, pack.rules, target, base, pack.manifest.scheme.activation)
+    return made(graph, pack.rules, target, base, pack.manifest.scheme.activation, matches)

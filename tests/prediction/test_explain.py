@@ -18,6 +18,7 @@ from placer.prediction.roofline import Roofline, load_layer_classes
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Range
 from placer.quantization.placement_file import load_placement, placement_text
+from placer.rules.matcher import Matches
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
 from placer.rules.target import Target
@@ -48,7 +49,7 @@ def explain(graph: Graph, placement: Placement) -> Explanation:
     target = Target(compute_capability="8.0", typing="strong")
     predictor = Predictor(graph, PACK.rules, target, "float16", "int8")
     roofline = Roofline(graph, load_gpu("a100"), load_layer_classes())
-    return Explainer(graph, PACK.rules, target, predictor, roofline).explain(placement)
+    return Explainer(Matches(graph), PACK.rules, target, predictor, roofline).explain(placement)
 
 
 def test_a_float_residual_leaves_quantize_layers_and_the_remedy_names_its_edge(

@@ -11,6 +11,7 @@ from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.prediction.motion import NormalForm, find_passages, normal_form
 from placer.quantization import EMPTY, Placement
+from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 
 HEAD = '<ir_version: 9, opset_import: ["": 17]>'
@@ -41,7 +42,7 @@ layouts: {follow: {default: true}}
 
 def form(graph: Graph, *groups: list[Edge]) -> NormalForm:
     placement = Placement(frozenset(map(frozenset, groups)))
-    return normal_form(placement, find_passages(graph, RULES))
+    return normal_form(placement, find_passages(Matches(graph), RULES))
 
 
 def partition(found: NormalForm) -> set[frozenset[Edge]]:
@@ -79,7 +80,7 @@ def test_unequal_scales_on_both_sides_stay_apart():
 
 
 def test_nothing_quantized_has_an_empty_form():
-    found = normal_form(EMPTY, find_passages(graph_of_text(CHAIN), RULES))
+    found = normal_form(EMPTY, find_passages(Matches(graph_of_text(CHAIN)), RULES))
     assert (found.scales, found.second, found.canonical()) == ({}, {}, frozenset())
 
 
@@ -107,7 +108,7 @@ layouts: {follow: {default: true}}
     )
     left, right = Edge("x", "join1", 0), Edge("z", "join1", 1)
     placement = Placement(frozenset({frozenset({left}), frozenset({right})}))
-    found = normal_form(placement, find_passages(graph_of_text(UNEQUAL), [rule]))
+    found = normal_form(placement, find_passages(Matches(graph_of_text(UNEQUAL)), [rule]))
     assert found.scales[Edge("y", "conv1", 0)] == frozenset({"x", "z"})
     assert not found.second
 
@@ -319,7 +320,7 @@ QUICK = settings(max_examples=150, deadline=None)
 @given(placed())
 def test_pairs_that_have_moved_move_no_further(case: tuple[str, Placement]):
     text, placement = case
-    passages = find_passages(graph_of_text(text), RULES)
+    passages = find_passages(Matches(graph_of_text(text)), RULES)
     once = normal_form(placement, passages)
     again = moved(once)
     assume(is_distinct(again))
@@ -332,7 +333,7 @@ def test_pairs_that_the_form_has_already_change_nothing(
     case: tuple[str, Placement], data: st.DataObject
 ):
     text, placement = case
-    passages = find_passages(graph_of_text(text), RULES)
+    passages = find_passages(Matches(graph_of_text(text)), RULES)
     whole = normal_form(placement, passages)
     added = sorted(whole.scales.keys() - placement.edges)
     kept = set(data.draw(st.lists(st.sampled_from(added)))) if added else set()
@@ -356,8 +357,11 @@ def test_the_form_does_not_depend_on_names(case: tuple[str, Placement], random: 
         return edge._replace(tensor=names[edge.tensor])
 
     other = Placement(frozenset(frozenset(map(translate, g)) for g in placement.groups))
-    found = normal_form(other, find_passages(graph_of_text(renamed), RULES)).canonical()
-    original = normal_form(placement, find_passages(graph_of_text(text), RULES)).canonical()
+    found = normal_form(other, find_passages(Matches(graph_of_text(renamed)), RULES)).canonical()
+    passages = find_passages(Matches(graph_of_text(text)), RULES)
+    original = normal_form(placement, passages).canonical()
+        placement, find_passages(Matches(graph_of_text(text)), RULES)
+    ).canonical()
     assert found == {frozenset((translate(e), second) for e, second in g) for g in original}
 
 
@@ -365,7 +369,7 @@ def test_the_form_does_not_depend_on_names(case: tuple[str, Placement], random: 
 @given(placed())
 def test_pairs_stay_where_they_are_and_keep_their_partners(case: tuple[str, Placement]):
     text, placement = case
-    found = normal_form(placement, find_passages(graph_of_text(text), RULES))
+    found = normal_form(placement, find_passages(Matches(graph_of_text(text)), RULES))
     assert found.scales.keys() >= placement.edges
     for group in placement.groups:
         assert len({found.scales[edge] for edge in group}) == 1

@@ -1,0 +1,252 @@
+"""Rules made ready for matching: bind the nodes of one pattern to those of a graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.graph import Graph, Node
+from placer.rules.match import Match, inside_subgraph
+from placer.rules.predicates import Check, check_of, subjects_of
+from placer.rules.schema import NodePattern, Rule, plain
+
+STANDARD = ("", "ai.onnx")
+Tensors = dict[str, tuple[str, ...]]
+Ports = dict[tuple[str, str], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """One entry of a pattern node's inputs; ``name``: None if it binds nothing."""
+
+    name: str | None
+    port: tuple[str, str]
+    required: bool
+    variadic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One node of a pattern, and the conditions that can be told once it is bound.
+
+    ``outputs``: names, None for those that bind nothing, and whether each takes all that remain.
+    ``near``: its tensors by which a node is looked for, ``first`` the first output's name.
+    """
+
+    name: str
+    ops: Sequence[str]
+    inputs: tuple[_Input, ...]
+    outputs: tuple[tuple[str | None, bool], ...]
+    near: tuple[str, ...]
+    first: str
+    optional: bool
+    commutative: bool
+    checks: tuple[Check, ...]
+
+
+class Binder:
+    """Finds the matches of one rule in a graph, by the node that its first pattern node is."""
+
+    def __init__(self, graph: Graph, rule: Rule) -> None:
+        self._graph = graph
+        self._rule = rule
+        checks = _checks_by_node(rule)
+        self._steps = tuple(
+            _step(name, pattern, checks[name]) for name, pattern in rule.pattern.items()
+        )
+        references = {r for layout in rule.layouts.values() for r in layout.quantize}
+        self._quantized = [reference.partition(".")[::2] for reference in sorted(references)]
+
+    def matches(self, node: Node) -> list[Match]:
+        """All that begin at ``node``, those that leave out an optional node included."""
+        found: list[Match] = []
+        self._bind(0, node, {}, {}, {}, found)
+        return found
+
+    def nodes(self) -> Sequence[Node]:
+        """The nodes that a match may begin at, in node order."""
+        return _nodes_of(self._graph, self._steps[0].ops)
+
+    def _bind(
+        self,
+        depth: int,
+        node: Node,
+        nodes: dict[str, Node],
+        tensors: Tensors,
+        ports: Ports,
+        found: list[Match],
+    ) -> None:
+        """Bind the step at ``depth`` to ``node``, once per input order, and go on from there."""
+        step = self._steps[depth]
+        if node.domain not in STANDARD or node in nodes.values():
+            return
+        for swapped in (False, True) if step.commutative and len(node.inputs) > 1 else (False,):
+            own, own_ports = tensors.copy(), ports.copy()
+            if not _bind_inputs(step, node.inputs, swapped, own, own_ports):
+                continue
+            if not _bind_outputs(step, node.outputs, own):
+                continue
+            bound = {**nodes, step.name: node}
+            if self._holds(step, bound, own):
+                self._extend(depth + 1, bound, own, own_ports, found)
+            if len(set(node.inputs)) < len(node.inputs):
+                return  # Both orders bind the same tensors.
+
+    def _extend(
+        self,
+        depth: int,
+        nodes: dict[str, Node],
+        tensors: Tensors,
+        ports: Ports,
+        found: list[Match],
+    ) -> None:
+        if depth == len(self._steps):
+            if self._is_closed(nodes) and self._is_quantizable(nodes, tensors):
+                found.append(Match(self._rule, nodes, tensors, ports))
+            return
+        step = self._steps[depth]
+        for node in self._neighbours(step, tensors):
+            self._bind(depth, node, nodes, tensors, ports, found)
+        if step.optional:
+            own = tensors.copy()
+            source = tensors[step.near[0]]
+            if own.setdefault(step.first, source) == source and self._holds(step, nodes, own):
+                self._extend(depth + 1, nodes, own, ports, found)
+
+    def _holds(self, step: _Step, nodes: Mapping[str, Node], tensors: Tensors) -> bool:
+        return not step.checks or all(check(nodes, tensors, self._graph) for check in step.checks)
+
+    def _neighbours(self, step: _Step, tensors: Tensors) -> Iterable[Node]:
+        """Graph nodes that may be the pattern node, given the tensors bound so far."""
+        graph = self._graph
+        bound = [tensors[name][0] for name in step.near if len(tensors.get(name, ())) == 1]
+        if bound:
+            edges = min(map(graph.edges_of, bound), key=len)  # It reads all of them.
+            names = dict.fromkeys([edge.node for edge in edges])
+            names.pop("", None)  # The graph output.
+            nodes = [graph.by_name[node] for node in names]
+            return [node for node in nodes if node.op in step.ops]
+        if step.first in tensors:
+            producer = graph.producer.get(tensors[step.first][0])
+            return [producer] if producer is not None and producer.op in step.ops else []
+        return _nodes_of(graph, step.ops)
+
+    def _is_quantizable(self, nodes: Mapping[str, Node], tensors: Tensors) -> bool:
+        """Whether every tensor that a layout quantizes is known to be of a type that can be."""
+        graph = self._graph
+        for owner, name in self._quantized:
+            if name == "*":
+                for tensor in tensors.get(owner, ()):
+                    if tensor not in graph.quantizable and any(
+                        not inside_subgraph(edge, graph) for edge in graph.edges_of(tensor)
+                    ):
+                        return False
+            elif owner in nodes and not graph.quantizable.issuperset(tensors[name]):
+                return False
+        return True
+
+    def _is_closed(self, nodes: Mapping[str, Node]) -> bool:
+        """Whether tensors between matched nodes are read inside the match only."""
+        if len(nodes) == 1:
+            return True  # No node reads what it writes.
+        graph = self._graph
+        read = Counter([e.tensor for node in nodes.values() for e in graph.edges_into(node)])
+        for node in nodes.values():
+            for tensor in node.outputs:
+                if tensor in read and read[tensor] < len(graph.edges_of(tensor)):
+                    return False
+        return True
+
+
+def _nodes_of(graph: Graph, ops: Sequence[str]) -> Sequence[Node]:
+    if len(ops) == 1:
+        return graph.by_op.get(ops[0], ())
+    found = [node for op in ops for node in graph.by_op.get(op, ())]
+    return sorted(found, key=lambda node: node.index)
+
+
+def _bind_inputs(
+    step: _Step, inputs: tuple[str, ...], swapped: bool, tensors: Tensors, ports: Ports
+) -> bool:
+    if swapped:
+        inputs = (inputs[1], inputs[0], *inputs[2:])
+    position, count = 0, len(inputs)
+    for entry in step.inputs:
+        start, position = position, count if entry.variadic else min(position + 1, count)
+        present = [i for i in range(start, position) if inputs[i]]
+        if not present and entry.required:
+            return False
+        if entry.name is None:
+            continue
+        bound = tuple([inputs[i] for i in present])
+        if tensors.setdefault(entry.name, bound) != bound:
+            return False
+        ports[entry.port] = tuple([1 - i if swapped and i < 2 else i for i in present])
+    return position == count
+
+
+def _bind_outputs(step: _Step, outputs: tuple[str, ...], tensors: Tensors) -> bool:
+    """Bind the outputs; outputs beyond those that the pattern names are not looked at."""
+    for position, (name, variadic) in enumerate(step.outputs):
+        taken = outputs[position:] if variadic else outputs[position : position + 1]
+        if not taken:
+            return False
+        if name is not None:
+            bound = tuple([tensor for tensor in taken if tensor])
+            if tensors.setdefault(name, bound) != bound:
+                return False
+    return True
+
+
+def _step(name: str, pattern: NodePattern, checks: Iterable[Check]) -> _Step:
+    tensors = [plain(written) for written in pattern.inputs]
+    return _Step(
+        name,
+        pattern.op,
+        tuple(
+            _Input(
+                None if tensor == "_" else tensor,
+                (name, tensor),
+                not written.endswith(("?", "*")),
+                written.endswith("*"),
+            )
+            for written, tensor in zip(pattern.inputs, tensors, strict=True)
+        ),
+        tuple(
+            (None if written == "_" else plain(written), written.endswith("*"))
+            for written in pattern.output
+        ),
+        tuple(tensors),
+        plain(pattern.output[0]),
+        pattern.optional,
+        pattern.commutative,
+        tuple(checks),
+    )
+
+
+def _checks_by_node(rule: Rule) -> Mapping[str, list[Check]]:
+    """The conditions by the pattern node with which all that they are about is bound, or absent."""
+    order = {name: position for position, name in enumerate(rule.pattern)}
+    known = _bound_at(rule)
+    found: dict[str, list[Check]] = {name: [] for name in rule.pattern}
+    for predicate in rule.where:
+        subjects = subjects_of(predicate)
+        positions = [order[name] for name in subjects.nodes]
+        positions += [known[name] for name in subjects.tensors]
+        found[list(order)[max(positions)]].append(check_of(predicate))
+    return found
+
+
+def _bound_at(rule: Rule) -> Mapping[str, int]:
+    """The position of the node with which a tensor name is bound: one that cannot be absent, or
+    else the last that has the name.
+    """
+    sure: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for position, pattern in enumerate(rule.pattern.values()):
+        for tensor in map(plain, (*pattern.inputs, *pattern.output)):
+            last[tensor] = position
+            if not pattern.optional:
+                sure.setdefault(tensor, position)
+    return last | sure
