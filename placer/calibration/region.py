@@ -14,7 +14,8 @@ import onnxruntime as ort
 from onnx import ValueInfoProto
 
 from placer.calibration.dataset import Dataset, load_dataset
-from placer.common.files import make_output_folder, temporary_beside
+from placer.common.drafts import drafted
+from placer.common.files import cannot_write
 from placer.common.ort_session import create_session, run_once
 from placer.errors import InputError
 from placer.graph.edit import reads
@@ -65,6 +66,12 @@ def extract_region(
     path, target = Path(model), Path(output)
     if target.resolve() == path.resolve():
         raise InputError(f"{target} is the model itself; choose another output")
+    archive = None if data is None else target.with_suffix(".npz")
+    if archive is not None and archive.resolve() in (target.resolve(), Path(str(data)).resolve()):
+        raise InputError(
+            f"the region's data would be written to {archive}, which is the "
+            f"{'model' if archive == target else 'data'} itself; choose another output"
+        )
     if bool(outputs) == (around is not None):
         raise InputError("a region is given by its outputs or by the node that it is around")
     if depth < 0:
@@ -78,12 +85,11 @@ def extract_region(
         starts, ends = tensors_around(source.proto, around, depth, path)
     region = cut_region(source.proto, types, starts, ends, path)
     dataset = None if data is None else load_dataset(data, source)
-    make_output_folder(target.parent)
-    archive = None
-    if dataset is not None:
-        archive = target.with_suffix(".npz")
-        _write_data(_values(source, types, starts, dataset), len(dataset), archive)
-    save_model(region, source.base_dir, target)
+    with drafted(target) as draft:
+        if dataset is not None:
+            samples = _values(source, types, starts, dataset)
+            _write_data(samples, len(dataset), draft.with_suffix(".npz"))
+        save_model(region, source.base_dir, draft)
     return Region(target, len(region.graph.node), tuple(starts), tuple(ends), archive)
 
 
@@ -124,12 +130,11 @@ def _values(
 
 def _write_data(samples: Iterable[Mapping[str, np.ndarray]], count: int, path: Path) -> None:
     """Write an .npz with the ``count`` samples one after the other along the first axis."""
-    temporary = temporary_beside(path)
     try:
         # Arrays grow on disk: what reaches a region may be larger than the memory.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".region-") as folder:
             files = _write_arrays(samples, count, Path(folder))
-            with zipfile.ZipFile(temporary, "w") as archive:
+            with zipfile.ZipFile(path, "w") as archive:
                 for name, file in files.items():
                     # Names begin with a slash at times, which ZipFile.write would drop.
                     with (
@@ -137,11 +142,8 @@ def _write_data(samples: Iterable[Mapping[str, np.ndarray]], count: int, path: P
                         archive.open(f"{name}.npy", "w", force_zip64=True) as member,
                     ):
                         shutil.copyfileobj(values, member)
-        temporary.replace(path)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; free some space") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
 
 
 def _write_arrays(

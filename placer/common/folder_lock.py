@@ -1,4 +1,4 @@
-"""One process at a time in an output folder."""
+"""One process at a time in an output folder, or at an output file."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ LOCK_FILE = ".placer.lock"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold ``folder``, which exists, for this process.
+def locked(output: Path) -> Iterator[None]:
+    """Hold ``output`` for this process: a folder that exists, or a file that need not.
 
     The operating system drops the lock of a process that dies, so none is ever stale. Raises
     InputError, which names the process and its machine, if another one holds it.
     """
-    path = folder / LOCK_FILE
+    path = output / LOCK_FILE if output.is_dir() else output.with_name(f".{output.name}.lock")
     lock = FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
         raise InputError(
-            f"{folder} is in use by {_holder(path)}; wait for it, or choose another --output"
+            f"{output} is in use by {_holder(path)}; wait for it, or choose another --output"
         ) from error
     except OSError as error:
         raise InputError(

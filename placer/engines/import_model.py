@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Dataset
-from placer.common.files import make_output_folder, remove_if_empty, write_text
+from placer.common.drafts import drafted
+from placer.common.files import write_text
 from placer.engines.source_model import distance_sentence, recovered, samples_of
-from placer.errors import InputError, PlacerError
+from placer.errors import InputError
 from placer.graph import Edge
 from placer.model import Model, load_model, save_model
 from placer.model.importing import Imported, Loss
@@ -147,18 +147,10 @@ def _write(
     placement_file: Path,
 ) -> None:
     """Write both files, or none if the float model cannot be read back."""
-    make_output_folder(target.parent)
-    try:
-        with TemporaryDirectory(prefix=".placer-", dir=target.parent) as folder:
-            draft = Path(folder) / target.name
-            save_model(model.proto, model.base_dir, draft)
-            written = load_model(draft, shapes)
-            write_text(draft.parent / placement_file.name, _placement_text(imported, pack, written))
-            for file in draft.parent.iterdir():
-                file.replace(target.parent / file.name)
-    except (PlacerError, OSError):
-        remove_if_empty(target.parent)
-        raise
+    with drafted(target) as draft:
+        save_model(model.proto, model.base_dir, draft)
+        written = load_model(draft, shapes)
+        write_text(draft.with_name(placement_file.name), _placement_text(imported, pack, written))
 
 
 def _placement_text(imported: Imported, pack: Pack, written: Model) -> str:

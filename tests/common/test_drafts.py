@@ -1,0 +1,75 @@
+"""Several files written as one: all of them or none, by one process at a time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placer.common.drafts import drafted
+from placer.common.folder_lock import locked
+from placer.errors import InputError
+from tests.conftest import DIGITS, Finished
+
+Placer = Callable[..., Finished]
+QUANTIZED = Path(__file__).parents[1] / "artefacts" / "torch_fx.onnx"
+EXTRACT = ("extract", DIGITS / "digits.onnx", "--outputs", "logits", "--data")
+COMMANDS = {"import": ("import", QUANTIZED), "extract": (*EXTRACT, DIGITS / "calibration.npz")}
+
+
+def written(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_all_files_go_beside_the_target_at_the_end(tmp_path: Path):
+    target = tmp_path / "new" / "model"
+    with drafted(target) as draft:
+        draft.write_text("model")
+        draft.with_suffix(".data").write_text("data")
+        assert not target.exists()
+    assert written(target.parent) == {"model": "model", "model.data": "data"}
+
+
+def test_nothing_is_written_if_anything_goes_wrong(tmp_path: Path):
+    (tmp_path / "old").mkdir()
+    for name in ("old", "new"):
+        with pytest.raises(ZeroDivisionError), drafted(tmp_path / name / "model") as draft:
+            draft.write_text(str(1 // 0))
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert not list((tmp_path / "old").iterdir())
+
+
+def test_a_folder_in_the_way_is_named_before_anything_is_moved(tmp_path: Path):
+    (tmp_path / "model").mkdir()
+    with pytest.raises(InputError, match="model is a folder"), drafted(tmp_path / "model") as draft:
+        draft.write_text("model")
+        draft.with_suffix(".data").write_text("data")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_process_that_writes_the_same_output_is_refused(placer: Placer, command: str):
+    """It may write another one into the same folder."""
+    output = Path("part.onnx")
+    with locked(output):
+        before = list(Path().iterdir())
+        refused = placer(*COMMANDS[command], "-o", output)
+        assert refused.code == 2
+        assert "part.onnx is in use by process" in refused.err
+        assert refused.err.count("\n") == 1
+        assert list(Path().iterdir()) == before
+        assert placer(*COMMANDS[command], "-o", "other.onnx").code == 0
+    assert placer(*COMMANDS[command], "-o", output).code == 0
+    assert not list(Path().glob(".*"))
+
+
+@pytest.mark.parametrize(("data", "output"), [("part.npz", "part.onnx"), ("data.npz", "part.npz")])
+def test_extract_overwrites_neither_its_data_nor_its_model(placer: Placer, data: str, output: str):
+    with np.load(DIGITS / "calibration.npz") as file:
+        np.savez(data, **file)
+    before = Path(data).read_bytes()
+    refused = placer(*EXTRACT, data, "-o", output)
+    assert refused.code == 2
+    assert "choose another output" in refused.err
+    assert Path(data).read_bytes() == before
+    assert [path.name for path in Path().iterdir()] == [data]
