@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from placer.errors import InputError
 
 Shape = tuple[int, ...]
+MAX_DIMENSION = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -96,4 +97,6 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, _, dims = text.rpartition("=")
     if not name or not re.fullmatch(r"\d+(x\d+)*", dims):
         raise InputError(f"shape '{text}' is no shape; write NAME=1x3x224x224")
+    if max(map(len, dims.split("x"))) > len(str(MAX_DIMENSION)):
+        raise InputError(f"shape '{text}' has a dimension above {MAX_DIMENSION:,}; give less")
     return name, tuple(int(d) for d in dims.split("x"))

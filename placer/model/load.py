@@ -14,6 +14,7 @@ import onnx.defs
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from placer.common.names import unknown
+from placer.common.shapes import MAX_DIMENSION
 from placer.errors import InputError
 from placer.graph import Graph, index_graph, tensor_type
 from placer.graph.edit import (
@@ -260,6 +261,8 @@ def _check_given(
     shown = "x".join(map(str, given))
     if any(size < 1 for size in given):
         raise InputError(f"shape {name}={shown}: every dimension must be at least 1")
+    if any(size > MAX_DIMENSION for size in given):
+        raise InputError(f"shape {name}={shown} has a dimension above {MAX_DIMENSION:,}; give less")
     if dims is None:
         return
     if len(dims) != len(given):

@@ -30,6 +30,7 @@ from onnx import (
 from placer.common.files import read_bytes
 from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.common.ort_session import one_line
+from placer.common.shapes import MAX_DIMENSION
 from placer.errors import InputError
 from placer.graph.edit import subgraphs
 from placer.graph.external_data import fills_its_shape, is_external, tensor_bytes
@@ -37,7 +38,6 @@ from placer.model.loops import endless_trips
 
 _WHAT = "the path of an ONNX file"
 _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
-_MAX_DIMENSION = 2**31 - 1
 _MAX_OPSET = 1000
 STANDARD = ("", "ai.onnx")
 # Of ONNX Runtime's operators, whose schemas ONNX lacks, those that are taken apart:
@@ -300,7 +300,7 @@ class _Door:
         for dim in tensor.shape.dim:
             if not isinstance(dim.dim_param, str):
                 raise self._wrong(f"the name of a dimension of '{value.name}' is not UTF-8")
-            if dim.dim_value > _MAX_DIMENSION:
+            if dim.dim_value > MAX_DIMENSION:
                 raise self._wrong(f"'{value.name}' has a dimension of {dim.dim_value:,}")
 
 

@@ -28,11 +28,19 @@ def along(values: np.ndarray, target: np.ndarray, axis: int, block: int = 0) -> 
         raise InputError(
             f"a pair has axis {axis} on a tensor of rank {target.ndim}; export it again"
         )
+    shape = [1] * target.ndim
+    shape[axis] = target.shape[axis]
+    if block:
+        shape = [*target.shape]
+        shape[axis] = -(-target.shape[axis] // block)
+    if values.shape != tuple(shape) and (block or values.size != target.shape[axis]):
+        raise InputError(
+            f"a pair has scales or zero points of shape {values.shape} along axis {axis} of a "
+            f"tensor of shape {target.shape}; export it again"
+        )
     if block:
         repeated: np.ndarray = np.repeat(values, block, axis=axis)
         return repeated.take(range(target.shape[axis]), axis=axis)
-    shape = [1] * target.ndim
-    shape[axis] = -1
     return values.reshape(shape)
 
 
