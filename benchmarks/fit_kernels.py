@@ -128,7 +128,7 @@ def fit(group: Sequence[Kernel], gpu: Gpu, launch_us: float) -> LayerClass:
         write_efficiency=1 / written,
         depth_cycles=cycles,
         tile=TILE,
-        latency_us=max(0.0, latency - launch_us),
+        latency_cycles=max(0.0, latency - launch_us) * gpu.boost_clock_mhz,
         source="measured: fitted here",
     )
 
@@ -169,7 +169,7 @@ def main() -> None:
         update={"classes": tuple(c for c in others.classes if not c.compute_capability)}
     )
     table = Table(title=f"convolutions on {document['device']}, fitted, and errors of estimates")
-    for column in ("format", "kernels", "latency us", "cycles", "ops", "read", "write"):
+    for column in ("format", "kernels", "latency", "cycles", "ops", "read", "write"):
         table.add_column(column, justify="left" if column == "format" else "right")
     for column in ("left out: median", "90%", "other GPUs' classes: median", "90%"):
         table.add_column(column, justify="right")
@@ -177,7 +177,7 @@ def main() -> None:
         group = kernels(document, form)
         entry = fit(group, gpu, others.launch_cycles / gpu.boost_clock_mhz)
         figures = (
-            entry.latency_us, entry.depth_cycles, entry.ops_efficiency,
+            entry.latency_cycles, entry.depth_cycles, entry.ops_efficiency,
             entry.bandwidth_efficiency, entry.write_efficiency or 0.0,
         )  # fmt: skip
         cells = [f"{figure:.2f}" for figure in figures]

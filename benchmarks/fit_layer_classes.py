@@ -21,7 +21,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ import onnx
 import plan_fidelity
 import reference_engines as engines
 import yaml
+from profiled_layers import Sample, profiler_us, samples
 from rich.console import Console
 from rich.table import Table
 from scipy.optimize import lsq_linear
@@ -36,16 +36,15 @@ from topologies import yolov8n
 
 from placer.common.files import write_text
 from placer.model import load_model
-from placer.plan.diff import diff_plans
-from placer.prediction.gpus import Gpu, load_gpu
+from placer.prediction.gpus import load_gpu
 from placer.prediction.predictor import Predictor
 from placer.prediction.roofline import (
     LayerClass,
     LayerClasses,
+    Rate,
     Roofline,
-    Work,
-    layer_work,
     load_layer_classes,
+    operation_rate,
 )
 from placer.quantization import EMPTY
 from placer.results.result import versions
@@ -65,26 +64,38 @@ PARENTS = {
 }
 NAMES = ("conv", "conversion", "matmul", "memory", "pooling", *PARENTS)
 BY_TYPE = ("conv", "conv to float", "conv to half", "few-channel conv", "matmul", "pooling")
+BY_TYPE += ("conversion", "few-channel conversion")
 RATES = {("few-channel conv", "int8"): "dp4a", ("few-channel conv", "float"): "cuda"}
 RATES |= {("depthwise conv", ""): "cuda"}
-# Latency in microseconds, and what is made of the data sheet's rates and of its bandwidth, before
-# anything was measured; how strongly figures are drawn towards their parents', of which the square
-# is the share of an engine's time that a deviation of its own size weighs. Other strengths (0.02 to
-# 0.3) leave larger errors on engines left out.
-BEFORE = np.array([1.2, 1 / 0.6, 1 / 0.75])
+RATES |= {("conversion", ""): "elements", ("few-channel conversion", ""): "elements"}
+# Cycles of latency, and what is made of the data sheet's rates, of its bandwidth in reading and in
+# writing and of the H100's cycles for each product, before anything was measured.
+BEFORE = np.array([1700, 1 / 0.6, 1 / 0.75, 1 / 0.75, 1])
+# A conversion takes some instructions for each element, a warp's 32 of which count as one operation.
+BEFORE_CONVERSION = np.array([1700, 6, 1 / 0.75, 1 / 0.75, 1])
+# How strongly figures are drawn towards their parents', of which the square is the share of an
+# engine's time that a deviation of its own size weighs; and the relative error from which a layer
+# counts less, as in Huber's estimator. Other strengths (0.06 to 0.16) and bounds leave larger
+# errors on engines left out.
 STRENGTH = 0.1
+OUTLIER = 0.3
+ROUNDS = 5
 # Nothing computes faster than the data sheet says; caches read faster than memory, to a point.
-LEAST = (0.0, 1.0, 1 / 3)
-# Cycles for each product that an element sums, where they bound the time from below: 3x3 layers of
-# the ResNet18 at 32x32; without its engines those that benchmarks/fit_kernels.py finds on an H100.
-DEPTH = {"float": 11.6, "float16": 5.8, "int8": 3.0}
-DEPTH_OF_H100 = {"float": 6.05, "float16": 2.98, "int8": 1.55}
+LEAST = (0.0, 1.0, 1 / 3, 1 / 3, 0.0)
+# Cycles for each product that an element sums, which benchmarks/fit_kernels.py finds on an H100.
+DEPTH = {"float": 6.05, "float16": 2.98, "int8": 1.55}
+# What they are multiplied by where they bound the time of a layer from below, before Hopper: tensor
+# cores that do half as much in a cycle (whitepapers of A100 and H100) take twice as many. The 3x3
+# layers of the ResNet18 at 32x32 on an RTX 3090 take 1.8 to 1.9 times as many.
+LEAST_DEPTH = 2.0
 HEADER = """\
 # What kinds of layers make of a GPU's data-sheet rates; the formula is in
 # placer/prediction/roofline.py.
 # Written by benchmarks/fit_layer_classes.py, which fits them to the per-layer profiles of eleven
 # published TensorRT 8 engines on A100, RTX 3090 and Orin; on other GPUs they are an assumption.
-# Bandwidth efficiencies above 1 say that tensors were read from the L2 cache. Classes with a
+# Bandwidth efficiencies above 1 say that tensors were read from the L2 cache. depth_cycles were
+# measured for each type on an H100 and scaled to these engines, least_depth_cycles are those of the
+# H100 twice, as tensor cores before Hopper's do half as much in a cycle. Classes with a
 # compute capability were fitted by benchmarks/fit_kernels.py to kernels of cuDNN 9.19 on an H100;
 # TensorRT has kernels of its own beside cuDNN's, for INT8 above all: its layers may be faster.
 """
@@ -92,100 +103,69 @@ ERROR_SOURCE = (
     "80% of the latencies of eleven engines, and of twelve ratios of two builds of one network, "
     "each estimated with classes fitted to the other engines (benchmarks/fit_layer_classes.py)"
 )
-CIFAR = "resnet18-cifar-rtx-3090"
+BY_DEPTH = ("conv", "conv to float", "conv to half")
 COVERAGE = 0.8
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One layer of an engine: its work and its share of the engine's time, in microseconds."""
-
-    engine: str
-    gpu: Gpu
-    work: Work
-    us: float
-    engine_us: float
-
-
-@cache
-def samples(entry: engines.Engine) -> tuple[Sample, ...]:
-    """The built layers that were predicted with the same nodes or, if conversions, place.
-
-    A profiler synchronises around every layer: the times of all layers sum to more than the engine
-    takes. What they exceed it by is taken off, the same of each, as far as the shortest allows.
-    """
-    prediction, actual = entry.predict(), entry.actual()
-    by_name = {layer.layer.name: layer for layer in reversed(prediction.layers)}
-    diff = diff_plans(prediction.plan, actual)
-    same_nodes = (*diff.matched, *(pair for pair in diff.other_types if not pair.same_class))
-    pairs = [(pair.predicted, pair.actual) for pair in same_nodes]
-    pairs += [pair for conversion in diff.conversions for pair in conversion.shared]
-    timed = [layer.time_us for layer in actual.layers if layer.time_us]
-    excess = max(0.0, sum(timed) - 1e3 * entry.median_ms) / len(timed)
-    excess = min(excess, 0.75 * min(timed))
-    gpu, found = load_gpu(entry.gpu), []
-    for one, other in pairs:
-        work = layer_work(by_name[one.name], entry.graph)
-        if work is not None and other.time_us:
-            us = other.time_us - excess
-            found.append(Sample(entry.name, gpu, work, us, 1e3 * entry.median_ms))
-    return tuple(found)
-
-
-def fit(found: Sequence[Sample], depths: Mapping[str, float]) -> LayerClasses:
+def fit(found: Sequence[Sample]) -> LayerClasses:
     """The classes that fit ``found`` best, each engine counting alike."""
     shipped = load_layer_classes()
-    rows = [_Row.of(s, shipped.launch_us(s.gpu), depths) for s in found]
+    rows = [_Row.of(s, shipped.launch_us(s.gpu)) for s in found]
     groups: dict[tuple[str, str], list[_Row]] = defaultdict(list)
     for row in rows:
-        groups[row.work.name, ""].append(row)
-        groups[row.work.name, row.work.dtype].append(row)
+        groups[row.name, ""].append(row)
+        groups[row.name, row.dtype].append(row)
     all_layers = _solve(rows, BEFORE)
     solved: dict[tuple[str, str], np.ndarray] = {}
     for name in NAMES:
-        parent = solved.get((PARENTS.get(name, ""), ""), all_layers)
+        above = BEFORE_CONVERSION if name == "conversion" else all_layers
+        parent = solved.get((PARENTS.get(name, ""), ""), above)
         solved[name, ""] = _solve(groups[name, ""], parent)
     for name, dtype in itertools.product(BY_TYPE, ("float", "float16", "int8")):
         if groups[name, dtype] or (name, dtype) in RATES:
             solved[name, dtype] = _solve(groups[name, dtype], solved[name, ""])
-    entries = (_layer_class(key, figures, depths) for key, figures in sorted(solved.items()))
+    entries = (_layer_class(key, figures) for key, figures in sorted(solved.items()))
     return shipped.model_copy(update={"classes": tuple(entries)})
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A sample as an equation; ``least_us`` bounds operations and bytes from below."""
+    """A sample as an equation: ``parts`` times the figures of its class are ``us``.
 
-    work: Work
+    ``least_us`` bounds what comes behind the latency from below.
+    """
+
+    name: str
+    dtype: str
     parts: np.ndarray
     us: float
     least_us: float
     engine_us: float
 
     @staticmethod
-    def of(sample: Sample, launch_us: float, depths: Mapping[str, float]) -> _Row:
+    def of(sample: Sample, launch_us: float) -> _Row:
         work, gpu = sample.work, sample.gpu
-        rate = gpu.peak_ops(work.dtype or "float16")
-        kind = _rate(work.name, work.dtype)
-        if kind != "tensor":
-            rate = gpu.peak.float * 1e12 * (4 if kind == "dp4a" else 1)
-        moved = work.bytes / (gpu.memory_bandwidth_gb_s * 1e9)
-        cycles = _depth_cycles(work.name, work.dtype, depths)
-        return _Row(
-            work,
-            np.array([1.0, 1e6 * work.ops / rate, 1e6 * moved]),
-            max(sample.us - launch_us, 0.3),
-            work.depth * cycles / gpu.boost_clock_mhz,
-            sample.engine_us,
+        rate = operation_rate(_rate(work.name, work.dtype), work.dtype or "float16", gpu)
+        bandwidth = gpu.memory_bandwidth_gb_s * 1e3  # Bytes per microsecond.
+        depth_us = work.depth * _depth_cycles(work.name, work.dtype) / gpu.boost_clock_mhz
+        parts = (
+            1 / gpu.boost_clock_mhz,
+            1e6 * work.ops / rate,
+            (work.bytes - work.written) / bandwidth,
+            work.written / bandwidth,
+            depth_us,
         )
+        us = max(sample.us - launch_us, 0.3)
+        least_us = LEAST_DEPTH * depth_us
+        return _Row(work.name, work.dtype, np.array(parts), us, least_us, sample.engine_us)
 
 
-def _rate(name: str, dtype: str) -> str:
-    return RATES.get((name, dtype), "tensor")
+def _rate(name: str, dtype: str) -> Rate:
+    return RATES.get((name, dtype)) or RATES.get((name, ""), "tensor")
 
 
-def _depth_cycles(name: str, dtype: str, depths: Mapping[str, float]) -> float:
-    return depths.get(dtype, 0.0) if name in ("conv", "conv to float", "conv to half") else 0.0
+def _depth_cycles(name: str, dtype: str) -> float:
+    return DEPTH.get(dtype, 0.0) if name in BY_DEPTH else 0.0
 
 
 def _solve(rows: Sequence[_Row], parent: np.ndarray) -> np.ndarray:
@@ -194,42 +174,41 @@ def _solve(rows: Sequence[_Row], parent: np.ndarray) -> np.ndarray:
     Layers that the least time bounds tell nothing and are left out.
     """
     solution = parent
-    for _ in range(2):
-        used = [r for r in rows if r.parts[1:] @ solution[1:] > r.least_us]
+    for _ in range(ROUNDS):
+        used = [r for r in rows if r.parts[1:] @ solution[1:] >= r.least_us]
         if not used:
             return parent
-        times = np.array([r.us for r in used])
-        weights = 1 / np.sqrt(np.maximum(times, 1.5) * np.array([r.engine_us for r in used]))
+        parts, times = np.stack([r.parts for r in used]), np.array([r.us for r in used])
+        floored = np.maximum(times, 1.5)
+        off = np.abs(parts @ solution - times) / floored
+        trust = np.minimum(1.0, OUTLIER / np.maximum(off, 1e-9))
+        weights = np.sqrt(trust / (floored * np.array([r.engine_us for r in used])))
         pull = STRENGTH / np.maximum(parent, 1e-3)
-        columns = np.vstack([np.stack([r.parts for r in used]) * weights[:, None], np.diag(pull)])
+        columns = np.vstack([parts * weights[:, None], np.diag(pull)])
         values = np.concatenate([times * weights, parent * pull])
         solution = lsq_linear(columns, values, (LEAST, np.inf)).x
     return solution
 
 
-def _layer_class(
-    key: tuple[str, str], figures: np.ndarray, depths: Mapping[str, float]
-) -> LayerClass:
+def _layer_class(key: tuple[str, str], figures: np.ndarray) -> LayerClass:
     name, dtype = key
-    latency, ops, moved = (float(x) for x in figures)
+    latency, ops, read, written, depth = (float(x) for x in figures)
+    cycles = _depth_cycles(name, dtype)
     return LayerClass(
         name=name,
         dtype=dtype,
         rate=_rate(name, dtype),
         ops_efficiency=round(min(1.0, 1 / ops), 3),
-        bandwidth_efficiency=round(1 / moved, 3),
-        least_depth_cycles=_depth_cycles(name, dtype, depths),
-        latency_us=round(max(latency, 0.0), 2),
+        bandwidth_efficiency=round(1 / read, 3),
+        write_efficiency=round(1 / written, 3),
+        depth_cycles=round(depth * cycles, 2),
+        least_depth_cycles=round(LEAST_DEPTH * cycles, 2),
+        latency_cycles=round(latency),
         source="fitted here",
     )
 
 
 # --- leaving out ----------------------------------------------------------------------------
-
-
-def network(entry: engines.Engine) -> str:
-    """What engines are of the same network on the same GPU; only these are compared."""
-    return entry.name if entry.name.startswith("bevfusion") else entry.name.partition("/")[0]
 
 
 def layer_errors() -> dict[tuple[str, str], list[float]]:
@@ -239,7 +218,7 @@ def layer_errors() -> dict[tuple[str, str], list[float]]:
         classes = fit_to(other for other in engines.ENGINES if other is not entry)
         gpu = load_gpu(entry.gpu)
         roofline, launch_us = Roofline(entry.graph, gpu, classes), classes.launch_us(gpu)
-        for sample in samples(entry):
+        for sample in samples(entry, profiler_us(entry, engines.ENGINES)):
             error = abs(launch_us + roofline.work_us(sample.work) - sample.us) / sample.us
             for dtype in {"", sample.work.dtype}:
                 found[sample.work.name, dtype].append(error)
@@ -263,8 +242,8 @@ def with_sources(classes: LayerClasses) -> LayerClasses:
 def fit_to(known: Iterable[engines.Engine]) -> LayerClasses:
     """The classes that fit the layers of ``known``."""
     known = list(known)
-    depths = DEPTH if any(entry.name.startswith(CIFAR) for entry in known) else DEPTH_OF_H100
-    return fit([sample for entry in known for sample in samples(entry)], depths)
+    found = (samples(entry, profiler_us(entry, known)) for entry in known)
+    return fit(list(itertools.chain.from_iterable(found)))
 
 
 def estimate_ms(entry: engines.Engine, classes: LayerClasses) -> float:
@@ -323,9 +302,9 @@ def leave_out() -> tuple[list[Estimate], list[Estimate]]:
     entries = engines.ENGINES
     alone = {e.name: estimate_ms(e, fit_to(o for o in entries if o is not e)) for e in entries}
     apart: dict[str, float] = {}
-    for name in dict.fromkeys(map(network, entries)):
-        classes = fit_to(entry for entry in entries if network(entry) != name)
-        apart |= {e.name: estimate_ms(e, classes) for e in entries if network(e) == name}
+    for name in dict.fromkeys(map(engines.network, entries)):
+        classes = fit_to(entry for entry in entries if engines.network(entry) != name)
+        apart |= {e.name: estimate_ms(e, classes) for e in entries if engines.network(e) == name}
     latencies = [Estimate(e.name, e.median_ms, alone[e.name], apart[e.name]) for e in entries]
     ratios = [
         Estimate(
@@ -335,7 +314,7 @@ def leave_out() -> tuple[list[Estimate], list[Estimate]]:
             apart[one.name] / apart[other.name],
         )
         for one, other in itertools.combinations(entries, 2)
-        if network(one) == network(other)
+        if engines.network(one) == engines.network(other)
     ]
     return with_intervals(latencies), with_intervals(ratios)
 
@@ -394,11 +373,12 @@ def estimates_table(title: str, found: Sequence[Estimate]) -> Table:
 def classes_table(classes: LayerClasses) -> Table:
     """A line per fitted class."""
     table = Table(title="fitted to all engines")
-    for column in ("class", "type", "latency us", "ops", "bandwidth", "source"):
+    for column in ("class", "type", "latency", "ops", "read", "write", "cycles", "source"):
         table.add_column(column)
     for entry in classes.classes:
-        figures = (entry.latency_us, entry.ops_efficiency, entry.bandwidth_efficiency)
-        table.add_row(entry.name, entry.dtype, *(f"{x:.2f}" for x in figures), entry.source)
+        figures = (entry.ops_efficiency, entry.bandwidth_efficiency, entry.write_efficiency or 0.0)
+        cells = (f"{x:.2f}" for x in (*figures, entry.depth_cycles))
+        table.add_row(entry.name, entry.dtype, f"{entry.latency_cycles:.0f}", *cells, entry.source)
     return table
 
 

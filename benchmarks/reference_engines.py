@@ -97,6 +97,12 @@ class Engine:
         ]
         return replace(plan, layers=tuple(layers))
 
+    @property
+    def is_one_run(self) -> bool:
+        """Whether the profile is of a single run."""
+        text = (folder() / self.name / "profile.json").read_text(encoding="utf-8")
+        return bool(json.loads(text)[0]["count"] == 1)
+
     def _names(self, layers: Sequence[Layer]) -> Mapping[str, str]:
         found = {node for layer in layers for node in layer.nodes}
         if self.network is RESNET18:
@@ -243,6 +249,11 @@ OTHERS = (
     Engine("bevfusion-orin/fuser", FUSER, "orin-agx", "8.5.2", "float16", 5.302, _fuser),
 )  # fmt: skip
 ENGINES = (*A100, *OTHERS)
+
+
+def network(entry: Engine) -> str:
+    """What engines are of the same network on the same GPU; only these are compared."""
+    return entry.name if entry.name.startswith("bevfusion") else entry.name.partition("/")[0]
 
 
 def engine(name: str) -> Engine:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from placer.plan.dtypes import is_quantized
@@ -245,10 +246,22 @@ class _Side:
         before = self._nearest(conversion, self._consumers, lambda layer: _tensors(layer)[1])
         return frozenset(f"before {node}" for node in before)
 
+    def place_of_input(self, conversion: Layer) -> frozenset[str]:
+        """The place together with the graph inputs; empty if either is."""
+        inputs = self.graph_inputs(conversion)
+        return frozenset(f"{place} of {i}" for place in self.place(conversion) for i in inputs)
+
     def graph_inputs(self, conversion: Layer) -> frozenset[str]:
-        """Tensors that a conversion reads and no layer writes."""
+        """Tensors that a conversion reads and that no layer made.
+
+        What a predicted conversion writes has the name of what it reads.
+        """
         read = {port.tensor for port in conversion.inputs} - {""}
-        return frozenset(tensor for tensor in read if tensor not in self._producers)
+        return frozenset(tensor for tensor in read if not self._is_made(tensor))
+
+    def _is_made(self, tensor: str) -> bool:
+        writers = self._producers.get(tensor, ())
+        return any(tensor not in _tensors(layer)[0] for layer in writers)
 
     def _nearest(
         self,
@@ -334,16 +347,22 @@ def _regrouped(wholes: _Keyed, parts: _Keyed) -> Iterator[Regrouping]:
 
 
 def _conversions(kind: Kind, predicted: _Side, actual: _Side) -> ConversionDiff:
-    """Pair conversions of one kind: the same name, else the same place, else the same input."""
+    """Pair conversions of one kind: the same name, else the same place, else the same input.
+
+    Where several conversions of graph inputs have the same place, the same input goes first.
+    """
     ones, others = predicted.plan.of_kind(kind), actual.plan.of_kind(kind)
-    named, missing, extra = _paired(ones, others, _name, _name)
-    placed, missing, extra = _paired(missing, extra, predicted.place, actual.place)
-    entering, missing, extra = _paired(missing, extra, predicted.graph_inputs, actual.graph_inputs)
-    shared = (*named, *placed, *entering)
-    return ConversionDiff(kind, len(ones), len(others), tuple(missing), tuple(extra), shared)
+    shared: list[tuple[Layer, Layer]] = []
+    missing, extra = list(ones), list(others)
+    for key in (_name, _Side.place_of_input, _Side.place, _Side.graph_inputs):
+        pairs, missing, extra = _paired(
+            missing, extra, partial(key, predicted), partial(key, actual)
+        )
+        shared += pairs
+    return ConversionDiff(kind, len(ones), len(others), tuple(missing), tuple(extra), tuple(shared))
 
 
-def _name(layer: Layer) -> frozenset[str]:
+def _name(_side: _Side, layer: Layer) -> frozenset[str]:
     return frozenset({layer.name})
 
 

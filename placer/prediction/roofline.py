@@ -1,6 +1,6 @@
 """Estimate how long a predicted layer takes: a roofline with a launch cost for each layer.
 
-    time = launch + latency + depth * cycles / clock + operations / (rate * efficiency)
+    time = (launch + latency) / clock + depth * cycles / clock + operations / (rate * efficiency)
            + bytes read / (bandwidth * efficiency) + bytes written / (bandwidth * efficiency)
 
 Rates, bandwidth and clock come from the GPU's data sheet (``configs/gpus``), the rest from
@@ -8,7 +8,9 @@ Rates, bandwidth and clock come from the GPU's data sheet (``configs/gpus``), th
 (Williams et al. 2009, Roofline, without overlap): the kernels that inference runs are short, and
 the profiles that the classes were fitted to show little overlap. ``depth`` is how many products
 each element of the output sums: one thread block sums them one after the other, however few blocks
-there are, so that at batch 1 it is what a convolution takes. Every number is an estimate.
+there are, so that at batch 1 it is what a convolution takes. Reading and writing are charged apart,
+since what was just written is often read from the cache. A conversion's operations are its
+elements. Every number is an estimate.
 """
 
 from __future__ import annotations
@@ -44,7 +46,11 @@ _BYTES = {
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
 FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
+WARP = 32  # Threads, each of which converts an element.
 TILE = 64  # Channels that a thread block of large kernels computes at least.
+
+
+Rate = Literal["tensor", "dp4a", "cuda", "elements"]
 
 
 class LayerClass(BaseModel):
@@ -52,12 +58,13 @@ class LayerClass(BaseModel):
 
     ``dtype``: type that the layer reads; empty for any other. ``compute_capability``: of the GPUs
     that the figures were measured on; empty for those that have no class of their own. ``rate``:
-    what computes: ``tensor`` cores, ``dp4a`` (INT8 on CUDA cores, four times the FP32 rate) or
-    ``cuda`` cores (FP32 rate). ``bandwidth_efficiency`` is that of writing too, unless
+    what computes: ``tensor`` cores, ``dp4a`` (INT8 on CUDA cores, four times the FP32 rate),
+    ``cuda`` cores (FP32 rate) or, for ``elements`` that are converted, a warp of each
+    multiprocessor in each clock cycle. ``bandwidth_efficiency`` is that of writing too, unless
     ``write_efficiency`` is given. ``depth_cycles``: clock cycles for each product that an element
-    of the output sums. ``least_depth_cycles``: the same where it bounds operations and bytes from
-    below instead of being added: a layer with few outputs runs on few cores, each of which sums in
-    turn. ``tile``: channels are computed in multiples of it; 0 for what tensor cores
+    of the output sums. ``least_depth_cycles``: those that they and operations and bytes take
+    together at least: a layer with few outputs runs on few cores, which hide nothing of it.
+    ``latency_cycles``: constant. ``tile``: channels are computed in multiples of it; 0 for what tensor cores
     take at least. ``source``: where the figures come from; "assumed" where nothing was measured.
     """
 
@@ -66,14 +73,14 @@ class LayerClass(BaseModel):
     name: str
     dtype: str = ""
     compute_capability: str = ""
-    rate: Literal["tensor", "dp4a", "cuda"] = "tensor"
+    rate: Rate = "tensor"
     ops_efficiency: float = Field(gt=0, le=1)
     bandwidth_efficiency: float = Field(gt=0)
     write_efficiency: float | None = Field(default=None, gt=0)
     depth_cycles: float = Field(default=0, ge=0)
     least_depth_cycles: float = Field(default=0, ge=0)
     tile: Literal[0, 64] = 0
-    latency_us: float = Field(ge=0)
+    latency_cycles: float = Field(ge=0)
     source: str = Field(min_length=7)
 
 
@@ -182,19 +189,25 @@ class Roofline:
         """Estimated time of ``work`` in microseconds, without the launch."""
         gpu = self._gpu
         found = self._classes.find(work.name, work.dtype, gpu.compute_capability)
-        if found.rate == "tensor":
-            rate = gpu.peak_ops(work.dtype)
-        else:
-            rate = gpu.peak.float * 1e12 * (4 if found.rate == "dp4a" else 1)
+        rate = operation_rate(found.rate, work.dtype, gpu)
         bandwidth = gpu.memory_bandwidth_gb_s * 1e9
         ops = work.tiled_ops if found.tile else work.ops
         seconds = ops / (rate * found.ops_efficiency)
         seconds += (work.bytes - work.written) / (bandwidth * found.bandwidth_efficiency)
         writing = found.write_efficiency or found.bandwidth_efficiency
         seconds += work.written / (bandwidth * writing)
-        depth_us = work.depth * found.depth_cycles / gpu.boost_clock_mhz
-        least_us = work.depth * found.least_depth_cycles / gpu.boost_clock_mhz
-        return found.latency_us + depth_us + max(seconds * 1e6, least_us)
+        clock = gpu.boost_clock_mhz
+        us = seconds * 1e6 + work.depth * found.depth_cycles / clock
+        return found.latency_cycles / clock + max(us, work.depth * found.least_depth_cycles / clock)
+
+
+def operation_rate(rate: Rate, dtype: str, gpu: Gpu) -> float:
+    """Operations per second at most; ``rate`` is a ``LayerClass``'s."""
+    if rate == "tensor":
+        return gpu.peak_ops(dtype)
+    if rate == "elements":
+        return WARP * gpu.sms * gpu.boost_clock_mhz * 1e6
+    return gpu.peak.float * 1e12 * (4 if rate == "dp4a" else 1)
 
 
 def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
@@ -206,7 +219,9 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         moved = sum(_port_bytes(port, graph) for port in (*layer.inputs, *layer.outputs))
         few = _channels(layer.inputs[0].tensor, graph) <= FEW_CHANNELS
         name = "few-channel conversion" if few else "conversion"
-        return Work(name, layer.inputs[0].dtype, 0, moved)
+        elements = max(_elements(port.tensor, graph) for port in layer.outputs)
+        written = sum(_port_bytes(port, graph) for port in layer.outputs)
+        return Work(name, layer.inputs[0].dtype, elements, moved, written)
     if layer.op == "Concat":
         return _concat_work(predicted, graph)
     dtype = _computing_type(layer.inputs)

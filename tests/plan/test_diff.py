@@ -23,9 +23,9 @@ def layer(
 
 
 def linked(name: str, source: str, target: str, kind: Kind, nodes: str = "") -> Layer:
-    """A layer that reads tensor ``source`` and writes ``target``."""
-    ports = (Port("float", "", source),), (Port("int8", "", target),)
-    return Layer(name, kind, tuple(nodes.split()), *ports, kind)
+    """A layer that reads the tensors in ``source``, parted by spaces, and writes ``target``."""
+    inputs = tuple(Port("float", "", tensor) for tensor in source.split())
+    return Layer(name, kind, tuple(nodes.split()), inputs, (Port("int8", "", target),), kind)
 
 
 def compare(predicted: list[Layer], actual: list[Layer]) -> PlanDiff:
@@ -226,6 +226,25 @@ def test_conversions_of_the_input_pair_by_their_consumer():
     only_gemm = [*plan({"gemm": "p2"}), linked("conv", "x", "conv_y", "compute", "conv")]
     quantize = conversion(compare(both, only_gemm), "quantize")
     assert ([q.name for q in quantize.missing], quantize.extra) == (["q1"], ())
+
+
+def test_conversions_of_two_inputs_before_one_node_pair_by_input():
+    """Whatever the order; what a predicted conversion writes has the name of what it reads."""
+    predicted = [
+        linked("quantize camera", "camera", "camera", "quantize"),
+        linked("quantize lidar", "lidar", "lidar", "quantize"),
+        linked("conv", "camera lidar", "y", "compute", "conv"),
+    ]
+    actual = [
+        linked("Q_1", "lidar", "joined", "quantize"),
+        linked("Q_0", "camera", "joined", "quantize"),
+        linked("conv", "joined", "y", "compute", "conv"),
+    ]
+    pairs = conversion(compare(predicted, actual), "quantize").shared
+    assert [(one.name, other.name) for one, other in pairs] == [
+        ("quantize camera", "Q_0"),
+        ("quantize lidar", "Q_1"),
+    ]
 
 
 def test_conversions_whose_place_is_not_told_do_not_pair():
