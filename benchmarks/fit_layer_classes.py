@@ -19,7 +19,7 @@ import json
 import math
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -71,12 +71,12 @@ RATES |= {("conversion", ""): "elements", ("few-channel conversion", ""): "eleme
 # Cycles of latency, and what is made of the data sheet's rates, of its bandwidth in reading and in
 # writing and of the H100's cycles for each product, before anything was measured.
 BEFORE = np.array([1700, 1 / 0.6, 1 / 0.75, 1 / 0.75, 1])
-# A conversion takes some instructions for each element, a warp's 32 of which count as one operation.
+# A conversion takes some instructions for each element; an operation is those of a warp for 32.
 BEFORE_CONVERSION = np.array([1700, 6, 1 / 0.75, 1 / 0.75, 1])
 # How strongly figures are drawn towards their parents', of which the square is the share of an
 # engine's time that a deviation of its own size weighs; and the relative error from which a layer
-# counts less, as in Huber's estimator. Other strengths (0.06 to 0.16) and bounds leave larger
-# errors on engines left out.
+# counts less, as in Huber's estimator. Weaker ones (0.06) leave larger errors of ratios on engines
+# left out, stronger ones (0.13) of latencies.
 STRENGTH = 0.1
 OUTLIER = 0.3
 ROUNDS = 5
@@ -84,9 +84,9 @@ ROUNDS = 5
 LEAST = (0.0, 1.0, 1 / 3, 1 / 3, 0.0)
 # Cycles for each product that an element sums, which benchmarks/fit_kernels.py finds on an H100.
 DEPTH = {"float": 6.05, "float16": 2.98, "int8": 1.55}
-# What they are multiplied by where they bound the time of a layer from below, before Hopper: tensor
-# cores that do half as much in a cycle (whitepapers of A100 and H100) take twice as many. The 3x3
-# layers of the ResNet18 at 32x32 on an RTX 3090 take 1.8 to 1.9 times as many.
+# What they are multiplied by where they bound the time of a layer from below on older GPUs; the
+# A100's tensor cores do half as much in a cycle (whitepapers). From layer to layer of the ResNet18
+# at 32x32 on an RTX 3090 they are 1.8 to 1.9 times as many; no figure is fitted to these alone.
 LEAST_DEPTH = 2.0
 HEADER = """\
 # What kinds of layers make of a GPU's data-sheet rates; the formula is in
@@ -94,10 +94,10 @@ HEADER = """\
 # Written by benchmarks/fit_layer_classes.py, which fits them to the per-layer profiles of eleven
 # published TensorRT 8 engines on A100, RTX 3090 and Orin; on other GPUs they are an assumption.
 # Bandwidth efficiencies above 1 say that tensors were read from the L2 cache. depth_cycles were
-# measured for each type on an H100 and scaled to these engines, least_depth_cycles are those of the
-# H100 twice, as tensor cores before Hopper's do half as much in a cycle. Classes with a
-# compute capability were fitted by benchmarks/fit_kernels.py to kernels of cuDNN 9.19 on an H100;
-# TensorRT has kernels of its own beside cuDNN's, for INT8 above all: its layers may be faster.
+# measured for each type on an H100 and scaled to these engines, least_depth_cycles are twice the
+# H100's. Classes with a compute capability were fitted by benchmarks/fit_kernels.py to kernels of
+# cuDNN 9.19 on an H100; TensorRT has kernels of its own beside cuDNN's, for INT8 above all: its
+# layers may be faster.
 """
 ERROR_SOURCE = (
     "80% of the latencies of eleven engines, and of twelve ratios of two builds of one network, "

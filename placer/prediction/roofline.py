@@ -64,8 +64,9 @@ class LayerClass(BaseModel):
     ``write_efficiency`` is given. ``depth_cycles``: clock cycles for each product that an element
     of the output sums. ``least_depth_cycles``: those that they and operations and bytes take
     together at least: a layer with few outputs runs on few cores, which hide nothing of it.
-    ``latency_cycles``: constant. ``tile``: channels are computed in multiples of it; 0 for what tensor cores
-    take at least. ``source``: where the figures come from; "assumed" where nothing was measured.
+    ``latency_cycles``: constant. ``tile``: channels are computed in multiples of it; 0 for what
+    tensor cores take at least. ``source``: where the figures come from; "assumed" where nothing was
+    measured.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -214,15 +214,15 @@ def test_a_gather_reads_rows_of_its_table_and_not_all():
     assert work == Work("memory", "int64", 0, 16 + 32, written=32)
 
 
-def test_conversions_read_and_write_the_tensor():
+def test_conversions_convert_read_and_write_the_tensor():
     graph = graph_of(
         "(float[1,3,4,4] image, float[1,8,4,4] x) => (float[1,3,4,4] y, float[1,8,4,4] z)",
         "[a] y = Relu(image) [b] z = Relu(x)",
     )
     image = layer(graph, "", "image:float", "image:int8", "Reformat", "quantize")
-    assert layer_work(image, graph) == Work("few-channel conversion", "float", 0, 48 * 5)
+    assert layer_work(image, graph) == Work("few-channel conversion", "float", 48, 48 * 5, 48)
     other = layer(graph, "", "x:int8", "x:float16", "Reformat", "dequantize")
-    assert layer_work(other, graph) == Work("conversion", "int8", 0, 128 * 3)
+    assert layer_work(other, graph) == Work("conversion", "int8", 128, 128 * 3, 256)
 
 
 def test_no_ops_cost_nothing():
@@ -260,7 +260,7 @@ def test_a_concat_that_copies_nothing_costs_nothing():
 
 
 def classes(**values: object) -> LayerClasses:
-    entry = {"ops_efficiency": 0.5, "bandwidth_efficiency": 0.25, "latency_us": 3}
+    entry = {"ops_efficiency": 0.5, "bandwidth_efficiency": 0.25, "latency_cycles": 3000}
     one = LayerClass.model_validate({"name": "conv", "source": "made up", **entry, **values})
     return LayerClasses(launch_cycles=2000, launch_source="made up", classes=(one,))
 
@@ -285,6 +285,13 @@ def test_time_grows_with_the_depth_and_writing_may_be_slower_than_reading():
     assert tiled - plain == pytest.approx(2)
 
 
+def test_a_conversion_takes_its_elements_as_well_as_its_bytes():
+    """A warp of each of 10 multiprocessors converts 320 elements in a cycle of a nanosecond."""
+    roofline = Roofline(CONV, GPU, classes(rate="elements"))
+    work = Work("conv", "float16", ops=3.2e5, bytes=1e5)
+    assert roofline.work_us(work) == pytest.approx(3 + 2 + 4)
+
+
 def test_a_deep_sum_takes_its_time_however_few_its_operations():
     shallow, deep = (Work("conv", "int8", 1e7, 1e5, depth=depth) for depth in (10, 90_000))
     plain, bounded = (
@@ -292,6 +299,9 @@ def test_a_deep_sum_takes_its_time_however_few_its_operations():
     )
     assert bounded.work_us(shallow) == plain.work_us(shallow) == plain.work_us(deep)
     assert bounded.work_us(deep) == pytest.approx(3 + 90_000 * 4 / GPU.boost_clock_mhz)
+    # The cycles that are added count towards the bound.
+    both = Roofline(CONV, GPU, classes(depth_cycles=3.99, least_depth_cycles=4.0))
+    assert both.work_us(deep) == pytest.approx(plain.work_us(deep) + 90_000 * 3.99 / 1000)
 
 
 def test_a_class_of_the_own_compute_capability_comes_first():
@@ -316,7 +326,7 @@ def test_the_classes_of_hopper_are_those_fitted_to_its_kernels():
         for field in ("ops_efficiency", "bandwidth_efficiency", "write_efficiency"):
             assert getattr(entry, field) == pytest.approx(getattr(fitted, field), abs=0.006)
         assert entry.depth_cycles == pytest.approx(fitted.depth_cycles, abs=0.006)
-        assert entry.latency_us == pytest.approx(fitted.latency_us, abs=0.006)
+        assert entry.latency_cycles == pytest.approx(fitted.latency_cycles, abs=11)
 
 
 def test_a_class_for_the_type_comes_before_one_for_any():
