@@ -29,7 +29,7 @@ class Limits:
     ``name_length``: characters of a node's or tensor's name.
     ``loop_trips``: a constant trip count of a Loop that nothing else ends.
     ``run_s``, ``run_bytes``: seconds and further memory that ONNX Runtime may take to run a model
-    once.
+    once; four times ``run_s`` to load it.
     ``data_bytes``: what an .npz unpacks to, if that is much more than the file.
     ``json_bytes``, ``yaml_bytes``: a document such as a plan or a placement. ``rule_bytes``: a
     YAML file of a rule pack. ``yaml_depth``: levels of a YAML document.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,6 +35,9 @@ if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
 # Whatever ONNX Runtime logs outside of a session, such as a size that overflows, it raises as well.
 ort.set_default_logger_severity(4)
 
+# How many times as long as one run it may take to load a model.
+LOADING_RUNS = 4
+
 # Readies options for other providers than the CPU's and names those to give to the session: none
 # if the options hold their devices already.
 Use: TypeAlias = Callable[[ort.SessionOptions], Sequence[str | tuple[str, dict[str, str]]]]
@@ -42,12 +46,12 @@ _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class Session:
-    """ONNX Runtime's ``own`` session with the limits of its runs."""
+    """ONNX Runtime's ``own`` session with the limits of its runs, and what makes them."""
 
-    def __init__(self, own: ort.InferenceSession) -> None:
+    def __init__(self, own: ort.InferenceSession, runner: Runner | None = None) -> None:
         self.own = own
         self.limits = Limits.from_environment()
-        self.runner = Runner(self.limits.run_s)
+        self.runner = runner or Runner()
 
 
 def create_session(
@@ -64,7 +68,8 @@ def create_session(
 
     ``optimized_path``: where to write the optimized model. ``profile_prefix``: how the name of the
     file begins that ONNX Runtime writes its profile to. ``use``: the execution providers, the CPU's
-    alone if None. Raises RunError with ONNX Runtime's reason if it refuses the model.
+    alone if None. Raises RunError with ONNX Runtime's reason if it refuses the model, LimitError
+    if the CPU's provider takes too long, as it may to compute constants.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -77,15 +82,34 @@ def create_session(
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
+    seconds = LOADING_RUNS * Limits.from_environment().run_s
     try:
         providers = ["CPUExecutionProvider"] if use is None else list(use(options))
         # Else a provider that fails is replaced by another one, with no more than a printed line.
-        own = ort.InferenceSession(
-            serialized, options, providers=providers or None, enable_fallback=0
+        load = partial(
+            ort.InferenceSession,
+            serialized,
+            options,
+            providers=providers or None,
+            enable_fallback=0,
         )
+        if use is not None:  # Providers that build engines take minutes.
+            return Session(load())
+        runner = Runner()
+        return Session(runner.run(load, seconds, partial(_cancel, options)), runner)
     except ORT_ERRORS as error:
         raise RunError(f"ONNX Runtime refuses the model: {one_line(error)}") from error
-    return Session(own)
+    except TimeoutError as error:
+        lift = how_to_lift("run_s", 10 * seconds // LOADING_RUNS)
+        raise LimitError(
+            f"ONNX Runtime took more than {seconds} s to load the model; {lift}"
+        ) from error
+
+
+def _cancel(options: ort.SessionOptions) -> None:
+    """Stop the loading of a model; ONNX Runtime before 1.21 has no way to do it."""
+    if hasattr(options, "set_load_cancellation_flag"):
+        options.set_load_cancellation_flag(True)
 
 
 def run_once(
@@ -109,7 +133,8 @@ def run_once(
 
     try:
         with headroom(session.limits.run_bytes):
-            return session.runner.run(run, lambda: setattr(options, "terminate", True))
+            stop = partial(setattr, options, "terminate", True)
+            return session.runner.run(run, session.limits.run_s, stop)
     except (*ORT_ERRORS, MemoryError, TimeoutError) as error:
         raise _failed_run(error, session.limits, what) from error
 

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Runner:
-    """Makes calls, one at a time, that may take ``limit_s`` seconds each.
+    """Makes calls, one at a time, each of which may take so long.
 
     Libraries look whether they shall stop where they like to, if at all, and while the main thread
     is inside of one it hears no Ctrl-C. So calls are made in another thread, which is left behind
@@ -47,12 +47,11 @@ class Runner:
     the time must have been the process's CPU time, until the limit has passed ``_PATIENCE`` times.
     """
 
-    def __init__(self, limit_s: float) -> None:
-        self._limit = limit_s
+    def __init__(self) -> None:
         self._thread: _Thread | None = None
 
-    def run(self, call: Callable[[], T], stop: Callable[[], None]) -> T:
-        """What ``call`` returns or raises; ``stop`` is called if it takes too long, or on Ctrl-C.
+    def run(self, call: Callable[[], T], seconds: float, stop: Callable[[], object]) -> T:
+        """What ``call`` returns or raises; ``stop`` is called if it takes more, or on Ctrl-C.
 
         Raises TimeoutError if the call then fails, or does not return.
         """
@@ -61,7 +60,7 @@ class Runner:
         if thread is None or not thread.take(job):
             thread = self._thread = _Thread(job)
         try:
-            is_late = not self._is_over(job)
+            is_late = not _is_over(job, seconds)
             if is_late:
                 stop()
                 job.over.wait(_GRACE_S)
@@ -80,16 +79,6 @@ class Runner:
             raise error
         return cast("T", job.value)
 
-    def _is_over(self, job: _Job) -> bool:
-        """Wait for the end of ``job``; whether it came within the time that it may take."""
-        began, used = time.monotonic(), time.process_time()
-        while not job.over.wait(self._limit / _LOOKS):
-            elapsed, busy = time.monotonic() - began, time.process_time() - used
-            late = elapsed >= self._limit and busy >= self._limit / 2
-            if late or elapsed >= _PATIENCE * self._limit:
-                return False
-        return True
-
 
 class _Job:
     """A call, and what came of it once it is ``over``."""
@@ -106,6 +95,17 @@ class _Job:
         except BaseException as error:  # It is raised where it was asked for.
             self.error = error
         self.over.set()
+
+
+def _is_over(job: _Job, seconds: float) -> bool:
+    """Wait for the end of ``job``; whether it came within the time that it may take."""
+    began, used = time.monotonic(), time.process_time()
+    while not job.over.wait(seconds / _LOOKS):
+        elapsed, busy = time.monotonic() - began, time.process_time() - used
+        late = elapsed >= seconds and busy >= seconds / 2
+        if late or elapsed >= _PATIENCE * seconds:
+            return False
+    return True
 
 
 class _Thread(threading.Thread):

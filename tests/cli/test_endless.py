@@ -109,6 +109,29 @@ def test_a_node_that_does_not_end_ends_the_command_in_one_sentence(command: str)
     assert "Traceback" not in text
 
 
+# A product of constants, which ONNX Runtime computes when it loads the model.
+FOLDED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,4] x) => (float[1,4] y) <float[4,4] w = {0.5}, int64[2] s = {15000, 15000}> {
+  [ones] c = ConstantOfShape(s)
+  [huge] d = MatMul(c, c)
+  [most] m = ReduceMax <keepdims = 0> (d)
+  [mul] a = MatMul(x, w)
+  [end] y = Add(a, m)
+}
+"""
+
+
+@pytest.mark.slow
+def test_constants_that_take_for_ever_end_the_command_in_one_sentence():
+    onnx.save(with_random_weights(FOLDED), "net.onnx")
+    with running("optimize", 1) as process:
+        code, text = ended(process)
+    assert code == 1, text
+    assert "ONNX Runtime took more than 4 s to load the model; set PLACER_MAX_RUN_S=10" in text
+    assert text.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", [pytest.param("optimize", marks=pytest.mark.slow), "extract"])
 def test_ctrl_c_while_a_model_runs_is_a_sentence(command: str):
     """In calibration; in the main thread it would wait for the end of the run."""

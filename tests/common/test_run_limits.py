@@ -11,11 +11,11 @@ from placer.common.run_limits import Runner, headroom
 
 
 def test_a_call_returns_and_raises_as_if_it_was_made_here():
-    runner = Runner(10)
-    assert runner.run(lambda: 7, pytest.fail) == 7
+    runner = Runner()
+    assert runner.run(lambda: 7, 10, pytest.fail) == 7
     with pytest.raises(ZeroDivisionError):
-        runner.run(lambda: 1 // 0, pytest.fail)
-    threads = [runner.run(threading.current_thread, pytest.fail) for _ in range(3)]
+        runner.run(lambda: 1 // 0, 10, pytest.fail)
+    threads = [runner.run(threading.current_thread, 10, pytest.fail) for _ in range(3)]
     assert len(set(threads)) == 1
     assert threads[0] is not threading.current_thread()
 
@@ -30,13 +30,13 @@ def test_a_call_that_takes_too_long_is_told_to_stop():
 
     start = time.monotonic()
     with pytest.raises(TimeoutError) as raised:
-        Runner(0.2).run(until_told, told.set)
+        Runner().run(until_told, 0.2, told.set)
     assert time.monotonic() - start >= 0.2
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 def test_a_call_that_does_not_stop_is_left_behind_and_the_next_one_is_made():
-    end, runner = threading.Event(), Runner(0.2)
+    end, runner = threading.Event(), Runner()
 
     def deaf() -> None:
         while not end.is_set():
@@ -44,8 +44,8 @@ def test_a_call_that_does_not_stop_is_left_behind_and_the_next_one_is_made():
 
     try:
         with pytest.raises(TimeoutError):
-            runner.run(deaf, lambda: None)
-        assert runner.run(lambda: 7, pytest.fail) == 7
+            runner.run(deaf, 0.2, lambda: None)
+        assert runner.run(lambda: 7, 10, pytest.fail) == 7
     finally:
         end.set()
 
