@@ -75,8 +75,12 @@ class Study:
         with reading(self._place):
             self._study = self._ask(lambda: open_study(storage, name))
         self._trials = TrialStore(storage, self._study, space, shared=shared, place=self._place)
+        wanted: dict[str, Any] = json.loads(json.dumps(settings))  # As they come back.
+        # With other settings, trials of another space are no damaged ones.
+        is_new = self._check_settings(wanted, fix)
         self._ask(self._trials.check)  # Before anything is written.
-        self._check_settings(settings, fix)
+        if is_new:
+            self.set_attribute("settings", wanted)
         if not shared:
             self._ask(self._trials.end_interrupted)
 
@@ -135,19 +139,18 @@ class Study:
         """Keep a JSON value with the study."""
         self._ask(lambda: self._study.set_user_attr(key, value))
 
-    def _check_settings(self, settings: Mapping[str, Any], fix: str) -> None:
-        """Raise InputError if it was made with other ``settings``; a new study keeps them."""
-        wanted: dict[str, Any] = json.loads(json.dumps(settings))  # As they come back.
+    def _check_settings(self, wanted: Mapping[str, Any], fix: str) -> bool:
+        """Whether no settings are kept yet; InputError if they are other ones than ``wanted``."""
         kept = self.attribute("settings", dict[str, Any])
         if kept is None:
-            self.set_attribute("settings", wanted)
-            return
+            return True
         for key in sorted(wanted.keys() | kept.keys()):
             if kept.get(key) != wanted.get(key):
                 raise InputError(
                     f"{self._place} holds a study with another {key} "
-                    f"({kept.get(key)}, now {wanted.get(key)}); {fix}"
+                    f"({_shown(kept.get(key))}, now {_shown(wanted.get(key))}); {fix}"
                 )
+        return False
 
     def run(
         self,
@@ -238,3 +241,8 @@ class _Asked:
         proposal = self._proposer.propose(trials)
         self._nothing_for = state if proposal is None else None
         return proposal
+
+
+def _shown(setting: object) -> object:
+    """A setting for messages; one that is not there was not asked for."""
+    return "none" if setting is None else setting

@@ -155,6 +155,8 @@ class Options(Strict):
     scheme: Text | None = _option("scheme")
     base: BaseOption | None = _option("base")
     io_type: InputOutputTypes | None = _option("io_type")
+    exclude: Texts | None = _option("exclude")
+    only: Texts | None = _option("only")
     preset: Preset | None = _option("preset")
     budget: PositiveInt | None = _option("budget")
     timeout: Duration | None = _option("timeout")

@@ -180,6 +180,17 @@ class Request:
         InputOutputTypes,
         Option("Engine", "With base: keep the types of inputs and outputs, or convert them."),
     ] = "keep"
+    exclude: Annotated[
+        tuple[str, ...],
+        Option(
+            "Search",
+            "Nodes to leave float: a name, a glob, op:Softmax, output:boxes or between:a->b.",
+        ),
+    ] = ()
+    only: Annotated[
+        tuple[str, ...],
+        Option("Search", "Quantize at most these nodes, named as for exclude.", "all"),
+    ] = ()
     preset: Annotated[Preset, Option("Search", "Effort: quick, default or thorough.")] = "default"
     budget: Annotated[
         int | None, Option("Search", "Number of trials.", "the preset's", least=1)

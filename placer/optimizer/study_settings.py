@@ -41,12 +41,19 @@ def settings_of(task: Task) -> dict[str, Any]:
         "sampler": request.sampler,
         "study format": STUDY_FORMAT,
         "engine options": dict(request.engine_options),
+        **_nodes(request),
         **({"ranges": "imported"} if task.model.imported else {}),
         # Other versions may build other candidates; a run of one machine is gone on with.
         **({} if request.storage is None else {"version of placer": __version__}),
         **({"functions": functions} if (functions := _functions(task)) else {}),
         "base": _base(task),
     }
+
+
+def _nodes(request: Request) -> dict[str, list[str]]:
+    """Which nodes may be quantized, as far as the user said so."""
+    given = {"exclude": request.exclude, "only": request.only}
+    return {option: sorted(patterns) for option, patterns in given.items() if patterns}
 
 
 def _base(task: Task) -> str:

@@ -24,7 +24,8 @@ from placer.engines.base import Engine, Tensors
 from placer.engines.select import select_engine
 from placer.engines.source_model import distance_sentence, recovered
 from placer.errors import InputError
-from placer.graph import Edge
+from placer.graph import Edge, Graph
+from placer.graph.selection import selected_nodes
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.model import Model, load_model
 from placer.optimizer.latency_baselines import implicit_engine
@@ -38,6 +39,7 @@ from placer.qdq.mixed_precision import weights_beyond_float16
 from placer.qdq.precision import FLOAT8_OPSET, with_opset
 from placer.rules.pack import Pack
 from placer.rules.packaging.lock import check_lock
+from placer.rules.restriction import restricted
 from placer.rules.sites import Site, find_sites
 from placer.search.samplers import Proposal
 from placer.search.space import Space, build_space
@@ -173,6 +175,7 @@ def prepare(request: Request, observer: Observer) -> Task:
     sites = quantizable_sites(
         find_sites(model.graph, pack.rules, target_of(engine)), model, pack, warn
     )
+    sites = _chosen_sites(sites, model.graph, request, observer)
     space = _space_of(sites, model, pack, request.model)
     gates = tuple(Gate.parse(text) for text in request.gates)
     gates = gates or default_gates(evaluation_data.has_labels)
@@ -246,6 +249,23 @@ def quantizable_sites(
     first = next(iter(wrong.values()))
     warn(f"{len(sites) - len(kept)} of {len(sites)} sites stay as they are: {first}")
     return kept
+
+
+def _chosen_sites(
+    sites: tuple[Site, ...], graph: Graph, request: Request, observer: Observer
+) -> tuple[Site, ...]:
+    """``sites`` as the options ``exclude`` and ``only`` leave them."""
+    if not (request.exclude or request.only):
+        return sites
+    floats = selected_nodes(graph, request.exclude, "exclude")
+    if request.only:
+        floats |= graph.by_name.keys() - selected_nodes(graph, request.only, "only")
+    found = restricted(sites, graph, floats)
+    kept = sum(any(layout.quantize for layout in site.layouts.values()) for site in found)
+    if not kept:
+        raise InputError("`exclude` and `only` leave no site that could be quantized; relax them")
+    observer.stage(f"{len(sites) - kept} of {len(sites)} sites stay float, as asked")
+    return found
 
 
 def _space_of(sites: tuple[Site, ...], model: Model, pack: Pack, path: Path) -> Space:

@@ -126,6 +126,8 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "base": ("float61", "float61", "did you mean 'float16'?"),
     "export": ("onnx", "onnx", "unknown export 'onnx'; use one of: openvino"),
     "io_type": ("kep", "kep", "unknown io type 'kep'; use one of: keep, convert; did you"),
+    "exclude": ("/head", "/head", "'/head' selects no node of the model"),
+    "only": ("op:Cnv", "op:Cnv", "unknown operator 'Cnv'; use one of: Add, "),
     "preset": ("quik", "quik", "did you mean 'quick'?"),
     "budget": ("-1", -1, "is -1; give 1 or more"),
     "timeout": ("nan", math.nan, "nan"),

@@ -1,0 +1,73 @@
+"""Layouts that are left where the user decides which nodes stay float."""
+
+import pytest
+
+from placer.graph import Edge, Graph
+from placer.graph.text import graph_of_text
+from placer.rules.packaging.load import load_pack
+from placer.rules.restriction import restricted
+from placer.rules.sites import Site, find_sites, place
+from placer.search.space import build_space
+
+NET = graph_of_text("""
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,4,8,8] x) => (float[1,4,8,8] y)
+<float[4,4,1,1] w1 = {1}, float[4,4,1,1] w2 = {1}, float[4,4,1,1] w3 = {1}> {
+  [conv1] a = Conv (x, w1)
+  [relu1] b = Relu (a)
+  [conv2] c = Conv (b, w2)
+  [add] s = Add (c, b)
+  [conv3] d = Conv (s, w3)
+  [softmax] y = Softmax (d)
+}
+""")
+
+
+def sites_of(pack: str, *exclude: str, graph: Graph = NET) -> tuple[Site, ...]:
+    sites = find_sites(graph, load_pack(pack).rules)
+    return restricted(sites, graph, frozenset(exclude))
+
+
+def readers(edges: frozenset[Edge]) -> set[str]:
+    return {edge.node for edge in edges}
+
+
+@pytest.mark.parametrize("pack", ["tensorrt", "openvino"])
+@pytest.mark.parametrize("node", ["conv1", "conv2", "add", "conv3"])
+def test_no_input_of_an_excluded_node_is_quantized_whatever_is_chosen(pack: str, node: str):
+    space = build_space(NET, sites_of(pack, node))
+    assert node in readers(build_space(NET, sites_of(pack)).placement({}).edges)
+    for choices in (space.defaults, space.everything, space.floats):
+        edges = space.placement(choices).edges
+        assert node not in readers(edges)
+    assert readers(space.placement(space.everything).edges)  # Others still are.
+
+
+def test_a_pair_behind_a_neighbour_stays():
+    """ONNX Runtime's integer Conv needs a pair behind it, whoever reads that."""
+    without = place(sites_of("onnxruntime", "softmax"), {})
+    assert Edge("d", "softmax", 0) in without.edges
+
+
+def test_without_patterns_nothing_changes():
+    sites = find_sites(NET, load_pack("tensorrt").rules)
+    assert restricted(sites, NET, frozenset()) == sites
+
+
+def test_sites_with_other_layouts_are_decided_apart():
+    graph = graph_of_text("""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (float[1,4,8,8] y)
+    <float[4,4,1,1] w1 = {1}, float[4,4,1,1] w2 = {1}, float[4,4,1,1] w3 = {1}> {
+      [conv1] a = Conv (x, w1)
+      [conv2] b = Conv (a, w2)
+      [conv3] c = Conv (b, w3)
+      [softmax] y = Softmax (c)
+    }
+    """)
+    groups = build_space(graph, sites_of("tensorrt", graph=graph)).groups
+    assert [len(group.sites) for group in groups] == [3]
+    groups = build_space(graph, sites_of("tensorrt", "conv2", graph=graph)).groups
+    assert [[site.match.anchor.name for site in group.sites] for group in groups] == [
+        ["conv1", "conv3"]
+    ]
