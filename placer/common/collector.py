@@ -13,7 +13,7 @@ def without_collection() -> Iterator[None]:
 
     Each collection walks all objects that there are. Where nearly all of them stay, as the nodes,
     matches and layers of a large model do, that takes more time the more there are and frees
-    nothing.
+    nothing. What there is at the end counts as old, so that the next collections pass over it.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -21,4 +21,7 @@ def without_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if gc.get_freeze_count() == 0:  # Else it would free what the caller froze.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from placer.graph.external_data import is_external, tensor_bytes
-from placer.graph.index import captured_tensors
+from placer.graph.index import WITHOUT_GRAPHS, captured_tensors
 
 # Above this size a tensor holds weights, not shapes: passes in C++ see its type only.
 LARGE_BYTES = 4096
@@ -38,9 +38,19 @@ def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """Graphs among the node's attributes (If, Loop, Scan)."""
     for attribute in node.attribute:
+        if attribute.type in WITHOUT_GRAPHS:
+            continue
         yield from attribute.graphs
         if attribute.HasField("g"):
             yield attribute.g
+
+
+def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """``nodes`` and those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from every_node(graph.node)
 
 
 def without_large_tensors(proto: ModelProto) -> ModelProto:

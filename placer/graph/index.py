@@ -57,6 +57,19 @@ class TensorType(NamedTuple):
 _QUANTIZABLE = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _FLOATS = _QUANTIZABLE | {TensorProto.DOUBLE}
 UNKNOWN_TYPE = TensorType(None, None)
+# Types of attributes that hold no subgraph; looking into each of them takes longer.
+WITHOUT_GRAPHS = frozenset(
+    {
+        onnx.AttributeProto.FLOAT,
+        onnx.AttributeProto.INT,
+        onnx.AttributeProto.STRING,
+        onnx.AttributeProto.TENSOR,
+        onnx.AttributeProto.FLOATS,
+        onnx.AttributeProto.INTS,
+        onnx.AttributeProto.STRINGS,
+        onnx.AttributeProto.TENSORS,
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +223,8 @@ def captured_tensors(node: NodeProto) -> tuple[str, ...]:
     """Outer tensors that the subgraphs of ``node`` read, in order of first use."""
     captured: dict[str, None] = {}
     for attribute in node.attribute:
+        if attribute.type in WITHOUT_GRAPHS:
+            continue
         graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
         for graph in graphs:
             captured.update(dict.fromkeys(_free_tensors(graph)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from placer.graph.edit import reads
+from placer.graph.edit import reads, replace_nodes
 from placer.graph.external_data import read_tensor
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
@@ -50,12 +50,9 @@ class _Folder:
             if self._fold(node):
                 folded[node.op_type] += 1
             else:
-                kept.append(NodeProto.FromString(node.SerializeToString()))
-                for tensor in node.output:
-                    self._producer[tensor] = kept[-1]
+                kept.append(node)
         if folded:
-            del self._graph.node[:]
-            self._graph.node.extend(kept)
+            replace_nodes(self._graph, kept)
         return folded
 
     def _fold(self, node: NodeProto) -> bool:

@@ -81,6 +81,15 @@ def fold_constants(proto: ModelProto, values: Values, keep: Collection[str] = ()
     return count
 
 
+def may_fold(proto: ModelProto) -> bool:
+    """Whether ``fold_constants`` may find anything to replace, told without inferred types."""
+    constants = {t.name for t in proto.graph.initializer}
+    return any(
+        node.op_type in ("Shape", "Size") or all(name in constants for name in node.input if name)
+        for node in proto.graph.node
+    )
+
+
 def _known_shape(node: NodeProto, values: Values) -> np.ndarray | None:
     """What a Shape or Size node returns, if the dimensions it reads are known."""
     if node.op_type not in ("Shape", "Size") or node.input[0] not in values:

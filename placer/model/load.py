@@ -19,9 +19,9 @@ from placer.errors import InputError
 from placer.graph import Graph, index_graph, tensor_type
 from placer.graph.edit import (
     all_tensors,
+    every_node,
     fix_input_shapes,
     standard_opset,
-    subgraphs,
     without_large_tensors,
 )
 from placer.graph.external_data import (
@@ -33,7 +33,7 @@ from placer.graph.external_data import (
 )
 from placer.model.importing import Imported, import_model, is_quantized
 from placer.model.normalize import infer_values, normalize, tidy, tidy_quantized
-from placer.model.validate import check_sizes, read_model
+from placer.model.validate import check_sizes, parse_model, read_model
 
 _STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
@@ -101,8 +101,8 @@ def load_model(
     notes = (*fixed, *notes)
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
     values = infer_values(proto, input_shapes, path)
-    check_sizes(values, path)
     types = {name: tensor_type(value) for name, value in values.items()}
+    check_sizes(types, path)
     graph = index_graph(proto.graph, types)
     imported = None if imported is None else imported.restricted(graph)
     return Model(path, proto, graph, digest, base_dir, input_shapes, notes, imported)
@@ -137,7 +137,7 @@ def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     check_tensors(list(all_tensors(proto.graph)), path.parent, path)
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
     fix_input_shapes(fixed := ModelProto(graph=GraphProto(input=proto.graph.input)), input_shapes)
-    check_sizes({value.name: value for value in fixed.graph.input}, path)
+    check_sizes({value.name: tensor_type(value) for value in fixed.graph.input}, path)
     types = {value.name: tensor_type(value) for value in proto.graph.input}
     digest = fingerprint(path, list(all_tensors(proto.graph)), path.parent)
     graph = index_graph(proto.graph, types)
@@ -145,10 +145,14 @@ def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
 
 
 def is_quantized_file(path: Path) -> bool:
-    """Whether the ONNX file at ``path`` has QuantizeLinear or DequantizeLinear nodes."""
+    """Whether the ONNX file at ``path`` has QuantizeLinear or DequantizeLinear nodes.
+
+    What else is in the file is checked where the model is loaded. Raises InputError for what is no
+    ONNX file.
+    """
     return any(
         node.op_type in ("QuantizeLinear", "DequantizeLinear")
-        for node in read_model(path).graph.node
+        for node in parse_model(path).graph.node
     )
 
 
@@ -170,15 +174,14 @@ def _check(proto: ModelProto, tensors: list[TensorProto], path: Path) -> None:
 def _check_nodes(proto: ModelProto, path: Path) -> None:
     functions = {(function.domain, function.name) for function in proto.functions}
     opset = standard_opset(proto)
-    bodies = [(node, opset) for node in proto.graph.node]
+    bodies = [(proto.graph.node, opset)]
     for function in proto.functions:
         own = max((e.version for e in function.opset_import if e.domain == ""), default=opset)
-        bodies += [(node, own) for node in function.node]
-    while bodies:
-        node, opset = bodies.pop(0)
-        if (node.domain, node.op_type) not in functions:
-            _check_node(node, opset, path)
-        bodies[:0] = [(inner, opset) for graph in subgraphs(node) for inner in graph.node]
+        bodies.append((function.node, own))
+    for nodes, version in bodies:
+        for node in every_node(nodes):
+            if (node.domain, node.op_type) not in functions:
+                _check_node(node, version, path)
 
 
 def _check_node(node: NodeProto, opset: int, path: Path) -> None:

@@ -44,7 +44,7 @@ from placer.graph.edit import (
 )
 from placer.graph.external_data import is_external
 from placer.model.affine_folding import fold_affine
-from placer.model.constant_folding import fold_constants
+from placer.model.constant_folding import fold_constants, may_fold
 
 MIN_OPSET = 17
 MIN_IR_VERSION = 8
@@ -94,10 +94,10 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
         _raise_opset(proto, path)
         notes.append(f"opset {opset} raised to {MIN_OPSET}")
         _constants_to_initializers(graph)  # The converter turns attributes into Constants.
-    removed = remove_dead_nodes(graph) + fold_constants(proto, infer_values(proto, {}, path))
+    removed = remove_dead_nodes(graph) + _fold_constants(proto, path)
     while flattened := _flatten_conditionals(graph):
         removed += flattened + _constants_to_initializers(graph)
-        removed += fold_constants(proto, infer_values(proto, {}, path))
+        removed += _fold_constants(proto, path)
     removed += remove_dead_nodes(graph)
     _note(notes, removed, "removed {} constant or unused nodes")
     _note(notes, _remove_identities(graph), "removed {} Identity and Dropout nodes")
@@ -153,6 +153,10 @@ def infer_values(
     except (*_INFERENCE_ERRORS, ValueError) as error:  # Of C++: a vector of impossible length.
         raise InputError(f"{path}: shapes do not fit: {one_line(error)}") from error
     return {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
+
+
+def _fold_constants(proto: ModelProto, path: Path) -> int:
+    return fold_constants(proto, infer_values(proto, {}, path)) if may_fold(proto) else 0
 
 
 def _note(notes: list[str], count: int, sentence: str) -> None:
@@ -327,7 +331,7 @@ def _remove_identities(graph: GraphProto) -> int:
             kept.append(node)  # Two names that must both survive.
         else:
             new_name[source] = target
-    for node in kept:
+    for node in kept if new_name else ():
         rename_tensors(node, resolve)
     count = len(graph.node) - len(kept)
     if count:

@@ -7,7 +7,7 @@ the limits of ``placer.common.limits``. The rest of placer trusts it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -32,13 +32,15 @@ from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.common.ort_session import one_line
 from placer.common.shapes import MAX_DIMENSION
 from placer.errors import InputError
-from placer.graph.edit import subgraphs
+from placer.graph.edit import every_node, subgraphs
 from placer.graph.external_data import fills_its_shape, is_external, tensor_bytes
+from placer.graph.index import TensorType
 from placer.model.loops import endless_trips
 
 _WHAT = "the path of an ONNX file"
 _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
 _MAX_OPSET = 1000
+_MOST_BYTES = 16  # Of one value: complex128.
 STANDARD = ("", "ai.onnx")
 # Of ONNX Runtime's operators, whose schemas ONNX lacks, those that are taken apart:
 # https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
@@ -70,31 +72,36 @@ def read_model(path: Path) -> ModelProto:
     structure, names, types and sizes can be worked with.
     """
     limits = Limits.from_environment()
-    data = read_bytes(path, _WHAT, "model_bytes")
-    try:
-        proto = ModelProto.FromString(data)
-    except DecodeError as error:
-        raise InputError(
-            f"{path} is not an ONNX file, or was cut short; export it again in binary form"
-        ) from error
-    del data
-    if not proto.opset_import or not proto.graph.node:
-        raise InputError(f"{path} is not an ONNX model: it has no operator set or no node")
+    proto = parse_model(path)
     _Door(path, limits).check(proto)
     return proto
 
 
-def check_sizes(types: Mapping[str, ValueInfoProto], path: Path) -> None:
+def parse_model(path: Path) -> ModelProto:
+    """The binary ONNX file at ``path`` as it is; only ``read_model`` checks what is in it.
+
+    Raises InputError for what is no ONNX file.
+    """
+    try:
+        proto = ModelProto.FromString(read_bytes(path, _WHAT, "model_bytes"))
+    except DecodeError as error:
+        raise InputError(
+            f"{path} is not an ONNX file, or was cut short; export it again in binary form"
+        ) from error
+    if not proto.opset_import or not proto.graph.node:
+        raise InputError(f"{path} is not an ONNX model: it has no operator set or no node")
+    return proto
+
+
+def check_sizes(types: Mapping[str, TensorType], path: Path) -> None:
     """Raise InputError for a tensor of ``types`` whose inferred shape is beyond the limits."""
     limit = Limits.from_environment().tensor_bytes
-    for name, value in types.items():
-        tensor = value.type.tensor_type
-        dims = [d.dim_value for d in tensor.shape.dim]
-        if not tensor.HasField("shape") or tensor.elem_type not in _TENSOR_TYPES:
+    for name, (dtype, dims) in types.items():
+        if dims is None or dtype not in _TENSOR_TYPES:
             continue
-        if not all(d.HasField("dim_value") for d in tensor.shape.dim):
+        if min(dims, default=0) >= 0 and math.prod(dims) * _MOST_BYTES <= limit:
             continue
-        size = tensor_bytes(TensorProto(data_type=tensor.elem_type, dims=dims))
+        size = tensor_bytes(TensorProto(data_type=dtype, dims=dims))
         if size > limit or min(dims, default=0) < 0:  # Inference overflows silently.
             raise InputError(
                 f"{path}: tensor '{name}' of shape {'x'.join(map(str, dims))} takes "
@@ -146,7 +153,7 @@ class _Door:
             *((f.node, f.opset_import) for f in proto.functions),
         ):
             context.opset_imports = {entry.domain: entry.version for entry in imports}
-            for node in _every_node(nodes):
+            for node in every_node(nodes):
                 if _key(node) not in functions:
                     self._check_schema(node, context)
 
@@ -224,6 +231,8 @@ class _Door:
             i: {makers[name] for name in node.input if name in makers}
             for i, node in enumerate(graph.node)
         }
+        if all(source < i for i, sources in waits.items() for source in sources):
+            return
         try:
             TopologicalSorter(waits).prepare()
         except CycleError as error:
@@ -347,7 +356,7 @@ def _measure(
     stack = [start]
     while stack:
         name = stack[-1]
-        called = {_key(node) for node in _every_node(functions[name].node)}
+        called = {_key(node) for node in every_node(functions[name].node)}
         waiting = [key for key in called if key in functions and key not in sizes]
         if not waiting:
             sizes[stack.pop()] = _size(functions[name].node, sizes)
@@ -363,16 +372,8 @@ def _measure(
 
 
 def _size(nodes: Iterable[NodeProto], sizes: Mapping[tuple[str, str], int]) -> int:
-    return sum(sizes.get(_key(node), 1) for node in _every_node(nodes))
+    return sum(sizes.get(_key(node), 1) for node in every_node(nodes))
 
 
 def _key(node: NodeProto) -> tuple[str, str]:
     return node.domain, node.op_type
-
-
-def _every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """``nodes`` and those of their subgraphs."""
-    for node in nodes:
-        yield node
-        for graph in subgraphs(node):
-            yield from _every_node(graph.node)
