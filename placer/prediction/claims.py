@@ -11,10 +11,10 @@ float.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
-from placer.graph import Edge, Graph, Node, captured_tensors
+from placer.graph import Edge, Graph, Node
 from placer.prediction.motion import NormalForm, Scale
 from placer.rules.connected import connected
 from placer.rules.match import Match
@@ -96,7 +96,7 @@ class LayerCandidate:
         return tuple(
             edge
             for node in self.nodes
-            for edge in _inputs(node)
+            for edge in self.graph.edges_into(node)
             if edge.tensor not in written and edge.tensor not in self.graph.initializers
         )
 
@@ -172,14 +172,10 @@ class Region:
     alone: tuple[LayerCandidate, ...]
 
     @property
-    def edges(self) -> frozenset[Edge]:
-        """All edges that what the region does depends on."""
-        found = {e for candidate in self.alone for e in (*candidate.reads, *candidate.readers)}
-        for candidate in self.alone:
-            found.update(edge for node in candidate.nodes for edge in _inputs(node))
-        for claim in (candidate.claim for candidate in self.claimed if candidate.claim is not None):
-            found |= claim.paired | claim.inner
-        return frozenset(found)
+    def absorbed(self) -> frozenset[Edge]:
+        """What else it depends on than the pairs on edges into and out of its nodes."""
+        claims = (candidate.claim for candidate in self.claimed)
+        return frozenset(edge for claim in claims if claim is not None for edge in claim.absorbed)
 
     def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
         """What the engine builds, by position."""
@@ -196,7 +192,7 @@ class Region:
 def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
     """All regions of a graph; ``rules`` must be those that hold for ``target``."""
     graph = matches.graph
-    claims = [c for rule in rules for c in _claims(matches, rule, target) if c.nodes]
+    claims = [claim for rule in rules for claim in _claims(matches, rule, target)]
     claimed = [
         LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
         for claim in sorted(claims, key=lambda claim: claim.rank)
@@ -220,24 +216,22 @@ def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tup
     return tuple(found)
 
 
-def _inputs(node: Node) -> list[Edge]:
-    """All edges of ``node``, with those of its subgraphs."""
-    tensors = (*node.inputs, *captured_tensors(node.proto))
-    return [Edge(tensor, node.name, i) for i, tensor in enumerate(tensors) if tensor]
-
-
 def _claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]:
-    layouts = [(n, lay) for n, lay in rule.layouts.items() if lay.fuses and target.meets(lay.when)]
-    if not layouts:
+    fusions = [
+        (name, layout, fusion, any(map(target.meets, fusion.first_when)))
+        for name, layout in rule.layouts.items()
+        if target.meets(layout.when)
+        for fusion in layout.fuses
+        if target.meets(fusion.when)
+    ]
+    if not fusions:
         return
     # A pair before an optional node leaves that node out of the layer.
-    graph = matches.graph
     for match in matches.of(rule, smaller=True):
-        for name, layout in layouts:
-            for fusion in layout.fuses:
-                if target.meets(fusion.when):
-                    first = any(map(target.meets, fusion.first_when))
-                    yield replace(_claim(match, name, layout, fusion, graph), goes_first=first)
+        for name, layout, fusion, goes_first in fusions:
+            nodes = [match.nodes[node] for node in fusion.nodes if node in match.nodes]
+            if nodes:
+                yield _claim(match, name, layout, fusion, nodes, goes_first, matches.graph)
 
 
 def _reads(layout: Layout, fusion: Fusion) -> Sequence[str]:
@@ -247,14 +241,20 @@ def _reads(layout: Layout, fusion: Fusion) -> Sequence[str]:
     return [] if fusion.reads == ANY else fusion.reads
 
 
-def _claim(match: Match, name: str, layout: Layout, fusion: Fusion, graph: Graph) -> Claim:
-    bound = (match.nodes.get(node) for node in fusion.nodes)
-    nodes = tuple(sorted((n for n in bound if n is not None), key=lambda n: n.index))
-    names = {node.name for node in nodes}
-    edges = {Edge(t, n.name, i) for n in nodes for i, t in enumerate(n.inputs) if t}
-    inner = {e for e in edges if e.tensor in graph.producer} & {
-        e for n in nodes for t in n.outputs for e in graph.edges_of(t) if e.node in names
-    }
+def _claim(
+    match: Match,
+    name: str,
+    layout: Layout,
+    fusion: Fusion,
+    nodes: Sequence[Node],
+    goes_first: bool,
+    graph: Graph,
+) -> Claim:
+    if len(nodes) > 1:
+        nodes = sorted(nodes, key=lambda node: node.index)
+    written = {tensor for node in nodes for tensor in node.outputs}
+    edges = [e for n in nodes for e in graph.edges_into(n) if e.input_index < len(n.inputs)]
+    outer = {edge for edge in edges if edge.tensor not in written}
     demanded = {
         edge
         for reference in _reads(layout, fusion)
@@ -266,10 +266,11 @@ def _claim(match: Match, name: str, layout: Layout, fusion: Fusion, graph: Graph
         match=match,
         layout=name,
         fusion=fusion,
-        nodes=nodes,
-        demanded=frozenset((demanded & edges) - inner),
-        inner=frozenset(inner),
-        absorbed=frozenset(e for r in fusion.absorbs for e in match.edges(r, graph)),
-        in_place=frozenset(e for r in fusion.in_place for e in match.edges(r, graph)),
+        nodes=tuple(nodes),
+        demanded=frozenset(demanded & outer),
+        inner=frozenset([edge for edge in edges if edge.tensor in written]),
+        absorbed=frozenset([e for r in fusion.absorbs for e in match.edges(r, graph)]),
+        in_place=frozenset([e for r in fusion.in_place for e in match.edges(r, graph)]),
         like=like[0] if like else None,
+        goes_first=goes_first,
     )

@@ -146,13 +146,33 @@ class Predictor:
         """
         return self._vary(near, change).changed
 
+    def _regions_at(self, edge: Edge) -> Iterator[Region]:
+        """The regions in which it matters what pair ``edge`` carries."""
+        graph = self._target.graph
+        reader = edge.input_index if edge.is_graph_output else edge.node
+        producer = graph.producer.get(edge.tensor)
+        for place in (reader, None if producer is None else producer.name):
+            if place in self._region_of:
+                yield self._region_of[place]
+        yield from self._absorbing.get(edge, ())
+
     @cached_property
-    def _regions_at(self) -> Mapping[Edge, tuple[Region, ...]]:
-        """The regions in which it matters what pair an edge carries."""
-        found: dict[Edge, tuple[Region, ...]] = {}
+    def _region_of(self) -> Mapping[str | int | None, Region]:
+        """The region of each node, by name, and of each graph output, by position."""
+        first = len(self._target.graph.nodes)
+        return {
+            candidate.nodes[0].name if candidate.nodes else candidate.position - first: region
+            for region in self._regions
+            for candidate in region.alone
+        }
+
+    @cached_property
+    def _absorbing(self) -> Mapping[Edge, Sequence[Region]]:
+        """The regions with a claim that absorbs the pair of an edge."""
+        found: dict[Edge, list[Region]] = {}
         for region in self._regions:
-            for edge in region.edges:
-                found[edge] = (*found.get(edge, ()), region)
+            for edge in region.absorbed:
+                found.setdefault(edge, []).append(region)
         return found
 
     def _vary(
@@ -162,7 +182,7 @@ class Predictor:
         draft = _Draft(near)
         moved = self._move(draft, change)
         if regions is None:
-            regions = {region for edge in moved for region in self._regions_at.get(edge, ())}
+            regions = {region for edge in moved for region in self._regions_at(edge)}
         self._rebuild(draft, regions)
         return draft
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from importlib import resources
 from operator import itemgetter
 from pathlib import Path
@@ -47,6 +48,7 @@ _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
 FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
 WARP = 32  # Threads, each of which converts an element.
+KEPT_CLASSES = 256
 TILE = 64  # Channels that a thread block of large kernels computes at least.
 
 
@@ -147,6 +149,9 @@ class Roofline:
         self._graph = graph
         self._gpu = gpu
         self._classes = classes
+        self._launch_us = classes.launch_us(gpu)
+        self._find = lru_cache(maxsize=KEPT_CLASSES)(classes.find)
+        self._rate = lru_cache(maxsize=KEPT_CLASSES)(partial(operation_rate, gpu=gpu))
         self._known: WeakKeyDictionary[Step, tuple[float, ...]] = WeakKeyDictionary()
 
     @property
@@ -184,13 +189,13 @@ class Roofline:
         work = layer_work(predicted, self._graph)
         if work is None:
             return 0.0
-        return self._classes.launch_us(self._gpu) + self.work_us(work)
+        return self._launch_us + self.work_us(work)
 
     def work_us(self, work: Work) -> float:
         """Estimated time of ``work`` in microseconds, without the launch."""
         gpu = self._gpu
-        found = self._classes.find(work.name, work.dtype, gpu.compute_capability)
-        rate = operation_rate(found.rate, work.dtype, gpu)
+        found = self._find(work.name, work.dtype, gpu.compute_capability)
+        rate = self._rate(found.rate, work.dtype)
         bandwidth = gpu.memory_bandwidth_gb_s * 1e9
         ops = work.tiled_ops if found.tile else work.ops
         seconds = ops / (rate * found.ops_efficiency)
@@ -303,8 +308,8 @@ def _depth(node: Node, graph: Graph) -> int:
     """Products that each element of a weighted node's output sums; 0 if the shape is not known."""
     if node.op in ("Gemm", "MatMul"):
         return _matrix_depth(node, graph, unknown=0)
-    weight = weight_input(graph, node)
-    if node.op not in _WEIGHTED or weight is None:
+    weight = weight_input(graph, node) if node.op in _WEIGHTED else None
+    if weight is None:
         return 0
     dims = graph.initializers[weight.tensor].dims
     if len(dims) < 2:  # No weights of a convolution; no engine takes them.
@@ -326,12 +331,12 @@ def _matrix_depth(node: Node, graph: Graph, unknown: int) -> int:
 
 def _ops(node: Node, multiple: int, graph: Graph) -> float:
     """Operations, 2 per multiply-add; channels count in multiples of ``multiple``."""
-    weight = weight_input(graph, node)
     if node.op not in _WEIGHTED:
         return 0.0
     if node.op in ("Gemm", "MatMul"):
         depth = _matrix_depth(node, graph, unknown=1)
         return 2.0 * _elements(node.outputs[0], graph) * _up(depth, multiple)
+    weight = weight_input(graph, node)
     if weight is None:
         return 0.0
     shape = graph.initializers[weight.tensor].dims
