@@ -56,6 +56,7 @@ class Binder:
             _step(name, pattern, checks[name]) for name, pattern in rule.pattern.items()
         )
         references = {r for layout in rule.layouts.values() for r in layout.quantize}
+        self._ports: dict[tuple[object, ...], Ports] = {}
         self._quantized = [reference.partition(".")[::2] for reference in sorted(references)]
 
     def matches(self, node: Node) -> list[Match]:
@@ -103,7 +104,9 @@ class Binder:
     ) -> None:
         if depth == len(self._steps):
             if self._is_closed(nodes) and self._is_quantizable(nodes, tensors):
-                found.append(Match(self._rule, nodes, tensors, ports))
+                # Nearly all matches of a rule have the same ports.
+                shared = self._ports.setdefault(tuple(ports.items()), ports)
+                found.append(Match(self._rule, nodes, tensors, shared))
             return
         step = self._steps[depth]
         for node in self._neighbours(step, tensors):

@@ -31,12 +31,12 @@ _KEYWORDS = (FLOAT, "readers", "each", "same")
 Written = tuple[Scale | None, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Claim:
     """A layer that a rule says the engine builds if the placement allows it.
 
-    ``demanded``: edges that must carry a pair and are read as integers. ``inner``: edges between
-    the nodes, which must be float but for the ``absorbed`` ones, which must carry a pair.
+    ``demanded``: edges that must carry a pair and are read as integers. ``absorbed``: edges between
+    the nodes that must carry a pair. ``paired``: both; ``bare``: edges that must be float.
     ``in_place``: edges read in the type that is written. ``goes_first``: of overlapping claims
     alike in all else, the one of the first nodes is met.
     """
@@ -45,10 +45,11 @@ class Claim:
     layout: str
     fusion: Fusion
     nodes: tuple[Node, ...]
-    demanded: frozenset[Edge]
-    inner: frozenset[Edge]
-    absorbed: frozenset[Edge]
-    in_place: frozenset[Edge]
+    demanded: tuple[Edge, ...]
+    absorbed: tuple[Edge, ...]
+    in_place: tuple[Edge, ...]
+    paired: tuple[Edge, ...]
+    bare: tuple[Edge, ...]
     like: Edge | None
     goes_first: bool = False
 
@@ -60,16 +61,6 @@ class Claim:
             order = tuple(node.index for node in self.nodes)
         priority = self.match.rule.priority
         return (not self.demanded, -priority, -len(self.nodes), -len(self.demanded), order)
-
-    @cached_property
-    def paired(self) -> frozenset[Edge]:
-        """Edges that must carry a pair."""
-        return self.demanded | self.absorbed
-
-    @cached_property
-    def bare(self) -> tuple[Edge, ...]:
-        """Edges that must be float."""
-        return () if self.fusion.reads == ANY else tuple(self.inner - self.absorbed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,12 +134,14 @@ class LayerCandidate:
         claim = self.claim
         if claim is None:
             return True
-        if not all(edge in form.scales for edge in claim.paired):
-            return False
-        if any(edge in form.scales for edge in claim.bare):
-            return False
-        needed = {form.scales.get(edge) for edge in self.readers}
-        if claim.fusion.readers_agree and len(needed) > 1:
+        scales = form.scales
+        for edge in claim.paired:
+            if edge not in scales:
+                return False
+        for edge in claim.bare:
+            if edge in scales:
+                return False
+        if claim.fusion.readers_agree and len({scales.get(edge) for edge in self.readers}) > 1:
             return False
         if claim.fusion.outputs == "same":
             return len({form.last(edge) for edge in claim.demanded}) <= 1
@@ -182,11 +175,14 @@ class Region:
         taken: set[int] = set()
         found: dict[int, LayerCandidate] = {}
         for candidate in self.claimed:
-            own = {node.index for node in candidate.nodes}
+            own = [node.index for node in candidate.nodes]
             if taken.isdisjoint(own) and candidate.is_met(form):
-                taken |= own
+                taken.update(own)
                 found[candidate.position] = candidate
-        return found | {b.position: b for b in self.alone if b.position not in taken}
+        for candidate in self.alone:
+            if candidate.position not in taken:
+                found[candidate.position] = candidate
+        return found
 
 
 def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
@@ -216,22 +212,29 @@ def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tup
     return tuple(found)
 
 
-def _claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]:
-    fusions = [
-        (name, layout, fusion, any(map(target.meets, fusion.first_when)))
+@dataclass(frozen=True)
+class _Offer:
+    """A layer that a rule's layout fuses; ``reads``: references to the edges that it demands."""
+
+    layout: str
+    fusion: Fusion
+    reads: tuple[str, ...]
+    goes_first: bool
+
+
+def _offers(rule: Rule, target: Target) -> list[_Offer]:
+    return [
+        _Offer(
+            name,
+            fusion,
+            tuple(r for r in _reads(layout, fusion) if not r.endswith(".*")),
+            any(map(target.meets, fusion.first_when)),
+        )
         for name, layout in rule.layouts.items()
         if target.meets(layout.when)
         for fusion in layout.fuses
         if target.meets(fusion.when)
     ]
-    if not fusions:
-        return
-    # A pair before an optional node leaves that node out of the layer.
-    for match in matches.of(rule, smaller=True):
-        for name, layout, fusion, goes_first in fusions:
-            nodes = [match.nodes[node] for node in fusion.nodes if node in match.nodes]
-            if nodes:
-                yield _claim(match, name, layout, fusion, nodes, goes_first, matches.graph)
 
 
 def _reads(layout: Layout, fusion: Fusion) -> Sequence[str]:
@@ -241,36 +244,59 @@ def _reads(layout: Layout, fusion: Fusion) -> Sequence[str]:
     return [] if fusion.reads == ANY else fusion.reads
 
 
-def _claim(
-    match: Match,
-    name: str,
-    layout: Layout,
-    fusion: Fusion,
-    nodes: Sequence[Node],
-    goes_first: bool,
-    graph: Graph,
-) -> Claim:
-    if len(nodes) > 1:
-        nodes = sorted(nodes, key=lambda node: node.index)
-    written = {tensor for node in nodes for tensor in node.outputs}
-    edges = [e for n in nodes for e in graph.edges_into(n) if e.input_index < len(n.inputs)]
-    outer = {edge for edge in edges if edge.tensor not in written}
-    demanded = {
-        edge
-        for reference in _reads(layout, fusion)
-        if not reference.endswith(".*")
-        for edge in match.edges(reference, graph)
-    }
-    like = match.edges(fusion.float_like, graph) if fusion.float_like else ()
+def _claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]:
+    offers = _offers(rule, target)
+    if not offers:
+        return
+    # A pair before an optional node leaves that node out of the layer.
+    for match in matches.of(rule, smaller=True):
+        for offer in offers:
+            nodes = [match.nodes[name] for name in offer.fusion.nodes if name in match.nodes]
+            if nodes:
+                nodes.sort(key=lambda node: node.index)
+                yield _claim(match, offer, tuple(nodes), matches.graph)
+
+
+def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -> Claim:
+    fusion = offer.fusion
+    inner = _inner(nodes, graph)
+    absorbed = _edges(match, fusion.absorbs, graph)
+    names = [node.name for node in nodes]
+    demanded = tuple(
+        [e for e in _edges(match, offer.reads, graph) if e.node in names and e not in inner]
+    )
+    like = _edges(match, [fusion.float_like], graph) if fusion.float_like else ()
     return Claim(
         match=match,
-        layout=name,
+        layout=offer.layout,
         fusion=fusion,
-        nodes=tuple(nodes),
-        demanded=frozenset(demanded & outer),
-        inner=frozenset([edge for edge in edges if edge.tensor in written]),
-        absorbed=frozenset([e for r in fusion.absorbs for e in match.edges(r, graph)]),
-        in_place=frozenset([e for r in fusion.in_place for e in match.edges(r, graph)]),
+        nodes=nodes,
+        demanded=demanded,
+        absorbed=absorbed,
+        in_place=_edges(match, fusion.in_place, graph),
+        paired=tuple(dict.fromkeys(demanded + absorbed)) if absorbed else demanded,
+        bare=() if fusion.reads == ANY else tuple([e for e in inner if e not in absorbed]),
         like=like[0] if like else None,
-        goes_first=goes_first,
+        goes_first=offer.goes_first,
     )
+
+
+def _inner(nodes: Sequence[Node], graph: Graph) -> tuple[Edge, ...]:
+    """The edges between ``nodes``."""
+    if len(nodes) == 1:
+        return ()
+    written = {tensor for node in nodes for tensor in node.outputs}
+    return tuple(
+        [
+            edge
+            for node in nodes
+            for edge in graph.edges_into(node)
+            if edge.tensor in written and edge.input_index < len(node.inputs)
+        ]
+    )
+
+
+def _edges(match: Match, references: Sequence[str], graph: Graph) -> tuple[Edge, ...]:
+    if not references:
+        return ()
+    return tuple(dict.fromkeys([e for r in references for e in match.edges(r, graph)]))

@@ -126,13 +126,14 @@ class Predictor:
         ``near``: a prediction of this predictor. It changes nothing but the time taken, which is
         that for what ``placement`` changes of it.
         """
-        change = (near or _BLANK).placement.change_to(placement)
-        draft = self._vary(near or _BLANK, change, None if near else self._regions)
-        form = NormalForm(draft.scales.merged(), draft.second.merged())
+        draft = _Draft(near or _BLANK)
+        edges = self._move(draft, draft.near.placement.change_to(placement))
+        draft.form = NormalForm(draft.scales.merged(), draft.second.merged())
+        self._rebuild(draft, self._concerned(edges) if near else self._regions)
         return Prediction(
             placement,
             draft.given.merged(),
-            form,
+            draft.form,
             draft.steps.merged(),
             draft.histories.merged(),
             tuple(sorted(draft.changed)),
@@ -144,7 +145,13 @@ class Predictor:
         None: nothing is built there any more. Takes time for what changes only, however large the
         model is; ``near``: a prediction of this predictor.
         """
-        return self._vary(near, change).changed
+        draft = _Draft(near)
+        self._rebuild(draft, self._concerned(self._move(draft, change)))
+        return draft.changed
+
+    def _concerned(self, edges: Iterable[Edge]) -> set[Region]:
+        """The regions in which it matters what pairs ``edges`` carry."""
+        return {region for edge in edges for region in self._regions_at(edge)}
 
     def _regions_at(self, edge: Edge) -> Iterator[Region]:
         """The regions in which it matters what pair ``edge`` carries."""
@@ -174,17 +181,6 @@ class Predictor:
             for edge in region.absorbed:
                 found.setdefault(edge, []).append(region)
         return found
-
-    def _vary(
-        self, near: Prediction, change: Change, regions: Iterable[Region] | None = None
-    ) -> _Draft:
-        """``near`` with ``change``; ``regions``: those to look at, by default those concerned."""
-        draft = _Draft(near)
-        moved = self._move(draft, change)
-        if regions is None:
-            regions = {region for edge in moved for region in self._regions_at(edge)}
-        self._rebuild(draft, regions)
-        return draft
 
     def _move(self, draft: _Draft, change: Change) -> set[Edge]:
         """Change scales and form; returns the edges that the form has other scales at."""
@@ -228,10 +224,8 @@ class Predictor:
                     heapq.heappush(waiting, later)
 
     def _take(self, candidate: LayerCandidate, draft: _Draft) -> Step:
-        before = candidate.position - 1
-        formats = tuple(
-            _behind(draft.histories.get(t) or (), before) for t in candidate.format_tensors
-        )
+        before, histories = candidate.position - 1, draft.histories
+        formats = tuple([_behind(histories.get(t) or (), before) for t in candidate.format_tensors])
         return self._step(
             candidate,
             tuple(map(draft.form.chain, candidate.reads)),
@@ -298,7 +292,11 @@ class _Draft:
         """
         formats = {} if new is None else new.formats
         for tensor in formats.keys() | ({} if old is None else old.formats).keys():
-            history = self.histories.get(tensor) or ()
+            history = self.histories.get(tensor)
+            if not history:
+                if tensor in formats:
+                    self.histories.put(tensor, ((position, formats[tensor]),))
+                continue
             start = bisect_left(history, position, key=itemgetter(0))
             rest = history[start:]
             if rest and rest[0][0] == position:
@@ -313,5 +311,7 @@ class _Draft:
 
 def _behind(history: FormatHistory, position: int) -> TensorFormats | None:
     """What there is behind ``position``, None where nothing before has dealt with the tensor."""
+    if not history or history[-1][0] <= position:
+        return history[-1][1] if history else None
     index = bisect_right(history, position, key=itemgetter(0))
     return history[index - 1][1] if index else None

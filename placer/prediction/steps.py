@@ -338,10 +338,10 @@ _SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
 _OWN_BUFFER = frozenset({"Resize"})  # Operators whose layers do not write into a joined tensor.
 
 
-def _overwritten_in_float(claim: Claim | None, written: Sequence[Written]) -> frozenset[Edge]:
+def _overwritten_in_float(claim: Claim | None, written: Sequence[Written]) -> Sequence[Edge]:
     """The edges whose tensors are overwritten with floats."""
     if claim is None or any(scale is not None for scales in written for scale in scales):
-        return frozenset()
+        return ()
     return claim.in_place
 
 
