@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from placer.graph.external_data import is_external, tensor_bytes
-from placer.graph.index import WITHOUT_GRAPHS, captured_tensors
+from placer.graph.index import NUMBERS, WITHOUT_GRAPHS, captured_tensors
 
 # Above this size a tensor holds weights, not shapes: passes in C++ see its type only.
 LARGE_BYTES = 4096
@@ -28,6 +28,8 @@ def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
+            if attribute.type in NUMBERS:
+                continue
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors

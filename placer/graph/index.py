@@ -57,19 +57,18 @@ class TensorType(NamedTuple):
 _QUANTIZABLE = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _FLOATS = _QUANTIZABLE | {TensorProto.DOUBLE}
 UNKNOWN_TYPE = TensorType(None, None)
-# Types of attributes that hold no subgraph; looking into each of them takes longer.
-WITHOUT_GRAPHS = frozenset(
+# Types of attributes; looking whether there is a tensor or a graph in each of them takes longer.
+NUMBERS = frozenset(
     {
         onnx.AttributeProto.FLOAT,
         onnx.AttributeProto.INT,
         onnx.AttributeProto.STRING,
-        onnx.AttributeProto.TENSOR,
         onnx.AttributeProto.FLOATS,
         onnx.AttributeProto.INTS,
         onnx.AttributeProto.STRINGS,
-        onnx.AttributeProto.TENSORS,
     }
 )
+WITHOUT_GRAPHS = NUMBERS | {onnx.AttributeProto.TENSOR, onnx.AttributeProto.TENSORS}
 
 
 @dataclass(frozen=True, eq=False)

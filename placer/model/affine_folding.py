@@ -13,6 +13,7 @@ from placer.graph.edit import reads, replace_nodes
 from placer.graph.external_data import read_tensor
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
+_AFFINE = ("BatchNormalization", "Add", "Mul")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,9 @@ def fold_affine(graph: GraphProto, base_dir: Path) -> Counter[str]:
     other readers, and weights or biases that are no initializers, are left alone; an initializer
     that others read is copied. Returns the number of folded nodes by operator.
     """
+    operators = {node.op_type for node in graph.node}
+    if operators.isdisjoint(_AFFINE) or operators.isdisjoint(_WEIGHTED):
+        return Counter()
     return _Folder(graph, base_dir).run()
 
 

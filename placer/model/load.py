@@ -93,7 +93,8 @@ def load_model(
         if is_quantized(proto):
             imported = import_model(proto, base_dir, path, kept_pairs)
             proto = imported.proto
-        _check(proto, list(all_tensors(proto.graph)), path)
+            check_tensors(all_tensors(proto.graph), base_dir, path)
+        _check(proto, path)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: a name is not UTF-8; export it again") from error
     digest = fingerprint(path, tensors, base_dir)
@@ -156,9 +157,8 @@ def is_quantized_file(path: Path) -> bool:
     )
 
 
-def _check(proto: ModelProto, tensors: list[TensorProto], path: Path) -> None:
+def _check(proto: ModelProto, path: Path) -> None:
     """Tidy ``proto`` and raise InputError unless it is a valid float model."""
-    check_tensors(tensors, path.parent, path)
     tidy(proto)
     _check_nodes(proto, path)
     stub = without_large_tensors(proto)

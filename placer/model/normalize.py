@@ -98,7 +98,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
     while flattened := _flatten_conditionals(graph):
         removed += flattened + _constants_to_initializers(graph)
         removed += _fold_constants(proto, path)
-    removed += remove_dead_nodes(graph)
+    removed += remove_dead_nodes(graph) if removed else 0
     _note(notes, removed, "removed {} constant or unused nodes")
     _note(notes, _remove_identities(graph), "removed {} Identity and Dropout nodes")
     for op, count in fold_affine(graph, base_dir).items():

@@ -12,7 +12,7 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 
 from placer.common.overlay import Overlay
@@ -118,7 +118,8 @@ class Predictor:
         links = find_links(find_passages(matches, rules))
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
         self._regions = find_regions(matches, rules, target)
-        self._step = lru_cache(maxsize=KEPT_STEPS)(self._make_step)
+        # Not of a method: a predictor that refers to itself is freed late.
+        self._step = lru_cache(maxsize=KEPT_STEPS)(partial(_make_step, self._target))
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.
@@ -242,30 +243,6 @@ class Predictor:
             for edge in candidate.readers
         )
 
-    def _make_step(
-        self,
-        candidate: LayerCandidate,
-        chains: tuple[Scales, ...],
-        written: tuple[Written, ...],
-        feeds_float_conv: bool,
-        formats: tuple[TensorFormats | None, ...],
-    ) -> Step:
-        draft = StepDraft(
-            candidate,
-            self._target,
-            feeds_float_conv,
-            dict(zip(candidate.reads, chains, strict=True)),
-            {
-                tensor: available or TensorFormats((((), type_name(self._target.graph, tensor)),))
-                for tensor, available in zip(candidate.format_tensors, formats, strict=True)
-            },
-        )
-        if candidate.nodes:
-            draft.add_layer(written)
-        else:
-            draft.write_output()
-        return draft.step()
-
 
 class _Draft:
     """A prediction that changes step by step from ``near``, which stays as it is."""
@@ -307,6 +284,31 @@ class _Draft:
             now = _behind(updated, position)
             if rest and now != _behind(self.near.histories.get(tensor, ()), position):
                 yield rest[0][0]
+
+
+def _make_step(
+    target: BuildTarget,
+    candidate: LayerCandidate,
+    chains: tuple[Scales, ...],
+    written: tuple[Written, ...],
+    feeds_float_conv: bool,
+    formats: tuple[TensorFormats | None, ...],
+) -> Step:
+    draft = StepDraft(
+        candidate,
+        target,
+        feeds_float_conv,
+        dict(zip(candidate.reads, chains, strict=True)),
+        {
+            tensor: available or TensorFormats((((), type_name(target.graph, tensor)),))
+            for tensor, available in zip(candidate.format_tensors, formats, strict=True)
+        },
+    )
+    if candidate.nodes:
+        draft.add_layer(written)
+    else:
+        draft.write_output()
+    return draft.step()
 
 
 def _behind(history: FormatHistory, position: int) -> TensorFormats | None:
