@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from placer.graph import Graph, Node
 from placer.rules.match import Match, inside_subgraph
@@ -12,6 +13,7 @@ from placer.rules.predicates import Check, check_of, subjects_of
 from placer.rules.schema import NodePattern, Rule, plain
 
 STANDARD = ("", "ai.onnx")
+_ORDERS = (False, True)  # Of the first two inputs: as they are, swapped.
 Tensors = dict[str, tuple[str, ...]]
 Ports = dict[tuple[str, str], tuple[int, ...]]
 
@@ -31,12 +33,14 @@ class _Step:
     """One node of a pattern, and the conditions that can be told once it is bound.
 
     ``outputs``: names, None for those that bind nothing, and whether each takes all that remain.
-    ``near``: its tensors by which a node is looked for, ``first`` the first output's name.
+    ``most``: how many inputs it takes. ``near``: its tensors by which a node is looked for,
+    ``first`` the first output's name.
     """
 
     name: str
     ops: Sequence[str]
     inputs: tuple[_Input, ...]
+    most: float
     outputs: tuple[tuple[str | None, bool], ...]
     near: tuple[str, ...]
     first: str
@@ -82,7 +86,9 @@ class Binder:
         step = self._steps[depth]
         if node.domain not in STANDARD or node in nodes.values():
             return
-        for swapped in (False, True) if step.commutative and len(node.inputs) > 1 else (False,):
+        if len(node.inputs) > step.most:
+            return
+        for swapped in _ORDERS if step.commutative and len(node.inputs) > 1 else _ORDERS[:1]:
             own, own_ports = tensors.copy(), ports.copy()
             if not _bind_inputs(step, node.inputs, swapped, own, own_ports):
                 continue
@@ -176,16 +182,22 @@ def _bind_inputs(
         inputs = (inputs[1], inputs[0], *inputs[2:])
     position, count = 0, len(inputs)
     for entry in step.inputs:
-        start, position = position, count if entry.variadic else min(position + 1, count)
-        present = [i for i in range(start, position) if inputs[i]]
+        if entry.variadic:
+            present = [i for i in range(position, count) if inputs[i]]
+            position = count
+        elif position < count:
+            present = [position] if inputs[position] else []
+            position += 1
+        else:
+            present = []
         if not present and entry.required:
             return False
         if entry.name is None:
             continue
-        bound = tuple([inputs[i] for i in present])
+        bound = (inputs[present[0]],) if len(present) == 1 else tuple([inputs[i] for i in present])
         if tensors.setdefault(entry.name, bound) != bound:
             return False
-        ports[entry.port] = tuple([1 - i if swapped and i < 2 else i for i in present])
+        ports[entry.port] = tuple([1 - i if i < 2 else i for i in present] if swapped else present)
     return position == count
 
 
@@ -216,6 +228,7 @@ def _step(name: str, pattern: NodePattern, checks: Iterable[Check]) -> _Step:
             )
             for written, tensor in zip(pattern.inputs, tensors, strict=True)
         ),
+        inf if any(name.endswith("*") for name in pattern.inputs) else len(pattern.inputs),
         tuple(
             (None if written == "_" else plain(written), written.endswith("*"))
             for written in pattern.output

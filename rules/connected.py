@@ -21,8 +21,10 @@ def connected(items: Sequence[Iterable[Hashable]]) -> tuple[tuple[int, ...], ...
     owner: dict[Hashable, int] = {}
     for index, elements in enumerate(items):
         for element in elements:
-            first, second = sorted((root(owner.setdefault(element, index)), root(index)))
-            parent[second] = first
+            other = owner.setdefault(element, index)
+            if other != index:
+                first, second = root(other), root(index)
+                parent[max(first, second)] = min(first, second)
     parts: dict[int, list[int]] = {}
     for index in range(len(items)):
         parts.setdefault(root(index), []).append(index)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.motion import NormalForm, Scale
@@ -24,6 +25,7 @@ from placer.rules.target import Target
 
 FLOAT = "float"  # ONNX's name of FP32
 ANY = "any"  # Of ``Fusion.reads``
+_POSITION = attrgetter("index")
 _KEYWORDS = (FLOAT, "readers", "each", "same")
 
 
@@ -56,9 +58,10 @@ class Claim:
     @property
     def rank(self) -> tuple[bool, int, int, int, tuple[int, ...]]:
         """Sorts claims: the first to be met takes its nodes."""
-        order = tuple(-node.index for node in reversed(self.nodes))
         if self.goes_first:
-            order = tuple(node.index for node in self.nodes)
+            order = tuple([node.index for node in self.nodes])
+        else:
+            order = tuple([-node.index for node in reversed(self.nodes)])
         priority = self.match.rule.priority
         return (not self.demanded, -priority, -len(self.nodes), -len(self.demanded), order)
 
@@ -253,7 +256,8 @@ def _claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]:
         for offer in offers:
             nodes = [match.nodes[name] for name in offer.fusion.nodes if name in match.nodes]
             if nodes:
-                nodes.sort(key=lambda node: node.index)
+                if len(nodes) > 1:
+                    nodes.sort(key=_POSITION)
                 yield _claim(match, offer, tuple(nodes), matches.graph)
 
 
@@ -262,9 +266,9 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
     inner = _inner(nodes, graph)
     absorbed = _edges(match, fusion.absorbs, graph)
     names = [node.name for node in nodes]
-    demanded = tuple(
-        [e for e in _edges(match, offer.reads, graph) if e.node in names and e not in inner]
-    )
+    demanded = _edges(match, offer.reads, graph)
+    if demanded:
+        demanded = tuple([e for e in demanded if e.node in names and e not in inner])
     like = _edges(match, [fusion.float_like], graph) if fusion.float_like else ()
     return Claim(
         match=match,
@@ -297,6 +301,6 @@ def _inner(nodes: Sequence[Node], graph: Graph) -> tuple[Edge, ...]:
 
 
 def _edges(match: Match, references: Sequence[str], graph: Graph) -> tuple[Edge, ...]:
-    if not references:
-        return ()
-    return tuple(dict.fromkeys([e for r in references for e in match.edges(r, graph)]))
+    if len(references) > 1:
+        return tuple(dict.fromkeys([e for r in references for e in match.edges(r, graph)]))
+    return match.edges(references[0], graph) if references else ()

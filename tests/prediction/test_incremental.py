@@ -110,6 +110,23 @@ def test_from_a_near_prediction_follows_what_follows_from_scratch(
         assert content(prediction) == content(predictor.predict(placement))
 
 
+@settings(max_examples=50, deadline=None)
+@given(walks())
+def test_what_a_change_makes_of_the_steps_is_what_a_prediction_makes_of_them(
+    case: tuple[Predictor, list[Placement], list[int]],
+):
+    predictor, walk, _ = case
+    before, placement = predictor.predict(walk[0]), walk[-1]
+    change = walk[0].change_to(placement)
+    after = predictor.predict(placement, before)
+    assert walk[0].changed(change) == placement
+    assert walk[0].id_after(change) == placement.id
+    assert set(change.added) == placement.edges - walk[0].edges
+    assert set(change.removed) == walk[0].edges - placement.edges
+    steps = {**before.steps, **predictor.vary(before, change)}
+    assert {i: step for i, step in steps.items() if step is not None} == after.steps
+
+
 SITES = {
     (name, pack): find_sites(graph_of_text(text), load_pack(pack).rules)
     for name, text in (("attention", ATTENTION), ("branches", BRANCHES))
