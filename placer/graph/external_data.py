@@ -98,7 +98,8 @@ def _check_external(tensor: TensorProto, base_dir: Path, model: Path) -> None:
             f"{model}: external data file {info.location} of initializer '{tensor.name}' "
             "is missing; copy it beside the model"
         )
-    offset, length = info.offset or 0, info.length or tensor_bytes(tensor)
+    offset = info.offset or 0
+    length = tensor_bytes(tensor) if info.length is None else info.length
     if offset < 0 or length < tensor_bytes(tensor) or file.stat().st_size < offset + length:
         raise InputError(
             f"{model}: external data file {info.location} is too short for initializer "

@@ -18,7 +18,7 @@ from onnx_graphsurgeon.logger import G_LOGGER
 
 from placer.errors import InputError
 from placer.graph import Graph, index_graph
-from placer.graph.edit import reads, subgraphs, without_initializers
+from placer.graph.edit import every_node, reads, subgraphs, without_initializers
 
 
 def cut_region(
@@ -117,6 +117,13 @@ def _nodes_between(
         stub.graph.input.append(
             helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         )
+    bodies = (stub.graph, *stub.functions)
+    for attribute in (
+        a for body in bodies for node in every_node(body.node) for a in node.attribute
+    ):
+        # No name of a tensor, and onnx-graphsurgeon takes for UTF-8 what may be any bytes.
+        attribute.ClearField("s")
+        attribute.ClearField("strings")
     with _quiet():
         graph = gs.import_onnx(stub)
         tensors = graph.tensors()

@@ -17,7 +17,7 @@ from onnx import ModelProto
 
 from placer.model import load_model
 from tests.fuzz.outcome import Case
-from tests.fuzz.scores import METRICS, Outputs, agrees, holds, parsed, score
+from tests.fuzz.scores import METRICS, Outputs, agrees, holds, parsed, rounding, score
 from tests.fuzz.stripping import differs_in_structure
 from tests.qdq.strip import strip
 
@@ -135,10 +135,6 @@ class _Run:
         for name, values in self.given[0].items():
             if not _is_alike(values, found[0].get(name)):
                 return f"output '{name}' has another type or shape than in the source"
-        largest = max(
-            (float(np.abs(v).max(initial=0)) for one in self.given for v in one.values()),
-            default=0.0,
-        )
         for gate in point["gates"]:
             metric, _, _ = parsed(gate["gate"])
             if gate["where"] == _AGAINST_FILE:
@@ -147,7 +143,8 @@ class _Run:
                 value = score(metric, gate["where"], self.references, found)
             else:
                 continue
-            if not agrees(metric, gate["value"], value, largest):
+            slack = 0.0 if gate["where"] == _AGAINST_FILE else self._slack(metric, gate["where"])
+            if not agrees(metric, gate["value"], value, slack):
                 return f"gate {gate} is told, recomputed it is {value}"
             if not holds(gate["gate"], np.inf if gate["value"] is None else gate["value"]):
                 return f"gate {gate} is told to be passed"
@@ -156,9 +153,12 @@ class _Run:
             if metric not in METRICS:  # Those on labels are damaged with them.
                 continue
             value = score(metric, where, self.references, found)
-            if not agrees(metric, told, value, largest):
+            if not agrees(metric, told, value, self._slack(metric, where)):
                 return f"{text} is told to be {told}, recomputed it is {value}"
         return ""
+
+    def _slack(self, metric: str, where: str) -> float:
+        return rounding(metric, where, self.references)
 
 
 def applied(case: Case, folder: Path) -> str:

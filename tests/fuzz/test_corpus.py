@@ -50,6 +50,10 @@ def _location_of_another_size(proto: ModelProto) -> None:
     _external(proto, "z", location="mine/pack.yaml", length="20")
 
 
+def _location_of_nothing(proto: ModelProto) -> None:
+    _external(proto, "s", location="mine/pack.yaml", length="0")
+
+
 def _flag_of_other_size(proto: ModelProto) -> None:
     flag = next(t for t in proto.graph.initializer if t.name == "t")
     flag.ClearField("int32_data")
@@ -91,6 +95,7 @@ def _several_conditions(proto: ModelProto) -> None:
         ("pairs", _location_with_nul, "names no external data file"),
         ("pairs", _location_nowhere, "is missing; copy it beside the model"),
         ("pairs", _location_outside, "points outside the model's folder"),
+        ("pairs", _location_of_nothing, "is too short for initializer 's'; copy the whole file"),
         ("pairs", _location_of_another_size, "has 20 bytes, its shape takes 1; export it again"),
         ("branches", _flag_of_other_size, "tensor 't' is damaged or cut short"),
         ("dense", _quantized_operator_without_inputs, "has 0 inputs, which are too few"),
@@ -125,6 +130,14 @@ def test_two_functions_of_one_name(placer: Placer):
     finished = on_damaged(placer, base, twice, "extract", "net.onnx", "--outputs", "y")
     assert finished.code == 2
     assert finished.err.count("\n") == 1
+
+
+def test_texts_of_any_bytes_are_no_part_of_a_region(placer: Placer):
+    def bytes_in(proto: ModelProto) -> None:
+        proto.graph.node[0].attribute.add(name="auto_pad", type=3, s=b"\xce\xff")
+
+    finished = on_damaged(placer, "vision", bytes_in, "extract", "net.onnx", "--outputs", "y")
+    assert (finished.code, finished.err.count("\n")) in ((0, 0), (2, 1))
 
 
 def test_a_type_that_cannot_be_taken_apart(placer: Placer):
