@@ -61,8 +61,8 @@ class Source:
     def compared(self, run: Run, samples: Iterable[Tensors]) -> Comparison | None:
         """Outputs of the model that ``run`` runs against these, a sample at a time.
 
-        None if ONNX Runtime does not run the source; LimitError if it would take too much. What
-        ``run`` raises passes through.
+        None if ONNX Runtime does not run the source or it has no float output, of which alone a
+        distance is known; LimitError if it takes too much. What ``run`` raises passes through.
         """
         sums = []
         for inputs in samples:
@@ -74,7 +74,7 @@ class Source:
                 _say_uncompared(self.model, error)
                 return None
             sums.append(_sums(wanted, run(inputs)))
-        return Comparison(sums)
+        return Comparison(sums) if any(sums) else None
 
     def material_pairs(self, samples: Sequence[Tensors]) -> frozenset[str]:
         """What those QuantizeLinear nodes write without which the outputs are others."""
@@ -231,10 +231,10 @@ def recovered(
     """``model``, with the pairs left in that are part of its function, and its distance.
 
     That is the SQNR in dB of its outputs against those of the quantized file, on ``data``; None if
-    ONNX Runtime does not run the file. Below ``SUSPECT_DB`` pairs are taken out one by one, and
-    those stay whose removal alone leaves less than ``MATERIAL_DB`` on the so many ``samples`` on
-    which the two differ most. Raises InputError if less than ``MIN_SQNR_DB`` is left nevertheless,
-    and LimitError where a run takes too much.
+    ONNX Runtime does not run the file or it has no float output. Below ``SUSPECT_DB`` pairs are
+    taken out one by one, and those stay whose removal alone leaves less than ``MATERIAL_DB`` on
+    the so many ``samples`` on which the two differ most. Raises InputError if less than
+    ``MIN_SQNR_DB`` is left nevertheless, and LimitError where a run takes too much.
     """
     source = Source.of(model)
     found = None if source is None else _distance(source, model, data)
@@ -269,7 +269,7 @@ def _distance(source: Source, model: Model, data: Dataset) -> Comparison | None:
 def distance_sentence(sqnr: float | None) -> str:
     """What ``recovered`` found, for the end of a sentence."""
     if sqnr is None:
-        return "ONNX Runtime does not run the file, so the two were not compared"
+        return "ONNX Runtime does not run the file, or it has no float output: nothing was compared"
     if math.isinf(sqnr):
         return "the float model's outputs equal the file's"
     return f"the float model's outputs keep {sqnr:.1f} dB of the file's"

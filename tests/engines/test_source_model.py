@@ -218,6 +218,16 @@ def test_apply_compares_on_samples_that_it_did_not_calibrate_on(placer: Placer, 
     assert "check the placement's ranges, or calibrate on other data" in refused.err
 
 
+def test_a_model_that_gives_classes_only_is_not_said_to_be_compared(placer: Placer, save: Save):
+    text = ORDINARY.replace("=> (float[1,4,8,8] y)", "=> (int64[1,1,8,8] k)")
+    source = save(text.replace("(d, v)\n", "(d, v)\n  [best] k = ArgMax<axis = 1>(y)\n"))
+    finished = placer("import", source, "-o", "float.onnx")
+    assert finished.code == 0, finished.err
+    assert "or it has no float output: nothing was compared" in finished.out
+    found = placer("import", source, "-o", "float.onnx", "--json")
+    assert json.loads(found.out)["sqnr"] is None
+
+
 def test_an_import_that_is_refused_leaves_nothing(
     placer: Placer, save: Save, monkeypatch: pytest.MonkeyPatch
 ):
