@@ -11,6 +11,7 @@ from onnx import TensorProto
 from placer.graph import Edge, Graph, Node
 from placer.plan import Kind, Layer, Port
 from placer.prediction.claims import ANY, FLOAT, Claim, LayerCandidate, Written
+from placer.prediction.layouts import Layout, can_read, fills_groups, written_layout
 from placer.prediction.motion import Scale, Scales
 from placer.rules.target import Target
 
@@ -50,12 +51,14 @@ class TensorFormats(NamedTuple):
     """What there is of a float tensor.
 
     ``ready``: types by the scales that the tensor went through; what was written comes first.
-    ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16.
+    ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16. ``layout``:
+    of what was written; conversions write any.
     """
 
     ready: tuple[tuple[Scales, str], ...]
     conversions: tuple[Conversion, ...] = ()
     forced: bool = False
+    layout: Layout = "linear"
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +131,7 @@ class StepDraft:
         op = _operator(nodes, claim)
         if op == IN_PLACE_CONCAT:
             reads = {edge: self._copied(edge, port) for edge, port in reads.items()}
+        reads = {edge: self._laid_out(edge, port, op) for edge, port in reads.items()}
         outputs = []
         for tensor, scales in zip(self.candidate.writes, written, strict=True):
             ready = tuple(
@@ -136,7 +140,10 @@ class StepDraft:
             )
             if tensor in self.formats:
                 forced = ready[0][1] == FLOAT and _reads_integers(claim) and not _is_like(claim)
-                self.formats[tensor] = self.formats[tensor]._replace(ready=ready, forced=forced)
+                layout = self._layout(reads, ready[0][1])
+                self.formats[tensor] = self.formats[tensor]._replace(
+                    ready=ready, forced=forced, layout=layout
+                )
             outputs += [Port(dtype, tensor=tensor) for _, dtype in ready]
         layer = Layer(
             name="+".join(node.name for node in nodes),
@@ -155,6 +162,8 @@ class StepDraft:
         declared = type_name(self.target.graph, edge.tensor)
         if port.dtype != declared:
             self._reformat(edge, port, declared)
+        else:
+            self._laid_out(edge, port, "")
 
     def _port(self, tensor: str) -> Port:
         """What was written of ``tensor``; a graph input is there in its declared type."""
@@ -207,19 +216,62 @@ class StepDraft:
         """What a Concat joins: ``port``, copied unless what writes it writes it in place.
 
         A conversion writes in place, and so does a producer that nothing else reads (hehern
-        bevfusion: inputs read elsewhere, and Resizes, are copied).
+        bevfusion: inputs read elsewhere, and Resizes, are copied), but not into the middle of a
+        group of channels (the fuser: 80 channels are copied, 256 not).
         """
-        available = self.formats.get(edge.tensor)
-        if available is None:
+        if edge.tensor not in self.formats:
             return port
-        chain = self.chains[edge]
-        if any((c.dtype, c.scales) == (port.dtype, chain) for c in available.conversions):
+        graph, chain = self.target.graph, self.chains[edge]
+        weak = self.target.target.typing == "weak"
+        fits = not weak or fills_groups(graph, self.candidate.nodes[0], edge.tensor, port.dtype)
+        if fits and self._is_converted(edge, port):
             return port
-        producer = self.target.graph.producer.get(edge.tensor)
-        alone = len(self.target.graph.edges_of(edge.tensor)) == 1
-        if producer is not None and alone and producer.op not in _OWN_BUFFER:
+        producer = graph.producer.get(edge.tensor)
+        alone = len(graph.edges_of(edge.tensor)) == 1
+        if fits and producer is not None and alone and producer.op not in _OWN_BUFFER:
             return port
         return self._convert(edge, "reformat", port, port.dtype, chain)
+
+    def _laid_out(self, edge: Edge, port: Port, op: str) -> Port:
+        """``port``, reformatted where the layer does not read its layout; see ``layouts``.
+
+        What a conversion wrote is laid out as its readers need it. There is evidence for weak
+        typing only.
+        """
+        available = self.formats.get(edge.tensor)
+        if available is None or self.target.target.typing != "weak":
+            return port
+        converted = any(not layer.nodes and edge in layer.edges for layer in self.layers)
+        if converted or any(edge == served for _, served in self.served):
+            return port
+        node = self.target.graph.by_name.get(edge.node)
+        tensor = edge.tensor, port.dtype, available.layout
+        if can_read(self.target.graph, (op, node), tensor):
+            return port
+        chain = self.chains[edge]
+        known = self._serve(edge, port.dtype, chain)
+        return known or self._convert(edge, "reformat", port, port.dtype, chain)
+
+    def _layout(self, reads: Mapping[Edge, Port], dtype: str) -> Layout:
+        """The layout that the layer writes ``dtype`` in; told apart under weak typing only."""
+        if self.target.target.typing != "weak":
+            return "linear"
+        integer, base = self.target.integer, self.target.base
+        layouts, computes = list[Layout](), base
+        for edge, port in reads.items():
+            if port.dtype == integer:
+                computes = integer
+            if edge.tensor in self.formats:
+                is_quantized_here = port.dtype == integer and self._is_converted(edge, port)
+                layout = self.formats[edge.tensor].layout
+                layouts.append("grouped" if is_quantized_here else layout)
+        nodes = self.candidate.nodes
+        return written_layout(self.target.graph, nodes, (computes, dtype), layouts, base)
+
+    def _is_converted(self, edge: Edge, port: Port) -> bool:
+        """Whether ``edge`` reads what a conversion wrote."""
+        written = port.dtype, self.chains[edge]
+        return any((c.dtype, c.scales) == written for c in self.formats[edge.tensor].conversions)
 
     def _alike(self, reads: dict[Edge, Port]) -> dict[Edge, Port]:
         """One float type for a layer that takes any."""
@@ -335,7 +387,9 @@ class StepDraft:
 _FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
 CONVS = frozenset({"Conv", "ConvTranspose"})
 _SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
-_OWN_BUFFER = frozenset({"Resize"})  # Operators whose layers do not write into a joined tensor.
+# Operators whose layers do not write into a joined tensor: a Resize is one of its own (hehern
+# bevfusion), a Reshape none, so that what it passes on is copied (a YOLOv8m on Orin, TensorRT 8.5).
+_OWN_BUFFER = frozenset({"Resize", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 def _overwritten_in_float(claim: Claim | None, written: Sequence[Written]) -> Sequence[Edge]:

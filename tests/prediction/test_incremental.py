@@ -145,6 +145,7 @@ def numbers(sites: tuple[Site, ...], choices: dict[str, str]) -> tuple[int, ...]
 
 
 @pytest.mark.parametrize("case", SITES)
+@settings(deadline=None)
 @given(st.data())
 def test_a_placer_places_as_place_does(case: tuple[str, str], data: st.DataObject):
     sites, placer = SITES[case], Placer(SITES[case])

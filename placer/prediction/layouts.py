@@ -1,0 +1,140 @@
+"""Memory layouts of tensors, as far as they decide where TensorRT reformats without another type.
+
+Kernels for tensor cores read and write tensors whose channels are grouped (NHWC, NC/32HW32), other
+layers row-major ones. Which kernel is fastest is not known here, but some layers have no choice.
+What each of these rules rests on (published TensorRT 8 engines, weakly typed):
+
+- graph outputs are row-major (BEVFusion camera: Softmax; NvInfer.h: the default of bindings);
+- Transpose, Reshape and their like read row-major tensors, unless one pixel and whole groups
+  (camera: Transpose; CIFAR's ResNet18 in INT8: Flatten; the three heads of a YOLOv8m and the one of
+  a YOLOv5s in FP16, of which no more than layer names is known; but no copy before the A100's
+  Gemm_48);
+- an INT8 Conv reads grouped channels, but not one on an image that is fused with a MaxPool (camera:
+  two Convs, behind a Reshape each);
+- groups of 32 INT8 channels are not joined within a group (BEVFusion fuser: 80 channels are
+  copied, 256 not);
+- FP16 that an INT8 Conv wrote is in NC/32HW32, which pooling does not read (A100, qat);
+- what an INT8 Conv writes in FP32 is row-major, and so is what an FP32 Conv writes in an engine
+  that computes in FP16 (fuser);
+- in an FP32 engine the Conv on an image and the MaxPool behind it are row-major, other Convs are
+  not (A100; RTX 3090);
+- a Slice is a copy and writes what its reader reads (camera), and a reformat to the type of a graph
+  output also changes the layout in front of a Reshape (CIFAR's ResNet18 in FP16).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from onnx import TensorProto
+
+from placer.graph import Edge, Graph, Node
+from placer.plan.dtypes import is_quantized
+
+# ``interleaved``: NC/32HW32 in FP16, which fewer layers read than other grouped channels.
+# ``image``: row-major, as FP32 kernels for images write.
+Layout = Literal["linear", "image", "grouped", "interleaved"]
+
+FEW_CHANNELS = 4  # An image.
+_GROUP = {"float16": 8, "bfloat16": 8, "float": 1}
+_INTERLEAVED_GROUP = 32
+_CONVS = ("Conv", "ConvTranspose")
+_MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace")
+_POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+_IMAGE_AND_POOL = "ConvActPool"
+_NO_OP = "NoOp"
+_ROW_MAJOR = frozenset({"linear", "image"})
+
+
+def written_layout(
+    graph: Graph, nodes: Sequence[Node], types: tuple[str, str], read: Iterable[Layout], base: str
+) -> Layout:
+    """The layout that a layer of ``nodes`` writes.
+
+    ``types``: what it computes in and writes. ``read``: of the tensors that it reads.
+    """
+    conv = next((node for node in nodes if node.op in _CONVS), None)
+    if conv is not None:
+        return _of_conv(graph, conv, types, base)
+    layouts = set(read)
+    if any(node.op in (*_MOVES, "Gemm", "MatMul") for node in nodes) or layouts <= {"linear"}:
+        return "linear"
+    if layouts <= _ROW_MAJOR:
+        return "image"
+    if any(node.op == "Slice" for node in nodes):
+        readers = [edge for tensor in nodes[-1].outputs for edge in graph.edges_of(tensor)]
+        return "linear" if all(_moves(graph, edge) for edge in readers) else "grouped"
+    return "interleaved" if layouts == {"interleaved"} else "grouped"
+
+
+def _of_conv(graph: Graph, conv: Node, types: tuple[str, str], base: str) -> Layout:
+    computes, writes = types
+    if writes == "float":
+        if is_quantized(computes) or base != "float":
+            return "linear"
+        return "image" if channels(graph, conv.inputs[0]) <= FEW_CHANNELS else "grouped"
+    return "interleaved" if is_quantized(computes) and not is_quantized(writes) else "grouped"
+
+
+def _moves(graph: Graph, edge: Edge) -> bool:
+    return edge.is_graph_output or graph.by_name[edge.node].op in _MOVES
+
+
+def can_read(
+    graph: Graph, reader: tuple[str, Node | None], tensor: tuple[str, str, Layout]
+) -> bool:
+    """Whether a layer reads a tensor as it is.
+
+    ``reader``: the layer's operator and its node that reads; no node for a graph output.
+    ``tensor``: its name, type and layout.
+    """
+    op, node = reader
+    name, dtype, layout = tensor
+    row_major = layout in _ROW_MAJOR or _is_row_major_too(graph, name, dtype, layout)
+    if node is None:
+        return row_major
+    if node.op in _MOVES:
+        return row_major or (op == _NO_OP and _is_converted_output(graph, node, dtype))
+    if node.op in _POOLS and op != _IMAGE_AND_POOL:
+        return layout != "interleaved"
+    if node.op != "Conv" or op == _IMAGE_AND_POOL:
+        return True
+    if is_quantized(dtype):
+        return layout != "linear"
+    return layout != "image"
+
+
+def _is_converted_output(graph: Graph, node: Node, dtype: str) -> bool:
+    """Whether what ``node`` writes is only a graph output of another float type than ``dtype``."""
+    outputs = graph.edges_of(node.outputs[0])
+    declared = graph.type_of(node.outputs[0]).dtype
+    if is_quantized(dtype) or declared is None or not all(e.is_graph_output for e in outputs):
+        return False
+    return str(TensorProto.DataType.Name(declared)).lower() != dtype
+
+
+def fills_groups(graph: Graph, join: Node, tensor: str, dtype: str) -> bool:
+    """Whether the Concat ``join`` puts whole groups of channels of an INT8 tensor side by side."""
+    shape = graph.type_of(tensor).shape
+    if not is_quantized(dtype) or shape is None or len(shape) < 3:
+        return True
+    axis = join.attributes.get("axis", 0)
+    return axis not in (1, 1 - len(shape)) or shape[1] % _INTERLEAVED_GROUP == 0
+
+
+def channels(graph: Graph, tensor: str) -> int:
+    """Size of the second of three or more dimensions; more than an image has if there is none."""
+    shape = graph.type_of(tensor).shape
+    return shape[1] if shape is not None and len(shape) > 2 else FEW_CHANNELS + 1
+
+
+def _is_row_major_too(graph: Graph, tensor: str, dtype: str, layout: Layout) -> bool:
+    """Whether grouping the channels changes nothing: one pixel, and no group is filled up."""
+    shape = graph.type_of(tensor).shape
+    if shape is None or len(shape) < 3:
+        return True
+    interleaved = layout == "interleaved" or is_quantized(dtype)
+    group = _INTERLEAVED_GROUP if interleaved else _GROUP.get(dtype, 1)
+    return math.prod(shape[2:]) == 1 and shape[1] % group == 0

@@ -1,0 +1,149 @@
+"""Reformats that change the memory layout alone, as TensorRT 8 has them under weak typing."""
+
+import pytest
+
+from placer.graph import Edge, Graph
+from placer.graph.text import graph_of_text
+from placer.prediction.layouts import can_read, fills_groups
+from placer.prediction.predictor import Predictor
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import Target, Typing
+from tests.prediction.test_motion import HEAD
+
+RULES = load_pack("tensorrt").rules
+
+
+def graph_of(signature: str, body: str, constants: str) -> Graph:
+    return graph_of_text(f"{HEAD} g {signature} <{constants}> {{ {body} }}")
+
+
+def reformats(
+    graph: Graph, quantized: str = "", base: str = "float16", typing: Typing = "weak"
+) -> list[str]:
+    """``tensor: type`` of each reformat that keeps the type.
+
+    ``quantized``: tensors that have a pair wherever they are read.
+    """
+    pairs = [
+        Edge(name, node.name, index)
+        for node in graph.nodes
+        for index, name in enumerate(node.inputs)
+        if name in quantized.split()
+    ]
+    target = Target(engine_version="8.6", compute_capability="8.0", typing=typing)
+    prediction = Predictor(graph, RULES, target, base, "int8").predict(Placement.of(pairs))
+    layers = [layer for layer in prediction.plan.layers if layer.kind == "reformat"]
+    return [
+        f"{layer.name.removeprefix('reformat ')}: {layer.output_types[0]}"
+        for layer in layers
+        if layer.inputs[0].dtype == layer.output_types[0]
+    ]
+
+
+WEIGHTS = "float[64,32,3,3] w = {1}, float[64,64,3,3] w2 = {1}, int64[3] rows = {1, 64, 64}"
+HEADS = graph_of(
+    "(float[1,32,10,10] x) => (float[1,64,64] y)",
+    "[conv] c = Conv(x, w) [rows1] r = Reshape(c, rows) [sig] y = Sigmoid(r)",
+    WEIGHTS,
+)
+
+
+def test_a_reshape_reads_row_major_what_a_conv_wrote_by_channels():
+    assert reformats(HEADS) == ["c: float16"]
+    assert reformats(HEADS, typing="strong") == []  # There is evidence for weak typing only.
+
+
+def test_one_pixel_of_whole_groups_is_row_major_already():
+    def classifier(classes: int) -> Graph:
+        return graph_of(
+            f"(float[1,64,1,1] x) => (float[1,{classes}] y)",
+            "[conv] c = Conv(x, w) [flat] f = Flatten(c) [sig] y = Sigmoid(f)",
+            f"float[{classes},64,1,1] w = {{1}}",
+        )
+
+    assert reformats(classifier(1000)) == []  # Groups of 8.
+    assert reformats(classifier(10)) == ["c: float16"]
+    assert reformats(classifier(1000), "x w f c") == ["c: int8"]  # Groups of 32.
+    assert reformats(classifier(1024), "x w f c") == []
+
+
+def test_a_reformat_to_the_type_of_the_output_changes_the_layout_too():
+    graph = graph_of(
+        "(float[1,32,10,10] x) => (float[1,64,64] y)",
+        "[conv] c = Conv(x, w) [rows1] y = Reshape(c, rows)",
+        WEIGHTS,
+    )
+    assert reformats(graph) == []
+
+
+def test_a_graph_output_is_row_major():
+    def graph(dtype: str) -> Graph:
+        return graph_of(
+            f"({dtype}[1,8,3,3] x) => ({dtype}[1,8,3,3] y)",
+            "[conv] c = Conv(x, w) [sig] y = Sigmoid(c)",
+            f"{dtype}[8,8,1,1] w = {{{', '.join(64 * '0')}}}",
+        )
+
+    assert reformats(graph("float16")) == ["y: float16"]
+    assert reformats(graph("float")) == []  # The reformat to FP32 does both.
+
+
+def test_an_int8_conv_behind_a_reshape_of_an_image_needs_its_channels_grouped():
+    graph = graph_of(
+        "(float[1,1,3,9,9] x) => (float[1,8,9,9] y)",
+        "[squeeze] i = Reshape(x, shape) [conv] c = Conv(i, w) [sig] y = Sigmoid(c)",
+        "float[8,3,1,1] w = {1}, int64[4] shape = {1, 3, 9, 9}",
+    )
+    assert reformats(graph, "i w") == ["i: int8"]
+
+
+def test_pooling_does_not_read_what_an_int8_conv_wrote_in_fp16():
+    graph = graph_of(
+        "(float[1,32,10,10] x) => (float[1,64,1,1] y)",
+        "[conv] c = Conv(x, w) [pool] y = GlobalAveragePool(c)",
+        WEIGHTS,
+    )
+    assert reformats(graph, "x w") == ["c: float16"]
+    assert reformats(graph) == []
+
+
+@pytest.mark.parametrize("base", ["float", "float16"])
+def test_in_fp32_what_a_conv_on_an_image_wrote_is_row_major(base: str):
+    graph = graph_of(
+        "(float[1,3,20,20] x) => (float[1,64,5,5] y)",
+        "[conv] c = Conv(x, w) [pool] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)"
+        " [conv2] d = Conv(p, w2) [conv3] e = Conv(d, w3) [add] y = Add(e, d)",
+        "float[32,3,3,3] w = {1}, float[64,32,5,5] w2 = {1}, float[64,64,1,1] w3 = {1}",
+    )
+    assert reformats(graph, base=base) == (["p: float", "y: float"] if base == "float" else [])
+
+
+def test_int8_channels_are_not_joined_within_a_group():
+    def graph(channels: int) -> Graph:
+        return graph_of(
+            f"(float[1,{channels},9,9] a, float[1,64,9,9] b) => (float[1,8,9,9] y)",
+            "[join] j = Concat<axis = 1>(a, b) [conv] c = Conv(j, w) [sig] y = Sigmoid(c)",
+            f"float[8,{channels + 64},1,1] w = {{1}}",
+        )
+
+    assert reformats(graph(80), "a b j w") == ["a: int8"]
+    assert reformats(graph(96), "a b j w") == []
+    join = graph(80).by_name["join"]
+    assert fills_groups(graph(80), join, "a", "float16")
+
+
+def test_what_a_reshape_passes_on_is_copied_into_a_joined_tensor():
+    graph = graph_of(
+        "(float[1,8,16] x, float[1,128] y) => (float[1,256] z)",
+        "[relu] r = Relu(x) [flat] f = Flatten(r) [neg] n = Neg(y)"
+        " [join] j = Concat<axis = 1>(f, n) [sig] z = Sigmoid(j)",
+        "float unused = {1}",
+    )
+    assert reformats(graph) == ["f: float16"]
+
+
+def test_layers_without_a_demand_read_any_layout():
+    node = HEADS.by_name["sig"]
+    for layout in ("linear", "image", "grouped", "interleaved"):
+        assert can_read(HEADS, ("PointWise", node), ("r", "float16", layout))
