@@ -179,9 +179,11 @@ def _check_nodes(proto: ModelProto, path: Path) -> None:
         own = max((e.version for e in function.opset_import if e.domain == ""), default=opset)
         bodies.append((function.node, own))
     for nodes, version in bodies:
+        known = set(functions)
         for node in every_node(nodes):
-            if (node.domain, node.op_type) not in functions:
+            if (node.domain, node.op_type) not in known:
                 _check_node(node, version, path)
+                known.add((node.domain, node.op_type))
 
 
 def _check_node(node: NodeProto, opset: int, path: Path) -> None:

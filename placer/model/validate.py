@@ -7,8 +7,9 @@ the limits of ``placer.common.limits``. The rest of placer trusts it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -152,24 +153,24 @@ class _Door:
             (proto.graph.node, proto.opset_import),
             *((f.node, f.opset_import) for f in proto.functions),
         ):
-            context.opset_imports = {entry.domain: entry.version for entry in imports}
+            opsets = {entry.domain: entry.version for entry in imports}
+            context.opset_imports = opsets
             for node in every_node(nodes):
                 if _key(node) not in functions:
-                    self._check_schema(node, context)
+                    self._check_schema(node, opsets.get(node.domain, 0), context)
 
-    def _check_schema(self, node: NodeProto, context: Any) -> None:
+    def _check_schema(self, node: NodeProto, opset: int, context: Any) -> None:
         if len(node.input) < _LEAST_INPUTS.get(node.op_type, 0):
             raise self._wrong(f"{_called(node)} has {len(node.input)} inputs, which are too few")
         if node.op_type == "Constant" and not node.domain and len(node.attribute) != 1:
             raise self._wrong(f"{_called(node)} has {len(node.attribute)} values")
-        opset = context.opset_imports.get(node.domain, 0)
         if node.domain or not 0 < opset <= onnx.defs.onnx_opset_version():
             return  # Other domains have no schemas here, nor has what is newer than the library.
         if not all(isinstance(n, str) for n in (node.op_type, *node.input, *node.output)):
             return  # Told where names are checked.
         if _has_subgraph(node):  # The checker would look for outer tensors in vain.
             node = _without_subgraphs(node)
-        elif not onnx.defs.has(node.op_type, max_inclusive_version=opset):
+        elif not _is_defined(node.op_type, opset):
             return  # Where that matters, a message says what to do.
         try:
             onnx.checker.check_node(node, context)
@@ -198,13 +199,13 @@ class _Door:
         made = [tensor for node in graph.node for tensor in node.output if tensor]
         known = {*inputs, *weights, *made}
         self._check_once([*made, *{*inputs, *weights}], "node outputs, inputs and initializers")
-        for name in (*known, *(value.name for value in graph.output)):
+        for name in dict.fromkeys([*known, *(v.name for v in graph.output), *_names(graph)]):
             self._check_name(name)
         for tensor in graph.initializer:
             self._check_tensor(tensor)
         self._check_once([value.name for value in graph.output], "graph outputs")
-        visible = outer | known if any(map(_has_subgraph, graph.node)) else outer
         sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
+        visible: frozenset[str] = frozenset()
         for node in graph.node:
             self._check_node(node)
             self._check_sizes_of_constants(node, sizes)
@@ -218,6 +219,7 @@ class _Door:
                 if name and name not in known and name not in outer:
                     raise self._wrong(f"{_called(node)} reads '{name}', which nothing computes")
             for inner in subgraphs(node):
+                visible = visible or outer | known
                 self._check_graph(inner, visible)
         for value in graph.output:
             if value.name not in known and value.name not in outer:
@@ -259,25 +261,24 @@ class _Door:
             raise self._wrong(f"the name '{name}' holds control characters", "rename it")
 
     def _check_node(self, node: NodeProto) -> None:
-        for name in (node.name, node.op_type, node.domain, *node.input):
-            self._check_name(name)
         if not any(node.output):
             raise self._wrong(f"{_called(node)} has no output")
         names = [attribute.name for attribute in node.attribute]
         if len(set(names)) < len(names):
             raise self._wrong(f"{_called(node)} has an attribute twice")
         for attribute in node.attribute:
-            self._check_name(attribute.name)
-            for tensor in (attribute.t, *attribute.tensors):
-                if attribute.type in (AttributeProto.TENSOR, AttributeProto.TENSORS):
+            if attribute.type in (AttributeProto.TENSOR, AttributeProto.TENSORS):
+                for tensor in (attribute.t, *attribute.tensors):
                     self._check_tensor(tensor, what=f"attribute '{attribute.name}'")
 
     def _check_sizes_of_constants(self, node: NodeProto, sizes: Mapping[str, int]) -> None:
         """Refuse constant zero points that are not as many as scales, and conditions not one."""
+        if node.op_type not in ("If", "QuantizeLinear", "DequantizeLinear"):
+            return
         given = [sizes.get(name) for name in node.input]
         if node.op_type == "If" and given and given[0] not in (None, 1):
             raise self._wrong(f"the condition of {_called(node)} has {given[0]} values")
-        if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or len(given) < 3:
+        if node.op_type == "If" or len(given) < 3:
             return
         scales, points = given[1:3]
         if None not in (scales, points) and scales != points:
@@ -311,6 +312,22 @@ class _Door:
                 raise self._wrong(f"the name of a dimension of '{value.name}' is not UTF-8")
             if dim.dim_value > MAX_DIMENSION:
                 raise self._wrong(f"'{value.name}' has a dimension of {dim.dim_value:,}")
+
+
+@lru_cache(maxsize=1024)
+def _is_defined(op: str, opset: int) -> bool:
+    return bool(onnx.defs.has(op, max_inclusive_version=opset))
+
+
+def _names(graph: GraphProto) -> Iterator[str]:
+    """The names of nodes and attributes, of operators and domains, and of what nodes read."""
+    for node in graph.node:
+        yield node.name
+        yield node.op_type
+        yield node.domain
+        yield from node.input
+        for attribute in node.attribute:
+            yield attribute.name
 
 
 def _called(node: NodeProto) -> str:
