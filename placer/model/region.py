@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import onnx_graphsurgeon as gs
-from onnx import GraphProto, ModelProto, ValueInfoProto, helper
+from onnx import FunctionProto, GraphProto, ModelProto, ValueInfoProto, helper
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from placer.errors import InputError
@@ -117,7 +117,7 @@ def _nodes_between(
         stub.graph.input.append(
             helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         )
-    bodies = (stub.graph, *stub.functions)
+    bodies: tuple[GraphProto | FunctionProto, ...] = (stub.graph, *stub.functions)
     for attribute in (
         a for body in bodies for node in every_node(body.node) for a in node.attribute
     ):
