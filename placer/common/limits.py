@@ -37,7 +37,7 @@ class Limits:
     """
 
     model_bytes: int = 2 * _GIB
-    nodes: int = 200_000
+    nodes: int = 50_000
     function_depth: int = 100
     rank: int = 64
     tensor_bytes: int = _GIB
