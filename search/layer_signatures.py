@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 from placer.graph import Graph, Node
 from placer.plan import Layer, Plan
+from placer.prediction.conversions import PredictedLayer
 from placer.prediction.predictor import KEPT_STEPS, Prediction
 from placer.prediction.roofline import Work, layer_work
 from placer.prediction.select import AnyPredictor
-from placer.prediction.steps import PredictedLayer, Step
+from placer.prediction.steps import Step
 from placer.quantization import Placement
 
 

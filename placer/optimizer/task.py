@@ -172,13 +172,12 @@ def prepare(request: Request, observer: Observer) -> Task:
         model = _taken_apart(request, model, distance, pack, warn)
     if pack.manifest.scheme.is_float8:
         model = with_opset(model, FLOAT8_OPSET)
-    sites = quantizable_sites(
-        find_sites(model.graph, pack.rules, target_of(engine)), model, pack, warn
-    )
+    found = find_sites(model.graph, pack.rules, target_of(engine))
+    sites = quantizable_sites(found, model, pack, warn)
     sites = _chosen_sites(sites, model.graph, request, observer)
     space = _space_of(sites, model, pack, request.model)
-    gates = tuple(Gate.parse(text) for text in request.gates)
-    gates = gates or default_gates(evaluation_data.has_labels)
+    asked = tuple(Gate.parse(text) for text in request.gates)
+    gates = asked or default_gates(evaluation_data.has_labels)
     check_gates(gates, model.graph.outputs, evaluation_data.has_labels)
     return Task(
         request=request,

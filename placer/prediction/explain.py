@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from placer.graph import Edge, Graph
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
+from placer.prediction.conversions import PredictedLayer
 from placer.prediction.predictor import Prediction
 from placer.prediction.remedies import MAX_REMEDIES, Remedies, Remedy, is_conversion
 from placer.prediction.roofline import Roofline
 from placer.prediction.select import AnyPredictor
-from placer.prediction.steps import PredictedLayer
 from placer.quantization import EMPTY, Placement
 from placer.rules.matcher import Matches, Overlap
 from placer.rules.schema import Rule

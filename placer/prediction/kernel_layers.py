@@ -8,9 +8,9 @@ from dataclasses import replace
 from placer.graph import Edge, Node
 from placer.plan import Kind, Layer, Port
 from placer.prediction.claims import FLOAT
+from placer.prediction.conversions import PredictedLayer, type_name
 from placer.prediction.kernel_fusion import EPILOGUE, Kernels
 from placer.prediction.kernel_units import CONVS, VIEWS, Unit, Units
-from placer.prediction.steps import PredictedLayer, type_name
 
 
 class KernelLayers:

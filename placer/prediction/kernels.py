@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 
 from placer.graph import Graph, Node
 from placer.prediction.claims import LayerCandidate
+from placer.prediction.conversions import PredictedLayer
 from placer.prediction.kernel_fusion import Kernels
 from placer.prediction.kernel_layers import KernelLayers
 from placer.prediction.kernel_units import Units
 from placer.prediction.motion import find_passages, normal_form, scale_of
 from placer.prediction.predictor import Prediction
 from placer.prediction.settled import without_settled_nodes
-from placer.prediction.steps import PredictedLayer, Step
+from placer.prediction.steps import Step
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.matcher import Matches

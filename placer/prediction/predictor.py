@@ -19,6 +19,14 @@ from placer.common.overlay import Overlay
 from placer.graph import Edge, Graph
 from placer.plan import Plan
 from placer.prediction.claims import LayerCandidate, Region, Written, find_regions
+from placer.prediction.conversions import (
+    BuildTarget,
+    Conversion,
+    PredictedLayer,
+    TensorDraft,
+    TensorFormats,
+    type_name,
+)
 from placer.prediction.motion import (
     Link,
     NormalForm,
@@ -30,16 +38,7 @@ from placer.prediction.motion import (
     scale_of,
 )
 from placer.prediction.settled import without_settled_nodes
-from placer.prediction.steps import (
-    CONVS,
-    BuildTarget,
-    Conversion,
-    PredictedLayer,
-    Step,
-    StepDraft,
-    TensorFormats,
-    type_name,
-)
+from placer.prediction.steps import CONVS, Step, StepDraft
 from placer.quantization import EMPTY, Placement
 from placer.quantization.placement import Change
 from placer.rules.matcher import Matches
@@ -294,16 +293,15 @@ def _make_step(
     feeds_float_conv: bool,
     formats: tuple[TensorFormats | None, ...],
 ) -> Step:
-    draft = StepDraft(
-        candidate,
+    tensors = TensorDraft(
         target,
-        feeds_float_conv,
         dict(zip(candidate.reads, chains, strict=True)),
         {
             tensor: available or TensorFormats((((), type_name(target.graph, tensor)),))
             for tensor, available in zip(candidate.format_tensors, formats, strict=True)
         },
     )
+    draft = StepDraft(candidate, target, feeds_float_conv, tensors)
     if candidate.nodes:
         draft.add_layer(written)
     else:

@@ -15,10 +15,11 @@ from math import fsum
 from typing import NamedTuple
 
 from placer.graph import Edge, Graph
+from placer.prediction.conversions import PredictedLayer
 from placer.prediction.predictor import Prediction
 from placer.prediction.roofline import Roofline
 from placer.prediction.select import AnyPredictor
-from placer.prediction.steps import PredictedLayer, Step
+from placer.prediction.steps import Step
 from placer.quantization import Placement
 from placer.quantization.placement import Change, Group
 from placer.rules.sites import ResolvedLayout, Site

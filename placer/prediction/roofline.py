@@ -31,9 +31,10 @@ from placer.common.yaml_file import parse_file
 from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
 from placer.plan import Layer, Plan, Port
+from placer.prediction.conversions import UNKNOWN, PredictedLayer
 from placer.prediction.gpus import Gpu
 from placer.prediction.predictor import Prediction
-from placer.prediction.steps import UNKNOWN, PredictedLayer, Step
+from placer.prediction.steps import Step
 
 _QUANTIZED = ("int8", "uint8", "float8e4m3fn")
 _BYTES = {

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from placer.graph import Graph, Node
 from placer.graph.text import graph_of_text
 from placer.plan import Layer, Port
+from placer.prediction.conversions import PredictedLayer
 from placer.prediction.gpus import Gpu, gpu_names, load_gpu
 from placer.prediction.predictor import Predictor
 from placer.prediction.roofline import (
@@ -22,7 +23,6 @@ from placer.prediction.roofline import (
     layer_work,
     load_layer_classes,
 )
-from placer.prediction.steps import PredictedLayer
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET

@@ -1,0 +1,176 @@
+"""The float tensors of a layer candidate, and the conversions through which it reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from onnx import TensorProto
+
+from placer.graph import Edge, Graph, Node
+from placer.plan import Kind, Layer, Port
+from placer.prediction.claims import FLOAT, Claim
+from placer.prediction.layouts import Layout
+from placer.prediction.motion import Scales
+from placer.rules.target import Target
+
+UNKNOWN = "unknown"  # Type of a tensor that inference found none for.
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedLayer:
+    """A layer of the predicted plan and where it comes from.
+
+    ``claim`` is None for a node that no rule covers and for conversions. ``edges``: for a
+    conversion, the edges that it serves; else all data edges that the layer reads. ``ordinal``:
+    for a conversion, how many of its kind and tensor come before it.
+    """
+
+    layer: Layer
+    nodes: tuple[Node, ...]
+    claim: Claim | None
+    edges: tuple[Edge, ...]
+    ordinal: int = 0
+
+
+class Conversion(NamedTuple):
+    """A conversion of ``tensor``: type written, and the scales that what it reads or writes has."""
+
+    tensor: str
+    dtype: str
+    scales: Scales
+    kind: Kind
+    ordinal: int
+
+
+class TensorFormats(NamedTuple):
+    """What there is of a float tensor.
+
+    ``ready``: types by the scales that the tensor went through; what was written comes first.
+    ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16. ``layout``:
+    of what was written; conversions write any.
+    """
+
+    ready: tuple[tuple[Scales, str], ...]
+    conversions: tuple[Conversion, ...] = ()
+    forced: bool = False
+    layout: Layout = "linear"
+
+
+@dataclass(frozen=True)
+class BuildTarget:
+    """What layers are predicted for."""
+
+    graph: Graph
+    target: Target
+    base: str
+    integer: str
+
+
+@dataclass
+class TensorDraft:
+    """The float tensors of one candidate, as conversions are added that it needs.
+
+    ``chains``: the scales on each edge that the candidate reads. ``formats``: of all its float
+    tensors. ``layers``: those of the conversions, and others that are added to them.
+    """
+
+    target: BuildTarget
+    chains: Mapping[Edge, Scales]
+    formats: dict[str, TensorFormats]
+    layers: list[PredictedLayer] = field(default_factory=list)
+    conversions: list[Conversion] = field(default_factory=list)
+    served: list[tuple[Conversion, Edge]] = field(default_factory=list)
+
+    def port(self, tensor: str) -> Port:
+        """What was written of ``tensor``; a graph input is there in its declared type."""
+        available = self.formats.get(tensor)
+        return Port(
+            type_name(self.target.graph, tensor) if available is None else available.ready[0][1],
+            tensor=tensor,
+        )
+
+    def as_it_is(self, edge: Edge) -> Port:
+        """What there is of the tensor, as near to what ``edge`` needs as there is."""
+        ready, chain = dict(self.formats[edge.tensor].ready), self.chains[edge]
+        for length in range(len(chain), -1, -1):
+            if chain[:length] in ready:
+                return Port(ready[chain[:length]], tensor=edge.tensor)
+        return self.port(edge.tensor)
+
+    def as_integers(self, edge: Edge) -> Port:
+        """The tensor in the scale that ``edge`` has, through the conversions it takes."""
+        integer = self.target.integer
+        chain = self.chains[edge]
+        for length in range(1, len(chain) + 1):
+            ready = dict(self.formats[edge.tensor].ready)
+            scales = chain[:length]
+            if scales in ready:
+                self.serve(edge, integer, scales)
+                continue
+            source = ready[scales[:-1]] if length > 1 else next(iter(ready.values()))
+            kind: Kind = "quantize" if source != integer else "requantize"
+            self.convert(edge, kind, Port(source, tensor=edge.tensor), integer, scales)
+            available = self.formats[edge.tensor]
+            self.formats[edge.tensor] = available._replace(
+                ready=(*available.ready, (scales, integer))
+            )
+        return Port(dict(self.formats[edge.tensor].ready)[chain], tensor=edge.tensor)
+
+    def is_dequantized(self, edge: Edge) -> bool:
+        """Whether ``edge`` reads, in float, what went through a pair or was written as integers."""
+        return bool(self.chains[edge]) or () not in dict(self.formats[edge.tensor].ready)
+
+    def as_float(self, edge: Edge, is_like: bool = False) -> Port:
+        """The tensor in float: as written, or through the DQ of the pair on ``edge``."""
+        port = self.port(edge.tensor)
+        chain = self.chains[edge]
+        if not chain and port.dtype != self.target.integer:
+            return port
+        source = self.as_integers(edge) if chain else port
+        scales = chain or self.formats[edge.tensor].ready[0][0]
+        # Under weak typing DQ writes the type of its scale, FP32, where a residual is added;
+        # elsewhere the type that its reader computes in.
+        dtype = FLOAT if is_like and self.target.target.typing == "weak" else self.target.base
+        if edge.is_graph_output:
+            dtype = type_name(self.target.graph, edge.tensor)
+        known = self.serve(edge, dtype, scales)
+        return known or self.convert(edge, "dequantize", source, dtype, scales)
+
+    def reformat(self, edge: Edge, source: Port, dtype: str) -> Port:
+        """The tensor in another float type."""
+        return self.serve(edge, dtype, ()) or self.convert(edge, "reformat", source, dtype, ())
+
+    def convert(self, edge: Edge, kind: Kind, source: Port, dtype: str, scales: Scales) -> Port:
+        """What a conversion that is added writes of the tensor."""
+        port = Port(dtype, tensor=edge.tensor)
+        available = self.formats[edge.tensor]
+        ordinal = sum(known.kind == kind for known in available.conversions)
+        conversion = Conversion(edge.tensor, dtype, scales, kind, ordinal)
+        self.formats[edge.tensor] = available._replace(
+            conversions=(*available.conversions, conversion)
+        )
+        layer = Layer(f"{kind} {edge.tensor}", "Reformat", (), (source,), (port,), kind)
+        self.conversions.append(conversion)
+        self.layers.append(PredictedLayer(layer, (), None, (edge,), ordinal))
+        return port
+
+    def serve(self, edge: Edge, dtype: str, scales: Scales) -> Port | None:
+        """What an earlier conversion wrote for other edges, noting that it serves ``edge`` too."""
+        for known in self.formats[edge.tensor].conversions:
+            if (known.dtype, known.scales) == (dtype, scales):
+                self.served.append((known, edge))
+                return Port(dtype, tensor=edge.tensor)
+        return None
+
+    def is_converted(self, edge: Edge, port: Port) -> bool:
+        """Whether ``edge`` reads what a conversion wrote."""
+        written = port.dtype, self.chains[edge]
+        return any((c.dtype, c.scales) == written for c in self.formats[edge.tensor].conversions)
+
+
+def type_name(graph: Graph, tensor: str) -> str:
+    """ONNX's name of a tensor's element type, in lower case."""
+    dtype = graph.type_of(tensor).dtype
+    return UNKNOWN if dtype is None else str(TensorProto.DataType.Name(dtype)).lower()
