@@ -10,7 +10,14 @@ from onnx import numpy_helper
 
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
-from placer.rules.schema import AttributeIs, ConsumersAre, DimIs, Predicate, RankIs, ValuesAre
+from placer.rules.predicate_schema import (
+    AttributeIs,
+    ConsumersAre,
+    DimIs,
+    Predicate,
+    RankIs,
+    ValuesAre,
+)
 
 MAX_VALUES = 64  # Larger constants are weights; no condition needs their values.
 

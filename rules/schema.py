@@ -15,8 +15,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from placer.common.yaml_file import Strict
+from placer.rules.predicate_schema import Predicate, TensorName
 
-TensorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 InputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*|_)[?*]?$")]
 OutputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*\*?|_)$")]
 Reference = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*\.([a-z][a-z0-9_]*|\*)$")]
@@ -112,121 +112,6 @@ class NodePattern(Strict):
     commutative: bool = Field(
         default=False, description="The first two inputs match in either order."
     )
-
-
-class AttributeIs(Strict):
-    """An attribute of a node has a value, or lies within limits; at least one of them is given."""
-
-    node: str = Field(description="The pattern node.")
-    name: str = Field(description="The attribute's name.")
-    equals: int | float | str | list[int] | None = Field(
-        default=None, description="The value that it has."
-    )
-    at_least: float | None = Field(
-        default=None, description="Lower limit of the number, or of each number of a list."
-    )
-    at_most: float | None = Field(
-        default=None, description="Upper limit of the number, or of each number of a list."
-    )
-    default: int | float | str | list[int] | None = Field(
-        default=None, description="What counts where the attribute is absent."
-    )
-
-    @model_validator(mode="after")
-    def _says_something(self) -> AttributeIs:
-        if {"equals", "at_least", "at_most"}.isdisjoint(self.model_fields_set):
-            raise ValueError("give equals, at_least or at_most")
-        return self
-
-
-class RankIs(Strict):
-    """The tensor's rank is known and one of those given."""
-
-    tensor: TensorName = Field(description="The tensor.")
-    one_of: list[int] = Field(min_length=1, description="The ranks.")
-
-
-class DimIs(Strict):
-    """A dimension of the tensor is known and within the limits given."""
-
-    tensor: TensorName = Field(description="The tensor.")
-    axis: int = Field(description="The dimension; negative ones count from the end.")
-    at_least: int | None = Field(default=None, description="Lower limit.")
-    at_most: int | None = Field(default=None, description="Upper limit.")
-    multiple_of: int | None = Field(default=None, description="What it is a multiple of.")
-
-
-class ConsumersAre(Strict):
-    """The number of edges on which the tensor is read, graph outputs included, is within limits."""
-
-    tensor: TensorName = Field(description="The tensor.")
-    at_least: int = Field(default=0, description="Lower limit.")
-    at_most: int | None = Field(default=None, description="Upper limit.")
-
-
-class ValuesAre(Strict):
-    """The tensor is a constant of at most 64 elements, and each is within the limits given."""
-
-    tensor: TensorName = Field(description="The tensor.")
-    at_least: float | None = Field(default=None, description="Lower limit.")
-    at_most: float | None = Field(default=None, description="Upper limit.")
-
-
-class Predicate(Strict):
-    """One condition; exactly one field is set. All conditions of a rule must hold.
-
-    What is said of an absent tensor or node does not hold.
-    """
-
-    is_initializer: TensorName | None = Field(default=None, description="The tensor is a constant.")
-    is_activation: TensorName | None = Field(
-        default=None, description="The tensor is computed at run time."
-    )
-    scalar: TensorName | None = Field(default=None, description="The tensor has one element.")
-    attribute: AttributeIs | None = Field(
-        default=None, description="The attribute has the value or lies within the limits."
-    )
-    rank: RankIs | None = Field(
-        default=None, description="The tensor's rank is known and among those given."
-    )
-    dim: DimIs | None = Field(
-        default=None, description="The dimension is known and within the limits."
-    )
-    same_shape: list[TensorName] | None = Field(
-        default=None,
-        min_length=1,
-        description="The tensors' shapes are known and equal; a variadic name counts all its own.",
-    )
-    depthwise: str | None = Field(
-        default=None,
-        description="The node's group count equals its input channels and is above 1.",
-    )
-    sole_consumer: TensorName | None = Field(
-        default=None, description="The tensor is read once and is no graph output."
-    )
-    consumers: ConsumersAre | None = Field(
-        default=None, description="The tensor is read that often, graph outputs included."
-    )
-    values: ValuesAre | None = Field(
-        default=None,
-        description="The tensor is a constant of at most 64 elements, all within the limits.",
-    )
-    is_graph_input: TensorName | None = Field(
-        default=None, description="The tensor enters the graph."
-    )
-    is_graph_output: TensorName | None = Field(
-        default=None, description="The tensor leaves the graph."
-    )
-    any_of: list[Predicate] | None = Field(
-        default=None, min_length=1, description="At least one of the nested conditions holds."
-    )
-    never: Predicate | None = Field(default=None, description="The nested condition does not hold.")
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Predicate:
-        if len(self.model_fields_set) != 1:
-            raise ValueError("a condition has exactly one predicate")
-        return self
 
 
 class Condition(Strict):

@@ -17,7 +17,8 @@ from placer.common.files import write_text
 from placer.rules.pack import Pack
 from placer.rules.pack_manifest import ManifestFile
 from placer.rules.packaging.load import builtin_pack_names, load_pack
-from placer.rules.schema import InputName, Layout, OutputName, Reference, Rule, RuleId, TensorName
+from placer.rules.predicate_schema import TensorName
+from placer.rules.schema import InputName, Layout, OutputName, Reference, Rule, RuleId
 
 JsonSchema: TypeAlias = Mapping[str, Any]
 
