@@ -1,53 +1,92 @@
-"""Ctrl-C in the middle of what must not be cut short."""
+"""Ctrl-C in the middle of what must not be cut short.
 
+Each case is a process of its own: an interrupt that comes through ends the process it is sent to,
+which must never be the one that runs the tests.
+"""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BEGINNING = """
 import signal
 from threading import Thread
-
-import pytest
-
 from placer.common.interrupts import held_back
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+
+
+def printed(program: str) -> list[str]:
+    """What a Python program prints, line by line."""
+    code = BEGINNING + textwrap.dedent(program)
+    child = [sys.executable, "-c", code]
+    ended = subprocess.run(child, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.splitlines()
 
 
 def test_an_interrupt_waits_for_the_end_of_the_block():
-    done = []
-    with pytest.raises(KeyboardInterrupt), held_back():
-        signal.raise_signal(signal.SIGINT)
-        done.append("after the signal")
-    assert done == ["after the signal"]
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    lines = printed(
+        """
+        try:
+            with held_back():
+                signal.raise_signal(signal.SIGINT)
+                print("after the signal")
+        except KeyboardInterrupt:
+            print("interrupted")
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            print("as before")
+        """
+    )
+    assert lines == ["after the signal", "interrupted", "as before"]
 
 
 def test_blocks_nest():
-    done = []
-    with pytest.raises(KeyboardInterrupt), held_back():
-        with held_back():
-            signal.raise_signal(signal.SIGINT)
-        done.append("after the inner block")
-    assert done == ["after the inner block"]
+    lines = printed(
+        """
+        try:
+            with held_back():
+                with held_back():
+                    signal.raise_signal(signal.SIGINT)
+                print("after the inner block")
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert lines == ["after the inner block", "interrupted"]
 
 
 def test_an_error_in_the_block_is_kept_as_the_context_of_the_interrupt():
-    with pytest.raises(KeyboardInterrupt) as raised, held_back():
-        signal.raise_signal(signal.SIGINT)
-        raise ValueError("in the block")
-    assert isinstance(raised.value.__context__, ValueError)
+    lines = printed(
+        """
+        try:
+            with held_back():
+                signal.raise_signal(signal.SIGINT)
+                raise ValueError("in the block")
+        except KeyboardInterrupt as interrupt:
+            print(repr(interrupt.__context__))
+        """
+    )
+    assert lines == ["ValueError('in the block')"]
 
 
 def test_other_threads_and_other_handlers_are_left_alone():
-    ran = []
+    lines = printed(
+        """
+        def work():
+            with held_back():
+                print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 
-    def work() -> None:
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         with held_back():
-            ran.append(signal.getsignal(signal.SIGINT))
-
-    thread = Thread(target=work)
-    thread.start()
-    thread.join()
-    assert ran == [signal.default_int_handler]
-    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with held_back():
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, ignored)
+            print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+        """
+    )
+    assert lines == ["True", "True"]

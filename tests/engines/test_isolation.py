@@ -311,15 +311,6 @@ def test_a_worker_that_dies_between_calls_is_nobodys_fault(baseline: Compiled):
     assert process_of(baseline) != worker
 
 
-def test_an_interrupt_ends_the_call_and_the_worker(hostile: IsolatedEngine, baseline: Compiled):
-    worker = process_of(baseline)
-    later(lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        provoke(hostile, baseline, "hang in run")
-    assert is_gone(worker)
-    assert baseline.run(ONES)["y"].shape == (1, 2, 4, 4)
-
-
 def test_models_that_nobody_holds_are_forgotten(tmp_path: Path, temporary: Path):
     def files() -> int:
         return len(list(temporary.rglob("*.onnx")))
@@ -374,6 +365,23 @@ def test_nothing_is_left_behind_when_the_interpreter_exits(tmp_path: Path, tempo
     assert parent.returncode == 0
     assert is_gone(int(printed))
     assert not list(temporary.glob("placer-*"))
+
+
+def test_an_interrupt_ends_the_call_and_the_worker(tmp_path: Path, temporary: Path):
+    interrupted = """
+try:
+    engine.compile(model("hang in compile"), Path())
+except KeyboardInterrupt:
+    print(process_of(engine.compile(model("again"), Path())))
+"""
+    parent = script(interrupted, tmp_path)
+    worker = int(parent.stdout.readline())
+    log = tmp_path / "worker-1.log"
+    assert wait_until(lambda: log.read_text().count("-- building") == 2)
+    parent.send_signal(signal.SIGINT)
+    printed, _ = parent.communicate(timeout=30)
+    assert is_gone(worker)
+    assert int(printed) != worker
 
 
 # Engines that do not start.
