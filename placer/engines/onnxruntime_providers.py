@@ -117,7 +117,7 @@ PROVIDERS: Mapping[str, Provider] = {
         ),
         Provider(
             f"NvTensorRTRTX{SUFFIX}",
-            pack="tensorrt",
+            pack="tensorrt-rtx",
             wheel="onnxruntime-trt-rtx",
             plugin="onnxruntime-ep-nv-tensorrt-rtx",
             options=_gpu,

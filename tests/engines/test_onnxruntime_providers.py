@@ -83,7 +83,7 @@ def test_an_unknown_provider_is_told_which_there_are():
 
 @pytest.mark.parametrize(
     ("name", "pack"),
-    [("tensorrt", "tensorrt"), ("NvTensorRTRTX", "tensorrt"), ("openvino", "openvino"),
+    [("tensorrt", "tensorrt"), ("NvTensorRTRTX", "tensorrt-rtx"), ("openvino", "openvino"),
      ("CUDA", "onnxruntime")],
 )  # fmt: skip
 def test_the_pack_follows_the_provider(name: str, pack: str):
