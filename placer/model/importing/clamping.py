@@ -18,6 +18,8 @@ _BEFORE_RELU = frozenset(
     "Conv ConvTranspose Gemm MatMul Add Sub BatchNormalization InstanceNormalization "
     "GroupNormalization LayerNormalization".split()
 )
+# They hand values on; converters from TFLite write a Transpose between a Conv and its pair.
+_MOVES_VALUES = frozenset("Transpose Reshape Flatten Squeeze Unsqueeze".split())
 
 
 def stands_for_relu(state: ImportState, info: Quantized) -> bool:
@@ -28,6 +30,8 @@ def stands_for_relu(state: ImportState, info: Quantized) -> bool:
     a zero point says no more than that the calibration data had nothing negative there.
     """
     writer = state.draft.writer.get(info.tensor)
+    while writer is not None and writer.op_type in _MOVES_VALUES:
+        writer = state.draft.writer.get(writer.input[0])
     is_linear = writer is not None and writer.op_type in _BEFORE_RELU
     return is_linear and info.clamps_at_zero and info.tensor not in state.draft.never_negative
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from placer.model.importing import arithmetic
-from placer.model.importing.imported import LIMITS
+from placer.model.importing.imported import LIMITS, WeightScale
 from placer.model.importing.operators import input_at, integer
 from placer.model.importing.qoperator import Operand
 from placer.model.importing.quantized_tensors import Quantized
@@ -65,29 +66,58 @@ def dequantize_constant(
     return name
 
 
-def is_weight(state: ImportState, node: NodeProto) -> bool:
-    """Whether ``node`` reads a constant of known scale and writes no output of the graph."""
-    info = state.pairs[node.input[0]]
-    known = info.is_constant and info.tensor in state.records.weights
-    return known and node.output[0] not in state.draft.outputs
+def move_weight(state: ImportState, node: NodeProto) -> bool:
+    """Transpose, reshape or cast a dequantized constant here, so that its scale moves along.
 
-
-def move_weight(state: ImportState, node: NodeProto) -> None:
-    """Transpose or cast a dequantized constant here, so that its scale moves along."""
+    False, and nothing done, where ``node`` reads no constant of known scale, writes an output of
+    the graph, or leaves the channels of the scale on no axis.
+    """
     info = state.pairs[node.input[0]]
-    scale, values = state.records.weights[info.tensor], state.draft.array(info.tensor)
-    axis = scale.axis
+    scale = state.records.weights.get(info.tensor) if info.is_constant else None
+    if scale is None or node.output[0] in state.draft.outputs:
+        return False
+    values = state.draft.array(info.tensor)
     if node.op_type == "Transpose":
         order = _order(node, values.ndim)
-        values, axis = np.transpose(values, order), order.index(axis) if values.ndim else 0
+        moved, axis = np.transpose(values, order), order.index(scale.axis) if values.ndim else 0
+    elif node.op_type == "Reshape":
+        reshaped = _reshaped(state, node, values)
+        place = None if reshaped is None else _same_channels(values, reshaped, scale)
+        if reshaped is None or place is None:
+            return False
+        moved, axis = reshaped, place
     else:
-        values = values.astype(helper.tensor_dtype_to_np_dtype(integer(node, "to", 0)))
+        moved = values.astype(helper.tensor_dtype_to_np_dtype(integer(node, "to", 0)))
+        axis = scale.axis
     target = node.output[0]
-    name = state.draft.set_constant(state.draft.names.of_float(target, target), values)
+    name = state.draft.set_constant(state.draft.names.of_float(target, target), moved)
     state.records.keep_weight(state.draft.constants[name], scale.scale, axis)
     if len(state.readers[node.input[0]]) == 1:
         del state.records.weights[info.tensor]
     state.stand_for(target, replace(info, tensor=name))
+    return True
+
+
+def _reshaped(state: ImportState, node: NodeProto, values: np.ndarray) -> np.ndarray | None:
+    """``values`` in the shape that a Reshape gives them; None where it is computed or wrong."""
+    if input_at(node, 1) not in state.draft.constants or integer(node, "allowzero"):
+        return None
+    given = state.draft.array(node.input[1]).ravel().tolist()
+    try:
+        return values.reshape([size or values.shape[i] for i, size in enumerate(given)])
+    except (ValueError, IndexError):
+        return None
+
+
+def _same_channels(before: np.ndarray, after: np.ndarray, scale: WeightScale) -> int | None:
+    """The axis of ``after`` whose entries are the channels of ``scale``; None if there is none."""
+    if scale.scale.size == 1:
+        return 0
+    behind = math.prod(before.shape[scale.axis + 1 :])
+    for axis, size in enumerate(after.shape):
+        if size == scale.scale.size and math.prod(after.shape[axis + 1 :]) == behind:
+            return axis
+    return None
 
 
 def _order(node: NodeProto, rank: int) -> list[int]:

@@ -16,10 +16,12 @@ from onnx import ModelProto, NodeProto
 
 from placer.graph.edit import reads
 from placer.model.importing import qoperator
-from placer.model.importing.constants import is_weight, move_weight
+from placer.model.importing.constants import move_weight
 from placer.model.importing.copies import casts_to_same_type, copy_node, skip_node
 from placer.model.importing.expansion import expand_quantize
 from placer.model.importing.integer_products import visit_run_time
+from placer.model.importing.lstm import OPERATOR as QUANTIZED_LSTM
+from placer.model.importing.lstm import visit_lstm
 from placer.model.importing.movers import visit_reader_of_integers
 from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
 from placer.model.importing.pairs import (
@@ -63,19 +65,19 @@ def _visit(state: ImportState, node: NodeProto) -> None:
         visit_fake_quantize(state, node)
     elif made is not None:
         visit_qoperator(state, node, made)
+    elif node.op_type == QUANTIZED_LSTM:
+        visit_lstm(state, node)
     elif not visit_run_time(state, node):
         _visit_other(state, node)
 
 
 def _visit_other(state: ImportState, node: NodeProto) -> None:
-    moves_weight = node.op_type in ("Transpose", "Cast") and node.input[0] in state.pairs
+    moves = node.op_type in ("Transpose", "Reshape", "Cast") and node.input[0] in state.pairs
     if any(t in state.quantized for t in reads(node)):
         visit_reader_of_integers(state, node)
     elif casts_to_same_type(state, node):
         skip_node(state, node)
-    elif moves_weight and is_weight(state, node):
-        move_weight(state, node)
-    else:
+    elif not (moves and move_weight(state, node)):
         copy_node(state, node)
 
 

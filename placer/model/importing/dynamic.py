@@ -2,7 +2,9 @@
 
 ONNX Runtime's dynamic quantization writes DynamicQuantizeLinear -> MatMulInteger -> Cast ->
 Mul(scale of the input * scale of the weight). The operators themselves know no scales, so the
-float product can only be written where they are multiplied in.
+float product can only be written where they are multiplied in. Before version 1.7 it also quantized
+biases at run time, by Div(bias, scale of the input * scale of the weight) -> Floor -> Cast, and
+added them to the integers before these were cast.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import NodeProto
 
 FLOAT_OPS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
 
@@ -32,6 +35,29 @@ class Factor:
         if theirs - mine:
             return None
         return Factor(tuple(sorted((mine - theirs).elements())), self.value / other.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Bias:
+    """Integers that stand for the float tensor ``tensor``, rounded to multiples of ``scale``."""
+
+    tensor: str
+    scale: Factor
+
+    def has_scale(self, scale: Factor) -> bool:
+        """Whether ``scale``, of any shape, is this bias's scale."""
+        mine, other = self.scale.value.ravel(), scale.value.ravel()
+        if self.scale.symbols != scale.symbols or mine.size != other.size:
+            return False
+        return bool(np.allclose(mine, other, rtol=1e-6, atol=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """The int32 result of ``node``, a MatMulInteger or ConvInteger, and of what is added to it."""
+
+    node: NodeProto
+    bias: Bias | None = None
 
 
 def known(value: np.ndarray) -> Factor:

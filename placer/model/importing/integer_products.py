@@ -7,7 +7,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from placer.model.importing import dynamic
 from placer.model.importing.constants import constant_info, dequantize_constant
-from placer.model.importing.dynamic import Factor
+from placer.model.importing.dynamic import Bias, Factor, Product
 from placer.model.importing.imported import LIMITS
 from placer.model.importing.operators import input_at
 from placer.model.importing.qoperator import Operand
@@ -15,16 +15,22 @@ from placer.model.importing.quantized_tensors import Quantized
 from placer.model.importing.state import ImportState
 
 _RESHAPES = ("Reshape", "Unsqueeze", "Squeeze")
+_ROUNDS = ("Floor", "Round", "Cast")
 
 
 def visit_run_time(state: ImportState, node: NodeProto) -> bool:
     """Take apart what belongs to a product whose scales come later; False for other nodes."""
     is_product = any(t in state.products for t in node.input)
     is_factor = any(t in state.factors for t in node.input)
+    is_bias = any(t in state.biases for t in node.input)
     if node.op_type == "DynamicQuantizeLinear":
         _visit_dynamic(state, node)
     elif node.op_type in dynamic.FLOAT_OPS:
-        state.products[node.output[0]] = node
+        state.products[node.output[0]] = Product(node)
+    elif node.op_type == "Add" and is_product and is_bias:
+        _visit_sum(state, node)
+    elif is_bias or (node.op_type == "Div" and node.input[1] in state.factors):
+        _visit_bias(state, node)
     elif node.op_type == "Cast" and is_product:
         state.products[node.output[0]] = state.products[node.input[0]]
     elif node.op_type == "Mul" and is_product:
@@ -52,6 +58,34 @@ def _visit_dynamic(state: ImportState, node: NodeProto) -> None:
     state.records.add_activation(info)
 
 
+def _visit_bias(state: ImportState, node: NodeProto) -> None:
+    """Follow a bias from its division by a scale to where it is added."""
+    target = node.output[0]
+    if node.op_type == "Div" and node.input[0] not in state.biases:
+        source = state.read(node.input[0], node.name, 0)
+        state.biases[target] = Bias(source, _factor(state, node, 1))
+    elif node.op_type in _ROUNDS:
+        state.biases[target] = state.biases[node.input[0]]
+    elif node.op_type in _RESHAPES and node.input[0] in state.biases:
+        bias = state.biases[node.input[0]]
+        made = NodeProto.FromString(node.SerializeToString())
+        made.input[0] = bias.tensor
+        made.output[0] = state.draft.names.unused(f"{bias.tensor}/reshaped")
+        state.draft.append(made)
+        state.biases[target] = Bias(made.output[0], bias.scale)
+    else:
+        raise state.refuse(node, "reads a tensor divided by a scale, and is not the sum of a bias")
+
+
+def _visit_sum(state: ImportState, node: NodeProto) -> None:
+    """An Add of integers, which is a bias's."""
+    index = 0 if node.input[0] in state.products else 1
+    product, bias = state.products[node.input[index]], state.biases.get(node.input[1 - index])
+    if bias is None or product.bias is not None:
+        raise state.refuse(node, "adds more than one bias to integers")
+    state.products[node.output[0]] = Product(product.node, bias)
+
+
 def _factor(state: ImportState, node: NodeProto, index: int) -> Factor:
     name = node.input[index]
     if name in state.factors:
@@ -64,7 +98,23 @@ def _factor(state: ImportState, node: NodeProto, index: int) -> Factor:
 def _visit_product(state: ImportState, node: NodeProto) -> None:
     """Write the float product where the scales of its operands are multiplied in."""
     index = 0 if node.input[0] in state.products else 1
-    product, factor = state.products[node.input[index]], _factor(state, node, 1 - index)
+    made, scale = state.products[node.input[index]], _factor(state, node, 1 - index)
+    product, bias = made.node, made.bias
+    if bias is not None and not bias.has_scale(scale):
+        raise state.refuse(node, "does not multiply with the scale that the bias is divided by")
+    inputs = _operands(state, product, node, scale)
+    op = dynamic.FLOAT_OPS[product.op_type]
+    target = node.output[0]
+    output = target if bias is None else state.draft.names.unused(f"{target}/without_bias")
+    written = helper.make_node(op, inputs, [output], product.name)
+    written.attribute.extend(product.attribute)
+    state.draft.append(written)
+    if bias is not None:
+        state.draft.emit("Add", f"{product.name}/bias", [output, bias.tensor], target)
+
+
+def _operands(state: ImportState, product: NodeProto, node: NodeProto, factor: Factor) -> list[str]:
+    """Float tensors that ``product`` multiplies; ``node`` multiplies it with ``factor``."""
     known = [state.quantized.get(product.input[i]) for i in (0, 1)]
     for info in known:
         rest = factor if info is None else factor.over(_scale_of(info))
@@ -78,11 +128,7 @@ def _visit_product(state: ImportState, node: NodeProto) -> None:
         raise state.refuse(node, "multiplies with more than the scales")
     for position, info in enumerate((known[0], right)):
         state.draft.mark(info, product.name, position)
-    inputs = [known[0].tensor, right.tensor]
-    op = dynamic.FLOAT_OPS[product.op_type]
-    made = helper.make_node(op, inputs, [node.output[0]], product.name)
-    made.attribute.extend(product.attribute)
-    state.draft.append(made)
+    return [known[0].tensor, right.tensor]
 
 
 def _integer_weight(state: ImportState, product: NodeProto, scale: np.ndarray) -> Quantized:

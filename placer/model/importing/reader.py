@@ -16,7 +16,7 @@ from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
 from placer.model.normalize import infer_values, inlined, tidy_quantized
 
 _OPERATORS = re.compile(
-    r"(TRT_(INT8|FP8))?(Quantize|Dequantize)Linear|DynamicQuantize(Linear|MatMul)|QLinear\w+|QGemm|"
+    r"(TRT_(INT8|FP8))?(Quantize|Dequantize)Linear|DynamicQuantize(Linear|MatMul|LSTM)|QLinear\w+|QGemm|"
     r"(MatMul|Conv)Integer|MatMulIntegerToFloat"
 )
 # Folding these would lose the scales.

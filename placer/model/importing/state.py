@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from placer.errors import InputError
 from placer.graph.edit import reads
-from placer.model.importing.dynamic import Factor
+from placer.model.importing.dynamic import Bias, Factor, Product
 from placer.model.importing.float_graph import FloatGraphBuilder
 from placer.model.importing.operators import DEQUANTIZE
 from placer.model.importing.quantized_tensors import Quantized, Records
@@ -44,7 +44,8 @@ class ImportState:
         self.alias: dict[str, str] = {}  # float tensor by its name in the quantized model
         self.dequantized: dict[tuple[str, ...], str] = {}
         self.factors: dict[str, Factor] = {}  # products with a scale computed at run time
-        self.products: dict[str, NodeProto] = {}  # int32 results that lack their scales
+        self.products: dict[str, Product] = {}  # int32 results that lack their scales
+        self.biases: dict[str, Bias] = {}  # divided by scales computed at run time
         self.expanded: set[str] = set()
         self.casts = 0
         self.draft = FloatGraphBuilder(proto, base_dir)
@@ -58,7 +59,7 @@ class ImportState:
 
     def refuse_run_time(self, tensor: str, reader: str) -> None:
         """Raise InputError where ``reader`` reads a part of a dynamic quantization as such."""
-        if tensor in self.products or tensor in self.factors:
+        if tensor in self.products or tensor in self.factors or tensor in self.biases:
             raise InputError(
                 f"{self.path}: {reader} '{tensor}', part of a dynamic quantization that placer "
                 "cannot take apart; give the float model"

@@ -1,0 +1,106 @@
+"""Models quantized at run time, as old and new versions of ONNX Runtime's quantizer write them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from placer.errors import InputError
+from placer.graph.text import parse_model
+from placer.model import Model, load_model
+from tests.model.test_normalize import outputs
+
+Save = Callable[..., Path]
+
+HEAD = '<ir_version: 7, opset_import: ["": 12, "com.microsoft": 1]>'
+INTEGERS = ", ".join(str(value % 255) for value in range(0, 36 * 7, 7))
+CONSTANTS = f"""
+ uint8[4,1,3,3] wq = {{{INTEGERS}}}, float ws = {{0.01}}, uint8 wz = {{120}},
+ float[4] bias = {{0.5, -1.5, 2.5, 0.25}}, int64[4] row = {{1, -1, 1, 1}}, float other = {{0.02}}
+"""
+# Versions before 1.7 write the bias like this, with these names.
+BODY = """
+  xq, xs, xz = DynamicQuantizeLinear(x)
+  bs = Mul(xs, {divisor})
+  [bias_tmp_qaunt] bd = Div(bias, bs)
+  [bias_quant_rounded] bf = Floor(bd)
+  [bias_quantized_node] bi = Cast<to = 6>(bf)
+  [conv_quant] c = ConvInteger<pads = [1, 1, 1, 1]>(xq, wq, xz, wz)
+  br = Reshape(bi, row)
+  [bias_quantizedbias_add] ci = Add(c, br)
+  cf = Cast<to = 1>(ci)
+  s = Mul(xs, ws)
+  y = Mul(cf, s)
+"""
+
+
+def old_style(save: Save, body: str) -> tuple[Path, Model]:
+    io = "(float[1,1,8,8] x) => (float[1,4,8,8] y)"
+    path = save(f"{HEAD} g {io} <{CONSTANTS}> {{ {body} }}")
+    return path, load_model(path)
+
+
+def sqnr(reference: np.ndarray, values: np.ndarray) -> float:
+    """In decibels."""
+    noise = np.square(reference.astype(np.float64) - values).mean()
+    return float(10 * np.log10(np.square(reference.astype(np.float64)).mean() / noise))
+
+
+def test_a_bias_that_is_quantized_at_run_time_becomes_the_convs(save: Save):
+    path, model = old_style(save, BODY.format(divisor="ws"))
+    (conv,) = model.graph.nodes
+    assert (conv.name, conv.op) == ("conv", "Conv")
+    assert model.array(conv.inputs[2]).tolist() == [0.5, -1.5, 2.5, 0.25]
+    assert str(next(iter(model.imported.placement.edges))) == "x -> conv[0]"
+    x = np.random.default_rng(0).standard_normal((1, 1, 8, 8)).astype(np.float32)
+    (expected,) = outputs(onnx.load(path), x=x)
+    (found,) = outputs(model.proto, x=x)
+    assert sqnr(expected, found) > 35
+
+
+def test_a_bias_of_another_scale_is_refused(save: Save):
+    with pytest.raises(InputError, match="does not multiply with the scale that the bias is"):
+        old_style(save, BODY.format(divisor="other"))
+
+
+def test_a_quotient_by_a_scale_that_is_no_bias_is_refused(save: Save):
+    body = "xq, xs, xz = DynamicQuantizeLinear(x) [d] q = Div(x, xs) [n] a = Abs(q)"
+    body += " y = Concat<axis = 1>(a, a, a, a)"
+    with pytest.raises(InputError, match=r"node 'n' \(Abs\) reads a tensor divided by a scale"):
+        old_style(save, body)
+
+
+LSTM = """<ir_version: 8, opset_import: ["": 14]>
+g (float[6,1,5] x) => (float[6,2,1,8] y)
+<float[2,32,5] w = {0}, float[2,32,8] r = {0}, float[2,64] b = {0}> {
+  [lstm] y = LSTM<hidden_size = 8, direction = "bidirectional">(x, w, r, b)
+}"""
+
+
+@pytest.mark.parametrize("weights", [QuantType.QInt8, QuantType.QUInt8])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_quantized_lstm_becomes_a_float_one(
+    tmp_path: Path, weights: QuantType, per_channel: bool
+):
+    rng = np.random.default_rng(1)
+    shapes = {"w": (2, 32, 5), "r": (2, 32, 8), "b": (2, 64)}
+    arrays = {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+    proto = parse_model(LSTM)
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in arrays.items())
+    onnx.save(proto, tmp_path / "float.onnx")
+    path = tmp_path / "quantized.onnx"
+    quantize_dynamic(tmp_path / "float.onnx", path, weight_type=weights, per_channel=per_channel)
+    assert {node.op_type for node in onnx.load(path).graph.node} == {"DynamicQuantizeLSTM"}
+    model = load_model(path)
+    (node,) = model.graph.nodes
+    assert (node.name, node.op) == ("lstm", "LSTM")
+    for name, index in (("w", 1), ("r", 2)):
+        assert sqnr(arrays[name], model.array(node.inputs[index])) > 35
+    assert model.imported.notes == ("weights of LSTM 'lstm' are float; their scales are not kept",)
+    x = rng.standard_normal((6, 1, 5)).astype(np.float32)
+    (expected,), (found,) = outputs(onnx.load(path), x=x), outputs(model.proto, x=x)
+    assert sqnr(expected, found) > 25
