@@ -367,7 +367,8 @@ def test_nothing_is_left_behind_when_the_interpreter_exits(tmp_path: Path, tempo
     assert not list(temporary.glob("placer-*"))
 
 
-def test_an_interrupt_ends_the_call_and_the_worker(tmp_path: Path, temporary: Path):
+@pytest.mark.usefixtures("temporary")
+def test_an_interrupt_ends_the_call_and_the_worker(tmp_path: Path):
     interrupted = """
 try:
     engine.compile(model("hang in compile"), Path())
