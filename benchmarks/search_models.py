@@ -398,8 +398,8 @@ def load_problem(name: str) -> Problem:
 def _reduce(space: Space, predictor: Predictor, name: str) -> Space:
     """Leave near groups to decide, the expensive ones more likely; all others take the default."""
     cost = _float_costs(space, predictor)
-    rng = np.random.default_rng(_seed(name))
-    near = _neighbours(space)
+    rng = np.random.default_rng(seed_of(name))
+    near = neighbours(space)
     chosen: list[int] = []
     size = 1
     while left := [
@@ -429,7 +429,7 @@ def _nodes(group: Group) -> set[str]:
     return {node.name for site in group.sites for node in site.match.nodes.values()}
 
 
-def _neighbours(space: Space) -> list[set[int]]:
+def neighbours(space: Space) -> list[set[int]]:
     """By group, the groups that have a node within ``NEAR`` of one of its nodes."""
     own = [_nodes(group) for group in space.groups]
     found = []
@@ -504,7 +504,7 @@ class Latency:
 
 def hidden_deviation(gpu: str, signature: str) -> float:
     """How far a layer's time is off the roofline, in standard deviations."""
-    return float(np.random.default_rng(_seed(gpu, signature)).standard_normal())
+    return float(np.random.default_rng(seed_of(gpu, signature)).standard_normal())
 
 
 class Noise:
@@ -529,7 +529,7 @@ class Noise:
     def power(self, choices: Choices) -> float:
         """Noise power of the placement of ``choices``, which must be of whole groups."""
         total = sum(self._by_layout[g.name, choices[g.name]] for g in self._space.groups)
-        rng = np.random.default_rng(_seed("deviation", self._space.placement(choices).id))
+        rng = np.random.default_rng(seed_of("deviation", self._space.placement(choices).id))
         return total * max(0.1, 1 + NOISE_DEVIATION * float(rng.standard_normal()))
 
 
@@ -545,11 +545,11 @@ def _edge_noise(group: Group, layout: str, space: Space) -> float:
 
 
 def _log_uniform(*parts: object) -> float:
-    rng = np.random.default_rng(_seed("noise", *parts))
+    rng = np.random.default_rng(seed_of("noise", *parts))
     return float(10 ** (-5 + NOISE_DECADES * rng.uniform()))
 
 
-def _seed(*parts: object) -> int:
+def seed_of(*parts: object) -> int:
     """A seed that is the same on every machine."""
     text = "|".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")

@@ -33,11 +33,11 @@ import numpy as np
 import optuna
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
-from optuna.distributions import CategoricalDistribution
 from region_scheme import RegionProposer
 from rich.console import Console
 from rich.table import Table
 from search_models import FULL, GPUS, REDUCED, Latency, Noise, NoiseUnit, Problem, load_problem
+from search_rivals import TpeProposer
 
 from placer.accuracy.gates import GateResult
 from placer.common.files import write_text
@@ -64,8 +64,6 @@ SHOWN = (10, 20, 50)  # Trials after which the regret is shown.
 GATE_DB = (3.0, 6.0, 10.0)
 REFERENCE_EVALUATIONS = 20_000
 QUICK_MODELS = ("U-Net", "FPN")
-# Sampling that keeps returning known placements has nothing left to find.
-MOST_REPEATS = 1_000
 
 Progress = Sequence[tuple[int, float]]  # Trials at which the best latency fell, and to what.
 
@@ -159,34 +157,6 @@ class _Gate:
         return 10 * math.log10(max(noise, 1e-12) / self.limit)
 
 
-class TpeProposer:
-    """Optuna's TPE with its own defaults, asked and told; gates are constraints of trials."""
-
-    def __init__(self, space: Space, seed: int, starts: Sequence[Choices] = ()) -> None:
-        self._space = space
-        sampler = optuna.samplers.TPESampler(seed=seed)
-        self._study = optuna.create_study(sampler=sampler)
-        self._distributions = {g.name: CategoricalDistribution(g.layouts) for g in space.groups}
-        self._asked: optuna.Trial | None = None
-        for start in starts:
-            self._study.enqueue_trial(dict(start))
-
-    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
-        """See ``placer.search.samplers.Proposer``; repeats are told what is known of them."""
-        known = {trial.placement_id: trial for trial in trials}
-        for _ in range(MOST_REPEATS):
-            if self._asked is None:
-                self._asked = self._study.ask(dict(self._distributions))
-            twin = known.get(self._space.placement(self._asked.params).id)
-            if twin is None:
-                return Proposal("tpe", dict(self._asked.params))
-            for name, value in twin.constraints.items():
-                self._asked.set_constraint(name, value)
-            self._study.tell(self._asked, twin.ratio)
-            self._asked = None
-        return None
-
-
 def _no_probe(choices: Choices) -> float:
     raise RuntimeError(f"a search without gates measured the noise of {choices}")
 
@@ -227,7 +197,7 @@ def search(case: Case, scheme: str, seed: int, budget: int) -> Run:
     progress: list[tuple[int, float]] = []
     tried: set[str] = set()
     while len(trials) < budget and (proposal := proposer.propose(trials)) is not None:
-        trial = _measure(problem, latency, gate, len(trials), proposal, scheme == OURS)
+        trial = measured_trial(problem, latency, gate, len(trials), proposal, scheme == OURS)
         if trial.placement_id in tried:
             raise RuntimeError(f"{scheme} tried a placement of {case.key} twice")
         tried.add(trial.placement_id)
@@ -239,7 +209,7 @@ def search(case: Case, scheme: str, seed: int, budget: int) -> Run:
     return Run(case, scheme, seed, len(trials), probes, progress, time.monotonic() - start)
 
 
-def _measure(
+def measured_trial(
     problem: Problem,
     latency: Latency,
     gate: _Gate | None,
@@ -295,7 +265,7 @@ def exhaust(cases: Sequence[Case]) -> dict[Case, Best]:
 
 def long_search(case: Case, evaluations: int) -> dict[Case, Best]:
     """The best of so many evaluations: local search from random starts and from near the best."""
-    ratio, choices = _LongSearch(load_problem(case.model), case.latency()).run(evaluations)
+    ratio, choices = LongSearch(load_problem(case.model), case.latency()).run(evaluations)
     return {case: Best(ratio, choices, _best_start(case))}
 
 
@@ -310,7 +280,7 @@ def _best_start(case: Case) -> float | None:
     return min(ratios, default=None)
 
 
-class _LongSearch:
+class LongSearch:
     """Changes one group at a time while that helps; then starts elsewhere."""
 
     def __init__(self, problem: Problem, latency: Latency) -> None:
@@ -401,7 +371,7 @@ def find_bests(plan: Plan, kept: Mapping[Case, Best], jobs: int) -> dict[Case, B
             tasks.append(partial(exhaust, missing))
         else:
             tasks += [partial(long_search, case, plan.evaluations) for case in missing]
-    for part in _parallel(tasks, jobs, "references"):
+    for part in parallel(tasks, jobs, "references"):
         found.update(part)
     return found
 
@@ -426,10 +396,10 @@ def run_all(plan: Plan, jobs: int) -> list[Run]:
         for case in plan.cases()
         for seed in range(plan.seeds)
     ]
-    return list(_parallel(tasks, jobs, "searches"))
+    return list(parallel(tasks, jobs, "searches"))
 
 
-def _parallel(tasks: Sequence[Callable[[], Any]], jobs: int, what: str) -> Iterator[Any]:
+def parallel(tasks: Sequence[Callable[[], Any]], jobs: int, what: str) -> Iterator[Any]:
     """Results of ``tasks`` in their order; progress goes to standard error."""
     context = multiprocessing.get_context("spawn")
     console = Console(stderr=True)
