@@ -19,8 +19,20 @@ from rich.progress import (
 from rich.table import Table
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
-    from placer.results.result import BaselinePart, BestPart, GatePart, Result, StopReason
+    from placer.results.objective import Objective
+    from placer.results.result import (
+        BaselinePart,
+        BestPart,
+        FrontPart,
+        GatePart,
+        Result,
+        StopReason,
+    )
     from placer.search.records import TrialRecord
+
+
+# What is measured, by objective, with its unit.
+_MEASURED = {"latency": "latency, ms", "throughput": "inferences per second"}
 
 
 class ConsoleObserver:
@@ -46,6 +58,7 @@ class ConsoleObserver:
         self._start = 0.0
         self._searching = False
         self._unit = "ms"
+        self._objective: Objective = "latency"
 
     def stage(self, text: str) -> None:
         """Print what happens next."""
@@ -62,9 +75,10 @@ class ConsoleObserver:
             self._begin_bar("samples", total)
         self._update_bar(done)
 
-    def search(self, budget: int | None, done: int, estimated: bool) -> None:
+    def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:
         """Begin the search's bar."""
         self._unit = "ms (estimate)" if estimated else "ms"
+        self._objective = objective
         self.stage("searching" if not done else f"searching, resumed after {done} trials")
         self._budget, self._count, self._start = budget, done, time.monotonic()
         self._begin_bar("trials", budget)
@@ -77,7 +91,7 @@ class ConsoleObserver:
             self._best = min(record.ratio, self._best or record.ratio)
         best = f"best {_speedup(self._best)}" if self._best else "best -"
         count = f"{self._count}/{self._budget}" if self._budget else str(self._count)
-        outcome = _outcome(record, self._unit)
+        outcome = _outcome(record, self._unit, self._objective)
         self._console.print(
             f"trial {count:>7}  {outcome}  {best}  [dim]{escape(record.kind)}[/]",
             highlight=False,
@@ -105,7 +119,7 @@ class ConsoleObserver:
             self._task = None
 
 
-def _outcome(record: TrialRecord, unit: str) -> str:
+def _outcome(record: TrialRecord, unit: str, objective: Objective) -> str:
     if record.error is not None:
         return f"[red]failed[/] {escape(record.error)[:60]}"
     gates = " ".join(
@@ -116,7 +130,10 @@ def _outcome(record: TrialRecord, unit: str) -> str:
         return f"[dim]not measured[/]  {gates}"
     latency, conditions = measurement.latency.median_ms, measurement.conditions
     throttled = "  [yellow]throttled[/]" if conditions and conditions.throttled_by else ""
-    return f"{latency:8.3f} {unit}  {_speedup(record.ratio)}  {gates}{throttled}"
+    told = f"{latency:8.3f} {unit}"
+    if objective == "throughput":
+        told = f"{1e3 / latency:8.1f} inferences/s"
+    return f"{told}  {_speedup(record.ratio)}  {gates}{throttled}"
 
 
 def _speedup(ratio: float | None) -> str:
@@ -137,7 +154,8 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     kind = "estimated " if result.engine.estimated else ""
     estimated = result.engine.estimated
     spread, interval = ("80% interval",) * 2 if estimated else ("p10 to p90", "95% interval")
-    columns = ("", f"{kind}latency, ms ({spread})", f"{kind}speed-up ({interval})", "gates")
+    measured = f"{kind}{_MEASURED[result.objective]} ({spread})"
+    columns = ("", measured, f"{kind}speed-up ({interval})", "gates")
     for column in columns:
         table.add_column(column)
     if result.baseline is not None and result.best is not None:
@@ -158,7 +176,8 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and gates rest on random inputs")
     console.print(_ended(result), highlight=False)
-    console.print(f"latency is {result.engine.clock} on {result.engine.device}", highlight=False)
+    clock = f"{result.objective} is {result.engine.clock} on {result.engine.device}"
+    console.print(clock, highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)
 
 
@@ -178,16 +197,17 @@ def _ended(result: Result) -> str:
 
 def _print_front(console: Console, result: Result) -> None:
     kind = "estimated " if result.engine.estimated else ""
-    table = Table(title=f"front of {kind}latency and accuracy")
+    table = Table(title=f"front of {kind}{result.objective} and accuracy")
     interval = "80% interval" if result.engine.estimated else "95% interval"
-    for column in ("", "latency, ms", f"of float ({interval})", "SQNR, dB", "in"):
+    share = f"of float ({interval})"
+    if result.objective == "throughput":
+        share = f"speed-up ({interval})"
+    for column in ("", _MEASURED[result.objective], share, "SQNR, dB", "in"):
         table.add_column(column, overflow="fold")
     for rank, part in enumerate(result.front, start=1):
-        low, high = part.ratio_interval
         table.add_row(
             str(rank),
-            f"{part.latency.median_ms:.3f}",
-            f"{part.ratio_to_float:.3f} ({low:.3f} to {high:.3f})",
+            *_point(part),
             "exact" if part.sqnr_db is None else f"{part.sqnr_db:.1f}",
             escape(part.folder),
         )
@@ -202,13 +222,26 @@ def _print_metrics(
         console.print(f"{escape(name)}: {was}{_number(value)}", highlight=False)
 
 
+def _point(part: FrontPart) -> tuple[str, str]:
+    """What was measured of a point of the front, and how it compares with float."""
+    low, high = part.ratio_interval
+    if part.latency is not None:
+        share = f"{part.ratio_to_float:.3f} ({low:.3f} to {high:.3f})"
+        return f"{part.latency.median_ms:.3f}", share
+    rate = "" if part.throughput is None else f"{part.throughput.batches_per_s:.1f}"
+    return rate, f"{1 / part.ratio_to_float:.3f} ({1 / high:.3f} to {1 / low:.3f})"
+
+
 def _measured(part: BaselinePart | BestPart) -> str:
-    """Latency, throughput and, where it is known, device memory."""
-    latency = part.latency
-    lines = [
-        f"{latency.median_ms:.3f} ({latency.p10_ms:.3f} to {latency.p90_ms:.3f})",
-        f"{part.throughput.samples_per_s:.1f} samples/s",
-    ]
+    """Latency or inferences per second, samples per second and, if known, device memory."""
+    latency, rate = part.latency, part.throughput
+    lines = []
+    if latency is not None:
+        lines.append(f"{latency.median_ms:.3f} ({latency.p10_ms:.3f} to {latency.p90_ms:.3f})")
+    elif rate.batches_per_s_interval is not None:
+        low, high = rate.batches_per_s_interval
+        lines.append(f"{rate.batches_per_s:.1f} ({low:.1f} to {high:.1f})")
+    lines.append(f"{rate.samples_per_s:.1f} samples/s")
     if part.memory_bytes is not None:
         lines.append(f"{part.memory_bytes / 1e6:.1f} MB on the device")
     return "\n".join(lines)

@@ -90,11 +90,14 @@ def _planned(planned: Sequence[Planned]) -> Table:
 
 def print_summary(console: Console, summary: Summary) -> None:
     """Print a row per model."""
+    # Where nothing but throughput was measured, nothing is in milliseconds.
+    rated = any(model.float_per_second is not None for model in summary.models)
+    unit = "ms or inferences" if rated else "ms"
     table = _table(
         "model",
         "state",
-        "float, ms",
-        "best, ms",
+        f"float, {unit}",
+        f"best, {unit}",
         "speed-up (interval)",
         "gates",
         "trials",
@@ -121,8 +124,8 @@ def _row(model: ModelSummary) -> tuple[str, ...]:
     return (
         model.name,
         f"[{colour}]{model.state_text}[/]",
-        _number(model.float_ms, estimate),
-        _number(model.best_ms, estimate),
+        _number(model.float_ms, estimate) or _number(model.float_per_second, " per s"),
+        _number(model.best_ms, estimate) or _number(model.best_per_second, " per s"),
         _speedup(model) + (estimate if model.speedup is not None else ""),
         "\n".join(escape(_gate(gate)) for gate in model.gates),
         "" if model.trials is None else str(model.trials),

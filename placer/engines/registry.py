@@ -18,6 +18,7 @@ from placer.common.user_code import UserCode
 from placer.engines.base import Engine
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
+from placer.results.objective import Objective
 from placer.rules.pack import Pack
 
 GROUP = "placer.engines"
@@ -33,6 +34,7 @@ class EngineOptions:
     ``pack``: the rule pack of the run. ``threads``: CPU threads. ``shapes``: input shapes given
     by the user, of ``shape_ranges`` the optima. ``gpu``, ``base``, ``build_for`` and ``device``
     are the options of these names, None where they are not given. ``extra``: the engine options.
+    ``objective``: what ``Engine.measure`` is to tell; see ``MeasuresThroughput``.
     """
 
     pack: Pack
@@ -44,6 +46,7 @@ class EngineOptions:
     build_for: str | None = None
     device: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
+    objective: Objective = "latency"
 
     def check_extra(self, engine: str, known: Collection[str] = ()) -> None:
         """Raise InputError if ``extra`` has a key that is not one of ``known``."""
@@ -87,6 +90,17 @@ class ChoosesRules(Protocol):
 
     def rules_for(self, extra: Mapping[str, str]) -> str:
         """The pack for the engine options ``extra``; InputError if one is wrong."""
+
+
+@runtime_checkable
+class MeasuresThroughput(Protocol):
+    """A factory whose engines measure either, as ``EngineOptions.objective`` says.
+
+    Then the seconds of ``Engine.measure`` are wall time over the number of inferences that several
+    requests in flight made in it. Other factories are not asked for throughput.
+    """
+
+    objectives: frozenset[Objective]
 
 
 @dataclass(frozen=True)

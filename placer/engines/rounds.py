@@ -11,20 +11,25 @@ import numpy as np
 from placer.common.collector import without_collection
 
 # Shorter intervals than this are dominated by the clock and the call into the engine.
-_MIN_INTERVAL_S = 2e-3
+INTERVAL_S = 2e-3
 _MAX_RUNS_PER_INTERVAL = 200
 _WARM_UP_S = 0.05
 
 
 def time_calls(
-    calls: Sequence[Callable[[], object]], rounds: int, now: Callable[[], float]
+    calls: Sequence[Callable[[], object]],
+    rounds: int,
+    now: Callable[[], float],
+    interval_s: float = INTERVAL_S,
 ) -> np.ndarray:
     """Seconds per call by the clock ``now``, shape (rounds, len(calls)), after a warm-up.
+
+    ``interval_s``: the least time that a call is repeated for.
 
     In each round every call is repeated for a short interval, one right after the other, in an
     order that rotates: a drift of the clock speed favours none.
     """
-    counts = [_warm_up(call) for call in calls]
+    counts = [_warm_up(call, interval_s) for call in calls]
     seconds = np.empty((rounds, len(calls)))
     with without_collection():
         for row in range(rounds):
@@ -50,7 +55,7 @@ def cpu_clock(threads: int) -> tuple[Callable[[], float], str]:
     return time.perf_counter, "wall time"
 
 
-def _warm_up(call: Callable[[], object]) -> int:
+def _warm_up(call: Callable[[], object], interval_s: float) -> int:
     """Warm up; return how many calls one interval needs."""
     call()
     start, count = time.perf_counter(), 0
@@ -58,4 +63,4 @@ def _warm_up(call: Callable[[], object]) -> int:
         call()
         count += 1
     per_call = max(elapsed / count, 1e-9)
-    return min(max(1, math.ceil(_MIN_INTERVAL_S / per_call)), _MAX_RUNS_PER_INTERVAL)
+    return min(max(1, math.ceil(interval_s / per_call)), _MAX_RUNS_PER_INTERVAL)

@@ -14,12 +14,14 @@ from placer.engines.registry import (
     ChoosesRules,
     EngineFactory,
     EngineOptions,
+    MeasuresThroughput,
     Registry,
 )
 from placer.engines.tensorrt.factory import TensorRtFactory
 from placer.errors import InputError
 from placer.graph.shapes import ShapeRange
 from placer.prediction.gpus import architecture_of, load_gpu
+from placer.results.objective import Objective
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
@@ -80,15 +82,21 @@ def select_engine(
     extra: Mapping[str, str] | None = None,
     scheme: str | None = None,
     shape_ranges: Mapping[str, ShapeRange] | None = None,
+    objective: Objective = "latency",
 ) -> tuple[Engine, Pack, str]:
     """Return the engine called ``name`` (``auto`` chooses), its pack and why it was taken.
 
     ``pack`` None takes the engine's own, ``scheme`` None the pack's own. The others: see
-    EngineOptions. Raises InputError for an
-    unknown name and for options that the engine does not take, RunError if it cannot run here.
+    EngineOptions. Raises InputError for an unknown name and for options that the engine does not
+    take, RunError if it cannot run here.
     """
     registry = Registry.installed(BUILT_IN)
     found, factory, why = registry.resolve(name)
+    if objective == "throughput" and not isinstance(factory, MeasuresThroughput):
+        raise InputError(
+            f"engine {found} measures latency only; choose `engine` openvino for `objective` "
+            "throughput, or leave out `objective`"
+        )
     own = factory.rules_for(extra or {}) if isinstance(factory, ChoosesRules) else factory.rules
     rules = load_pack(pack or own)
     if scheme is not None:
@@ -104,6 +112,7 @@ def select_engine(
         build_for=build_for,
         device=device,
         extra=extra or {},
+        objective=objective,
     )
     engine = registry.create(found, factory, options)
     if scheme is not None:  # Some engines know their GPU only now.

@@ -47,12 +47,17 @@ def _properties(model: ModelSummary) -> Iterator[tuple[str, str]]:
     yield "why", model.why
     if model.result is not None:
         yield "result", model.result
-        yield "latencies", "estimated" if model.estimated else "measured"
+        if model.float_per_second is None:
+            yield "latencies", "estimated" if model.estimated else "measured"
     kind = "estimated " if model.estimated else ""
     if model.float_ms is not None:
         yield f"{kind}float ms", f"{model.float_ms:.6g}"
     if model.best_ms is not None:
         yield f"{kind}best ms", f"{model.best_ms:.6g}"
+    if model.float_per_second is not None:
+        yield "float inferences per second", f"{model.float_per_second:.6g}"
+    if model.best_per_second is not None:
+        yield "best inferences per second", f"{model.best_per_second:.6g}"
     if model.speedup is not None and model.speedup_interval is not None:
         low, high = model.speedup_interval
         yield f"{kind}speedup", f"{model.speedup:.4f}"

@@ -30,6 +30,7 @@ from placer.optimizer.request import (
     options,
 )
 from placer.results.folder import SUFFIX, OnboardingFolder
+from placer.results.objective import Objective
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 # Names of what lies beside the folders of the models.
@@ -150,6 +151,7 @@ class Options(Strict):
     gpu: Text | None = _option("gpu")
     build_for: Text | None = _option("build_for")
     threads: PositiveInt | None = _option("threads")
+    objective: Objective | None = _option("objective")
     engine_options: EngineOptions | None = _option("engine_options")
     pack: Text | None = _option("pack")
     scheme: Text | None = _option("scheme")

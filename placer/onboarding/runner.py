@@ -233,7 +233,9 @@ def _model_summary(one: _Progress, out: Path) -> ModelSummary:
         device=one.device,
         estimated=None if result is None else result.engine.estimated,
         float_ms=_float_ms(result),
-        best_ms=None if best is None else best.latency.median_ms,
+        best_ms=None if best is None or best.latency is None else best.latency.median_ms,
+        float_per_second=_float_per_second(result),
+        best_per_second=None if best is None or best.latency else best.throughput.batches_per_s,
         speedup=None if best is None else best.speedup,
         speedup_interval=None if best is None else best.speedup_interval,
         gates=_gates(result),
@@ -247,8 +249,19 @@ def _float_ms(result: Result | None) -> float | None:
     if result is None:
         return None
     if result.baseline is not None:
-        return result.baseline.latency.median_ms
+        found = result.baseline.latency
+        return None if found is None else found.median_ms
     return next((trial.latency_ms for trial in result.trials if trial.kind == "none"), None)
+
+
+def _float_per_second(result: Result | None) -> float | None:
+    """The float model's inferences per second where throughput is the objective."""
+    if result is None or result.objective != "throughput":
+        return None
+    if result.baseline is not None:
+        return result.baseline.throughput.batches_per_s
+    rates = (trial.throughput for trial in result.trials if trial.kind == "none")
+    return next((rate.batches_per_s for rate in rates if rate is not None), None)
 
 
 def _gates(result: Result | None) -> list[GatePart]:

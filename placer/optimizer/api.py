@@ -37,6 +37,7 @@ from placer.optimizer.run import optimize as run
 from placer.optimizer.worker import WorkDone
 from placer.optimizer.worker import work as work_on
 from placer.results.folder import OutputFolder
+from placer.results.objective import Objective
 from placer.results.result import Result
 
 StrPath: TypeAlias = str | PathLike[str]
@@ -54,6 +55,7 @@ def optimize(
     shapes: Mapping[str, Sequence[int] | ShapeRange] | None = None,
     engine: str = Request.engine,
     threads: int = Request.threads,
+    objective: Objective = Request.objective,
     device: str | None = Request.device,
     devices: str | Sequence[str] = Request.devices,
     engine_options: Mapping[str, str] | None = None,
@@ -101,6 +103,7 @@ def optimize(
         shape_ranges={name: _range(shape) for name, shape in (shapes or {}).items()},
         engine=engine,
         threads=threads,
+        objective=objective,
         gpu=gpu,
         base=base,
         io_type=io_type,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from placer.results.objective import Objective
 from placer.search.records import TrialRecord
 
 
@@ -16,7 +17,7 @@ class QuietObserver:
     def warn(self, text: str) -> None:
         """Ignore ``text``."""
 
-    def search(self, budget: int | None, done: int, estimated: bool) -> None:
+    def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:
         """Ignore the search's size."""
 
     def trial(self, record: TrialRecord) -> None:
@@ -35,10 +36,11 @@ class Observer(Protocol):
     def warn(self, text: str) -> None:
         """Something the user should know."""
 
-    def search(self, budget: int | None, done: int, estimated: bool) -> None:
+    def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:
         """The search begins; ``done`` trials were found in the study.
 
-        ``estimated``: latencies are estimates.
+        ``estimated``: latencies are estimates. With the ``objective`` throughput a measurement's
+        milliseconds are wall time per inference, of which its latency is no part.
         """
 
     def trial(self, record: TrialRecord) -> None:

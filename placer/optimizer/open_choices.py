@@ -77,7 +77,7 @@ def settle(request: Request, observer: Observer) -> Request:
     times = _times(contenders)
     best = min(range(len(contenders)), key=lambda index: times[index])
     told = ", ".join(
-        f"{contender.name} {1e3 * seconds:.3g} ms"
+        f"{contender.name} {_told(seconds, request)}"
         for contender, seconds in zip(contenders, times, strict=True)
     )
     observer.stage(
@@ -85,6 +85,12 @@ def settle(request: Request, observer: Observer) -> Request:
         f"placement that meets the gates: {told})"
     )
     return contenders[best].request
+
+
+def _told(seconds: float, request: Request) -> str:
+    if request.objective == "throughput":
+        return f"{1 / seconds:.3g} inferences/s"
+    return f"{1e3 * seconds:.3g} ms"
 
 
 def _choices(request: Request) -> Iterator[Request]:
@@ -105,6 +111,8 @@ def _choices(request: Request) -> Iterator[Request]:
 
 def _engines(request: Request) -> Sequence[str]:
     """The engines to compare; none are where another option is meant for one of them."""
+    if request.engine == AUTO and request.objective == "throughput":
+        return ["openvino"]  # The only one that measures it.
     if request.engine != AUTO or request.pack or request.engine_options or request.scheme:
         return [request.engine]
     registry = Registry.installed(BUILT_IN)

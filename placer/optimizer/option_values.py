@@ -33,6 +33,8 @@ def check_values(request: Request) -> None:
     for text in request.gates:
         Gate.parse(text)
     parse_beats(request.beats)
+    if request.beats and request.objective == "throughput":
+        raise InputError("`beats` are gates on latency; leave them out with `objective` throughput")
     _check_devices(request)
     _check_files(request)
     if request.storage is not None:

@@ -20,7 +20,7 @@ from placer.optimizer.finals import (
     latency_gates,
 )
 from placer.optimizer.observer import Observer
-from placer.optimizer.result_parts import gate_parts, latency
+from placer.optimizer.result_parts import gate_parts, measured_parts
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.optimizer.written import write_and_judge
@@ -149,12 +149,14 @@ def _part(task: Task, setup: TrialSetup, rank: int, point: FrontPoint) -> FrontP
     final, evaluation = point.final, point.evaluation
     placement = task.space.placement(final.entry.choices)
     error = EstimateError.of(task.engine)
+    measured, throughput = measured_parts(task, final.seconds[:, 1])
     return FrontPart(
         folder=_folder(task, rank, point),
         placement=placement.id,
         trial=final.entry.number,
         quantized_edges=len(placement.edges),
-        latency=error.widened(latency(final.seconds[:, 1])),
+        latency=measured,
+        throughput=throughput if measured is None else None,
         ratio_to_float=final.ratio.median,
         ratio_interval=error.interval(final.ratio.low, final.ratio.high),
         sqnr_db=finite(evaluation.sqnr),

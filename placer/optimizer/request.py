@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from placer.common.shapes import ShapeRange
 from placer.results.folder import SUFFIX
+from placer.results.objective import Objective
 
 AUTO = "auto"
 
@@ -141,6 +142,14 @@ class Request:
         ),
     ] = None
     threads: Annotated[int, Option("Engine", "CPU threads of the engine.", least=1)] = 1
+    objective: Annotated[
+        Objective,
+        Option(
+            "Engine",
+            "What to search for: latency, or throughput, which is inferences per second with "
+            "several requests in flight (openvino).",
+        ),
+    ] = "latency"
     device: Annotated[
         str | None,
         Option("Engine", "Device that the engine runs on.", "its first", verbs=_STUDY),

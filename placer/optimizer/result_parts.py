@@ -10,6 +10,8 @@ from placer.accuracy.gates import GateResult
 from placer.engines.base import Tensors
 from placer.engines.conditions import Conditions
 from placer.engines.cuda.nvml import GpuState
+from placer.engines.estimate_error import EstimateError
+from placer.optimizer.task import Task
 from placer.results.result import (
     ConditionsPart,
     GatePart,
@@ -62,6 +64,22 @@ def throughput_part(latency: LatencyPart, inputs: Tensors) -> ThroughputPart:
     return ThroughputPart(
         samples_per_s=per_second * (batch[0] if batch else 1), batches_per_s=per_second
     )
+
+
+def measured_throughput(per_inference: LatencyPart, inputs: Tensors) -> ThroughputPart:
+    """What was measured with several requests in flight; ``per_inference``: wall time for each."""
+    slow, fast = 1e3 / per_inference.p90_ms, 1e3 / per_inference.p10_ms
+    return throughput_part(per_inference, inputs).model_copy(
+        update={"batches_per_s_interval": [slow, fast], "rounds": per_inference.rounds}
+    )
+
+
+def measured_parts(task: Task, seconds: np.ndarray) -> tuple[LatencyPart | None, ThroughputPart]:
+    """What ``seconds`` of one model tell; no latency where the objective is throughput."""
+    found = EstimateError.of(task.engine).widened(latency(seconds))
+    if task.request.objective == "throughput":
+        return None, measured_throughput(found, task.inputs)
+    return found, throughput_part(found, task.inputs)
 
 
 def throttling_warnings(

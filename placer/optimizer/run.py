@@ -106,7 +106,7 @@ def _run(
     if written is not None:
         export(task, setup, folder, observer)
     if final is not None and not final.is_faster:
-        observer.warn(no_difference_sentence(final, task.engine.estimated))
+        observer.warn(no_difference_sentence(task, final))
     front = front_parts(task, setup, points)
     result = summarize(task, records, setup, final, written, stopped, front)
     for sentence in throttling_warnings(result.trials, result.confirmation):
@@ -120,7 +120,7 @@ def _run(
         write_closest(task, setup, folder, records)
         raise GateError(missed_sentence(task, records, stopped))
     if final is not None and final.inconclusive:
-        raise RunError(no_difference_sentence(final, task.engine.estimated))
+        raise RunError(no_difference_sentence(task, final))
     return result
 
 

@@ -73,7 +73,7 @@ def search(
                 on_trial(record)
 
     work_of = [_work(device, study, earlier, deadline, tell, stop) for device in devices]
-    observer.search(task.budget, len(earlier), task.engine.estimated)
+    observer.search(task.budget, len(earlier), task.engine.estimated, task.request.objective)
     if len(work_of) == 1:
         try:
             return work_of[0]()

@@ -39,6 +39,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "gates": list(task.gate_texts),
         "seed": request.seed,
         "sampler": request.sampler,
+        "objective": request.objective,
         "study format": STUDY_FORMAT,
         "engine options": dict(request.engine_options),
         **_nodes(request),

@@ -13,9 +13,9 @@ from placer.optimizer.finals import Final, chosen_placement
 from placer.optimizer.result_parts import (
     conditions_part,
     gate_parts,
-    latency,
+    measured_parts,
+    measured_throughput,
     throttling_warnings,
-    throughput_part,
 )
 from placer.optimizer.task import Task
 from placer.optimizer.ties import tie_with_default
@@ -74,7 +74,7 @@ def summarize(
     """
     request, manifest = task.request, task.pack.manifest
     error = EstimateError.of(task.engine)
-    trials = [_trial_part(record, error) for record in records]
+    trials = [_trial_part(task, record, error) for record in records]
     important = importances(task.space, records)
     confirmation = None if final is None else conditions_part(final.conditions)
     choices = _choices(task.space, final)
@@ -87,6 +87,7 @@ def summarize(
     ]
     return Result(
         verdict=_verdict(final),
+        objective=request.objective,
         model=_model_part(task),
         engine=_engine_part(task.engine),
         pack=PackPart(
@@ -194,7 +195,7 @@ def _final_warnings(
     if tie is not None and final.entry.number == tie.default.number:
         sentences.append(str(tie))
     if not final.is_faster:
-        sentences.append(no_difference_sentence(final, task.engine.estimated))
+        sentences.append(no_difference_sentence(task, final))
     return sentences
 
 
@@ -240,10 +241,13 @@ def _state(record: TrialRecord) -> TrialState:
     return "complete" if record.feasible else "ruled out"
 
 
-def _trial_part(record: TrialRecord, error: EstimateError) -> TrialPart:
+def _trial_part(task: Task, record: TrialRecord, error: EstimateError) -> TrialPart:
     measurement = record.measurement
     ratio = measurement.ratio if measurement else None
     latency_part = error.widened(measurement.latency) if measurement else None
+    throughput = None
+    if latency_part is not None and task.request.objective == "throughput":
+        throughput, latency_part = measured_throughput(latency_part, task.inputs), None
     return TrialPart(
         number=record.number,
         kind=record.kind,
@@ -251,6 +255,7 @@ def _trial_part(record: TrialRecord, error: EstimateError) -> TrialPart:
         state=_state(record),
         latency_ms=latency_part.median_ms if latency_part else None,
         latency=latency_part,
+        throughput=throughput,
         ratio_to_float=record.ratio,
         ratio_interval=error.interval(ratio.low, ratio.high) if ratio else None,
         gates=gate_parts(record.gates),
@@ -269,10 +274,10 @@ def _baseline_part(
     if final is None:
         return None
     metrics = setup.evaluator.reference_metrics()
-    measured = EstimateError.of(task.engine).widened(latency(final.seconds[:, 0]))
+    measured, throughput = measured_parts(task, final.seconds[:, 0])
     return BaselinePart(
         latency=measured,
-        throughput=throughput_part(measured, task.inputs),
+        throughput=throughput,
         memory_bytes=memory_of(setup.baseline, task.inputs),
         metrics={name: finite(value) for name, value in metrics.items()},
     )
@@ -288,13 +293,13 @@ def _best_part(
     compiled = setup.baseline if is_float else final.compiled
     error = EstimateError.of(task.engine)
     interval = error.interval(1 / final.ratio.high, 1 / final.ratio.low)
-    measured = error.widened(latency(final.seconds[:, 0 if is_float else 1]))
+    measured, throughput = measured_parts(task, final.seconds[:, 0 if is_float else 1])
     return BestPart(
         placement=placement.id,
         trial=None if is_float else final.entry.number,
         quantized_edges=len(placement.edges),
         latency=measured,
-        throughput=throughput_part(measured, task.inputs),
+        throughput=throughput,
         memory_bytes=memory_of(compiled, task.inputs),
         speedup=1.0 if is_float else 1 / final.ratio.median,
         speedup_interval=[1.0, 1.0] if is_float else interval,
@@ -315,19 +320,32 @@ def _source_part(task: Task, written: Written | None) -> SourcePart | None:
     )
 
 
-def no_difference_sentence(final: Final[TrialRecord], estimated: bool) -> str:
+def no_difference_sentence(task: Task, final: Final[TrialRecord]) -> str:
     """Why the float model is the result."""
-    ratio = final.ratio
+    found = _compared(task, final)
     if final.inconclusive:
         return (
             "the rounds in which the fastest candidate was confirmed disagree so much that nothing "
-            f"can be said: {ratio.median:.3f} of the float model's time, 95% interval "
-            f"{ratio.low:.3f} to {ratio.high:.3f}, also when measured again; the float model is "
+            f"can be said: {found}, also when measured again; the float model is "
             "kept; run the same command on a quiet machine"
         )
-    takes = "is estimated to take" if estimated else "takes"
+    if task.request.objective == "throughput":
+        does = "makes"
+    else:
+        does = "is estimated to take" if task.engine.estimated else "takes"
     return (
-        f"the fastest candidate that meets the gates {takes} {ratio.median:.3f} of the float "
-        f"model's time (95% interval {ratio.low:.3f} to {ratio.high:.3f}), which is no clear "
+        f"the fastest candidate that meets the gates {does} {found}, which is no clear "
         "gain; the float model is the result"
     )
+
+
+def _compared(task: Task, final: Final[TrialRecord]) -> str:
+    """The winner's latency or throughput as a part of the float model's, with its interval."""
+    ratio = final.ratio
+    share, low, high, what = ratio.median, ratio.low, ratio.high, "time"
+    if task.request.objective == "throughput":
+        share, low, high = 1 / ratio.median, 1 / ratio.high, 1 / ratio.low
+        what = "inferences per second"
+    joint = ", 95% interval " if final.inconclusive else " (95% interval "
+    close = "" if final.inconclusive else ")"
+    return f"{share:.3f} of the float model's {what}{joint}{low:.3f} to {high:.3f}{close}"

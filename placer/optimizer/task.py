@@ -128,6 +128,7 @@ def engine_for(request: Request, device: str | None) -> tuple[Engine, Pack, str]
         device=device,
         extra=request.engine_options,
         scheme=request.scheme,
+        objective=request.objective,
     )
 
 

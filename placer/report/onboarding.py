@@ -36,13 +36,13 @@ class Line:
 
     @property
     def float_ms(self) -> str:
-        """Latency of the float model."""
-        return _ms(self.model.float_ms)
+        """Latency, or inferences per second, of the float model."""
+        return _ms(self.model.float_ms) or _rate(self.model.float_per_second)
 
     @property
     def best_ms(self) -> str:
-        """Latency of the result."""
-        return _ms(self.model.best_ms)
+        """Latency, or inferences per second, of the result."""
+        return _ms(self.model.best_ms) or _rate(self.model.best_per_second)
 
     @property
     def speedup(self) -> str:
@@ -55,6 +55,10 @@ class Line:
 
 def _ms(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} per s"
 
 
 def read_summary(path: Path) -> Summary:
@@ -89,6 +93,7 @@ def onboarding_page(folder: Path, summary: Summary) -> str:
         figures={"speedups": figure_data(speedup_figure(measured))} if measured else {},
         versions=", ".join(f"{name} {version}" for name, version in summary.versions.items()),
         number=number,
+        unit="ms or inferences" if any(m.float_per_second for m in summary.models) else "ms",
     )
 
 

@@ -58,6 +58,11 @@ def milliseconds(value: float) -> str:
     return f"{value:.3f} ms" if value < 100 else f"{value:.0f} ms"
 
 
+def per_second(value: float) -> str:
+    """Inferences per second."""
+    return f"{value:.1f} inferences/s"
+
+
 def number(value: float | None) -> str:
     """A metric; what is not finite is exact for every metric that a gate can have."""
     return "exact" if value is None else f"{value:.4g}"

@@ -11,10 +11,10 @@ from typing import Literal
 from placer.plan import Layer, Plan
 from placer.report.plans import STATES, Row, rows
 from placer.report.run_folder import Run
-from placer.report.style import milliseconds, number
+from placer.report.style import milliseconds, number, per_second
 from placer.report.trial_figures import accuracies
 from placer.results.folder import OutputFolder
-from placer.results.result import LatencyPart, Result
+from placer.results.result import BaselinePart, BestPart, Result
 from placer.results.verdict import Verdict
 
 FLOAT_TRIAL = "none"  # Kind of the trial that quantizes nothing.
@@ -95,8 +95,8 @@ def verdict(result: Result) -> VerdictSection:
         sentence = "No quantized candidate that meets the gates is faster outside the noise."
     cards = (
         Card(f"{word}speed-up", f"{best.speedup:.2f}", interval),
-        Card(f"float, {word}latency", *_latency(baseline.latency, estimated)),
-        Card(f"result, {word}latency", *_latency(best.latency, estimated)),
+        Card(f"float, {word}{result.objective}", *_measured(baseline, estimated)),
+        Card(f"result, {word}{result.objective}", *_measured(best, estimated)),
         Card("quantized edges", str(best.quantized_edges), f"placement {best.placement}"),
     )
     gates = tuple(GateLine(g.gate, number(g.value), g.where, g.passed) for g in best.gates)
@@ -116,7 +116,13 @@ def _missed(result: Result) -> str:
     return f"None of {len(quantized)} quantized trials meets {' and '.join(result.gates)}."
 
 
-def _latency(part: LatencyPart, estimated: bool) -> tuple[str, str]:
+def _measured(found: BaselinePart | BestPart, estimated: bool) -> tuple[str, str]:
+    """Latency or throughput, whichever was measured, and its spread."""
+    part, rate = found.latency, found.throughput
+    if part is None:
+        low, high = rate.batches_per_s_interval or (rate.batches_per_s, rate.batches_per_s)
+        spread = f"p10 to p90: {low:.1f} to {high:.1f}, {rate.rounds} rounds"
+        return per_second(rate.batches_per_s), spread
     spread = f"p10 to p90: {part.p10_ms:.3f} to {part.p90_ms:.3f}, {part.rounds} rounds"
     if estimated:
         spread = f"of predicted layers, 80% interval {part.p10_ms:.3f} to {part.p90_ms:.3f}"
@@ -203,7 +209,7 @@ def facts(run: Run) -> Mapping[str, str]:
         "input shapes": ", ".join(f"{name} {shape}" for name, shape in shapes.items()),
         "engine": f"{result.engine.name} {result.engine.version}",
         "device": result.engine.device,
-        "latency is": result.engine.clock,
+        f"{result.objective} is": result.engine.clock,
         "rule pack": f"{result.pack.name} {result.pack.version}",
         "pack fingerprint": result.pack.fingerprint,
         "calibration": f"{data.data or 'random inputs'}, {data.samples} samples, {data.method}"

@@ -21,6 +21,7 @@ from placer.report.style import (
     base_layout,
     milliseconds,
     number,
+    per_second,
 )
 from placer.results.result import Result, TrialPart, TrialState
 
@@ -71,7 +72,6 @@ def trials_figure(result: Result) -> go.Figure:
     if skipped:
         _add_skipped(figure, skipped, strip)
     _mark_chosen(figure, result, [t.number for t in _chosen(result)])
-    measured = "estimated" if result.engine.estimated else "measured"
     figure.update_layout(
         base_layout(
             400,
@@ -81,10 +81,17 @@ def trials_figure(result: Result) -> go.Figure:
                 "tickformat": "d",
                 **({"dtick": 1} if len(result.trials) <= 20 else {}),
             },
-            yaxis={"title": {"text": f"latency, {measured}, of float", "standoff": 16}, **_PERCENT},
+            yaxis={"title": {"text": _share(result), "standoff": 16}, **_PERCENT},
         )
     )
     return figure
+
+
+def _share(result: Result) -> str:
+    """What the figures show of each trial, as a share of the float model's."""
+    if result.objective == "throughput":
+        return "time per inference at full load, of float"
+    return f"latency, {'estimated' if result.engine.estimated else 'measured'}, of float"
 
 
 def _add_trials(
@@ -155,6 +162,9 @@ def _add_skipped(figure: go.Figure, trials: Sequence[TrialPart], y: float) -> No
 def _hover(trial: TrialPart, result: Result) -> str:
     unit = " (estimate)" if result.engine.estimated else ""
     lines = [f"<b>trial {trial.number}</b>, {escape(trial.kind)}: {trial.state}"]
+    if trial.throughput is not None and trial.ratio_to_float is not None:
+        rate = per_second(trial.throughput.batches_per_s)
+        lines.append(f"{rate}, {1 / trial.ratio_to_float:.3f} of float")
     if trial.latency_ms is not None and trial.ratio_to_float is not None:
         lines.append(f"{milliseconds(trial.latency_ms)}{unit}, {trial.ratio_to_float:.3f} of float")
     lines += [
@@ -332,12 +342,11 @@ def accuracy_figure(result: Result) -> go.Figure | None:
     chosen = [t for t in _chosen(result) if _is_judged(t, metrics)]
     if chosen:
         _mark_chosen(figure, result, [x for t in chosen for x in [place(t)] if x is not None])
-    measured = "estimated" if result.engine.estimated else "measured"
     figure.update_layout(
         base_layout(
             420,
             xaxis={"title": {"text": first.title}},
-            yaxis={"title": {"text": f"latency, {measured}, of float", "standoff": 16}, **_PERCENT},
+            yaxis={"title": {"text": _share(result), "standoff": 16}, **_PERCENT},
             shapes=_limits(first),
             annotations=_exact(everything, first),
         )

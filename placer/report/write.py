@@ -47,10 +47,12 @@ def run_page(run: Run) -> str:
         "times": time_figure(run),
     }
     table = tables.plan_rows(run)
+    loaded = run.result.objective == "throughput"
     values: dict[str, Any] = {
         "title": Path(run.result.model.path).name,
         "result": run.result,
         "estimated": run.result.engine.estimated,
+        "throughput": loaded,
         "verdict": tables.verdict(run.result),
         "figures": {
             name: figure_data(figure, zoom=name == "graph")
@@ -64,8 +66,9 @@ def run_page(run: Run) -> str:
         "states": [state for state in STATES if any(row.state == state for row in table)],
         "agreement": tables.agreement(table),
         "times": {
-            "predicted": tables.total_time(run.predicted),
-            "actual": tables.total_time(run.actual),
+            # With several requests in flight, no sum of layers is the time of an inference.
+            "predicted": "" if loaded else tables.total_time(run.predicted),
+            "actual": "" if loaded else tables.total_time(run.actual),
         },
         "remaining": remaining(run),
         "types": tables.types,

@@ -80,6 +80,10 @@ class ModelSummary(Part):
     estimated: bool | None = Field(description="latencies are estimates; nothing was measured")
     float_ms: float | None
     best_ms: float | None
+    float_per_second: float | None = Field(
+        default=None, description="inferences per second; null unless throughput is the objective"
+    )
+    best_per_second: float | None = Field(default=None, description="as before, of the result")
     speedup: float | None
     speedup_interval: list[float] | None = Field(
         description="95% bootstrap interval; of estimates, 80% of their errors"

@@ -14,6 +14,7 @@ from placer.common.files import write_text
 from placer.errors import InputError, RunError
 from placer.quantization import Scheme
 from placer.results.folder import OutputFolder
+from placer.results.objective import Objective
 from placer.results.verdict import Verdict
 
 StopReason = Literal["budget", "timeout", "converged", "interrupted"]
@@ -22,6 +23,7 @@ TrialState = Literal["complete", "gate missed", "ruled out", "failed"]
 _NAMES = OutputFolder(Path())
 _Interval = Annotated[list[float], Field(min_length=2, max_length=2)]
 _INTERVAL = "95% bootstrap interval; of estimates, what 80% of them stay within"
+_LATENCY = "null where the objective is throughput: with requests in flight none is measured"
 _MEMORY = (
     "bytes of device memory: weights, activations, inputs and outputs; null if the engine does not "
     "tell"
@@ -52,7 +54,7 @@ class EnginePart(Part):
     name: str
     version: str
     device: str
-    clock: str = Field(description="what latencies count")
+    clock: str = Field(description="what latencies count, or how inferences per second are")
     estimated: bool = Field(description="latencies are estimates; nothing was measured")
 
 
@@ -133,10 +135,19 @@ class ConditionsPart(Part):
 
 
 class ThroughputPart(Part):
-    """Runs per second at the median latency, and samples: runs times the batch size."""
+    """Runs per second, and samples: runs times the batch size.
+
+    Measured with several requests in flight where the objective is throughput, else what follows
+    from the median latency.
+    """
 
     samples_per_s: float
     batches_per_s: float
+    batches_per_s_interval: _Interval | None = Field(
+        default=None,
+        description="10th and 90th percentile of the rounds; null where it follows from latency",
+    )
+    rounds: int | None = Field(default=None, description="null where it follows from latency")
 
 
 class TrialPart(Part):
@@ -147,7 +158,10 @@ class TrialPart(Part):
     placement: str
     state: TrialState
     latency_ms: float | None = Field(description="the median")
-    latency: LatencyPart | None
+    latency: LatencyPart | None = Field(description=_LATENCY)
+    throughput: ThroughputPart | None = Field(
+        default=None, description="null if latency was measured instead, or nothing"
+    )
     ratio_to_float: float | None = Field(description="median of paired ratios")
     ratio_interval: _Interval | None = Field(description=_INTERVAL)
     gates: list[GatePart]
@@ -172,19 +186,22 @@ class TrialPart(Part):
 class BaselinePart(Part):
     """The float model on the same engine, measured in the same rounds as the best candidate."""
 
-    latency: LatencyPart
+    latency: LatencyPart | None = Field(description=_LATENCY)
     throughput: ThroughputPart
     memory_bytes: int | None = Field(description=_MEMORY)
     metrics: dict[str, float | None]
 
 
 class BestPart(Part):
-    """The result; speed-up is float latency over its latency in interleaved rounds."""
+    """The result; speed-up is float latency over its latency in interleaved rounds.
+
+    With the objective throughput it is its inferences per second over those of the float model.
+    """
 
     placement: str
     trial: int | None = Field(description="null if the float model is the result")
     quantized_edges: int
-    latency: LatencyPart
+    latency: LatencyPart | None = Field(description=_LATENCY)
     throughput: ThroughputPart
     memory_bytes: int | None = Field(description=_MEMORY)
     speedup: float
@@ -214,7 +231,10 @@ class FrontPart(Part):
     placement: str
     trial: int
     quantized_edges: int
-    latency: LatencyPart
+    latency: LatencyPart | None = Field(description=_LATENCY)
+    throughput: ThroughputPart | None = Field(
+        default=None, description="null if latency was measured instead"
+    )
     ratio_to_float: float = Field(description="median of paired ratios; one run for all points")
     ratio_interval: _Interval = Field(description=_INTERVAL)
     sqnr_db: float | None = Field(description="of all outputs; null if they are exact")
@@ -259,6 +279,10 @@ class Result(Part):
 
     format: Literal["placer-result/1"] = "placer-result/1"
     verdict: Verdict
+    objective: Objective = Field(
+        default="latency",
+        description="what was measured and searched for; ratios are of the time per inference",
+    )
     model: ModelPart
     engine: EnginePart
     pack: PackPart
@@ -317,7 +341,7 @@ class Result(Part):
 
     @property
     def speedup(self) -> float:
-        """Float latency over the result's; 1 if the gates are not met, for float is what is left.
+        """How many times as fast as the float model; 1 if the gates are not met.
 
         An estimate if ``engine.estimated``.
         """

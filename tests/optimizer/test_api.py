@@ -18,6 +18,7 @@ import placer
 from placer.cli.app import app
 from placer.errors import InputError
 from placer.optimizer.api import optimize
+from placer.results.objective import Objective
 from placer.results.result import Result
 from placer.search.records import TrialRecord
 from tests.conftest import DIGITS, Finished
@@ -58,8 +59,8 @@ class Listener:
     def warn(self, text: str) -> None:
         self.stages.append(text)
 
-    def search(self, budget: int | None, done: int, estimated: bool) -> None:
-        self.stages.append(f"{budget} {done} {estimated}")
+    def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:
+        self.stages.append(f"{budget} {done} {estimated} {objective}")
 
     def trial(self, record: TrialRecord) -> None:
         self.trials.append(record.kind)
@@ -192,7 +193,7 @@ def test_an_observer_is_told_and_nothing_is_printed(
     level = logging.getLogger("placer").level
     result = optimize(save(NET, "net.onnx"), observer=listener, **QUICK)
     assert listener.trials == [trial.kind for trial in result.trials]
-    assert "3 0 True" in listener.stages
+    assert "3 0 True latency" in listener.stages
     assert capsys.readouterr().out == ""
     assert logging.getLogger("placer").level == level
 

@@ -118,6 +118,7 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "gpu": ("a100", "a100", "go with engine fusion-model"),
     "build_for": ("sm89", "sm89", "go with engine fusion-model"),
     "threads": ("0", 0, "is 0; give 1 or more"),
+    "objective": ("power", "power", "unknown objective 'power'; use one of: latency, throughput"),
     "device": ("1", "1", "chooses a GPU"),
     "devices": ("0,0", ["0", "0"], "names a device twice"),
     "engine_options": ("turbo=1", {"turbo": "1"}, "unknown engine option 'turbo'"),

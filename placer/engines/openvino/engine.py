@@ -1,4 +1,4 @@
-"""OpenVINO's CPU plugin as an engine: one stream, real latency, outputs and executed layers."""
+"""OpenVINO's CPU plugin as an engine: latency or throughput, outputs and executed layers."""
 
 from __future__ import annotations
 
@@ -14,31 +14,40 @@ import onnx
 
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.openvino.library import load_openvino
+from placer.engines.openvino.requests import Burst, infer, reason, set_inputs
 from placer.engines.openvino.runtime_plan import read_plan
 from placer.engines.openvino.tags import Tags, tag_nodes
-from placer.engines.rounds import cpu_clock, time_calls
+from placer.engines.rounds import INTERVAL_S, cpu_clock, time_calls
 from placer.errors import InputError, RunError
 from placer.graph.shapes import InputType
 from placer.model import save_model
 from placer.plan import Plan
+from placer.results.objective import Objective
 
 ov = load_openvino()
 # What --base stands for: the precision hint, which holds for all that is not quantized.
 PRECISIONS: Mapping[str, str] = {"float": "f32", "bfloat16": "bf16"}
+_THROUGHPUT_CLOCK = "inferences per second of wall time, several requests in flight,"
+# By wall time and on all cores, shorter intervals are at the mercy of the scheduler.
+_THROUGHPUT_INTERVAL_S = 0.01
 _PROFILE_WARM_UP = 2
 _PROFILE_RUNS = (3, 15)
 _PROFILE_S = 1.0
 
 
 class OpenVinoEngine:
-    """Compiles and measures on the CPU with ``threads`` threads in one stream.
+    """Compiles and measures on the CPU with ``threads`` threads.
+
+    ``objective``: latency runs one inference at a time in one stream. Throughput lets OpenVINO
+    divide the threads among streams, keeps as many requests in flight as it calls optimal, and
+    measures wall time over the number of inferences.
 
     ``base``: ``float`` or ``bfloat16``, the type that what is not quantized is computed in.
     ``shapes`` of inputs with unknown dimensions; a leading one is 1 where an input is not listed.
 
-    With one thread the clock is the CPU time of the calling thread, in which a synchronous call
-    runs; with more it is wall time. Only ``openvino.Core`` is used, which sends no telemetry;
-    ``ovc`` and ``openvino.convert_model`` do.
+    With one thread the clock of latency is the CPU time of the calling thread, in which a
+    synchronous call runs; with more it is wall time. Only ``openvino.Core`` is used, which sends no
+    telemetry; ``ovc`` and ``openvino.convert_model`` do.
     """
 
     name = "openvino"
@@ -52,22 +61,29 @@ class OpenVinoEngine:
         threads: int = 1,
         base: str = "float",
         shapes: Mapping[str, tuple[int, ...]] | None = None,
+        objective: Objective = "latency",
     ) -> None:
         self._core = ov.Core()
+        self._objective = objective
         self._shapes = dict(shapes or {})
         self._settings = {
             "INFERENCE_PRECISION_HINT": PRECISIONS[base],
             "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
-            "PERFORMANCE_HINT": "LATENCY",
+            "PERFORMANCE_HINT": objective.upper(),
             # Two models of one round must not contend for the core that each was pinned to.
             "ENABLE_CPU_PINNING": False,
         }
+        if objective == "latency":
+            self._settings["NUM_STREAMS"] = 1
         self.version = ".".join(ov.__version__.split("-", 1)[0].split(".")[:3])
         processor = self._core.get_property("CPU", "FULL_DEVICE_NAME")
         plural = "s" if threads > 1 else ""
         self.device = f"CPU ({processor}), {threads} thread{plural}, {base}"
         self._now, self.clock = cpu_clock(threads)
+        self._interval_s = INTERVAL_S
+        if objective == "throughput":
+            self._now, self.clock = time.perf_counter, _THROUGHPUT_CLOCK
+            self._interval_s = _THROUGHPUT_INTERVAL_S
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OpenVinoModel:
         """Compile ``model``; raises RunError with OpenVINO's reason if it refuses it."""
@@ -81,7 +97,7 @@ class OpenVinoEngine:
                 tags = tag_nodes(read, model.graph)
                 compiled = self._core.compile_model(read, "CPU", self._settings)
             except RuntimeError as error:
-                raise RunError(f"OpenVINO refuses the model: {_reason(error)}") from error
+                raise RunError(f"OpenVINO refuses the model: {reason(error)}") from error
         profiled = partial(
             self._core.compile_model, read, "CPU", {**self._settings, "PERF_COUNT": True}
         )
@@ -97,7 +113,7 @@ class OpenVinoEngine:
             self._reshape(read)
             compiled = self._core.compile_model(read, "CPU", self._settings)
         except RuntimeError as error:
-            raise RunError(f"OpenVINO refuses {path}: {_reason(error)}") from error
+            raise RunError(f"OpenVINO refuses {path}: {reason(error)}") from error
         profiled = partial(
             self._core.compile_model, read, "CPU", {**self._settings, "PERF_COUNT": True}
         )
@@ -125,13 +141,24 @@ class OpenVinoEngine:
         return [d or 1 for d in known]
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
-        """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
-        calls = []
+        """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``.
+
+        With the objective throughput, wall time over the number of inferences made in it.
+        """
+        calls, sizes = [], []
         for model in models:
             if not isinstance(model, OpenVinoModel):
                 raise RunError("OpenVINO can measure only what it has compiled")
-            calls.append(model.caller(inputs))
-        return time_calls(calls, rounds, self._now)
+            if self._objective == "throughput":
+                burst = model.burst(inputs)
+                calls.append(burst.run)
+                sizes.append(burst.size)
+            else:
+                calls.append(model.caller(inputs))
+                sizes.append(1)
+        seconds = time_calls(calls, rounds, self._now, self._interval_s)
+        seconds /= np.array(sizes)
+        return seconds
 
 
 class OpenVinoModel:
@@ -146,8 +173,8 @@ class OpenVinoModel:
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Return all graph outputs by name; raises RunError if OpenVINO fails."""
-        _set_inputs(self._request, inputs)
-        _infer(self._request)
+        set_inputs(self._request, inputs)
+        infer(self._request)
         return {
             name: np.array(self._request.get_output_tensor(index).data)
             for index, name in enumerate(self._tags.outputs)
@@ -155,8 +182,12 @@ class OpenVinoModel:
 
     def caller(self, inputs: Tensors) -> Any:
         """A call that runs on ``inputs``, which are set once."""
-        _set_inputs(self._request, inputs)
-        return partial(_infer, self._request)
+        set_inputs(self._request, inputs)
+        return partial(infer, self._request)
+
+    def burst(self, inputs: Tensors) -> Burst:
+        """Inferences on ``inputs`` with several requests in flight."""
+        return Burst(self._compiled, inputs)
 
     def plan(self, inputs: Tensors | None = None) -> Plan:
         """Return the layers of OpenVINO's runtime model; with ``inputs`` with their times.
@@ -171,7 +202,7 @@ class OpenVinoModel:
                 times = _layer_times(compiled, inputs)
             runtime = compiled.get_runtime_model()
         except RuntimeError as error:
-            raise RunError(f"OpenVINO tells no plan: {_reason(error)}") from error
+            raise RunError(f"OpenVINO tells no plan: {reason(error)}") from error
         return read_plan(runtime, self._tags, times, self._source)
 
 
@@ -187,57 +218,38 @@ class SavedOpenVinoModel(OpenVinoModel):
         }
 
 
-def _set_inputs(request: Any, inputs: Tensors) -> None:
-    for name, values in inputs.items():
-        try:
-            request.set_tensor(name, ov.Tensor(np.ascontiguousarray(values)))
-        except RuntimeError as error:
-            raise RunError(f"OpenVINO refuses input '{name}': {_reason(error)}") from error
-
-
-def _infer(request: Any) -> None:
-    try:
-        request.infer(share_outputs=True)
-    except RuntimeError as error:
-        raise RunError(f"OpenVINO failed to run the model: {_reason(error)}") from error
-
-
 def _layer_times(compiled: Any, inputs: Tensors) -> dict[str, float]:
     """Median microseconds by name of the layer over some runs after a warm-up."""
     request = compiled.create_infer_request()
-    _set_inputs(request, inputs)
+    set_inputs(request, inputs)
     for _ in range(_PROFILE_WARM_UP):
-        _infer(request)
+        infer(request)
     found: dict[str, list[float]] = {}
     least, most = _PROFILE_RUNS
     start, runs = time.perf_counter(), 0
     while runs < least or (runs < most and time.perf_counter() - start < _PROFILE_S):
-        _infer(request)
+        infer(request)
         runs += 1
         for info in request.get_profiling_info():
             found.setdefault(info.node_name, []).append(info.real_time.total_seconds() * 1e6)
     return {name: float(np.median(values)) for name, values in found.items()}
 
 
-def _reason(error: Exception) -> str:
-    """OpenVINO's message in one line, without the places in its sources."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("Exception from", "Check '"))]
-    return " ".join(told or lines)
-
-
 def create(
-    threads: int = 1, base: str = "float", shapes: Mapping[str, tuple[int, ...]] | None = None
+    threads: int = 1,
+    base: str = "float",
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    objective: Objective = "latency",
 ) -> OpenVinoEngine:
     """Make the engine in this process; the arguments are plain data, so a worker can be told them.
 
     Raises RunError if OpenVINO has no CPU plugin here or it lacks the type ``base``.
     """
     try:
-        engine = OpenVinoEngine(threads, base, shapes)
+        engine = OpenVinoEngine(threads, base, shapes, objective)
         capabilities = ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     except RuntimeError as error:
-        raise RunError(f"OpenVINO cannot use this CPU: {_reason(error)}") from error
+        raise RunError(f"OpenVINO cannot use this CPU: {reason(error)}") from error
     if base == "bfloat16" and "BF16" not in capabilities:
         raise RunError("this CPU does not compute in bfloat16; use `base` float")
     return engine

@@ -11,6 +11,7 @@ from placer.engines.base import Engine
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.registry import EngineOptions
 from placer.errors import InputError
+from placer.results.objective import Objective
 
 # What --base may be, the default first.
 BASES = ("float", "bfloat16")
@@ -25,6 +26,7 @@ class OpenVinoFactory:
     """
 
     rules = "openvino"
+    objectives: frozenset[Objective] = frozenset({"latency", "throughput"})
 
     def unavailable(self) -> str | None:
         """Whether OpenVINO is missing."""
@@ -49,7 +51,13 @@ class OpenVinoFactory:
             "threads": options.threads,
             "base": base,
             "shapes": dict(options.shapes),
+            "objective": options.objective,
         }
+        if options.objective == "throughput" and options.threads == 1:
+            raise InputError(
+                "`objective` throughput needs several `threads`, which its streams share, and this "
+                "run has 1; give as many as the machine that the model is for has cores"
+            )
         memory = options.whole("memory-gb")
         limits = Limits(
             compile_s=float(options.whole("compile-timeout") or Limits.compile_s),
