@@ -11,17 +11,40 @@ from rich.console import Console
 import placer
 from placer.cli.console import ConsoleObserver, print_result
 from placer.cli.options import engine_options, option, shape_ranges_of
+from placer.cli.project import with_project
 from placer.common.durations import parse_duration
 from placer.optimizer.request import Request
 
 EXAMPLES = (
     "placer optimize model.onnx --data calibration.npz --gate 'sqnr>=20'",
     "placer optimize model.onnx --data images/ --engine fusion-model --gpu l4 --timeout 10m",
+    "placer optimize --profile thorough",
 )
 
 
 def optimize_command(
-    model: Annotated[Path, typer.Argument(help="The ONNX model: float, or quantized already.")],
+    context: typer.Context,
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The ONNX model: float, or quantized already.", show_default="the project's"
+        ),
+    ] = None,
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            help="Project file: options that are not given here.",
+            show_default="placer.yaml beside the model",
+            rich_help_panel="Model and data",
+        ),
+    ] = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Profile of the project file; any number of times, a later one counts.",
+            rich_help_panel="Model and data",
+        ),
+    ] = None,
     shape: Annotated[list[str] | None, option("shapes")] = None,
     data: Annotated[str | None, option("data")] = Request.data,
     eval_data: Annotated[str | None, option("eval_data")] = Request.evaluation_data,
@@ -72,7 +95,7 @@ def optimize_command(
     2 wrong input, 3 no candidate meets the gates.
     """
     # Texts as they were typed: the values are checked with those of every other way in.
-    given: dict[str, Any] = {
+    typed: dict[str, Any] = {
         "shapes": shape_ranges_of(shape or []),
         "data": data,
         "eval_data": eval_data,
@@ -107,10 +130,13 @@ def optimize_command(
         "export": export,
         "cache": cache,
     }
+    asked = with_project(context, model, typed, project, profile or [])
     console = Console()
     observer = None if quiet or as_json else ConsoleObserver(console)
+    if observer is not None and asked.told:
+        observer.stage(asked.told)
     try:
-        result = placer.optimize(model, **given, observer=observer)
+        result = placer.optimize(asked.model, **asked.given, observer=observer)
     finally:
         if observer is not None:
             observer.close()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import (
@@ -12,9 +13,11 @@ from pydantic import (
     ConfigDict,
     ValidationError,
 )
+from pydantic_core import ErrorDetails
 
 from placer.common.files import read_text
 from placer.common.limits import Limits
+from placer.common.names import near
 from placer.errors import InputError
 
 M = TypeVar("M", bound=BaseModel)
@@ -38,18 +41,50 @@ def parse_file(path: Path, folder: Path, model: type[M]) -> M:
     return parse_text(read_text(path, "a YAML file", "rule_bytes"), str(path), model)
 
 
-def parse_text(text: str, name: str, model: type[M]) -> M:
-    """Parse YAML ``text`` into ``model``; ``name`` stands for the file in messages."""
+def parse_text(text: str, name: str, model: type[M], context: object = None) -> M:
+    """Parse YAML ``text`` into ``model``; ``name`` stands for the file in messages.
+
+    ``context`` is what validators of ``model`` see as theirs.
+    """
     tree, data = _read_yaml(text, name)
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, context=context)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         location = [part for part in first["loc"] if part != "function-after"]
         field = ".".join(str(part) for part in location) or "document"
-        message = first["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ") + _meant(model, first)
         line = _line_of(tree, location)
         raise InputError(f"{name}:{line}: field '{field}': {message}") from error
+
+
+def _meant(model: type[BaseModel], error: ErrorDetails) -> str:
+    """``; did you mean 'A'?`` for a field or a value that is like one there is, else nothing."""
+    if error["type"] == "extra_forbidden":
+        *way, field = error["loc"]
+        return near(field, _fields_at(model, way))
+    if error["type"] == "literal_error":
+        return near(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+    return ""
+
+
+def _fields_at(model: type[BaseModel], way: Sequence[int | str]) -> Iterator[str]:
+    """Names of the fields of the models that the location ``way`` of ``model`` may be."""
+    models = [model]
+    for part in way:
+        fields = [one.model_fields[part] for one in models if part in one.model_fields]
+        if fields:  # Positions in lists and keys of mappings lie within the field's own type.
+            models = [found for one in fields for found in _models_in(one.annotation)]
+    for found in models:
+        yield from found.model_fields
+
+
+def _models_in(hint: Any) -> Iterator[type[BaseModel]]:
+    """The models that a type is made of."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        yield hint
+    for part in get_args(hint):
+        yield from _models_in(part)
 
 
 def _read_yaml(text: str, name: str) -> tuple[yaml.Node, object]:

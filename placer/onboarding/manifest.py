@@ -11,26 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 
-from placer.accuracy.gates import Gate
-from placer.accuracy.latency_gates import parse_beats
 from placer.common.durations import parse_duration
 from placer.common.files import read_text
-from placer.common.shapes import parse_shape_range
 from placer.common.yaml_file import LOADER, Strict, parse_text
 from placer.errors import InputError
-from placer.optimizer.request import (
-    BaseOption,
-    Calibration,
-    InputOutputTypes,
-    Preset,
-    Ranges,
-    Sampler,
-    options,
-)
+from placer.optimizer.run_options import Devices, Duration, RunOptions
 from placer.results.folder import SUFFIX, OnboardingFolder
-from placer.results.objective import Objective
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 # Names of what lies beside the folders of the models.
@@ -39,134 +27,13 @@ _RESERVED = tuple(path.name for path in (_FILES.summary, _FILES.report, _FILES.j
 _NEW = ".new"
 
 
-def _as_list(given: object) -> object:
-    return [given] if isinstance(given, str) else given
-
-
-def _as_texts(given: object) -> object:
-    """Numbers as YAML reads them are texts to an engine."""
-    if not isinstance(given, dict):
-        return given
-    return {key: str(v) if type(v) in (int, float) else v for key, v in given.items()}
-
-
-def _as_text(given: object) -> object:
-    return str(given) if type(given) in (int, float) else given
-
-
-def _as_device_names(given: object) -> object:
-    return [_as_text(one) for one in given] if isinstance(given, list) else given
-
-
-def _as_shape_texts(given: object) -> object:
-    """``[1, 3, 32, 32]`` as ``1x3x32x32``."""
-    if not isinstance(given, dict):
-        return given
-    return {
-        name: "x".join(map(str, shape)) if isinstance(shape, list) else shape
-        for name, shape in given.items()
-    }
-
-
-def _gate(text: str) -> str:
-    try:
-        Gate.parse(text)
-    except InputError as error:
-        raise ValueError(str(error)) from error
-    return text
-
-
-def _beats(texts: list[str]) -> list[str]:
-    try:
-        parse_beats(texts)
-    except InputError as error:
-        raise ValueError(str(error)) from error
-    return texts
-
-
-def _duration(text: str) -> str:
-    try:
-        parse_duration(text)
-    except InputError as error:
-        raise ValueError(str(error)) from error
-    return text
-
-
-def _shapes(shapes: dict[str, str]) -> dict[str, str]:
-    for name, text in shapes.items():
-        try:
-            parse_shape_range(f"{name}={text}")
-        except InputError as error:
-            raise ValueError(str(error)) from error
-    return shapes
-
-
-Gates = Annotated[
-    list[Annotated[str, AfterValidator(_gate)]],
-    BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
-]
-Text = Annotated[str, Field(min_length=1)]
-Texts = Annotated[list[Text], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
-Duration = Annotated[
-    str,
-    BeforeValidator(_as_text, json_schema_input_type=str | int | float),
-    AfterValidator(_duration),
-]
-Shapes = Annotated[
-    dict[str, str],
-    BeforeValidator(_as_shape_texts, json_schema_input_type=dict[str, str | list[int]]),
-    AfterValidator(_shapes),
-]
-EngineOptions = Annotated[
-    dict[str, str],
-    BeforeValidator(_as_texts, json_schema_input_type=dict[str, str | int | float]),
-]
-Devices = Annotated[
-    list[str], BeforeValidator(_as_device_names, json_schema_input_type=list[str | int])
-]
-
-
-def _option(keyword: str) -> Any:
-    """An option of a run; null is its default."""
-    return Field(default=None, description=options()[keyword].option.help)
-
-
-class Options(Strict):
+class Options(RunOptions):
     """What ``placer.optimize`` takes, under its names; null is its default.
 
     Paths are relative to the manifest's folder, where modules of ``module:function`` are looked
     for too.
     """
 
-    shapes: Shapes | None = Field(
-        default=None, description="Shape by input: [1, 3, 32, 32], 1x3x32x32 or MIN:OPT:MAX."
-    )
-    data: Text | None = _option("data")
-    eval_data: Text | None = _option("eval_data")
-    gates: Gates | None = _option("gates")
-    beats: Annotated[Texts, AfterValidator(_beats)] | None = _option("beats")
-    calibration: Calibration | None = _option("calibration")
-    ranges: Ranges | None = _option("ranges")
-    engine: Text | None = _option("engine")
-    gpu: Text | None = _option("gpu")
-    build_for: Text | None = _option("build_for")
-    threads: PositiveInt | None = _option("threads")
-    objective: Objective | None = _option("objective")
-    engine_options: EngineOptions | None = _option("engine_options")
-    pack: Text | None = _option("pack")
-    scheme: Text | None = _option("scheme")
-    base: BaseOption | None = _option("base")
-    io_type: InputOutputTypes | None = _option("io_type")
-    exclude: Texts | None = _option("exclude")
-    only: Texts | None = _option("only")
-    preset: Preset | None = _option("preset")
-    budget: PositiveInt | None = _option("budget")
-    timeout: Duration | None = _option("timeout")
-    sampler: Sampler | None = _option("sampler")
-    front: Annotated[int, Field(ge=2)] | None = _option("front")
-    warm_starts: Texts | None = _option("warm_starts")
-    seed: NonNegativeInt | None = _option("seed")
-    cache: bool = Field(default=True, description=options()["cache"].option.help)
     priority: int = Field(default=0, description="Models of higher priority come first.")
     time_limit: Duration | None = Field(
         default=None, description="Time after which the model's process is killed, e.g. 2h."

@@ -27,7 +27,7 @@ MODEL = DIGITS / "digits.onnx"
 ROOT = Path(__file__).parents[2]
 OPTIONS = options()
 # Options of the program itself.
-TERMINAL = {"--quiet", "--json", "--debug"}
+TERMINAL = {"--quiet", "--json", "--debug", "--project", "--profile"}
 # What the manifest has besides.
 ONBOARDING = {"priority", "time_limit"}
 

@@ -1,0 +1,88 @@
+"""What a project file adds to a command line: options that were not typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from placer.errors import InputError
+from placer.optimizer.request import options
+from placer.results.folder import SUFFIX
+
+if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.optimizer.project import Project
+
+FILE = "placer.yaml"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The model and the options of a run, by keyword; ``told``: where they come from."""
+
+    model: Path
+    given: Mapping[str, Any]
+    told: str = ""
+
+
+def with_project(
+    context: typer.Context,
+    model: Path | None,
+    typed: Mapping[str, Any],
+    file: Path | None,
+    profiles: Sequence[str],
+) -> Asked:
+    """``typed`` with the options of the project ``file`` that were not typed.
+
+    ``file``: by default ``placer.yaml`` beside ``model``, without a model in the current folder.
+    One that was found so and names another model is left alone. ``profiles``: those asked for.
+    Raises InputError for a project that is wrong, for profiles without one, and if no model is
+    named.
+    """
+    path = file or (Path() if model is None else model.parent) / FILE
+    if file is None and not path.is_file():
+        if model is None:
+            raise InputError(f"no model is given, and there is no {FILE} here; name a model")
+        if profiles:
+            raise InputError(f"`profile` {profiles[0]}: there is no {path}; give `project`")
+        return Asked(model, typed)
+    # Imported only now, for the same reason.
+    from placer.optimizer.project import keywords_of, read_project  # noqa: PLC0415
+
+    project = read_project(path)
+    if file is None and not _is_for(project, path, model):
+        if profiles:
+            raise InputError(f"`profile` {profiles[0]}: {path} is for {project.model}")
+        return Asked(model or Path(), typed, f"{path} is for {project.model} and not read")
+    if model is None and project.model is None:
+        raise InputError(f"{path}: field 'model' is missing; set it, or name a model")
+    chosen = model or path.parent / str(project.model)
+    kept = keywords_of(project, path, profiles)
+    if profiles and "output" not in kept:
+        kept["output"] = Path(f"{'.'.join((chosen.stem, *profiles))}{SUFFIX}")
+    unset = {keyword: value for keyword, value in kept.items() if not _was_typed(context, keyword)}
+    _drop_other_device(context, unset)
+    named = f", profile {', '.join(profiles)}" if profiles else ""
+    return Asked(chosen, {**typed, **unset}, f"options of {path}{named}")
+
+
+def _is_for(project: Project, path: Path, model: Path | None) -> bool:
+    if model is None or project.model is None:
+        return True
+    return (path.parent / project.model).resolve() == model.resolve()
+
+
+def _was_typed(context: typer.Context, keyword: str) -> bool:
+    parameter = options()[keyword].flag.removeprefix("--").replace("-", "_")
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _drop_other_device(context: typer.Context, unset: dict[str, Any]) -> None:
+    """Of `device` and `devices`, what was typed replaces what the project says of either."""
+    for one, other in (("device", "devices"), ("devices", "device")):
+        if _was_typed(context, one):
+            unset.pop(other, None)
