@@ -19,7 +19,7 @@ from placer.calibration.archives import DAMAGED
 from placer.calibration.dataset import Dataset
 from placer.calibration.histogram import BINS, Statistics
 from placer.calibration.methods import METHODS, PERCENTILE, threshold
-from placer.calibration.sources import Sample
+from placer.calibration.sample import Sample
 from placer.common.files import temporary_beside
 from placer.common.ort_session import Session, create_session, run_once
 from placer.errors import InputError

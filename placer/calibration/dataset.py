@@ -9,15 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from placer.calibration.sources import (
-    LABELS,
-    InputSpec,
-    Note,
-    Read,
-    Sample,
-    input_specs,
-    open_source,
-)
+from placer.calibration.sample import LABELS, Note, Read, Sample
+from placer.calibration.sources import open_source
+from placer.calibration.specs import InputSpec, input_specs
 from placer.errors import InputError
 from placer.model import Model
 
@@ -128,10 +122,13 @@ def load_dataset(source: str, model: Model) -> Dataset:
 
     ``source`` is one of:
 
-    * an .npz file: an array per model input, the leading axis holding all samples one after the
-      other (N * batch rows), and optionally ``labels``, one per row of the first input;
+    * an .npz file: an array per model input that holds all samples, one after the other along the
+      leading axis (N * batch rows) or along an axis of their own (see
+      ``placer.calibration.layout.samples_in``), or one that is used with all; and optionally
+      ``labels``, one per row of the first input;
     * an .npy file, for models with one input;
     * a folder of such files, taken in the order of their names;
+    * a folder of images with a ``preprocess.yaml`` (``placer.calibration.images``);
     * ``module:function``: called without arguments for each pass, returns an iterable of dicts,
       each one batch of the model's input shapes and optionally ``labels``. The current folder is
       importable.

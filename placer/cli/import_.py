@@ -41,7 +41,7 @@ def import_command(
         option(
             "data",
             help="Data on which the float model is compared with the quantized one: .npz, .npy, "
-            "a folder of them, or module:function.",
+            "a folder of them or of images, or module:function.",
             default="random inputs",
         ),
     ] = None,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from io import BytesIO
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from onnx import ModelProto
@@ -20,6 +19,8 @@ from placer.common.files import make_output_folder, write_bytes
 from placer.common.shapes import ShapeRange
 from placer.errors import InputError
 from placer.model import save_model
+from placer.model.validate import read_model
+from placer.optimizer.given_data import Data, StrPath, is_in_memory, packed
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.option_values import check_values
 from placer.optimizer.request import (
@@ -40,16 +41,14 @@ from placer.results.folder import OutputFolder
 from placer.results.objective import Objective
 from placer.results.result import Result
 
-StrPath: TypeAlias = str | PathLike[str]
-Arrays: TypeAlias = Mapping[str, np.ndarray]
 Text = TypeVar("Text", bound=str)
 
 
 def optimize(
     model: StrPath | ModelProto,
     *,
-    data: StrPath | Arrays | None = None,
-    eval_data: StrPath | Arrays | None = None,
+    data: Data | None = None,
+    eval_data: Data | None = None,
     gates: str | Sequence[str] = Request.gates,
     beats: Beat | Sequence[Beat] = Request.beats,
     shapes: Mapping[str, Sequence[int] | ShapeRange] | None = None,
@@ -88,8 +87,9 @@ def optimize(
     Keywords are the options of ``placer optimize`` (``docs/api.md`` has the table); those that can
     be given several times are plural. ``model``: a path, or a model in memory, which needs
     ``output``. ``data``, ``eval_data``: see ``placer.calibration.dataset.load_dataset``, or arrays
-    by input name, the leading axis holding all samples, and optionally ``labels``. What is given in
-    memory is kept in ``output``, so that the same call resumes. ``shapes``: by input name.
+    by input name that hold all samples, and optionally ``labels``, or an iterable of batches, such
+    as a PyTorch DataLoader (see ``placer.optimizer.given_data.packed``). What is given in memory is
+    kept in ``output``, so that the same call resumes. ``shapes``: by input name.
     ``timeout`` in seconds. ``output``: by default ``MODEL.placer`` in the current folder.
     ``cache``: keep calibration statistics and layer times in the user's cache. ``observer`` is told
     how the run goes on; by default nothing is printed.
@@ -191,8 +191,8 @@ def function_gate(
 def _with_data_kept(
     request: Request,
     model: StrPath | ModelProto,
-    data: StrPath | Arrays | None,
-    eval_data: StrPath | Arrays | None,
+    data: Data | None,
+    eval_data: Data | None,
 ) -> Request:
     """Check ``request``, write what is in memory to its output folder, and say where the data is.
 
@@ -201,17 +201,21 @@ def _with_data_kept(
     check_values(request)
     folder = request.output_folder
     files = OutputFolder(folder)
+    inputs = cache(partial(_input_names, model))
     arrays = {
-        path: _packed(given)
-        for path, given in ((files.data, data), (files.evaluation_data, eval_data))
-        if isinstance(given, Mapping)
+        path: packed(given, inputs, keyword)
+        for path, given, keyword in (
+            (files.data, data, "data"),
+            (files.evaluation_data, eval_data, "eval_data"),
+        )
+        if given is not None and is_in_memory(given)
     }
     if isinstance(model, ModelProto):
         make_output_folder(folder)
         save_model(model, folder, request.model)
-    for path, packed in arrays.items():
+    for path, content in arrays.items():
         make_output_folder(folder)
-        write_bytes(path, packed)
+        write_bytes(path, content)
     return replace(
         request,
         data=_source(data, files.data),
@@ -227,25 +231,18 @@ def _model_path(model: StrPath | ModelProto, output: StrPath | None) -> Path:
     return OutputFolder(Path(output)).given_model
 
 
-def _source(data: StrPath | Arrays | None, kept: Path) -> str | None:
-    """Where the data is; arrays are in ``kept``."""
-    if isinstance(data, Mapping):
+def _source(data: Data | None, kept: Path) -> str | None:
+    """Where the data is; what was in memory is in ``kept``."""
+    if is_in_memory(data):
         return str(kept)
     return None if data is None else str(data)
 
 
-def _packed(data: Arrays) -> bytes:
-    """An .npz file of the arrays; InputError if one holds Python objects."""
-    packed = BytesIO()
-    # As np.savez does, which would take an input called 'file' for its own argument.
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name, values in data.items():
-            array = np.asanyarray(values)
-            if array.dtype.hasobject:
-                raise InputError(f"array '{name}' holds Python objects; give numbers")
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
-    return packed.getvalue()
+def _input_names(model: StrPath | ModelProto) -> list[str]:
+    """The model's inputs in order, without those that an initializer gives a value."""
+    graph = (model if isinstance(model, ModelProto) else read_model(Path(model))).graph
+    constants = {tensor.name for tensor in graph.initializer}
+    return [value.name for value in graph.input if value.name not in constants]
 
 
 def _range(shape: Sequence[int] | ShapeRange) -> ShapeRange:

@@ -83,7 +83,7 @@ class Request:
         str | None,
         Option(
             "Model and data",
-            "Calibration data: .npz, .npy, a folder of them, or module:function.",
+            "Calibration data: .npz, .npy, a folder of them or of images, or module:function.",
             verbs=_ALL,
         ),
     ] = None

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 from placer.calibration.collect import METHODS, Calibration, calibrate, default_cache_dir
 from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset
 from placer.calibration.histogram import BINS, HALF, Statistics
-from placer.calibration.sources import Sample
+from placer.calibration.sample import Sample
 from placer.errors import InputError, RunError
 from placer.model import Model, load_model
 from placer.quantization import Scheme

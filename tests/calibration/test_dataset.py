@@ -31,6 +31,14 @@ text (int32[1,4] ids, bool[1,4] mask) => (int32[1,4] y) {
   y = Where(mask, ids, zeros)
 }
 """
+VOICE = """
+<ir_version: 8, opset_import: ["" : 17]>
+voice (float[1,8] frame, float[2,1,3] state, int64 rate) => (float[1,8] y, float[2,1,3] z) {
+  r = Cast<to = 1>(rate)
+  y = Mul(frame, r)
+  z = Identity(state)
+}
+"""
 
 
 def model_of(text: str, folder: Path) -> Model:
@@ -93,6 +101,34 @@ def test_npz_is_cut_into_batches_with_their_labels(batched: Model, tmp_path: Pat
     np.testing.assert_array_equal(second.inputs["x"], images(4, first=4))
     np.testing.assert_array_equal(first.labels, [0, 1, 2, 3])
     np.testing.assert_array_equal(second.labels, [4, 5, 6, 7])
+
+
+def test_samples_may_be_stacked_along_an_axis_of_their_own(batched: Model, tmp_path: Path) -> None:
+    stacked = images(8).reshape(2, 4, 3, 2, 2)
+    source = saved(tmp_path / "stacked.npz", x=stacked, labels=np.arange(8).reshape(2, 4))
+    flat = saved(tmp_path / "flat.npz", x=images(8), labels=np.arange(8))
+    fingerprints = {load_dataset(one, batched).fingerprint for one in (source, flat)}
+    assert len(fingerprints) == 1
+
+
+def test_data_of_a_voice_detector_as_people_have_it(tmp_path: Path) -> None:
+    """Frames in a row, a state whose leading dimension is no batch, one sampling rate for all."""
+    voice = model_of(VOICE, tmp_path)
+    frames, states = np.zeros((5, 8), np.float32), np.zeros((5, 2, 1, 3), np.float32)
+    states[3, 1, 0, 2] = 7
+    for rate in (np.array(16000), np.array([16000]), np.full(5, 16000)):
+        source = saved(tmp_path / "voice.npz", frame=frames, state=states, rate=rate)
+        dataset = load_dataset(source, voice)
+        third = list(dataset)[3].inputs
+        assert (len(dataset), third["state"][1, 0, 2], third["rate"]) == (5, 7, 16000)
+        assert third["rate"].shape == ()
+    one_state = saved(tmp_path / "one.npz", frame=frames, state=states[3], rate=np.array(16000))
+    dataset = load_dataset(one_state, voice)
+    assert {sample.inputs["state"][1, 0, 2] for sample in dataset} == {7}
+    assert dataset.notes == (
+        f"{one_state}: array 'state' holds one sample, which is used with all 5",
+        f"{one_state}: array 'rate' holds one sample, which is used with all 5",
+    )
 
 
 def test_npy_serves_a_model_with_one_input(image: Model, tmp_path: Path) -> None:
@@ -163,7 +199,8 @@ def test_integers_of_another_width_are_converted_if_they_fit(text: Model, tmp_pa
 def test_missing_file(image: Model, tmp_path: Path) -> None:
     path = tmp_path / "none.npz"
     assert error_of(str(path), image) == (
-        f"{path} does not exist; give an .npz or .npy file, a folder of them, or module:function"
+        f"{path} does not exist; give an .npz or .npy file, a folder of them or of images, or "
+        "module:function"
     )
 
 
@@ -171,8 +208,8 @@ def test_unsupported_suffix(image: Model, tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("1,2")
     assert error_of(str(path), image) == (
-        f"{path} has the unsupported suffix '.csv'; give .npz, .npy, a folder of them, or "
-        "module:function"
+        f"{path} has the unsupported suffix '.csv'; give .npz, .npy, a folder of them or of "
+        "images, or module:function"
     )
 
 
@@ -180,7 +217,7 @@ def test_empty_folder(image: Model, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     assert error_of(str(folder), image) == (
-        f"folder {folder} holds no .npz or .npy file; put the samples there"
+        f"folder {folder} holds no .npz or .npy file and no image; put the samples there"
     )
 
 
@@ -220,8 +257,8 @@ def test_npy_for_a_model_with_two_inputs(text: Model, tmp_path: Path) -> None:
 def test_wrong_shape(batched: Model, tmp_path: Path, shape: tuple[int, ...]) -> None:
     source = saved(tmp_path / "data.npz", x=np.zeros(shape, np.float32))
     assert error_of(source, batched) == (
-        f"{source}: array 'x' has shape {shape} but the model needs (N*4, 3, 2, 2); reshape it or "
-        "set the model's shape with `shapes`"
+        f"{source}: array 'x' has shape {shape} but the model needs (N*4, 3, 2, 2) or "
+        "(N, 4, 3, 2, 2); reshape it or set the model's shape with `shapes`"
     )
 
 
