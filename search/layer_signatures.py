@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -200,27 +200,36 @@ def attribute(layers: PredictedLayers, actual: Plan, model: LayerModel) -> dict[
     writes the tensor. So all time is accounted for: what the engine fused into another layer or
     left out counts as 0. Empty if a layer of ``actual`` has no time.
     """
+    times = measured_times(layers.layers, actual)
+    found: dict[int, list[float]] = {}
+    for predicted, time in zip(layers.layers, times, strict=False):
+        found.setdefault(model.number(predicted), []).append(time)
+    return {number: sum(own) / len(own) for number, own in found.items()}
+
+
+def measured_times(layers: Sequence[PredictedLayer], actual: Plan) -> list[float]:
+    """Of each predicted layer the time of the layers of ``actual`` that stand for it, see above.
+
+    Empty if a layer of ``actual`` has no time.
+    """
     if any(layer.time_us is None for layer in actual.layers):
-        return {}
+        return []
     by_node: dict[str, int] = {}
     by_tensor: dict[str, int] = {}
     conversions: dict[tuple[str, str], int] = {}
-    for index, predicted in enumerate(layers.layers):
+    for index, predicted in enumerate(layers):
         by_node.update(dict.fromkeys(predicted.layer.nodes, index))
         tensors = [port.tensor for port in predicted.layer.outputs]
         if predicted.nodes:
             by_tensor.update(dict.fromkeys(tensors, index))
         else:
             conversions[predicted.layer.kind, tensors[0]] = index
-    times = [0.0] * len(layers.layers)
+    times = [0.0] * len(layers)
     for layer in actual.layers:
         owner = _owner(layer, by_node, by_tensor, conversions)
         if owner is not None:
             times[owner] += layer.time_us or 0.0
-    found: dict[int, list[float]] = {}
-    for predicted, time in zip(layers.layers, times, strict=True):
-        found.setdefault(model.number(predicted), []).append(time)
-    return {number: sum(own) / len(own) for number, own in found.items()}
+    return times
 
 
 def _owner(

@@ -44,10 +44,17 @@ def explain_command(
         ),
     ] = None,
     shape: Annotated[list[str] | None, option("shapes")] = None,
-    gpu: Annotated[str, option("gpu", help="GPU to estimate for, or a YAML file.")] = "a100",
+    gpu: Annotated[
+        str, option("gpu", help="GPU to estimate for, a YAML file, or one of placer fit.")
+    ] = "a100",
     base: Annotated[
-        str, option("base", help="Type of what stays float: float16, bfloat16 or float.")
-    ] = "float16",
+        str | None,
+        option(
+            "base",
+            help="Type of what stays float: float16, bfloat16 or float.",
+            default="float16, or the fit's",
+        ),
+    ] = None,
     weak: Annotated[
         bool,
         typer.Option(
@@ -56,7 +63,7 @@ def explain_command(
             rich_help_panel="Engine",
         ),
     ] = False,
-    pack: Annotated[str, option("pack")] = "tensorrt",
+    pack: Annotated[str | None, option("pack", default="tensorrt, or the fit's")] = None,
     actual: Annotated[
         Path | None,
         typer.Option(
@@ -115,7 +122,7 @@ def explain_command(
     console = Console()
     console.print(
         f"{escape(str(model))}: {escape(found.source)}; estimates for {found.gpu.name}, "
-        f"{base} remainder, pack {found.pack.name_and_version}",
+        f"{found.base} remainder, pack {found.pack.name_and_version}",
         highlight=False,
         soft_wrap=True,
     )

@@ -25,6 +25,13 @@ class HasTarget(Protocol):
 
 
 @runtime_checkable
+class HasDefaultBase(Protocol):
+    """``default_base``: type of what is not quantized where the user names none."""
+
+    default_base: str
+
+
+@runtime_checkable
 class HasAbilities(Protocol):
     """``abilities``: those the engine has here; a method alone does not tell."""
 

@@ -19,6 +19,14 @@ from placer.model import is_quantized_file, load_model, load_quantized
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.read import read_plan
+from placer.prediction.devices import (
+    Device,
+    base_of,
+    load_device,
+    make_estimator,
+    pack_of,
+    target_on,
+)
 from placer.prediction.explain import (
     Explainer,
     Explanation,
@@ -26,8 +34,7 @@ from placer.prediction.explain import (
     compare_sites,
     explanation_json,
 )
-from placer.prediction.gpus import Gpu, load_gpu
-from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.fitted import Fit
 from placer.prediction.select import make_predictor
 from placer.qdq.extract import extract_placement
 from placer.quantization import Placement
@@ -61,7 +68,8 @@ class ModelExplanation:
 
     source: str
     explanation: Explanation
-    gpu: Gpu
+    gpu: Device
+    base: str
     pack: Pack
     built: Plan | None
     outcomes: tuple[SiteOutcome, ...]
@@ -94,9 +102,9 @@ def explain(
     placement: str | PathLike[str] | None = None,
     *,
     gpu: str = "a100",
-    base: str = "float16",
+    base: str | None = None,
     weak: bool = False,
-    pack: str = "tensorrt",
+    pack: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     actual: str | PathLike[str] | None = None,
     profile: str | PathLike[str] | None = None,
@@ -104,22 +112,27 @@ def explain(
     """Match rules, decide each site, predict the plan and find the conversions that stay layers.
 
     ``placement``: a placement.yaml; by default the model's own pairs, or the pack's default.
+    ``gpu``: a GPU, a file that describes one, or one that ``placer fit`` wrote. ``base``, ``pack``:
+    by default float16 and tensorrt, or those of the fit.
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
 
     Raises InputError for wrong input.
     """
+    path, device = Path(model), load_device(gpu)
+    rules = load_pack(pack or pack_of(device, default="tensorrt"))
+    if isinstance(device, Fit):
+        device.check_pack(rules)
+        device.check_base(base)
+    base = base or base_of(device, default="float16")
     if base not in BASES:
         raise InputError(unknown("base", base, BASES))
-    path, rules, target_gpu = Path(model), load_pack(pack), load_gpu(gpu)
-    target = Target(
-        compute_capability=target_gpu.compute_capability, typing="weak" if weak else "strong"
-    )
+    target = target_on(device, weak)
     given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     source = None if placement is None else Path(placement)
     with without_collection():
         subject = _subject(path, source, given)
-        explainer = _explainer(subject.graph, rules, target_gpu, target, base)
+        explainer = _explainer(subject.graph, rules, device, target, base)
         if subject.placement is None:
             explanation = explainer.explain(place(explainer.sites, {}))
         else:
@@ -132,7 +145,7 @@ def explain(
             f"{actual} names no node of {path}; give the plan of an engine built from this file"
         )
     return ModelExplanation(
-        subject.source, explanation, target_gpu, rules, built, tuple(outcomes), subject
+        subject.source, explanation, device, base, rules, built, tuple(outcomes), subject
     )
 
 
@@ -156,11 +169,11 @@ def _subject(
     return _Subject(loaded.graph, chosen, f"placement {placement}", loaded.fingerprint)
 
 
-def _explainer(graph: Graph, pack: Pack, gpu: Gpu, target: Target, base: str) -> Explainer:
+def _explainer(graph: Graph, pack: Pack, device: Device, target: Target, base: str) -> Explainer:
     matches = Matches(graph)
     predictor = make_predictor(graph, pack, target, base, matches)
-    roofline = Roofline(graph, gpu, load_layer_classes())
-    return Explainer(matches, pack.rules, target, predictor, roofline)
+    estimator = make_estimator(graph, device)
+    return Explainer(matches, pack.rules, target, predictor, estimator)
 
 
 def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:

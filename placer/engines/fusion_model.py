@@ -20,17 +20,17 @@ from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
-from placer.graph import Graph
 from placer.graph.shapes import ShapeRange
 from placer.model import save_model
 from placer.plan import Plan
-from placer.prediction.gpus import Gpu
+from placer.prediction.devices import Device, base_of, make_estimator, target_on
+from placer.prediction.estimator import Estimator
+from placer.prediction.fitted import Fit
 from placer.prediction.predictor import Prediction
-from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.roofline import load_layer_classes
 from placer.prediction.select import AnyPredictor, make_predictor
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.rules.pack import Pack
-from placer.rules.target import Target
 from placer.version import __version__
 
 BASES = ("float16", "bfloat16", "float")
@@ -39,7 +39,8 @@ BASES = ("float16", "bfloat16", "float")
 class FusionModelEngine:
     """Predicts what the engine of ``pack`` would build on ``gpu`` and estimates its latency.
 
-    ``base``: type of what is not quantized, one of ``BASES``. Types are strong.
+    ``gpu``: a GPU, for which types are strong, or what ``placer fit`` measured on a device.
+    ``base``: type of what is not quantized, one of ``BASES``; by default float16, or the fit's.
     ``build_for``: compute capability, e.g. ``sm89``, for which TensorRT-RTX builds every candidate
     too, so that what NVIDIA's parser or builder refuses is a failed trial.
     """
@@ -47,31 +48,39 @@ class FusionModelEngine:
     name = "fusion-model"
     clock = "an estimate: predicted plan and roofline, nothing was run on a GPU"
     estimated = True
-    # Within this share of each other, estimates of two builds of a network tell no difference.
-    ratio_error = load_layer_classes().ratio_error
-    latency_error = load_layer_classes().latency_error
     verified = False
     remainder: Remainder = "written"
 
     def __init__(
         self,
-        gpu: Gpu,
+        gpu: Device,
         pack: Pack,
-        base: str = "float16",
+        base: str | None = None,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         threads: int = 1,
         build_for: str | None = None,
         shape_ranges: Mapping[str, ShapeRange] | None = None,
     ) -> None:
+        if isinstance(gpu, Fit):
+            gpu.check_pack(pack)
+            gpu.check_base(base)
+        base = base or base_of(gpu, default="float16")
         if base not in BASES:
             raise InputError(unknown("base", base, BASES))
+        known = gpu.errors if isinstance(gpu, Fit) else None
+        classes = load_layer_classes()
+        # Within this share of each other, estimates of two builds of a network tell no difference.
+        self.ratio_error = known.ratio if known else classes.ratio_error
+        self.latency_error = known.latency if known else classes.latency_error
+        self.default_base = base
         self.version = __version__
-        self.device = f"{gpu.name} ({base}, pack {pack.name_and_version})"
+        fitted = f", fit {gpu.fingerprint}" if isinstance(gpu, Fit) else ""
+        self.device = f"{gpu.name} ({base}, pack {pack.name_and_version}{fitted})"
         self.rules: str = pack.manifest.engine
         self._gpu = gpu
         self._pack = pack
         self._base = base
-        self.target = Target(compute_capability=gpu.compute_capability, typing="strong")
+        self.target = target_on(gpu)
         # Only NVIDIA's builder has use for a range; estimates are for one shape.
         self.abilities: frozenset[Ability] = frozenset({"shape-ranges"} if build_for else ())
         self._shapes = dict(shapes or {})
@@ -118,8 +127,8 @@ class FusionModelEngine:
     def _index(self, extracted: ExtractedModel) -> _ModelOnGpu:
         graph = extracted.graph(self._shapes, Path("the candidate"))
         predictor = make_predictor(graph, self._pack, self.target, self._base)
-        roofline = Roofline(graph, self._gpu, load_layer_classes())
-        return _ModelOnGpu(extracted.structure, graph, predictor, roofline)
+        estimator = make_estimator(graph, self._gpu)
+        return _ModelOnGpu(extracted.structure, predictor, estimator)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Estimated seconds, the same in every round, shape (rounds, len(models))."""
@@ -131,17 +140,14 @@ class FusionModelEngine:
 class _ModelOnGpu:
     """What all candidates of one float model share."""
 
-    def __init__(
-        self, structure: int, graph: Graph, predictor: AnyPredictor, roofline: Roofline
-    ) -> None:
+    def __init__(self, structure: int, predictor: AnyPredictor, estimator: Estimator) -> None:
         self.structure = structure
-        self._graph = graph
         self._predictor = predictor
-        self._roofline = roofline
+        self._estimator = estimator
 
     def estimate(self, extracted: ExtractedModel) -> Plan:
         prediction: Prediction = self._predictor.predict(extracted.placement)
-        return self._roofline.estimate(prediction)
+        return self._estimator.estimate(prediction)
 
 
 class FusionModelCompiled:

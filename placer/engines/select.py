@@ -20,11 +20,12 @@ from placer.engines.registry import (
 from placer.engines.tensorrt.factory import TensorRtFactory
 from placer.errors import InputError
 from placer.graph.shapes import ShapeRange
-from placer.prediction.gpus import architecture_of, load_gpu
+from placer.prediction.devices import load_device, pack_of, target_on
+from placer.prediction.gpus import architecture_of
 from placer.results.objective import Objective
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
-from placer.rules.target import Target
+from placer.rules.target import ANY_TARGET
 
 
 class FusionModelFactory:
@@ -40,7 +41,8 @@ class FusionModelFactory:
         """Raises InputError without a GPU to predict for, and for an unknown one."""
         if options.gpu is None:
             raise InputError(
-                "engine fusion-model needs a GPU to predict for; give `gpu`, e.g. a100"
+                "engine fusion-model needs a GPU to predict for; give `gpu`, e.g. a100, or a "
+                "file of placer fit"
             )
         if options.device is not None:
             raise InputError(
@@ -48,9 +50,9 @@ class FusionModelFactory:
             )
         options.check_extra("fusion-model")
         return FusionModelEngine(
-            load_gpu(options.gpu),
+            load_device(options.gpu),
             options.pack,
-            options.base or "float16",
+            options.base,
             options.shapes,
             options.threads,
             options.build_for and architecture_of(options.build_for),
@@ -97,11 +99,12 @@ def select_engine(
             f"engine {found} measures latency only; choose `engine` openvino for `objective` "
             "throughput, or leave out `objective`"
         )
-    own = factory.rules_for(extra or {}) if isinstance(factory, ChoosesRules) else factory.rules
+    own = _own_pack(factory, extra or {}, gpu)
     rules = load_pack(pack or own)
     if scheme is not None:
-        capability = load_gpu(gpu).compute_capability if gpu is not None else None
-        rules = rules.with_scheme(scheme, Target(compute_capability=capability))
+        rules = rules.with_scheme(
+            scheme, ANY_TARGET if gpu is None else target_on(load_device(gpu))
+        )
     options = EngineOptions(
         pack=rules,
         threads=threads,
@@ -118,3 +121,10 @@ def select_engine(
     if scheme is not None:  # Some engines know their GPU only now.
         load_pack(pack or own).with_scheme(scheme, target_of(engine))
     return engine, rules, f"{why}; every latency is an estimate" if engine.estimated else why
+
+
+def _own_pack(factory: EngineFactory, extra: Mapping[str, str], gpu: str | None) -> str:
+    """The pack that is taken where none is given: a fit's is the one it was measured with."""
+    if isinstance(factory, FusionModelFactory) and gpu is not None:
+        return pack_of(load_device(gpu), factory.rules)
+    return factory.rules_for(extra) if isinstance(factory, ChoosesRules) else factory.rules

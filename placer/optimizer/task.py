@@ -19,7 +19,7 @@ from placer.calibration.dataset import (
     load_dataset,
     synthetic_dataset,
 )
-from placer.engines.abilities import abilities_of, range_note, target_of
+from placer.engines.abilities import HasDefaultBase, abilities_of, range_note, target_of
 from placer.engines.base import Engine, Tensors
 from placer.engines.select import select_engine
 from placer.engines.source_model import distance_sentence, recovered
@@ -36,7 +36,7 @@ from placer.optimizer.request import AUTO, Base, Request
 from placer.optimizer.warm_start import warm_starts
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import weights_beyond_float16
-from placer.qdq.precision import FLOAT8_OPSET, with_opset
+from placer.qdq.precision import FLOAT8_OPSET, parse_base, with_opset
 from placer.rules.pack import Pack
 from placer.rules.packaging.lock import check_lock
 from placer.rules.restriction import restricted
@@ -102,6 +102,8 @@ class Task:
         """Type of what is not quantized, where the engine takes one: FP16 by default on GPUs."""
         asked = self.request.base
         if asked is None or asked == "auto":
+            if isinstance(self.engine, HasDefaultBase):
+                return parse_base(self.engine.default_base)
             return "float" if self.engine.remainder == "computed" else "float16"
         return asked
 

@@ -9,9 +9,9 @@ from placer.graph import Edge, Graph
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
 from placer.prediction.conversions import PredictedLayer
+from placer.prediction.estimator import Estimator
 from placer.prediction.predictor import Prediction
 from placer.prediction.remedies import MAX_REMEDIES, Remedies, Remedy, is_conversion
-from placer.prediction.roofline import Roofline
 from placer.prediction.select import AnyPredictor
 from placer.quantization import EMPTY, Placement
 from placer.rules.matcher import Matches, Overlap
@@ -94,33 +94,33 @@ class Explainer:
         rules: Sequence[Rule],
         target: Target,
         predictor: AnyPredictor,
-        roofline: Roofline,
+        estimator: Estimator,
     ) -> None:
         self._graph = matches.graph
         self._predictor = predictor
-        self._roofline = roofline
+        self._estimator = estimator
         self.sites, self._overlaps = find_sites_with_overlaps(matches, rules, target)
 
     def explain(self, placement: Placement) -> Explanation:
         """Explain ``placement``, which must be of the explainer's graph."""
         prediction = self._predictor.predict(placement)
-        remedies = Remedies(self._graph, self.sites, self._predictor, self._roofline, prediction)
+        remedies = Remedies(self._graph, self.sites, self._predictor, self._estimator, prediction)
         found = remedies.find()
         _apply_best(remedies, found)
         improved = remedies.prediction
         left = {predicted.layer.name for predicted in improved.layers}
-        plan = self._roofline.estimate(prediction)
+        plan = self._estimator.estimate(prediction)
         return Explanation(
             decisions=tuple(Decision(s, chosen_layout(s, placement)) for s in self.sites),
             overlaps=self._overlaps,
             plan=plan,
             conversions=tuple(self._conversions(prediction, plan, found, left)),
-            total_us=self._roofline.total_us(prediction),
-            float_us=self._roofline.total_us(self._predictor.predict(EMPTY, prediction)),
+            total_us=self._estimator.total_us(prediction),
+            float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
             improved=improved.placement,
-            improved_us=self._roofline.total_us(improved),
-            latency_error=self._roofline.classes.latency_error,
-            ratio_error=self._roofline.classes.ratio_error,
+            improved_us=self._estimator.total_us(improved),
+            latency_error=self._estimator.latency_error,
+            ratio_error=self._estimator.ratio_error,
         )
 
     def _conversions(

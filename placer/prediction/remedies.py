@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from placer.graph import Edge, Graph
 from placer.prediction.conversions import PredictedLayer
+from placer.prediction.estimator import Estimator
 from placer.prediction.predictor import Prediction
-from placer.prediction.roofline import Roofline
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import Step
 from placer.quantization import Placement
@@ -63,12 +63,12 @@ class Remedies:
         graph: Graph,
         sites: Iterable[Site],
         predictor: AnyPredictor,
-        roofline: Roofline,
+        estimator: Estimator,
         prediction: Prediction,
     ) -> None:
         self._graph = graph
         self._predictor = predictor
-        self._roofline = roofline
+        self._estimator = estimator
         self._sites_of: dict[str, list[Site]] = {}
         for site in sites:
             for node in site.match.nodes.values():
@@ -119,7 +119,7 @@ class Remedies:
             self._costly.pop(position, None)
         for position, step in new.items():
             self._names.update(_names(step))
-            times = self._roofline.step_us(step)
+            times = self._estimator.step_us(step)
             found = [
                 Costly(-us, position, order, layer)
                 for order, (layer, us) in enumerate(zip(step.layers, times, strict=True))
@@ -148,8 +148,8 @@ class Remedies:
 
     def _us(self, old: Iterable[Step], new: Iterable[Step]) -> float:
         """Time of ``old`` less that of ``new``, without rounding: equal gains compare equal."""
-        times = [us for step in old for us in self._roofline.step_us(step)]
-        return fsum((*times, *(-us for step in new for us in self._roofline.step_us(step))))
+        times = [us for step in old for us in self._estimator.step_us(step)]
+        return fsum((*times, *(-us for step in new for us in self._estimator.step_us(step))))
 
     def _changes(self, tensor: str) -> Iterator[Change]:
         """Changes that treat the tensor alike everywhere, or switch a layout next to it."""

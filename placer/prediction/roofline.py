@@ -17,24 +17,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import resources
-from operator import itemgetter
 from pathlib import Path
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from placer.common.yaml_file import parse_file
 from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
-from placer.plan import Layer, Plan, Port
+from placer.plan import Layer, Port
 from placer.prediction.conversions import UNKNOWN, PredictedLayer
+from placer.prediction.estimator import Estimator
 from placer.prediction.gpus import Gpu
-from placer.prediction.predictor import Prediction
-from placer.prediction.steps import Step
 
 _QUANTIZED = ("int8", "uint8", "float8e4m3fn")
 _BYTES = {
@@ -45,8 +42,8 @@ _BYTES = {
     "bool": 1,
     **dict.fromkeys(_QUANTIZED, 1),
 }
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
+WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
 FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
 WARP = 32  # Threads, each of which converts an element.
 KEPT_CLASSES = 256
@@ -143,47 +140,17 @@ def load_layer_classes() -> LayerClasses:
     return parse_file(folder / "layer_classes.yaml", folder, LayerClasses)
 
 
-class Roofline:
+class Roofline(Estimator):
     """Estimates the layers of one model on one GPU."""
 
     def __init__(self, graph: Graph, gpu: Gpu, classes: LayerClasses) -> None:
+        source = f"predicted from rules, estimated for {gpu.name}"
+        super().__init__(source, classes.latency_error, classes.ratio_error)
         self._graph = graph
         self._gpu = gpu
-        self._classes = classes
         self._launch_us = classes.launch_us(gpu)
         self._find = lru_cache(maxsize=KEPT_CLASSES)(classes.find)
         self._rate = lru_cache(maxsize=KEPT_CLASSES)(partial(operation_rate, gpu=gpu))
-        self._known: WeakKeyDictionary[Step, tuple[float, ...]] = WeakKeyDictionary()
-
-    @property
-    def classes(self) -> LayerClasses:
-        """What estimates rest on, with their errors."""
-        return self._classes
-
-    def estimate(self, prediction: Prediction) -> Plan:
-        """The predicted plan with an estimated time for each layer, in microseconds."""
-        layers = tuple(
-            replace(predicted.layer, time_us=us)
-            for predicted, us in zip(prediction.layers, self._times(prediction), strict=True)
-        )
-        source = f"predicted from rules, estimated for {self._gpu.name}"
-        return Plan(layers, source, estimated=True)
-
-    def total_us(self, prediction: Prediction) -> float:
-        """Estimated time of all layers in microseconds."""
-        return sum(self._times(prediction))
-
-    def step_us(self, step: Step) -> tuple[float, ...]:
-        """Estimated times of the layers of one step in microseconds, kept while the step lives."""
-        known = self._known.get(step)
-        if known is None:
-            known = self._known[step] = tuple(map(self.layer_us, step.layers))
-        return known
-
-    def _times(self, prediction: Prediction) -> Iterator[float]:
-        """Those of ``prediction.layers``."""
-        for _, step in sorted(prediction.steps.items(), key=itemgetter(0)):
-            yield from self.step_us(step)
 
     def layer_us(self, predicted: PredictedLayer) -> float:
         """Estimated time of one layer in microseconds; 0 for a no-op."""
@@ -223,24 +190,24 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     if layer.kind == "no-op":
         return None
     if not nodes:
-        moved = sum(_port_bytes(port, graph) for port in (*layer.inputs, *layer.outputs))
+        moved = sum(port_bytes(port, graph) for port in (*layer.inputs, *layer.outputs))
         few = _channels(layer.inputs[0].tensor, graph) <= FEW_CHANNELS
         name = "few-channel conversion" if few else "conversion"
         elements = max(_elements(port.tensor, graph) for port in layer.outputs)
-        written = sum(_port_bytes(port, graph) for port in layer.outputs)
+        written = sum(port_bytes(port, graph) for port in layer.outputs)
         return Work(name, layer.inputs[0].dtype, elements, moved, written)
     if layer.op == "Concat":
         return _concat_work(predicted, graph)
     dtype = _computing_type(layer.inputs)
-    moved = sum(_port_bytes(port, graph) for port in _distinct((*layer.inputs, *layer.outputs)))
-    main = next((node for node in nodes if node.op in _WEIGHTED), nodes[0])
+    moved = sum(port_bytes(port, graph) for port in _distinct((*layer.inputs, *layer.outputs)))
+    main = next((node for node in nodes if node.op in WEIGHTED), nodes[0])
     moved += _weight_bytes(nodes, graph, _size(dtype))
     return Work(
         _class_name(predicted, main, dtype, graph),
         dtype,
         sum(_ops(node, _multiple(dtype), graph) for node in nodes),
         moved,
-        written=sum(_port_bytes(port, graph) for port in layer.outputs),
+        written=sum(port_bytes(port, graph) for port in layer.outputs),
         depth=_depth(main, graph),
         tiled_ops=sum(_ops(node, TILE, graph) for node in nodes),
     )
@@ -258,7 +225,7 @@ def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph)
         return "conv" + (_float_output(predicted.layer) if dtype in _QUANTIZED else "")
     if main.op in ("Gemm", "MatMul"):
         return "matmul"
-    return "pooling" if main.op in _POOLING else "memory"
+    return "pooling" if main.op in POOLING else "memory"
 
 
 def _float_output(layer: Layer) -> str:
@@ -309,7 +276,7 @@ def _depth(node: Node, graph: Graph) -> int:
     """Products that each element of a weighted node's output sums; 0 if the shape is not known."""
     if node.op in ("Gemm", "MatMul"):
         return _matrix_depth(node, graph, unknown=0)
-    weight = weight_input(graph, node) if node.op in _WEIGHTED else None
+    weight = weight_input(graph, node) if node.op in WEIGHTED else None
     if weight is None:
         return 0
     dims = graph.initializers[weight.tensor].dims
@@ -332,7 +299,7 @@ def _matrix_depth(node: Node, graph: Graph, unknown: int) -> int:
 
 def _ops(node: Node, multiple: int, graph: Graph) -> float:
     """Operations, 2 per multiply-add; channels count in multiples of ``multiple``."""
-    if node.op not in _WEIGHTED:
+    if node.op not in WEIGHTED:
         return 0.0
     if node.op in ("Gemm", "MatMul"):
         depth = _matrix_depth(node, graph, unknown=1)
@@ -369,7 +336,8 @@ def _distinct(ports: Sequence[Port]) -> Iterator[Port]:
     return iter(dict.fromkeys(ports))
 
 
-def _port_bytes(port: Port, graph: Graph) -> float:
+def port_bytes(port: Port, graph: Graph) -> float:
+    """Bytes of the tensor that a layer reads or writes there."""
     return _elements(port.tensor, graph) * _size(port.dtype)
 
 

@@ -1,0 +1,117 @@
+"""What a predicted layer does, in parts that each have a cost of their own.
+
+A layer's time is the sum over its parts of ``fixed + per operation + per byte read + per byte
+written``: one part for its main node or conversion, and one for each node fused into it. So a
+convolution with a Sigmoid behind it needs no class of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from placer.graph import Graph, Node
+from placer.plan.dtypes import is_quantized
+from placer.prediction.conversions import PredictedLayer
+from placer.prediction.roofline import POOLING, WEIGHTED, Work, layer_work, port_bytes
+
+# Operators that move or rename data without work for each element when they are fused.
+_FREE = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_MILLION = 1e6
+
+
+class CostKey(NamedTuple):
+    """A kind of part: ``name`` is a class of layer or an operator, ``dtype`` what it reads."""
+
+    name: str
+    dtype: str
+
+
+class Part(NamedTuple):
+    """How much of a kind: how often, million operations or elements, megabytes read, written."""
+
+    key: CostKey
+    count: float
+    mops: float
+    read_mb: float
+    written_mb: float
+
+
+def layer_parts(predicted: PredictedLayer, graph: Graph) -> tuple[Part, ...]:
+    """The parts of a layer, the main one first; none for a no-op."""
+    layer = predicted.layer
+    if layer.kind == "no-op":
+        return ()
+    if layer.op == "Concat" and layer.outputs:
+        # Whether an engine copies at all is for the fit to find.
+        read = sum(port_bytes(port, graph) for port in layer.inputs)
+        written = sum(port_bytes(port, graph) for port in layer.outputs)
+        elements = _elements(layer.outputs[0].tensor, graph)
+        work = Work("memory", layer.output_types[0], elements, read + written, written)
+        return (_part("Concat", work, elements),)
+    found = layer_work(predicted, graph)
+    if found is None:
+        return ()
+    if not predicted.nodes:
+        few = "few-channel " if found.name.startswith("few-channel") else ""
+        return (_part(f"{few}{layer.kind}", found, found.ops),)
+    main = next((node for node in predicted.nodes if node.op in WEIGHTED), predicted.nodes[0])
+    ops = found.ops or _elements(main.outputs[0], graph)
+    fused = (node for node in predicted.nodes if node is not main and node.op not in _FREE)
+    dtype = found.dtype
+    return (
+        _part(_name(main, found, graph), found, ops),
+        *(_fused(node, dtype, graph) for node in fused),
+    )
+
+
+def ancestors(key: CostKey) -> tuple[CostKey, ...]:
+    """Kinds that stand for ``key`` where it was not measured, the most similar first."""
+    family = _family(key.name)
+    if family in ("conv", "matmul", "conversion"):
+        found = (CostKey(family, key.dtype), CostKey(family, ""))
+    else:
+        found = (CostKey(key.name, ""), CostKey(family, ""))
+    return tuple(other for other in found if other != key)
+
+
+def _family(name: str) -> str:
+    if name.startswith("fused"):
+        return "fused"
+    last = name.removeprefix("few-channel ")
+    if last in ("quantize", "dequantize", "requantize", "reformat", "conversion"):
+        return "conversion"
+    if "conv" in name:
+        return "conv"
+    if name.startswith("matmul"):
+        return "matmul"
+    return "pooling" if name in POOLING or name == "pooling" else "memory"
+
+
+def _name(main: Node, work: Work, graph: Graph) -> str:
+    """The class of a layer with weights, else its operator."""
+    if main.op not in WEIGHTED:
+        return main.op
+    if main.op in ("Gemm", "MatMul"):
+        constant = any(tensor in graph.initializers for tensor in main.inputs[1:2])
+        return work.name if constant else f"{work.name} of activations"
+    shape = graph.type_of(main.inputs[1]).shape or ()
+    point = len(shape) > 2 and math.prod(shape[2:]) == 1
+    name = "transposed conv" if main.op == "ConvTranspose" else work.name
+    return f"{name} 1x1" if point else name
+
+
+def _fused(node: Node, dtype: str, graph: Graph) -> Part:
+    """A node that is part of a layer: its operator for each element that it writes."""
+    mops = _elements(node.outputs[0], graph) / _MILLION
+    kind = "integer" if is_quantized(dtype) else "float"
+    return Part(CostKey(f"fused {node.op}", kind), 0.0, mops, 0.0, 0.0)
+
+
+def _part(name: str, work: Work, ops: float) -> Part:
+    read = (work.bytes - work.written) / _MILLION
+    return Part(CostKey(name, work.dtype), 1.0, ops / _MILLION, read, work.written / _MILLION)
+
+
+def _elements(tensor: str, graph: Graph) -> int:
+    return math.prod(graph.type_of(tensor).shape or (1,))

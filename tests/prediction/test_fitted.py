@@ -1,0 +1,181 @@
+"""Fit files: what they hold, what is refused, and estimates from them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import placer
+from placer.errors import InputError
+from placer.graph.text import graph_of_text, parse_model
+from placer.model import save_model
+from placer.prediction.devices import load_device, make_estimator
+from placer.prediction.fitted import Cost, CostTable, Fit, FitErrors, FittedEngine
+from placer.prediction.layer_parts import CostKey, Part, ancestors, layer_parts
+from placer.prediction.predictor import Predictor
+from placer.quantization import EMPTY
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import ANY_TARGET
+
+# A 1x1 Conv of 16 channels on 8 x 8: 32,768 operations; it reads 4096 bytes of the image and 1024
+# of weights and writes 4096. The Relu writes 1024 elements.
+MODEL = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w = {1}> {
+  [conv] c = Conv(x, w)
+  [relu] y = Relu(c)
+}
+"""
+PACK = load_pack("openvino")
+
+
+def cost(name: str, dtype: str = "float", **figures: float) -> Cost:
+    names = ("fixed_us", "us_per_mop", "us_per_mb_read", "us_per_mb_written")
+    return Cost(name=name, dtype=dtype, layers=3, **{n: figures.get(n, 0.0) for n in names})
+
+
+def fit_of(*costs: Cost) -> Fit:
+    engine = FittedEngine(
+        name="openvino",
+        version="1.0",
+        device="CPU",
+        clock="CPU time",
+        base="float",
+        pack="openvino",
+        pack_version=PACK.name_and_version,
+        pack_fingerprint=PACK.fingerprint,
+    )
+    errors = FitErrors(
+        networks=5,
+        builds=10,
+        pairs=5,
+        latency=0.3,
+        ratio=0.1,
+        ratio_median=0.05,
+        ratio_95=0.2,
+        pairs_apart=5,
+        ordered=1.0,
+        training_ratio=0.02,
+    )
+    found = Fit(
+        format="placer-fit/1",
+        name="a CPU",
+        engine=engine,
+        versions={},
+        system="Linux",
+        noise=0.01,
+        errors=errors,
+        remarks=(),
+        costs=costs,
+        rules=(),
+        networks=(),
+    )
+    return found.signed()
+
+
+FITTED = fit_of(
+    cost("", "", us_per_mop=100),
+    cost("conv 1x1", fixed_us=2, us_per_mop=1000, us_per_mb_read=100, us_per_mb_written=200),
+    cost("fused Relu", us_per_mop=10),
+)
+
+
+@pytest.fixture
+def fit_file(tmp_path: Path) -> Path:
+    path = tmp_path / "fit.json"
+    path.write_text(FITTED.to_text())
+    return path
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    save_model(parse_model(MODEL), tmp_path, path)
+    return path
+
+
+def test_a_layer_has_a_part_for_its_main_node_and_one_for_each_node_fused_into_it():
+    graph = graph_of_text(MODEL)
+    (layer,) = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(EMPTY).layers
+    conv, relu = layer_parts(layer, graph)
+    assert conv == Part(CostKey("conv 1x1", "float"), 1, 0.032768, 0.00512, 0.004096)
+    assert relu == Part(CostKey("fused Relu", "float"), 0, 0.001024, 0, 0)
+
+
+def test_a_layer_takes_the_sum_of_what_its_parts_cost():
+    graph = graph_of_text(MODEL)
+    prediction = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(EMPTY)
+    us = make_estimator(graph, FITTED).total_us(prediction)
+    assert us == pytest.approx(2 + 32.768 + 0.512 + 0.8192 + 0.01024)
+
+
+def test_what_was_not_measured_costs_what_is_most_like_it():
+    table = CostTable([cost("", ""), cost("conv", "uint8"), cost("memory", "")])
+    assert table.find(CostKey("depthwise conv", "uint8")).name == "conv"
+    assert table.find(CostKey("Softmax", "float")).name == "memory"
+    assert table.find(CostKey("matmul", "float")).name == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "nearest"),
+    [
+        (("conv to float 1x1", "uint8"), ("conv", "uint8")),
+        (("few-channel quantize", "float"), ("conversion", "float")),
+        (("matmul of activations", "float"), ("matmul", "float")),
+        (("MaxPool", "uint8"), ("MaxPool", "")),
+        (("Softmax", "float"), ("Softmax", "")),
+        (("fused Sigmoid", "float"), ("fused Sigmoid", "")),
+    ],
+)
+def test_the_kind_that_a_kind_of_part_resembles(
+    kind: tuple[str, str], nearest: tuple[str, str]
+) -> None:
+    assert ancestors(CostKey(*kind))[0] == nearest
+
+
+def test_explain_takes_pack_base_and_interval_from_the_fit(fit_file: Path, model_file: Path):
+    found = placer.explain(model_file, gpu=str(fit_file))
+    assert found.gpu == FITTED
+    assert (found.pack.manifest.name, found.base) == ("openvino", "float")
+    assert (found.explanation.latency_error, found.explanation.ratio_error) == (0.3, 0.1)
+    assert found.explanation.float_us == pytest.approx(36.10944)
+
+
+def test_bench_estimates_with_the_fit(fit_file: Path, model_file: Path):
+    found = placer.bench([model_file], engine="fusion-model", gpu=str(fit_file))
+    assert found.device == f"a CPU (float, pack openvino 0.1.0, fit {FITTED.fingerprint})"
+    (measured,) = found.models
+    assert measured.median_ms == pytest.approx(0.03610944)
+    assert measured.p90_ms == pytest.approx(0.03610944 * 1.3)
+
+
+def test_another_pack_or_base_than_was_measured_is_refused(fit_file: Path, model_file: Path):
+    with pytest.raises(InputError, match=r"fitted with pack openvino 0.1.0; pack tensorrt"):
+        placer.explain(model_file, gpu=str(fit_file), pack="tensorrt")
+    with pytest.raises(InputError, match=r"of base float, not float16; leave `base` out"):
+        placer.explain(model_file, gpu=str(fit_file), base="float16")
+
+
+def test_an_edited_file_is_refused(fit_file: Path):
+    document = json.loads(fit_file.read_text())
+    document["errors"]["ratio"] = 0.01
+    fit_file.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=r"fit.json was changed after placer fit wrote it"):
+        load_device(str(fit_file))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("placer-fit/1", "placer-fit/2", "format 'placer-fit/2' is not placer-fit/1"),
+        ('"fixed_us": 2.0', '"fixed_us": -2.0', "field 'costs.1.fixed_us'"),
+        ('"noise"', '"nois"', "field 'noise': Field required"),
+        ("}", "", "not valid JSON"),
+    ],
+)
+def test_a_file_of_another_version_or_a_damaged_one_is_refused(
+    fit_file: Path, old: str, new: str, said: str
+):
+    fit_file.write_text(fit_file.read_text().replace(old, new))
+    with pytest.raises(InputError, match=said):
+        load_device(str(fit_file))
