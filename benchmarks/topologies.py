@@ -11,9 +11,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 class Net:
-    """Collects nodes and weights; every method returns the name of its output tensor."""
+    """Collects nodes and weights; every method returns the name of its output tensor.
 
-    def __init__(self, shape: tuple[int, ...], seed: int = 0) -> None:
+    ``gain`` multiplies all weights; ``spread`` is the standard deviation of the logarithm of each
+    output channel's own factor, which trained networks have and plain random ones lack.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], seed: int = 0, gain: float = 1.0, spread: float = 0.0
+    ) -> None:
+        self._gain, self._spread = gain, spread
         self._rng = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
@@ -35,7 +42,10 @@ class Net:
     def weight(self, *shape: int) -> str:
         """Append a random weight, scaled so that activations keep their magnitude."""
         fan_in = int(np.prod(shape[1:])) or 1
-        values = self._rng.standard_normal(shape) / np.sqrt(fan_in)
+        values = self._gain * self._rng.standard_normal(shape) / np.sqrt(fan_in)
+        if self._spread:
+            factors = np.exp(self._spread * self._rng.standard_normal(shape[0]))
+            values *= factors.reshape(-1, *[1] * (len(shape) - 1))
         return self.constant(values.astype(np.float32))
 
     def conv(
@@ -312,6 +322,68 @@ def _yolov8_decoded(net: Net, boxes: str, scores: str, size: int) -> str:
     joined = net.add("Concat", middle, net.add("Sub", last, first), axis=1)
     strides = np.repeat(np.array([8, 16, 32], np.float32), cells)
     return net.add("Concat", net.add("Mul", joined, net.constant(strides)), scores, axis=1)
+
+
+def yolox(size: int, width: int = 16, classes: int = 80) -> onnx.ModelProto:
+    """A YOLOX-like detector (Ge et al. 2021): CSP blocks, SPP, PAFPN, decoupled heads, SiLU.
+
+    One output (1, anchors, 5 + classes) joins boxes, objectness and scores of three strides.
+    """
+    net = Net((1, 3, size, size), gain=1.1, spread=0.5)
+    x = net.silu(net.conv(net.input, 3, width, 3, 2))
+    features, channels = [], width
+    for repeats in (1, 3, 3, 1):
+        x = net.silu(net.conv(x, channels, 2 * channels, 3, 2))
+        channels *= 2
+        x = _csp_block(net, x, channels, channels, repeats)
+        features.append(x)
+    early, middle, late = features[1:]
+    pools = [net.silu(net.conv(late, channels, channels // 2, 1))]
+    for kernel in (5, 9, 13):
+        pads = [kernel // 2] * 4
+        pools.append(net.add("MaxPool", pools[0], kernel_shape=[kernel] * 2, pads=pads))
+    late = net.silu(net.conv(net.add("Concat", *pools, axis=1), 2 * channels, channels, 1))
+    deep, mid, near = channels, channels // 2, channels // 4
+    top = net.silu(net.conv(late, deep, mid, 1))
+    joined = net.add("Concat", _upsample(net, top), middle, axis=1)
+    neck = net.silu(net.conv(_csp_block(net, joined, deep, mid, 1), mid, near, 1))
+    joined = net.add("Concat", _upsample(net, neck), early, axis=1)
+    small = _csp_block(net, joined, mid, near, 1)
+    down = net.silu(net.conv(small, near, near, 3, 2))
+    medium = _csp_block(net, net.add("Concat", down, neck, axis=1), mid, mid, 1)
+    down = net.silu(net.conv(medium, mid, mid, 3, 2))
+    large = _csp_block(net, net.add("Concat", down, top, axis=1), deep, deep, 1)
+    heads = [
+        _yolox_head(net, x, inputs, near, classes)
+        for x, inputs in ((small, near), (medium, mid), (large, deep))
+    ]
+    joined = net.add("Concat", *heads, axis=2)
+    return net.model(net.add("Transpose", joined, perm=[0, 2, 1]))
+
+
+def _csp_block(net: Net, x: str, inputs: int, outputs: int, repeats: int) -> str:
+    half = outputs // 2
+    main, side = (net.silu(net.conv(x, inputs, half, 1)) for _ in range(2))
+    for _ in range(repeats):
+        inner = net.silu(net.conv(net.silu(net.conv(main, half, half, 1)), half, half, 3))
+        main = net.add("Add", inner, main)
+    return net.silu(net.conv(net.add("Concat", main, side, axis=1), outputs, outputs, 1))
+
+
+def _yolox_head(net: Net, x: str, inputs: int, width: int, classes: int) -> str:
+    """Boxes, objectness and scores of one stride, shape (1, 5 + classes, cells)."""
+    stem = net.silu(net.conv(x, inputs, width, 1))
+    scores, boxes = stem, stem
+    for _ in range(2):
+        scores = net.silu(net.conv(scores, width, width, 3))
+        boxes = net.silu(net.conv(boxes, width, width, 3))
+    parts = (
+        net.conv(boxes, width, 4, 1),
+        net.add("Sigmoid", net.conv(boxes, width, 1, 1)),
+        net.add("Sigmoid", net.conv(scores, width, classes, 1)),
+    )
+    shape = net.constant(np.array([1, 5 + classes, -1], np.int64))
+    return net.add("Reshape", net.add("Concat", *parts, axis=1), shape)
 
 
 def vit(tokens: int, width: int, heads: int, blocks: int = 1) -> onnx.ModelProto:

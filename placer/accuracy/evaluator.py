@@ -60,12 +60,17 @@ class Samples(Protocol):
 class Evaluation:
     """What one candidate scored: its gates and all built-in metrics by where they were taken.
 
-    ``noise``: the worst error power over signal power of all channel groups of float outputs.
+    ``noises``: error power over signal power of each channel group of float outputs, by its name.
     """
 
     gates: tuple[GateValue, ...]
     metrics: Mapping[str, float]
-    noise: float
+    noises: Mapping[str, float]
+
+    @property
+    def noise(self) -> float:
+        """The worst of ``noises``; 0 without any."""
+        return max(self.noises.values(), default=0.0)
 
     @property
     def sqnr(self) -> float:
@@ -119,6 +124,11 @@ class Evaluator:
         check_gates(gates, graph.outputs, any(labels is not None for labels in self._labels))
         self._label_outputs = {gate: self._label_output(gate, own.classes) for gate in on_labels}
         self._own_scores = tuple(self._scores(own))
+        self._signals = {
+            group.name: sums.reference
+            for group, sums in own.groups.items()
+            if self._has_signal(group, sums)
+        }
         self._check_scores()
         self._log_silent(own)
 
@@ -143,11 +153,17 @@ class Evaluator:
         return Evaluation(
             gates=values,
             metrics={**_by_name(scores), **{g.metric: v for g, v in means.items()}},
-            noise=max(
-                (s.noise for g, s in comparison.groups.items() if self._has_signal(g, s)),
-                default=0.0,
-            ),
+            noises={
+                group.name: sums.noise
+                for group, sums in comparison.groups.items()
+                if self._has_signal(group, sums)
+            },
         )
+
+    @property
+    def signals(self) -> Mapping[str, float]:
+        """Sum of the float model's squares of each channel group that ``noises`` has."""
+        return self._signals
 
     def reference_metrics(self) -> dict[str, float]:
         """What the float model itself scores on labels, by the same names."""

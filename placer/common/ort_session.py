@@ -63,13 +63,15 @@ def create_session(
     optimized_path: Path | None = None,
     profile_prefix: Path | None = None,
     use: Use | None = None,
+    entries: Mapping[str, str] | None = None,
 ) -> Session:
     """Return a session of a serialized model whose external data is relative to ``base_dir``.
 
     ``optimized_path``: where to write the optimized model. ``profile_prefix``: how the name of the
     file begins that ONNX Runtime writes its profile to. ``use``: the execution providers, the CPU's
-    alone if None. Raises RunError with ONNX Runtime's reason if it refuses the model, LimitError
-    if the CPU's provider takes too long, as it may to compute constants.
+    alone if None. ``entries``: of the session's configuration. Raises RunError with ONNX Runtime's
+    reason if it refuses the model, LimitError if the CPU's provider takes too long, as it may to
+    compute constants.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -77,6 +79,8 @@ def create_session(
     options.log_severity_level = 4  # Errors are raised; they are not to be printed besides.
     options.graph_optimization_level = level
     options.add_session_config_entry(_EXTERNAL_FOLDER, str(base_dir))
+    for key, value in (entries or {}).items():
+        options.add_session_config_entry(key, value)
     if optimized_path is not None:
         options.optimized_model_filepath = str(optimized_path)
     if profile_prefix is not None:

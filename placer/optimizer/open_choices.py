@@ -22,13 +22,13 @@ from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.registry import Registry
 from placer.engines.select import BUILT_IN
 from placer.errors import InputError, PlacerError, RunError
+from placer.optimizer.calibrated import activations_of, ranges_of
 from placer.optimizer.candidates import Candidates
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.option_values import check_values
 from placer.optimizer.request import AUTO, Base, Request
 from placer.optimizer.study_settings import study_settings
 from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial_setup import activations_of, ranges_of
 from placer.qdq import Inserter
 from placer.quantization import EMPTY
 

@@ -17,10 +17,11 @@ class Preset(BaseModel):
 
     ``budget``: trials. ``calibration_samples``, ``evaluation_samples``: at most that many samples
     are used. ``noise_samples``: calibration samples on which calibration methods and the noise of
-    single groups are compared. ``rounds``: interleaved rounds per trial. ``finalists``: candidates
-    that are raced; ``race_rounds``: rounds before each elimination and ``races`` the most of
-    those; ``confirm_rounds``: fresh rounds of the winner against the float model. In both every
-    model is compiled ``copies`` times.
+    single groups are compared. ``mixed_groups``: scale groups for which every calibration method
+    is tried, the noisiest first. ``rounds``: interleaved rounds per trial. ``finalists``:
+    candidates that are raced; ``race_rounds``: rounds before each elimination and ``races`` the
+    most of those; ``confirm_rounds``: fresh rounds of the winner against the float model. In both
+    every model is compiled ``copies`` times.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -29,6 +30,7 @@ class Preset(BaseModel):
     calibration_samples: PositiveInt
     evaluation_samples: PositiveInt
     noise_samples: PositiveInt
+    mixed_groups: PositiveInt
     rounds: PositiveInt
     finalists: PositiveInt
     race_rounds: PositiveInt

@@ -2,67 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import FiniteFloat, TypeAdapter
 
 from placer.accuracy.evaluator import Evaluator, Run
-from placer.accuracy.metrics import finite
-from placer.calibration.collect import METHODS, Calibration, calibrate
+from placer.calibration.collect import METHODS
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Compiled, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeModel
-from placer.errors import RunError
+from placer.optimizer.calibrated import (
+    Calibrated,
+    calibration_of,
+    choose_ranges,
+    ranges_of,
+)
 from placer.optimizer.candidates import Candidates, NoiseMeter
 from placer.optimizer.latency_baselines import LatencyBaselines, implicit_engine
 from placer.optimizer.observer import Observer
-from placer.optimizer.request import AUTO
 from placer.optimizer.task import Task
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
-from placer.quantization import EMPTY, Range, Ranges
+from placer.quantization import EMPTY, Ranges
 from placer.results.result import CalibrationPart
-
-log = logging.getLogger(__name__)
-_PAIRS = TypeAdapter(dict[str, tuple[FiniteFloat, FiniteFloat]])
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """What calibration found: kept with a study, so that all its workers build the same models.
-
-    ``ranges``: by the chosen method. ``plain``: by the first method, which the float model's own
-    conversion to another type rests on; empty on engines that convert nothing.
-    """
-
-    ranges: Ranges
-    plain: Ranges
-    part: CalibrationPart
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values that ``from_json`` reads; floats keep all their digits."""
-        return {
-            "ranges": {
-                name: [float(low), float(high)] for name, (low, high) in self.ranges.items()
-            },
-            "plain": {name: [float(low), float(high)] for name, (low, high) in self.plain.items()},
-            "part": self.part.model_dump(),
-        }
-
-    @staticmethod
-    def from_json(kept: Mapping[str, Any]) -> Calibrated:
-        """What ``to_json`` returned; raises ValueError or KeyError if it is damaged."""
-        ranges, plain = (
-            {name: Range(*pair) for name, pair in _PAIRS.validate_python(kept[key]).items()}
-            for key in ("ranges", "plain")
-        )
-        if any(low > high for low, high in (*ranges.values(), *plain.values())):
-            raise ValueError("a range ends before it begins")
-        return Calibrated(ranges, plain, CalibrationPart.model_validate(kept["part"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,16 +62,15 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
             # Its process is there to be lost to a model that crashes or hangs; calibration runs
             # the same model in this one.
             makers.candidates({}).compile(EMPTY).run(task.inputs)
-        calibration = _calibrate(task, observer)
-        plain = ranges_of(task, calibration, METHODS[0])
+        data = calibration_of(task, observer)
+        plain = ranges_of(task, data.whole, METHODS[0])
         baseline = makers.candidates(plain).compile(EMPTY)
         reference = _reference(task, baseline)
-        on_few = Evaluator(model.graph, (), few, reference)
-        calibrated = _choose_method(task, makers, calibration, on_few, observer)
+        calibrated = choose_ranges(task, makers.inserter, data, reference, observer)
     else:
         baseline = makers.candidates(calibrated.plain).compile(EMPTY)
         reference = _reference(task, baseline)
-        on_few = Evaluator(model.graph, (), few, reference)
+    on_few = Evaluator(model.graph, (), few, reference)
     candidates = makers.candidates(calibrated.ranges, written=True)
     return TrialSetup(
         baseline=baseline,
@@ -120,50 +80,6 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
         calibrated=calibrated,
         latency_baselines=_rivals(task, observer),
     )
-
-
-def _calibrate(task: Task, observer: Observer) -> Calibration:
-    activations = activations_of(task)
-    if activations:
-        observer.stage(f"calibrating on {len(task.calibration_data)} samples")
-    return calibrate(
-        task.model,
-        activations,
-        task.calibration_data,
-        task.request.cache_dir,
-        observer.progress,
-    )
-
-
-def _choose_method(
-    task: Task,
-    makers: _Makers,
-    calibration: Calibration,
-    evaluator: Evaluator,
-    observer: Observer,
-) -> Calibrated:
-    """The ranges of the method that the request names, or of the best one."""
-    by_method = _compare_methods(task, makers, calibration, evaluator, observer)
-    method = max(by_method, key=lambda name: by_method[name])
-    converts = task.engine.remainder == "built"
-    return Calibrated(
-        ranges=ranges_of(task, calibration, method),
-        plain=ranges_of(task, calibration, METHODS[0]) if converts else {},
-        part=CalibrationPart(
-            data=task.request.data,
-            samples=len(task.calibration_data),
-            method=method,
-            requested_method=task.request.calibration,
-            sqnr_by_method={name: finite(value) for name, value in by_method.items()},
-        ),
-    )
-
-
-def ranges_of(task: Task, calibration: Calibration, method: str) -> Ranges:
-    """Ranges that an imported model had; of other tensors those of ``method``."""
-    scheme, imported = task.pack.manifest.scheme, task.model.imported
-    calibrated = calibration.ranges(method, scheme)
-    return calibrated if imported is None else {**calibrated, **imported.ranges(scheme)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,43 +129,3 @@ def _reference(task: Task, baseline: Compiled) -> Run:
         return baseline.run
     model = task.model
     return OnnxRuntimeModel(model.proto, model.base_dir, task.request.threads).run
-
-
-def activations_of(task: Task) -> list[str]:
-    """Tensors that some layout quantizes and whose range only data can tell.
-
-    Of an imported model those that had no scale.
-    """
-    imported = task.model.imported
-    known = {*task.model.graph.initializers, *(imported.activations if imported else ())}
-    return sorted({edge.tensor for edge in task.edges} - known)
-
-
-def _compare_methods(
-    task: Task,
-    makers: _Makers,
-    calibration: Calibration,
-    evaluator: Evaluator,
-    observer: Observer,
-) -> dict[str, float]:
-    """SQNR in dB of the default placement by calibration method, on calibration data only."""
-    requested = task.request.calibration
-    if requested != AUTO:
-        return {requested: math.nan}
-    if not calibration.statistics:  # Every range is imported.
-        return {METHODS[0]: math.nan}
-    observer.stage("comparing calibration methods")
-    placement = task.space.placement(task.space.defaults)
-    found = {}
-    # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
-    methods = ("minmax", "percentile") if task.pack.manifest.scheme.is_float8 else METHODS
-    for method in methods:
-        try:
-            ranges = ranges_of(task, calibration, method)
-            compiled = makers.candidates(ranges).compile(placement)
-            evaluation = evaluator.evaluate(compiled.run)
-        except RunError as error:
-            log.warning("calibration %s: %s", method, error)
-            continue
-        found[method] = evaluation.sqnr
-    return found or {METHODS[0]: math.nan}

@@ -12,12 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from placer.common.names import unknown
 from placer.errors import InputError
+from placer.optimizer.calibrated import Calibrated, activations_of
 from placer.optimizer.observer import Observer
 from placer.optimizer.request import Request
 from placer.optimizer.search_loop import Device, search
 from placer.optimizer.study_settings import functions_of, settings_of
 from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial_setup import Calibrated, TrialSetup, activations_of, set_up
+from placer.optimizer.trial_setup import TrialSetup, set_up
 from placer.results.result import StopReason
 from placer.search.records import TrialRecord
 from placer.search.storage import holds_studies, kept_attributes, masked, open_storage, study_names

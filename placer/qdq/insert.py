@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
@@ -30,6 +30,18 @@ _OPSET_OF_HALF = 19  # From here on QuantizeLinear takes float16 and bfloat16, a
 _IR_OF_FLOAT8 = 9
 
 
+class ScaleNames(NamedTuple):
+    """A group of activations: its tensors, its scale by the initializer's name, and their values.
+
+    ``dtype``: of the scale.
+    """
+
+    tensors: tuple[str, ...]
+    scale: str
+    quantization: Quantization
+    dtype: np.dtype[Any]
+
+
 @dataclass(eq=False)
 class _Draft:
     """What one insertion adds: gathered first, then written in node order."""
@@ -41,6 +53,7 @@ class _Draft:
     tensors: dict[str, TensorProto] = field(default_factory=dict)
     names: set[PairName] = field(default_factory=set)
     scales: dict[tuple[str, int], Quantization] = field(default_factory=dict)
+    groups: list[ScaleNames] = field(default_factory=list)
 
     def add(self, name: str, values: np.ndarray) -> None:
         """Add an initializer."""
@@ -112,6 +125,17 @@ class Inserter:
                 self._draft_weight(edge, draft)
         return self._write(draft)
 
+    def scales(self, placement: Placement, ranges: Ranges) -> list[ScaleNames]:
+        """What ``insert`` gives to groups of activations that have no constant in them.
+
+        Raises what ``insert`` raises for ranges.
+        """
+        draft = _Draft()
+        for group in placement.sorted():
+            self._draft_group(group, ranges, draft)
+        constants = self._graph.initializers.keys()
+        return [found for found in draft.groups if constants.isdisjoint(found.tensors)]
+
     def _check(self, edge: Edge) -> None:
         if edge not in self._graph.edges_of(edge.tensor):
             raise InputError(f"the placement quantizes {edge}, which the model does not have")
@@ -161,6 +185,7 @@ class Inserter:
                 draft.add(scale, np.array(quantization.scale, dtype))
                 integer = quantized_dtype(self.scheme.activation)
                 draft.add(zero_point, np.array(quantization.zero_point, integer))
+                draft.groups.append(ScaleNames(tuple(by_tensor), scale, quantization, dtype))
             self._draft_pair(name, edges, (scale, zero_point), quantization, draft)
 
     def _group_dtype(self, tensors: list[str]) -> np.dtype[Any]:

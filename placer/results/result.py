@@ -74,7 +74,16 @@ class CalibrationPart(Part):
     method: str
     requested_method: str
     sqnr_by_method: dict[str, float | None] = Field(
-        description="dB of the pack's default on calibration data, where methods were compared"
+        description="worst dB by method, where methods were compared: of the pack's default, or a "
+        "part of it whose outputs are alive, on calibration data that the ranges do not rest on"
+    )
+    tensors_by_method: dict[str, int] = Field(
+        default={}, description="where the method is `mixed`: how many tensors have each"
+    )
+    held_back_sqnr: list[float | None] | None = Field(
+        default=None,
+        description="worst dB of the mixture and of the best single method, on calibration data "
+        "that neither rests on; null: no mixture was tried",
     )
 
 

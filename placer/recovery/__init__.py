@@ -1,0 +1,1 @@
+"""Accuracy recovered at equal layers: ranges, and weights and biases of the same shapes."""

@@ -1,0 +1,29 @@
+"""A placement whose outputs are alive: where one is dead, nothing that is tried there tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placer.search.space import Choices, Space
+
+# Error power over signal power: 3 dB. Dead outputs differ by chance alone.
+DEAD_NOISE = 0.5
+
+
+def alive_choices(space: Space, noise: Callable[[Choices], float]) -> Choices:
+    """The default choices without the noisiest groups, for a default that kills an output.
+
+    ``noise``: the worst part's error power over signal power. Groups are quantized one by one, each
+    alone, and added up from the quietest on while their sum stays below ``DEAD_NOISE``: errors of
+    different tensors are nearly independent, so their powers add.
+    """
+    alone = {
+        group.name: noise({**space.floats, group.name: group.default}) for group in space.groups
+    }
+    found, total = dict(space.floats), 0.0
+    for group in sorted(space.groups, key=lambda group: alone[group.name]):
+        total += alone[group.name]
+        if total >= DEAD_NOISE:
+            break
+        found[group.name] = group.default
+    return found

@@ -1,0 +1,125 @@
+"""Calibration methods judged on samples that their ranges were not calibrated with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from placer.accuracy.evaluator import Evaluator
+from placer.accuracy.metrics import decibels
+from placer.quantization import Range, Ranges
+from placer.recovery.simulation import Simulation
+
+Methods = Mapping[str, str]  # Calibration method by tensor.
+Noises = Mapping[str, float]  # Error power over signal power by part of an output.
+
+# Beyond these an output is dead, or as good as exact, and more or less says nothing.
+_WORST_DB, _BEST_DB = -10.0, 80.0
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Ranges that rest on one part of the calibration data, and batches of samples of the rest.
+
+    ``ranges``: by method. ``fixed``: ranges of tensors that no method decides, as those of an
+    imported model.
+    """
+
+    ranges: Mapping[str, Ranges]
+    fixed: Ranges
+    batches: Sequence[Evaluator]
+
+    def of(self, methods: Methods) -> dict[str, Range]:
+        """The ranges of ``methods``."""
+        return {
+            **{tensor: self.ranges[method][tensor] for tensor, method in methods.items()},
+            **self.fixed,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """One placement with any method for each tensor.
+
+    ``activations``: the placement without its weights, to tell what one tensor alone does.
+    ``folds``: each has the same number of batches, at least one.
+    """
+
+    simulation: Simulation
+    activations: Simulation
+    folds: Sequence[Fold]
+
+    @cached_property
+    def batches(self) -> int:
+        """Number of batches."""
+        return min(len(fold.batches) for fold in self.folds)
+
+    @cached_property
+    def signals(self) -> Mapping[str, float]:
+        """Mean of the float model's sum of squares over all batches, by part of an output.
+
+        A part that is zero in a batch has no noise there either.
+        """
+        found: dict[str, float] = {}
+        evaluators = [batch for fold in self.folds for batch in fold.batches]
+        for evaluator in evaluators:
+            for part, signal in evaluator.signals.items():
+                found[part] = found.get(part, 0.0) + signal / len(evaluators)
+        return found
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that there are ranges of."""
+        return tuple(self.folds[0].ranges)
+
+    def everywhere(self, method: str) -> dict[str, str]:
+        """One method for all tensors."""
+        return dict.fromkeys(self.folds[0].ranges[method], method)
+
+    def noises(self, methods: Methods, batches: Sequence[int]) -> dict[str, float]:
+        """Noise by part of an output over ``batches`` of all folds, relative to ``signals``.
+
+        The mean of two batches is what both together have. Raises RunError if ONNX Runtime fails.
+        """
+        return self._noises(self.simulation, methods, batches, None)
+
+    def noises_alone(
+        self, methods: Methods, batches: Sequence[int], tensors: Collection[str]
+    ) -> dict[str, float]:
+        """As ``noises``, of ``tensors`` alone; all else is float."""
+        return self._noises(self.activations, methods, batches, tensors)
+
+    def _noises(
+        self,
+        simulation: Simulation,
+        methods: Methods,
+        batches: Sequence[int],
+        only: Collection[str] | None,
+    ) -> dict[str, float]:
+        total = dict.fromkeys(self.signals, 0.0)
+        share = 1 / (len(self.folds) * len(batches))
+        for fold in self.folds:
+            run = simulation.run(fold.of(methods), only)
+            for batch in batches:
+                evaluator = fold.batches[batch]
+                for part, noise in evaluator.evaluate(run).noises.items():
+                    total[part] += share * noise * evaluator.signals[part] / self.signals[part]
+        return total
+
+
+def score(noises: Noises) -> float:
+    """Mean of the worst part's SQNR and of all parts' mean SQNR, in dB.
+
+    Gates look at the worst part. But where one part limits, what helps the others is not to be lost
+    either, and a part that is dead may not stop all else.
+    """
+    levels = [min(max(decibels(noise), _WORST_DB), _BEST_DB) for noise in noises.values()]
+    return float(min(levels) + np.mean(levels)) / 2 if levels else _BEST_DB
+
+
+def worst_db(noises: Noises) -> float:
+    """SQNR in dB of the worst part: what a gate on it looks at."""
+    return decibels(max(noises.values(), default=0.0))

@@ -1,0 +1,129 @@
+"""A candidate whose scales are inputs: one session tries any ranges of one placement."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto, NodeProto, helper
+
+from placer.accuracy.evaluator import Run
+from placer.common.ort_session import create_session, run_once
+from placer.graph.edit import without_initializers
+from placer.qdq import Inserter
+from placer.qdq.insert import ScaleNames
+from placer.quantization import Placement, Ranges
+from placer.quantization.numerics import quantized_dtype
+
+_THREADS = 1
+# Weights are dequantized once, nodes fuse, and no pair turns into integer kernels or is removed.
+_FLOAT_KERNELS = {"session.disable_quant_qdq": "1"}
+# Steps over the range of a tensor that is not quantized: float32 has no more digits.
+_STEPS_WHEN_FLOAT = 2.0**23
+
+
+class Simulation:
+    """The candidate of one placement on ONNX Runtime's CPU provider, for any ranges.
+
+    Each pair of activations rounds and cuts off as QuantizeLinear and DequantizeLinear do, and
+    nodes compute in float between them. That is what an engine's integer kernels compute, but for
+    their rounding of sums. What no range changes is as it is first: constants, groups with a
+    constant in them, int32 biases, whose scale is fine enough for any range, and FP8 pairs but for
+    their scale. ``ranges``: of all tensors that ``placement`` quantizes. Raises RunError if ONNX
+    Runtime refuses the candidate.
+    """
+
+    def __init__(self, inserter: Inserter, placement: Placement, ranges: Ranges) -> None:
+        self._inserter = inserter
+        self._placement = placement
+        candidate = inserter.insert(placement, ranges)
+        self._scales = inserter.scales(placement, ranges)
+        self._is_float8 = inserter.scheme.is_float8
+        self._outputs = [output.name for output in candidate.graph.output]
+        model = _with_scales_as_inputs(candidate, self._scales, self._is_float8)
+        self._session = create_session(
+            model.SerializeToString(),
+            inserter.model.base_dir,
+            threads=_THREADS,
+            level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+            entries=_FLOAT_KERNELS,
+        )
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The tensors of each group whose range can be changed."""
+        return tuple(found.tensors for found in self._scales)
+
+    def run(self, ranges: Ranges, only: Collection[str] | None = None) -> Run:
+        """What runs the candidate with ``ranges``: outputs by name from inputs by name.
+
+        ``only``: tensors of the groups to quantize, by default all; FP8 pairs always are.
+        """
+        given: dict[str, np.ndarray] = {}
+        for names in self._inserter.scales(self._placement, ranges):
+            on = only is None or not set(only).isdisjoint(names.tensors)
+            given.update(self._values(names, on, ranges))
+        return partial(self._run, given)
+
+    def _values(
+        self, names: ScaleNames, on: bool, ranges: Ranges
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        scale, zero_point = names.quantization
+        dtype = names.dtype
+        if self._is_float8:
+            yield names.scale, np.array(scale, dtype)
+            return
+        integers = np.iinfo(quantized_dtype(self._inserter.scheme.activation))
+        low, high = float(integers.min - zero_point), float(integers.max - zero_point)
+        if not on:
+            largest = max(max(map(abs, ranges[tensor])) for tensor in names.tensors)
+            scale = largest / _STEPS_WHEN_FLOAT if largest else 1.0
+            low, high = -np.inf, np.inf
+        yield names.scale, np.array(scale, dtype)
+        yield f"{names.scale}/low", np.array(low, dtype)
+        yield f"{names.scale}/high", np.array(high, dtype)
+
+    def _run(
+        self, scales: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        given = {**inputs, **scales}
+        values = run_once(self._session, self._outputs, given, "the simulated candidate")
+        return dict(zip(self._outputs, values, strict=True))
+
+
+def _with_scales_as_inputs(
+    candidate: ModelProto, scales: Collection[ScaleNames], is_float8: bool
+) -> ModelProto:
+    """``candidate`` with pairs of ``scales`` that read their parameters from inputs."""
+    by_name = {found.scale: found for found in scales}
+    model = without_initializers(candidate, by_name.keys())
+    for found in scales:
+        names = [found.scale] if is_float8 else [found.scale, *_limits(found.scale)]
+        kind = helper.np_dtype_to_tensor_dtype(found.dtype)
+        model.graph.input.extend(helper.make_tensor_value_info(n, kind, ()) for n in names)
+    if not is_float8:
+        nodes = [new for node in model.graph.node for new in _simulated(node, by_name)]
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+    return model
+
+
+def _limits(scale: str) -> tuple[str, str]:
+    return f"{scale}/low", f"{scale}/high"
+
+
+def _simulated(node: NodeProto, scales: Mapping[str, ScaleNames]) -> list[NodeProto]:
+    """``node``, or the float operators that do the same with integers in float tensors."""
+    if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or node.input[1] not in scales:
+        return [node]
+    source, target, scale = node.input[0], node.output[0], node.input[1]
+    if node.op_type == "DequantizeLinear":
+        return [helper.make_node("Mul", [source, scale], [target], node.name)]
+    divided, rounded = f"{target}/divided", f"{target}/rounded"
+    return [
+        helper.make_node("Div", [source, scale], [divided], f"{node.name}/Div"),
+        helper.make_node("Round", [divided], [rounded], f"{node.name}/Round"),
+        helper.make_node("Clip", [rounded, *_limits(scale)], [target], node.name),
+    ]

@@ -1,0 +1,152 @@
+"""The method of each tensor, on networks of which it is known what each method does."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.accuracy.evaluator import Evaluator
+from placer.calibration.collect import METHODS, calibrate
+from placer.calibration.dataset import Dataset, load_dataset
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.graph.text import parse_model
+from placer.model import Model, load_model
+from placer.qdq import Inserter
+from placer.quantization import Placement, Range, Scheme
+from placer.recovery.crossfit import CrossFit, Fold, score
+from placer.recovery.halves import calibrate_halves
+from placer.recovery.methods import Effort, choose
+from placer.recovery.simulation import Simulation
+
+INT8 = Scheme(activation="int8", symmetric=True, bias="float")
+UINT8 = Scheme(activation="uint8", symmetric=False, bias="int32")
+# Two heads: rare large values of `a` reach `whole`, those of `b` are cut off before `bounded`.
+TWO_HEADS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,2,32,32] a, float[1,2,32,32] b) => (float[1,4,32,32] whole, float[1,4,32,32] bounded)
+<float[4,2,1,1] w = {1, 0.5, -1, 0.25, 0.75, 1, 0.5, -0.5}, float[4] bias = {0, 0.1, 0.2, 0},
+ float low = {-1}, float high = {1}>
+{
+    [conv_a] whole = Conv(a, w, bias)
+    [conv_b] y = Conv(b, w, bias)
+    [clip] bounded = Clip(y, low, high)
+}
+"""
+
+
+def network(folder: Path, text: str = TWO_HEADS) -> Model:
+    onnx.save(parse_model(text), folder / "m.onnx")
+    return load_model(folder / "m.onnx")
+
+
+def heavy_tailed(samples: int, seed: int) -> np.ndarray:
+    """Small values, one in two thousand of them a hundred times as large."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, 0.3, (samples, 2, 32, 32))
+    return np.where(rng.random(values.shape) < 5e-4, 100 * values, values).astype(np.float32)
+
+
+def data_of(model: Model, folder: Path, samples: int, seed: int = 0) -> Dataset:
+    path = folder / f"data{seed}.npz"
+    np.savez(path, a=heavy_tailed(samples, seed), b=heavy_tailed(samples, seed + 100))
+    return load_dataset(str(path), model)
+
+
+def everything(model: Model) -> Placement:
+    """All inputs of weighted nodes."""
+    reads = [model.graph.edges_into(node) for node in model.graph.by_op["Conv"]]
+    return Placement.of(edge for edges in reads for edge in edges[:2])
+
+
+def crossfit(model: Model, data: Dataset, scheme: Scheme, batches: int = 8) -> CrossFit:
+    split = calibrate_halves(model, ["a", "b"], data, data, batches)
+    reference = OnnxRuntimeModel(model.proto, model.base_dir, 1).run
+    folds = [
+        Fold(
+            {name: half.calibration.ranges(name, scheme) for name in METHODS},
+            {},
+            [Evaluator(model.graph, (), batch, reference) for batch in half.batches],
+        )
+        for half in split.halves
+    ]
+    inserter, placement = Inserter(model, scheme), everything(model)
+    ranges = split.whole.ranges("minmax", scheme)
+    alone = Placement.of(edge for edge in placement.edges if not inserter.is_weight(edge))
+    simulations = (Simulation(inserter, one, ranges) for one in (placement, alone))
+    return CrossFit(*simulations, folds)
+
+
+@pytest.mark.parametrize("scheme", [INT8, UINT8], ids=["int8", "uint8"])
+def test_a_simulation_computes_what_the_candidate_does(tmp_path: Path, scheme: Scheme):
+    model = network(tmp_path)
+    inserter, placement = Inserter(model, scheme), everything(model)
+    simulation = Simulation(inserter, placement, {"a": Range(-9, 9), "b": Range(-9, 9)})
+    ranges = {"a": Range(-1.5, 2.0), "b": Range(0.0, 0.7)}
+    (sample,) = data_of(model, tmp_path, 1)
+    candidate = inserter.insert(placement, ranges)
+    expected = OnnxRuntimeModel(candidate, model.base_dir, 1, optimized=False).run(sample.inputs)
+    for name, values in simulation.run(ranges)(sample.inputs).items():
+        np.testing.assert_allclose(
+            values, expected[name], atol=2e-4
+        )  # An int32 bias keeps its scale.
+
+
+def test_one_group_alone_leaves_the_other_head_float(tmp_path: Path):
+    model = network(tmp_path)
+    fit = crossfit(model, data_of(model, tmp_path, 4), INT8)
+    noises = fit.noises_alone(fit.everywhere("minmax"), [0], ["b"])
+    assert noises["whole"] < 1e-10
+    assert noises["bounded"] > 1e-3
+
+
+def test_each_tensor_takes_the_method_that_its_head_needs(tmp_path: Path):
+    model = network(tmp_path)
+    fit = crossfit(model, data_of(model, tmp_path, 16), INT8)
+    choice = choose(fit, Effort(alone=2, held_back=4, groups=2))
+    assert choice.methods["a"] in ("minmax", "mse")  # What `whole` shows must not be cut off.
+    assert choice.methods["b"] in ("percentile", "entropy")
+    assert choice.held_back is not None
+    mixed, single = choice.held_back
+    assert mixed >= single
+
+
+def test_the_mixture_is_better_than_any_single_method_on_other_data(tmp_path: Path):
+    model = network(tmp_path)
+    fit = crossfit(model, data_of(model, tmp_path, 16), INT8)
+    choice = choose(fit, Effort(alone=2, held_back=4, groups=2))
+    reference = OnnxRuntimeModel(model.proto, model.base_dir, 1).run
+    unseen = Evaluator(model.graph, (), data_of(model, tmp_path, 16, seed=1), reference)
+
+    def scored(methods: dict[str, str]) -> float:
+        ranges = fit.folds[0].of(methods)
+        return score(unseen.evaluate(fit.simulation.run(ranges)).noises)
+
+    singles = [scored(fit.everywhere(name)) for name in METHODS]
+    assert scored(dict(choice.methods)) > max(singles) + 1  # dB
+
+
+def test_without_samples_to_hold_back_one_method_serves_all(tmp_path: Path):
+    model = network(tmp_path)
+    fit = crossfit(model, data_of(model, tmp_path, 3), INT8)
+    choice = choose(fit, Effort(alone=2, held_back=4, groups=2))
+    assert len(set(choice.methods.values())) == 1
+    assert choice.held_back is None
+
+
+def test_halves_merge_into_what_one_pass_finds(tmp_path: Path):
+    model = network(tmp_path)
+    data = data_of(model, tmp_path, 9)
+    split = calibrate_halves(model, ["a", "b"], data, data, 3)
+    for name, once in calibrate(model, ["a", "b"], data).statistics.items():
+        found = split.whole.statistics[name]
+        assert (found.low, found.high, found.count) == (once.low, once.high, once.count)
+        np.testing.assert_array_equal(found.histogram, once.histogram)
+    assert [len(half.batches) for half in split.halves] == [3, 3]
+
+
+def test_a_dead_part_stops_neither_the_score_nor_the_rest():
+    assert score({"dead": math.inf, "alive": 0.01}) > score({"dead": math.inf, "alive": 0.1})
