@@ -144,7 +144,8 @@ class Study:
         kept = self.attribute("settings", dict[str, Any])
         if kept is None:
             return True
-        for key in sorted(wanted.keys() | kept.keys()):
+        # In the order of `wanted`: another model has other data, too, and that says less.
+        for key in (*wanted, *sorted(kept.keys() - wanted.keys())):
             if kept.get(key) != wanted.get(key):
                 raise InputError(
                     f"{self._place} holds a study with another {key} "

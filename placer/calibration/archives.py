@@ -6,12 +6,15 @@ import lzma
 import math
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from placer.common.limits import Limits, how_to_lift, in_bytes
+from placer.common.shapes import Shape
 from placer.errors import InputError
 
 # Plain numbers hardly shrink below an eighth: an archive that grows more holds next to nothing.
@@ -30,15 +33,30 @@ DAMAGED = (
 )
 
 
+def array_shapes(path: Path) -> Shape | dict[str, Shape]:
+    """The shape of an .npy file's array, or by name those of an .npz file, which is not unpacked.
+
+    Raises InputError as ``read_arrays`` does.
+    """
+    if path.suffix.lower() == ".npy":
+        array = read_arrays(path)
+        return array.shape if isinstance(array, np.ndarray) else {}
+    with _told(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        members = [one for one in archive.infolist() if one.filename.endswith(".npy")]
+        found = {}
+        for member in members:
+            with archive.open(member) as stream:
+                found[member.filename.removesuffix(".npy")] = _checked_shape(stream, member)
+        return found
+
+
 def read_arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
     """The array of an .npy file, mapped into memory, or those of an .npz file by name.
 
     Raises InputError for a file that is damaged, holds Python objects, is no regular file or would
     unpack to more than ``Limits.data_bytes`` and eight times its own size.
     """
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} is not a regular file; give an .npz or .npy file")
-    try:
+    with _told(path):
         if path.suffix.lower() == ".npy":
             # Mapped into memory, a large file is read piece by piece.
             return np.lib.format.open_memmap(path, mode="r")
@@ -50,6 +68,15 @@ def read_arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
             _check_sizes(file, path)
             with np.load(file, allow_pickle=False) as loaded:
                 return {name: np.asarray(loaded[name]) for name in loaded.files}
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn what reading ``path`` raises into an InputError."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is not a regular file; give an .npz or .npy file")
+    try:
+        yield
     except DAMAGED as error:
         raise InputError(
             f"{path} is damaged or holds pickled Python objects ({error}); "
@@ -75,12 +102,15 @@ def _check_sizes(file: IO[bytes], path: Path) -> None:
         for member in members:
             if member.filename.endswith(".npy"):
                 with archive.open(member) as stream:
-                    _check_header(stream, member)
+                    _checked_shape(stream, member)
     file.seek(0)
 
 
-def _check_header(stream: IO[bytes], member: zipfile.ZipInfo) -> None:
-    """Raise ValueError if the header promises more than the member holds: NumPy believes it."""
+def _checked_shape(stream: IO[bytes], member: zipfile.ZipInfo) -> Shape:
+    """The shape that a header gives.
+
+    Raises ValueError if it promises more than the member holds: NumPy believes it.
+    """
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -90,3 +120,4 @@ def _check_header(stream: IO[bytes], member: zipfile.ZipInfo) -> None:
         raise ValueError("Python objects")
     if math.prod(shape) * dtype.itemsize > member.file_size:
         raise ValueError(f"array '{member.filename}' is cut short")
+    return tuple(shape)

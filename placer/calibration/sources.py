@@ -26,7 +26,7 @@ def open_source(source: str, specs: Specs) -> Read:
     """
     path = Path(source)
     if path.exists():
-        files = _files(path)
+        files = files_of(path)
         if not files:
             return open_images(path, specs)
 
@@ -35,11 +35,11 @@ def open_source(source: str, specs: Specs) -> Read:
                 yield from _file_samples(file, source, specs, note)
 
         return read_files
-    function = _load_function(source)
+    function = function_of(source)
     return lambda note: _function_samples(function, source, specs, note)
 
 
-def _files(path: Path) -> list[Path]:
+def files_of(path: Path) -> list[Path]:
     """The files of arrays; none for a folder of images."""
     if not path.is_dir():
         if path.suffix.lower() not in _SUFFIXES:
@@ -146,7 +146,8 @@ def _check_names(names: Iterable[object], specs: Specs, where: str) -> None:
         )
 
 
-def _load_function(source: str) -> Callable[[], Iterable[object]]:
+def function_of(source: str) -> Callable[[], Iterable[object]]:
+    """The function that ``module:function`` names; InputError if it names none."""
     module_name, colon, name = source.partition(":")
     if not colon or Path(source).suffix.lower() in _SUFFIXES or not module_name or not name:
         raise InputError(

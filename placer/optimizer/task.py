@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion
 from placer.accuracy.evaluator import check_gates
 from placer.accuracy.gates import Gate, default_gates
 from placer.accuracy.latency_gates import Beat, parse_beats
+from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.dataset import (
     Dataset,
     calibration_and_evaluation,
@@ -154,6 +155,7 @@ def prepare(request: Request, observer: Observer) -> Task:
         warnings.append(text)
         observer.warn(text)
 
+    request = _with_shapes_of_data(request, observer)
     engine, pack, why = engine_for(request, _first_device(request))
     _check_io_type(request, engine)
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
@@ -199,6 +201,18 @@ def prepare(request: Request, observer: Observer) -> Task:
         source_sqnr=distance,
         warm_starts=warm_starts(request.warm_starts, model, space),
     )
+
+
+def _with_shapes_of_data(request: Request, observer: Observer) -> Request:
+    """``request`` with the shapes that neither it nor the model gives, as its data has them."""
+    source = request.data or request.evaluation_data
+    if source is None:
+        return request
+    found = shapes_of_data(request.model, request.shape_ranges, source)
+    for name, shape in found.items():
+        observer.stage(f"shape {name}={'x'.join(map(str, shape))}, as the data has it")
+    fixed = {name: ShapeRange.fixed(shape) for name, shape in found.items()}
+    return replace(request, shape_ranges={**request.shape_ranges, **fixed})
 
 
 def _check_export(request: Request, engine: Engine) -> None:

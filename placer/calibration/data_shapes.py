@@ -1,0 +1,92 @@
+"""Shapes of inputs that the model leaves open, as the first sample of the data has them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+from onnx import ValueInfoProto
+
+from placer.calibration.archives import array_shapes
+from placer.calibration.sources import files_of, function_of
+from placer.common.shapes import Shape
+from placer.common.user_code import UserCode
+from placer.model.validate import parse_model
+
+
+def shapes_of_data(model: Path, given: Collection[str], source: str) -> dict[str, Shape]:
+    """The shape of each input whose dimensions beside the batch are unknown, from ``source``.
+
+    ``given``: inputs whose shapes are settled. ``source``: see
+    ``placer.calibration.dataset.load_dataset``. The batch is the model's, 1 if it is unknown too;
+    of stacked batches and of ``module:function`` it is theirs. Arrays that are missing or of other
+    ranks are left to the reading of the data. Raises InputError for a model or a source that cannot
+    be read.
+    """
+    unknown = {name: dims for name, dims in _open_inputs(model).items() if name not in given}
+    if not unknown:
+        return {}
+    path = Path(source)
+    if not path.exists():
+        return _fitting(unknown, _function_shapes(source))
+    files = files_of(path)
+    shapes = array_shapes(files[0]) if files else {}  # Of images, `shapes` says the size.
+    if isinstance(shapes, tuple):  # Of an .npy file, which is for the only input.
+        shapes = dict.fromkeys(unknown, shapes) if len(unknown) == 1 else {}
+    batches = {
+        name: _of_batch(unknown[name], shape) for name, shape in shapes.items() if name in unknown
+    }
+    return _fitting(unknown, batches)
+
+
+Dims = tuple[int | None, ...] | None
+
+
+def _open_inputs(model: Path) -> dict[str, Dims]:
+    """Dimensions, None where unknown, of the inputs that ``load_model`` could not settle."""
+    graph = parse_model(model).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    found = {value.name: _dims(value) for value in graph.input if value.name not in weights}
+    return {name: dims for name, dims in found.items() if dims is None or None in dims[1:]}
+
+
+def _dims(value: ValueInfoProto) -> Dims:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim)
+
+
+def _of_batch(dims: Dims, shape: Shape) -> Shape:
+    """The input's shape, from the array of all samples; see ``placer.calibration.layout``."""
+    if dims is not None and len(shape) == len(dims) + 1:
+        return shape[1:]
+    return ((dims[0] if dims else None) or 1, *shape[1:])
+
+
+def _fitting(unknown: Mapping[str, Dims], shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Those of ``shapes`` that the model's known dimensions allow."""
+    return {
+        name: shapes[name]
+        for name, dims in unknown.items()
+        if name in shapes and _allows(dims, shapes[name])
+    }
+
+
+def _allows(dims: Dims, shape: Shape) -> bool:
+    if dims is None:
+        return True
+    return len(dims) == len(shape) and all(
+        known in (None, size) for known, size in zip(dims, shape, strict=True)
+    )
+
+
+def _function_shapes(source: str) -> dict[str, Shape]:
+    """Shapes in the first item of ``module:function``."""
+    function = function_of(source)
+    with UserCode(source, "correct the function"):
+        first = next(iter(function()), None)
+        if not isinstance(first, Mapping):
+            return {}
+        return {str(name): np.asarray(value).shape for name, value in first.items()}

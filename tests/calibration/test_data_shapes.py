@@ -1,0 +1,96 @@
+"""Dimensions that the model leaves open follow from the data, all but the batch."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.calibration.data_shapes import shapes_of_data
+from placer.errors import InputError
+from placer.graph.text import parse_model
+from placer.results.result import Result
+from tests.conftest import Finished
+
+IMAGE = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[N, 4, H, W] image) => (float[N, 4, H, W] y)
+<float[4, 4, 1, 1] w = {1.5, 0, 0, 0, 0, 1, 0, 0, 0, 0, -1, 0, 0, 0, 0, 1}> {
+  c = Conv(image, w)
+  y = Relu(c)
+}
+"""
+PAIR = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[2, T] a, float[B, 3] b) => (float[2, T] x, float[B, 3] y) {
+  x = Relu(a)
+  y = Relu(b)
+}
+"""
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        onnx.save(parse_model(text), tmp_path / "net.onnx")
+        return tmp_path / "net.onnx"
+
+    return write
+
+
+def test_sizes_are_those_of_the_data_but_for_the_batch(save: Callable[[str], Path]):
+    model = save(IMAGE)
+    data = model.parent / "data.npz"
+    np.savez(data, image=np.zeros((6, 4, 8, 10), "f"), labels=np.zeros(6))
+    assert shapes_of_data(model, (), str(data)) == {"image": (1, 4, 8, 10)}
+    assert shapes_of_data(model, ("image",), str(data)) == {}
+    np.savez(data, image=np.zeros((3, 2, 4, 8, 10), "f"))  # Three samples, stacked.
+    assert shapes_of_data(model, (), str(data)) == {"image": (2, 4, 8, 10)}
+
+
+def test_an_npy_file_and_a_folder_of_them_will_do(save: Callable[[str], Path]):
+    model = save(IMAGE)
+    folder = model.parent / "data"
+    folder.mkdir()
+    np.save(folder / "0.npy", np.zeros((2, 4, 6, 6), "f"))
+    assert shapes_of_data(model, (), str(folder)) == {"image": (1, 4, 6, 6)}
+    assert shapes_of_data(model, (), str(folder / "0.npy")) == {"image": (1, 4, 6, 6)}
+
+
+def test_a_batch_that_the_model_fixes_stays(save: Callable[[str], Path]):
+    model = save(PAIR)
+    data = model.parent / "data.npz"
+    np.savez(data, a=np.zeros((8, 5), "f"), b=np.zeros((4, 3), "f"))
+    assert shapes_of_data(model, (), str(data)) == {"a": (2, 5)}  # Of b only the batch is open.
+
+
+def test_what_does_not_fit_is_left_to_the_reading_of_the_data(save: Callable[[str], Path]):
+    model = save(IMAGE)
+    data = model.parent / "data.npz"
+    np.savez(data, image=np.zeros((6, 3, 8, 10), "f"))
+    assert shapes_of_data(model, (), str(data)) == {}
+    data.write_bytes(b"no archive")
+    with pytest.raises(InputError, match=r"data.npz is damaged"):
+        shapes_of_data(model, (), str(data))
+
+
+def test_a_run_needs_no_shapes_then(placer: Callable[..., Finished]):
+    onnx.save(parse_model(IMAGE), "net.onnx")
+    random = np.random.default_rng(0)
+    np.savez("data.npz", image=random.standard_normal((6, 4, 8, 10), "f"))
+    words = ("--data", "data.npz", "--engine", "onnxruntime", "--budget", 2, "--no-cache")
+    finished = placer("optimize", "net.onnx", *words)
+    assert finished.came_to_a_result, finished.err
+    assert "· shape image=1x4x8x10, as the data has it\n" in finished.out
+    assert Result.read(Path("net.placer")).model.input_shapes == {"image": [1, 4, 8, 10]}
+
+
+def samples() -> list[dict[str, np.ndarray]]:
+    """Batches as a user's function gives them."""
+    return [{"image": np.zeros((2, 4, 5, 7), "f")}]
+
+
+def test_a_function_gives_whole_batches(save: Callable[[str], Path]):
+    source = "tests.calibration.test_data_shapes:samples"
+    assert shapes_of_data(save(IMAGE), (), source) == {"image": (2, 4, 5, 7)}
