@@ -1,0 +1,177 @@
+"""Faults of the real OpenVINO in whole runs: a failed trial each, and the search goes on.
+
+Of some forty small models with odd nodes (Resize, Pad, Expand, 1-D, 3-D and dilated convolutions,
+ConvTranspose with strides of 300, MatMul of all ranks), none made OpenVINO 2026.4.1 crash, hang or
+take more memory once it was quantized. What it does is to compute garbage (below) and to refuse
+recurrent layers. So crashes and hangs are real signals to the engine's own worker while OpenVINO
+works in it; memory really runs out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import placer
+from placer.engines.isolation.process import WorkerProcess
+from placer.engines.isolation.protocol import Command, Compile, Measure, Request
+from placer.results.result import Result, TrialPart
+
+pytest.importorskip("openvino", reason="OpenVINO is not installed")
+from tests.engines.test_openvino import sqnr
+
+pytestmark = pytest.mark.slow
+
+Save = Callable[..., Path]
+Break = Callable[[type[Command], int, signal.Signals], list[int]]
+
+NET = """
+<ir_version: 9, opset_import: ["": 17]>
+net (float[1,64,24,24] x) => (float[1,64,24,24] y)
+<float[64,64,3,3] w1 = {0.1}, float[64,64,3,3] w2 = {0.1}> {
+  [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w1)
+  [relu1] b = Relu(a)
+  [conv2] y = Conv<pads = [1, 1, 1, 1]>(b, w2)
+}
+"""
+# Quantized both, they become one compiled layer that computes garbage.
+LINEAR = """
+<ir_version: 9, opset_import: ["": 17]>
+net (float[4,32] x) => (float[4,16] y)
+<float[32,32] w1 = {0.1}, float[32] b1 = {0.1}, float[32,16] w2 = {0.1}, float[16] b2 = {0.1}> {
+  [fc1] a = Gemm(x, w1, b1)
+  [relu1] b = Relu(a)
+  [fc2] y = Gemm(b, w2, b2)
+}
+"""
+
+
+def run(model: Path, tmp_path: Path, **options: Any) -> Result:
+    """A whole run; where the machine is too busy for a verdict, what it wrote."""
+    given: dict[str, Any] = {"gates": "sqnr>=10", "preset": "quick", "calibration": "minmax"}
+    given |= {"engine": "openvino", "cache": False, "output": tmp_path / "out", **options}
+    try:
+        return placer.optimize(model, **given)
+    except placer.RunError:
+        return Result.read(tmp_path / "out")
+
+
+@pytest.fixture
+def break_worker(monkeypatch: pytest.MonkeyPatch) -> Break:
+    """Send the engine's worker a signal shortly after it was given the nth command of a kind.
+
+    Returns the list that the process is added to.
+    """
+    original = WorkerProcess.call
+
+    def prepare(kind: type[Command], count: int, number: signal.Signals) -> list[int]:
+        seen: list[int] = []
+        struck: list[int] = []
+
+        def call(self: WorkerProcess, request: Request) -> Any:
+            if isinstance(request.command, kind):
+                seen.append(self.pid)
+                if len(seen) == count:
+                    struck.append(self.pid)
+                    timer = threading.Timer(0.01, os.kill, (self.pid, number))
+                    timer.start()
+            return original(self, request)
+
+        monkeypatch.setattr(WorkerProcess, "call", call)
+        return struck
+
+    return prepare
+
+
+def failed(result: Result) -> list[TrialPart]:
+    return [trial for trial in result.trials if trial.state == "failed"]
+
+
+def harmless(result: Result) -> list[TrialPart]:
+    """Quantized candidates that ran, were measured and meet the gates."""
+    return [trial for trial in result.trials if trial.kind != "none" and trial.state == "complete"]
+
+
+def assert_the_written_model_is_right(result: Result, model: Path) -> None:
+    """Its outputs on ONNX Runtime are the float model's, as far as the gate asks."""
+    inputs = {"x": np.random.default_rng(3).random(shape_of(model), np.float32)}
+    expected, found = (run_on_onnxruntime(path, inputs) for path in (model, result.optimized_model))
+    assert sqnr(expected, found) >= 10
+
+
+def shape_of(model: Path) -> tuple[int, ...]:
+    (value,) = onnx.load(model, load_external_data=False).graph.input
+    return tuple(dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
+
+
+def run_on_onnxruntime(path: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, inputs)
+    return np.asarray(found)
+
+
+def test_a_candidate_that_computes_garbage(save: Save, tmp_path: Path):
+    """Two Gemm with a Relu between them, both quantized; one of them alone is harmless."""
+    model = save(LINEAR)
+    result = run(model, tmp_path, sampler="exhaustive", budget=12)
+    (garbage, *_) = failed(result)
+    assert garbage.error is not None
+    assert "ONNX Runtime" in garbage.error
+    assert harmless(result)
+    assert_the_written_model_is_right(result, model)
+
+
+def test_a_worker_that_is_killed_while_it_measures(save: Save, tmp_path: Path, break_worker: Break):
+    model = save(NET)
+    struck = break_worker(Measure, 2, signal.SIGKILL)
+    result = run(model, tmp_path, budget=4)
+    assert len(struck) == 1
+    (trial,) = failed(result)
+    assert trial.error is not None
+    assert "crashed (signal 9) while measuring the candidate" in trial.error
+    assert harmless(result)
+    assert_the_written_model_is_right(result, model)
+
+
+def test_a_worker_that_hangs_while_it_compiles(save: Save, tmp_path: Path, break_worker: Break):
+    """It is stopped in the midst of it and never answers."""
+    model = save(NET)
+    struck = break_worker(Compile, 3, signal.SIGSTOP)
+    start = time.monotonic()
+    result = run(model, tmp_path, budget=4, engine_options={"compile-timeout": "10"})
+    assert time.monotonic() - start >= 10
+    assert len(struck) == 1
+    (trial,) = failed(result)
+    assert trial.error is not None
+    assert "took more than 10 s and was stopped while building the candidate" in trial.error
+    assert harmless(result)
+    assert_the_written_model_is_right(result, model)
+
+
+def test_a_candidate_that_takes_too_much_memory(save: Save, tmp_path: Path):
+    """Twelve weights of 16 MB: the float model fits once below the limit, but not twice.
+
+    So the trial of the float model fails; quantized, the weights take a quarter.
+    """
+    count = 12
+    weights = ", ".join(f"float[2048,2048] w{i} = {{0.02}}" for i in range(count))
+    chain = "\n".join(f"[fc{i}] a{i + 1} = MatMul(a{i}, w{i})" for i in range(count))
+    head = NET.strip().splitlines()[0]
+    graph = f"net (float[1,2048] a0) => (float[1,2048] a{count}) <{weights}> {{ {chain} }}"
+    model = save(head + graph.replace("a0", "x").replace(f"a{count}", "y"))
+    result = run(model, tmp_path, budget=3, engine_options={"memory-gb": "1"})
+    (trial, *_) = failed(result)
+    assert trial.error is not None
+    assert "took more than 1074 MB of memory and was stopped" in trial.error
+    assert harmless(result)
+    assert_the_written_model_is_right(result, model)
