@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from placer.engines.tensorrt.check import CheckReport, check
     from placer.errors import GateError, InputError, PlacerError, RunError
     from placer.graph.shapes import ShapeRange
+    from placer.model.fixed_inputs import FixedModel, fix_inputs
     from placer.onboarding.api import onboard, plan_onboarding
     from placer.optimizer.api import function_gate, optimize, work
     from placer.optimizer.observer import Observer, QuietObserver
@@ -33,6 +34,7 @@ __all__ = [
     "CheckReport",
     "Checkup",
     "ConsoleObserver",
+    "FixedModel",
     "GateError",
     "ImportedModel",
     "InputError",
@@ -53,6 +55,7 @@ __all__ = [
     "diff_plans",
     "explain",
     "extract_region",
+    "fix_inputs",
     "function_gate",
     "import_model",
     "onboard",
@@ -69,6 +72,7 @@ _MODULES = {
     "CheckReport": "placer.engines.tensorrt.check",
     "Checkup": "placer.checkup.run",
     "ConsoleObserver": "placer.cli.console",
+    "FixedModel": "placer.model.fixed_inputs",
     "GateError": "placer.errors",
     "ImportedModel": "placer.engines.import_model",
     "InputError": "placer.errors",
@@ -88,6 +92,7 @@ _MODULES = {
     "diff_plans": "placer.plan.compare",
     "explain": "placer.engines.explanation",
     "extract_region": "placer.calibration.region",
+    "fix_inputs": "placer.model.fixed_inputs",
     "function_gate": "placer.optimizer.api",
     "import_model": "placer.engines.import_model",
     "onboard": "placer.onboarding.api",

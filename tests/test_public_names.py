@@ -130,6 +130,11 @@ def test_extract_region_cuts_a_model():
     assert region.nodes == len(onnx.load("region.onnx").graph.node)
 
 
+def test_fix_inputs_writes_the_model_for_one_shape():
+    fixed = placer.fix_inputs(MODEL, "fixed.onnx", {}, {"image": (2, 1, 32, 32)})
+    assert fixed.nodes == len(onnx.load("fixed.onnx").graph.node)
+
+
 def test_onboard_and_report(here: Path):
     options = "{engine: fusion-model, gpu: l4, preset: quick, budget: 2, gates: sqnr>=1}"
     (here / "models.yaml").write_text(f"defaults: {options}\nmodels: [{{model: {MODEL}}}]\n")

@@ -127,6 +127,8 @@ def explain_command(
         soft_wrap=True,
     )
     _print(console, found.explanation, show_all)
+    if found.inside:
+        console.print(escape(found.inside), highlight=False, soft_wrap=True)
     if found.built is not None:
         _print_actual(console, found.outcomes, found.built, show_all)
 

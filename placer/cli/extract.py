@@ -1,4 +1,4 @@
-"""``placer extract``: a region of a model as a model of its own, with data that reaches it."""
+"""``placer extract``: a region of a model, or the model for one value of an input, as a model."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from placer.errors import InputError
 EXAMPLES = (
     "placer extract model.onnx --around /layer1/conv1/Conv --data calibration.npz",
     "placer extract model.onnx --inputs input --outputs features -o backbone.onnx",
+    "placer extract vad.onnx --fix sr=16000 --shape input=1x576 -o vad16k.onnx",
 )
 
 
@@ -37,14 +38,31 @@ def extract_command(
         typer.Option("--output", "-o", help="File.", show_default="MODEL.region.onnx"),
     ] = None,
     shape: Annotated[list[str] | None, typer.Option(help=SHAPE_HELP)] = None,
+    fix: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Give an input one value, NAME=VALUE: the whole model is written without that "
+            "input, in the shapes of --shape, and of each If that this decides the branch "
+            "that runs."
+        ),
+    ] = None,
 ) -> None:
     """Write the part of a model between tensors or around a node, to examine it alone.
 
     With --data the values that reach the region are written beside it, as placer optimize takes
-    them: what an engine refuses or runs slowly can be narrowed down and reported.
+    them: what an engine refuses or runs slowly can be narrowed down and reported. With --fix, or
+    --shape alone, the whole model is written for these values, without branches that never run.
     """
+    is_region = bool(inputs or outputs) or around is not None
+    if fix and (is_region or data is not None):
+        raise InputError("--fix writes the whole model; leave out other options than --shape")
+    if fix or (shape and not is_region):
+        _fix(model, output or Path(f"{model.stem}.fixed.onnx"), fix or [], shape or [])
+        return
     if (around is None) == (outputs == ""):
-        raise InputError("give --outputs C,D (and --inputs A,B) or --around NODE, one of the two")
+        raise InputError(
+            "give --outputs C,D (and --inputs A,B), --around NODE or --fix NAME=VALUE, one of these"
+        )
     if around is not None and inputs:
         raise InputError("--around NODE finds the inputs itself; leave out --inputs")
     region = placer.extract_region(
@@ -61,6 +79,24 @@ def extract_command(
     typer.echo(f"outputs: {', '.join(region.outputs)}")
     data_file = "" if region.data is None else f" and {region.data}"
     typer.echo(f"wrote {region.model} of {region.nodes} nodes{data_file}")
+
+
+def _fix(model: Path, output: Path, texts: list[str], shapes: list[str]) -> None:
+    """Write the model for one value of inputs and say what is left in bodies."""
+    values: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            values[name] = float(number)
+        except ValueError as error:
+            raise InputError(f"--fix '{text}' is not NAME=VALUE, e.g. sr=16000") from error
+        if not name:
+            raise InputError(f"--fix '{text}' is not NAME=VALUE, e.g. sr=16000")
+    fixed = placer.fix_inputs(model, output, values, shapes_of(shapes))
+    without = f", without {', '.join(values)}" if values else ""
+    typer.echo(f"wrote {fixed.model} of {fixed.nodes} nodes{without}")
+    if fixed.bodies.nodes:
+        typer.echo(fixed.bodies.sentence())
 
 
 def _names(text: str) -> list[str]:

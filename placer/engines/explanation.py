@@ -15,6 +15,7 @@ from placer.common.names import unknown
 from placer.engines.fusion_model import BASES
 from placer.errors import InputError
 from placer.graph import Graph
+from placer.graph.bodies import Bodies, bodies_of
 from placer.model import is_quantized_file, load_model, load_quantized
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
@@ -56,6 +57,7 @@ class _Subject:
     placement: Placement | None
     source: str
     fingerprint: str
+    bodies: Bodies
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +77,18 @@ class ModelExplanation:
     outcomes: tuple[SiteOutcome, ...]
     _subject: _Subject
 
+    @property
+    def inside(self) -> str:
+        """A sentence on what is in bodies of If, Loop and Scan; empty if nothing is."""
+        inside = self._subject.bodies.sentence()
+        return f"{inside}. Their time is not in the estimates" if inside else ""
+
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``; times in microseconds."""
+        bodies = self._subject.bodies
         document = {
             "gpu": self.gpu.name,
+            "nodes_in_bodies": {"nodes": bodies.nodes, "of": bodies.total},
             **explanation_json(self.explanation),
             "plan": plan_json(self.explanation.plan),
         }
@@ -161,12 +171,14 @@ def _subject(
             )
         found = extract_placement(load_quantized(model))
         graph = found.graph(shapes, model)
-        return _Subject(graph, found.placement, "the model's own Q/DQ pairs", "")
+        return _Subject(
+            graph, found.placement, "the model's own Q/DQ pairs", "", bodies_of(found.proto)
+        )
     loaded = load_model(model, shapes)
-    if placement is None:
-        return _Subject(loaded.graph, None, "the pack's default placement", loaded.fingerprint)
-    chosen = load_placement(placement, loaded.graph)
-    return _Subject(loaded.graph, chosen, f"placement {placement}", loaded.fingerprint)
+    chosen, source = None, "the pack's default placement"
+    if placement is not None:
+        chosen, source = load_placement(placement, loaded.graph), f"placement {placement}"
+    return _Subject(loaded.graph, chosen, source, loaded.fingerprint, bodies_of(loaded.proto))
 
 
 def _explainer(graph: Graph, pack: Pack, device: Device, target: Target, base: str) -> Explainer:

@@ -26,6 +26,7 @@ from placer.engines.select import select_engine
 from placer.engines.source_model import distance_sentence, recovered
 from placer.errors import InputError
 from placer.graph import Edge, Graph
+from placer.graph.bodies import bodies_of
 from placer.graph.selection import selected_nodes
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.model import Model, load_model
@@ -181,6 +182,9 @@ def prepare(request: Request, observer: Observer) -> Task:
     sites = quantizable_sites(found, model, pack, warn)
     sites = _chosen_sites(sites, model.graph, request, observer)
     space = _space_of(sites, model, pack, request.model)
+    inside = bodies_of(model.proto).sentence()
+    if inside:
+        warn(inside)
     asked = tuple(Gate.parse(text) for text in request.gates)
     gates = asked or default_gates(evaluation_data.has_labels)
     check_gates(gates, model.graph.outputs, evaluation_data.has_labels)
@@ -289,9 +293,10 @@ def _space_of(sites: tuple[Site, ...], model: Model, pack: Pack, path: Path) -> 
     space = build_space(model.graph, sites)
     # Sites that only follow others have nothing to follow.
     if not space.groups and not space.placement({}).edges:
+        inside = bodies_of(model.proto).sentence()
         raise InputError(
             f"no rule of pack '{pack.manifest.name}' matches a node of {path} that it "
-            "could quantize; there is nothing to do"
+            f"could quantize; {inside or 'there is nothing to do'}"
         )
     return space
 

@@ -1,0 +1,95 @@
+"""What lies inside If, Loop and Scan nodes, where no rule looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnx import ModelProto, NodeProto, TypeProto
+
+from placer.graph.edit import every_node, reads, subgraphs
+
+_READS_SHAPES = frozenset({"Shape", "Size"})
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """``nodes`` nodes, of ``total``, inside ``owners``, the outermost If, Loop and Scan nodes.
+
+    Constant nodes do not count. ``switches``: graph inputs of one value that alone decide an If;
+    ``by_shape``: whether the shapes of inputs alone decide another.
+    """
+
+    owners: tuple[str, ...]
+    nodes: int
+    total: int
+    switches: tuple[str, ...] = ()
+    by_shape: bool = False
+
+    def sentence(self) -> str:
+        """What this means to the user, and what can be done; empty where there are no bodies."""
+        if not self.nodes:
+            return ""
+        names = ", ".join(self.owners[:_SHOWN])
+        names += f" and {len(self.owners) - _SHOWN} more" if len(self.owners) > _SHOWN else ""
+        found = (
+            f"{self.nodes} of {self.total} nodes ({self.nodes / self.total:.0%}) stay float in the "
+            f"bodies of {names}, which no rule enters"
+        )
+        fixes = [f"--fix {name}=VALUE" for name in self.switches]
+        fixes += ["--shape NAME=SHAPE"] if self.by_shape else []
+        if not fixes:
+            return found
+        return f"{found}; placer extract {' '.join(fixes)} puts the branch that runs in their place"
+
+
+def bodies_of(proto: ModelProto) -> Bodies:
+    """What the bodies in the graph of ``proto`` hold."""
+    graph = proto.graph
+    owners = [node for node in graph.node if any(subgraphs(node))]
+    inside = sum(
+        inner.op_type != "Constant"
+        for node in owners
+        for body in subgraphs(node)
+        for inner in every_node(body.node)
+    )
+    outside = sum(node.op_type != "Constant" for node in graph.node)
+    producer = {tensor: node for node in graph.node for tensor in node.output if tensor}
+    single = {value.name for value in graph.input if _is_single(value.type)}
+    inputs = {value.name for value in graph.input}
+    switches: dict[str, None] = {}
+    by_shape = False
+    for node in owners:
+        if node.op_type != "If":
+            continue
+        origins = set(_origins(node.input[0], producer))
+        if origins.isdisjoint(inputs):
+            by_shape |= "" in origins
+        elif origins & inputs <= single:
+            switches.update(dict.fromkeys(sorted(origins & inputs)))
+    names = tuple(f"{node.op_type} '{node.name}'" for node in owners)
+    return Bodies(names, inside, inside + outside, tuple(switches), by_shape)
+
+
+def _origins(tensor: str, producer: dict[str, NodeProto]) -> Iterator[str]:
+    """Tensors that no node writes, on whose values ``tensor`` depends; "" for a shape."""
+    stack, seen = [tensor], {tensor}
+    while stack:
+        name = stack.pop()
+        node = producer.get(name)
+        if node is None:
+            yield name
+        elif node.op_type in _READS_SHAPES:
+            yield ""
+        else:
+            new = [t for t in reads(node) if t and t not in seen]
+            seen.update(new)
+            stack += new
+
+
+def _is_single(kind: TypeProto) -> bool:
+    """Whether a tensor of this type has one value."""
+    if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
+        return False
+    return all(dim.dim_value == 1 for dim in kind.tensor_type.shape.dim)

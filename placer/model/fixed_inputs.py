@@ -1,0 +1,84 @@
+"""A model for one value of an input, such as a sampling rate, and for one shape of others.
+
+What depends on that value alone becomes constant, and of each If that it decides the branch that
+runs takes its place, so that rules see what was in its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
+
+from placer.common.drafts import drafted
+from placer.common.names import unknown
+from placer.errors import InputError
+from placer.graph.bodies import Bodies, bodies_of
+from placer.graph.edit import all_tensors, fix_input_shapes
+from placer.graph.external_data import check_tensors
+from placer.model.importing import is_quantized
+from placer.model.normalize import normalize, tidy
+from placer.model.save import save_model
+from placer.model.validate import read_model
+
+
+@dataclass(frozen=True)
+class FixedModel:
+    """What ``fix_inputs`` wrote: ``nodes`` nodes, and the bodies that are left."""
+
+    model: Path
+    nodes: int
+    bodies: Bodies
+
+
+def fix_inputs(
+    model: Path | str,
+    output: Path | str,
+    values: Mapping[str, float],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> FixedModel:
+    """Write the float ``model`` with the inputs of ``values`` as constants, normalised.
+
+    ``shapes`` are written into the file, too. An If that these decide is replaced by the branch
+    that runs. Raises InputError for an input that is not there or whose shape is not known, a
+    value that its type does not have, and a model that is quantized.
+    """
+    path, target = Path(model), Path(output)
+    if target.resolve() == path.resolve():
+        raise InputError(f"{target} is the model itself; choose another output")
+    proto = read_model(path)
+    check_tensors(list(all_tensors(proto.graph)), path.parent, path)
+    if is_quantized(proto):
+        raise InputError(f"{path} is quantized; recover the float model by placer import first")
+    tidy(proto)
+    inputs = {value.name: value for value in proto.graph.input}
+    for name in (*values, *(shapes or {})):
+        if name not in inputs:
+            raise InputError(f"{path}: {unknown('input', name, inputs)}")
+    fix_input_shapes(proto, shapes or {})
+    for name, value in values.items():
+        _make_constant(proto, inputs[name], value, path)
+    proto, _ = normalize(proto, path.parent, path)
+    with drafted(target) as draft:
+        save_model(proto, path.parent, draft)
+    return FixedModel(target, len(proto.graph.node), bodies_of(proto))
+
+
+def _make_constant(proto: ModelProto, tensor: ValueInfoProto, value: float, path: Path) -> None:
+    """Turn a graph input into an initializer that is ``value`` throughout."""
+    kind = tensor.type.tensor_type
+    sizes = [dim.dim_value for dim in kind.shape.dim]
+    if not tensor.type.HasField("tensor_type") or not kind.HasField("shape") or 0 in sizes:
+        raise InputError(f"{path}: the shape of input '{tensor.name}' is not known; give `shapes`")
+    dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    try:
+        array = np.full(sizes, value, dtype)
+    except (ValueError, OverflowError, TypeError):
+        array = np.zeros(sizes, dtype)
+    if not bool((array == value).all()):
+        raise InputError(f"{path}: input '{tensor.name}' of type {dtype} cannot be {value:g}")
+    proto.graph.initializer.append(numpy_helper.from_array(array, tensor.name))
+    proto.graph.input.remove(tensor)

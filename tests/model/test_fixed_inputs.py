@@ -1,0 +1,104 @@
+"""Models for one value of an input: the branches that run take the place of the Ifs it decides."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import placer
+from placer.errors import InputError
+from placer.graph.bodies import Bodies, bodies_of
+from placer.model import load_model
+from tests.model.test_normalize import outputs
+
+Save = Callable[..., Path]
+
+# A switch as in silero-vad: one network for each sampling rate.
+NETWORK = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[N,4,8,8] x, int64 sr, float[2] pair) => (float[N,4,8,8] y)
+<float[4,4,1,1] w = {0.5}, float[4,4,1,1] v = {0.25}, int64 rate = {16000}> {
+  [is_16k] c = Equal(sr, rate)
+  [switch] s = If (c) <
+    then_branch = a () => (float[N,4,8,8] t) { [conv] m = Conv(x, w) [relu] t = Relu(m) },
+    else_branch = b () => (float[N,4,8,8] e) { [other] e = Conv(x, v) }
+  >
+  [total] p = ReduceSum<keepdims = 0>(pair)
+  y = Add(s, p)
+}
+"""
+BY_SHAPE = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[N,4,8,8] x) => (float[N,4,8,8] y) <int64 one = {1}, int64 zero = {0}> {
+  n = Shape(x)
+  first = Gather(n, zero)
+  c = Equal(first, one)
+  [branch] y = If (c) <
+    then_branch = a () => (float[N,4,8,8] t) { t = Relu(x) },
+    else_branch = b () => (float[N,4,8,8] e) { e = Abs(x) }
+  >
+}
+"""
+
+
+def test_what_is_in_bodies_is_counted_and_its_switch_found(save: Save):
+    found = bodies_of(onnx.load(save(NETWORK)))
+    assert found == Bodies(("If 'switch'",), nodes=3, total=7, switches=("sr",))
+    assert found.sentence() == (
+        "3 of 7 nodes (43%) stay float in the bodies of If 'switch', which no rule enters; "
+        "placer extract --fix sr=VALUE puts the branch that runs in their place"
+    )
+
+
+def test_a_model_without_bodies_has_nothing_to_say(save: Save):
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Abs(x) }'
+    assert bodies_of(onnx.load(save(text))).sentence() == ""
+
+
+@pytest.mark.parametrize(
+    ("rate", "nodes"), [(16000, ["conv", "relu", "total"]), (8000, ["other", "total"])]
+)
+def test_the_branch_that_runs_takes_the_place_of_the_if(
+    save: Save, tmp_path: Path, rate: int, nodes: list[str]
+):
+    path = save(NETWORK)
+    fixed = placer.fix_inputs(path, tmp_path / "fixed.onnx", {"sr": rate})
+    assert (fixed.nodes, fixed.bodies.nodes) == (len(nodes) + 1, 0)
+    proto = onnx.load(fixed.model)
+    assert [node.name for node in proto.graph.node][: len(nodes)] == nodes
+    assert [value.name for value in proto.graph.input] == ["x", "pair"]
+    rng = np.random.default_rng(0)
+    given = {"x": rng.standard_normal((3, 4, 8, 8)).astype(np.float32), "pair": np.ones(2, "f")}
+    (expected,) = outputs(onnx.load(path), **given, sr=np.array(rate))
+    (found,) = outputs(proto, **given)
+    assert np.array_equal(expected, found)
+    assert load_model(fixed.model).graph.by_op["Conv"]
+
+
+def test_a_shape_that_decides_an_if_is_fixed_too(save: Save, tmp_path: Path):
+    path = save(BY_SHAPE)
+    assert bodies_of(onnx.load(path)).by_shape
+    fixed = placer.fix_inputs(path, tmp_path / "fixed.onnx", {}, {"x": (2, 4, 8, 8)})
+    (node,) = onnx.load(fixed.model).graph.node
+    assert (node.op_type, fixed.bodies.nodes) == ("Abs", 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"rate": 1}, "unknown input 'rate'"),
+        ({"sr": 0.5}, "input 'sr' of type int64 cannot be 0.5"),
+        ({"x": 1}, "the shape of input 'x' is not known"),
+    ],
+)
+def test_refusals(save: Save, tmp_path: Path, values: dict[str, float], expected: str):
+    with pytest.raises(InputError, match=expected):
+        placer.fix_inputs(save(NETWORK), tmp_path / "fixed.onnx", values)
+
+
+def test_explain_says_what_it_does_not_see(save: Save):
+    found = placer.explain(save(NETWORK))
+    assert found.inside.startswith("3 of 7 nodes (43%) stay float")
+    assert found.to_json()["nodes_in_bodies"] == {"nodes": 3, "of": 7}
