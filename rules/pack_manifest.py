@@ -103,6 +103,12 @@ class ManifestFile(Strict):
         "or matrix products is one kernel, as TensorRT-RTX builds it; `fuses` are not looked at. "
         "Left out, that of the extended pack.",
     )
+    dequantizes: Literal["once", "each"] | None = Field(
+        default=None,
+        description="Whether readers in float of one tensor of integers share a layer that "
+        "dequantizes it (`once`, which is what counts if nothing is said) or have one for `each`. "
+        "Left out, that of the extended pack.",
+    )
     licence: str = Field(description="Licence of the rules.")
     maintainers: list[str] = Field(min_length=1, description="Who to ask.")
 

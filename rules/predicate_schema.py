@@ -69,6 +69,13 @@ class ValuesAre(Strict):
     at_most: float | None = Field(default=None, description="Upper limit.")
 
 
+class WrittenBy(Strict):
+    """The tensor is written by a node of one of the operators."""
+
+    tensor: TensorName = Field(description="The tensor.")
+    op: list[str] = Field(min_length=1, description="The operators.")
+
+
 class Predicate(Strict):
     """One condition; exactly one field is set. All conditions of a rule must hold.
 
@@ -107,6 +114,9 @@ class Predicate(Strict):
     values: ValuesAre | None = Field(
         default=None,
         description="The tensor is a constant of at most 64 elements, all within the limits.",
+    )
+    written_by: WrittenBy | None = Field(
+        default=None, description="A node of one of the operators writes the tensor."
     )
     is_graph_input: TensorName | None = Field(
         default=None, description="The tensor enters the graph."

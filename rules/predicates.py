@@ -17,6 +17,7 @@ from placer.rules.predicate_schema import (
     Predicate,
     RankIs,
     ValuesAre,
+    WrittenBy,
 )
 
 MAX_VALUES = 64  # Larger constants are weights; no condition needs their values.
@@ -137,6 +138,14 @@ def _values_are(condition: ValuesAre) -> Check:
     return check
 
 
+def _written_by(condition: WrittenBy) -> Check:
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        writers = [graph.producer.get(tensor) for tensor in tensors.get(condition.tensor, ())]
+        return bool(writers) and all(w is not None and w.op in condition.op for w in writers)
+
+    return check
+
+
 def _within(value: float, at_least: float | None, at_most: float | None) -> bool:
     return (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
 
@@ -202,6 +211,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "attribute": _attribute_is,
     "consumers": _consumers_are,
     "values": _values_are,
+    "written_by": _written_by,
     "rank": _rank_is,
     "dim": _dim_is,
     "same_shape": _same_shape,

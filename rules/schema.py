@@ -175,6 +175,15 @@ class Fusion(Strict):
         description="The layer exists only if all readers of its outputs need the same: float, or "
         "integers of one scale.",
     )
+    readers_quantized: Literal["alike", "as-read"] | None = Field(
+        default=None,
+        description="The layer exists only if all that read its outputs carry a pair: `alike`, of "
+        "one scale; `as-read`, of the scale that the layer reads.",
+    )
+    bare: list[Reference] = Field(
+        default=[],
+        description="Edges into the layer that carry no pair, else it does not exist.",
+    )
     float_type: Literal["float", "float16"] | None = Field(
         default=None,
         description="The float type written where it is not the model's; `float` is FP32.",
@@ -202,6 +211,11 @@ class Motion(Strict):
         default=False,
         description="DQ moves also where the scales before the node differ: the tensor behind it "
         "then has one for each channel.",
+    )
+    exclusive: bool = Field(
+        default=False,
+        description="Q moves only past a node that alone reads its input, or reads a graph input; "
+        "DQ only to a tensor that leaves the graph or is read, not both.",
     )
 
 
@@ -363,7 +377,7 @@ class Rule(Strict):
                 raise ValueError(f"layout '{name}': fuses names unknown node '{node}'")
         like = [fusion.float_like] if fusion.float_like else []
         reads = [] if fusion.reads == "any" else fusion.reads or []
-        for reference in (*fusion.absorbs, *fusion.in_place, *reads, *like):
+        for reference in (*fusion.absorbs, *fusion.in_place, *fusion.bare, *reads, *like):
             self._check_reference(f"layout '{name}': fuses", reference, tensors)
 
     def _check_reference(self, where: str, reference: str, tensors: frozenset[str]) -> None:
@@ -384,7 +398,13 @@ class Rule(Strict):
         used = [predicate.is_initializer, predicate.is_activation, predicate.scalar]
         used += [predicate.is_graph_input, predicate.is_graph_output]
         used += [predicate.sole_consumer, *(predicate.same_shape or [])]
-        models = (predicate.rank, predicate.dim, predicate.consumers, predicate.values)
+        models = (
+            predicate.rank,
+            predicate.dim,
+            predicate.consumers,
+            predicate.values,
+            predicate.written_by,
+        )
         used += [sub.tensor for sub in models if sub is not None]
         for tensor in used:
             if tensor is not None and tensor not in tensors:

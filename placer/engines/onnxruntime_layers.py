@@ -7,13 +7,16 @@ node alone reads, tensors that keep their names, and, in the blocked layout, wha
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
+from onnx import numpy_helper
 
+from placer.graph.external_data import is_external
 from placer.plan import Kind, Layer, Plan, Port
 from placer.plan.readers.onnx_graph import original_name, tensor_types
 
@@ -23,7 +26,10 @@ _KINDS: Mapping[str, Kind] = {"QuantizeLinear": "quantize", "DequantizeLinear": 
 _MOVES = frozenset(
     ("ReorderInput", "ReorderOutput", "Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze")
 )
-_SUM_INPUT = 3  # A blocked Conv adds this input to its result.
+# What makes a MatMul of another rank than 2 with a bias a Gemm.
+_GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
+_SUMMING = frozenset(("Conv", "FusedConv"))  # What adds its fourth input to its result.
+_SUM_INPUT = 3
 
 
 def layers_plan(
@@ -56,8 +62,14 @@ def layers_plan(
 
 def _fused_name(node: onnx.NodeProto, known: Mapping[str, object]) -> str:
     """What the node is called in the fused graph; its own name if it is not there."""
-    short = re.sub(r"_token_\d+$", "", node.name)
-    return node.name if node.name in known else short
+    name = _name(node)
+    short = re.sub(r"_token_\d+$", "", name)
+    return name if name in known else short
+
+
+def _name(node: onnx.NodeProto) -> str:
+    """A node's name; operators that ONNX defines by others leave nodes without one."""
+    return str(node.name) or f"{node.op_type} to {node.output[0]}"
 
 
 # --- the graph before layout changes --------------------------------------------------------
@@ -83,7 +95,7 @@ def _fused_layers(
         if kind == "compute" and not nodes and node.op_type in _MOVES and node.name not in own:
             kind = "reformat"
         layer = Layer(
-            name=node.name,
+            name=_name(node),
             op=node.op_type,
             nodes=nodes,
             inputs=tuple(_port(t, types) for t in node.input if t and t not in constants),
@@ -105,8 +117,13 @@ class _Coverage:
 
     def __init__(self, model: onnx.GraphProto, fused: onnx.GraphProto) -> None:
         self._fused = fused.node
-        self._alias = _aliases((*model.node, *fused.node))
-        self._compute = {n.name: n for n in model.node if n.op_type not in PAIR_OPS}
+        self._alias = _aliases(model, fused)
+        without_effect = _products_with_one(model) - {n.name for n in fused.node}
+        self._compute = {
+            n.name: n
+            for n in model.node
+            if n.op_type not in PAIR_OPS and n.name not in without_effect
+        }
         self._producers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
         for node in self._compute.values():
             for tensor in node.output:
@@ -124,7 +141,7 @@ class _Coverage:
         owner = self._by_constant() | self._by_name()
         borders = self._borders()
         for index, node in enumerate(self._fused):
-            if node.op_type not in PAIR_OPS:
+            if node.op_type not in PAIR_OPS and not _GEMM_RESHAPE.search(node.name):
                 self._walk(index, node, borders[index], owner)
         found: dict[int, list[str]] = defaultdict(list)
         for name, index in owner.items():
@@ -134,7 +151,7 @@ class _Coverage:
     def _by_name(self) -> dict[str, int]:
         owner: dict[str, int] = {}
         for index, node in enumerate(self._fused):
-            if node.op_type in PAIR_OPS:
+            if node.op_type in PAIR_OPS or _GEMM_RESHAPE.search(node.name):
                 continue
             name = node.name if node.name in self._compute else original_name(node.name)
             if name in self._compute:
@@ -211,11 +228,41 @@ class _Aliases:
             self._parent[other] = one
 
 
-def _aliases(nodes: Iterable[onnx.NodeProto]) -> _Aliases:
+def _products_with_one(model: onnx.GraphProto) -> set[str]:
+    """Names of nodes that multiply with the constant 1, which the optimizer takes out."""
+    ones = {
+        tensor.name
+        for tensor in model.initializer
+        if math.prod(tensor.dims) == 1
+        and not is_external(tensor)
+        and numpy_helper.to_array(tensor).item() == 1
+    }
+    return {n.name for n in model.node if n.op_type == "Mul" and not ones.isdisjoint(n.input)}
+
+
+def _aliases(model: onnx.GraphProto, fused: onnx.GraphProto) -> _Aliases:
+    """Tensors around a Q/DQ pair are one, but where the optimizer removed the nodes before it.
+
+    It then reads another of the model's tensors than in the model: a Relu is gone that the
+    quantization behind it implies.
+    """
     alias = _Aliases()
-    for node in nodes:
+    read: dict[str, str] = {}
+    for node in model.node:
         if node.op_type in PAIR_OPS:
             alias.join(node.input[0], node.output[0])
+            read[node.name] = node.input[0]
+    computed = {t for n in model.node if n.op_type not in PAIR_OPS for t in n.output}
+    for node in fused.node:
+        if _GEMM_RESHAPE.search(node.name):
+            alias.join(node.input[0], node.output[0])
+        if node.op_type not in PAIR_OPS:
+            continue
+        source, before = node.input[0], None
+        if node.op_type == "QuantizeLinear":
+            before = read.get(node.name)
+        if before is None or source not in computed or alias(source) == alias(before):
+            alias.join(source, node.output[0])
     return alias
 
 
@@ -233,7 +280,7 @@ def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str
     sums = {
         known.get(_fused_name(node, known), "")
         for node in final.node
-        if node.op_type == "Conv" and len(node.input) > _SUM_INPUT
+        if node.op_type in _SUMMING and len(node.input) > _SUM_INPUT
     }
     writer = {port.tensor: x.layer.name for x in layers for port in x.layer.outputs}
     host: dict[str, str] = {}

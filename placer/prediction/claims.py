@@ -135,16 +135,23 @@ class LayerCandidate:
     def is_met(self, form: NormalForm) -> bool:
         """Whether the engine builds the layer that is claimed."""
         claim = self.claim
-        if claim is None:
-            return True
+        return claim is None or (self._fits_pairs(claim, form) and self._fits_readers(claim, form))
+
+    def _fits_pairs(self, claim: Claim, form: NormalForm) -> bool:
         scales = form.scales
         for edge in claim.paired:
             if edge not in scales:
                 return False
-        for edge in claim.bare:
-            if edge in scales:
-                return False
-        if claim.fusion.readers_agree and len({scales.get(edge) for edge in self.readers}) > 1:
+        return all(edge not in scales for edge in claim.bare)
+
+    def _fits_readers(self, claim: Claim, form: NormalForm) -> bool:
+        scales, fusion = form.scales, claim.fusion
+        if fusion.readers_quantized is not None and self._readers_scale(form) is None:
+            return False
+        if fusion.readers_quantized == "as-read":
+            found = {form.last(edge) for edge in claim.demanded}
+            return found == {scales.get(edge) for edge in self.readers}
+        if fusion.readers_agree and len({scales.get(edge) for edge in self.readers}) > 1:
             return False
         if claim.fusion.outputs == "same":
             return len({form.last(edge) for edge in claim.demanded}) <= 1
@@ -279,7 +286,8 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         absorbed=absorbed,
         in_place=_edges(match, fusion.in_place, graph),
         paired=tuple(dict.fromkeys(demanded + absorbed)) if absorbed else demanded,
-        bare=() if fusion.reads == ANY else tuple([e for e in inner if e not in absorbed]),
+        bare=_edges(match, fusion.bare, graph)
+        + (() if fusion.reads == ANY else tuple([e for e in inner if e not in absorbed])),
         like=like[0] if like else None,
         goes_first=offer.goes_first,
     )

@@ -60,12 +60,16 @@ class TensorFormats(NamedTuple):
 
 @dataclass(frozen=True)
 class BuildTarget:
-    """What layers are predicted for."""
+    """What layers are predicted for.
+
+    ``dequantizes_once``: readers in float of one tensor share its dequantization.
+    """
 
     graph: Graph
     target: Target
     base: str
     integer: str
+    dequantizes_once: bool = True
 
 
 @dataclass
@@ -135,7 +139,7 @@ class TensorDraft:
         dtype = FLOAT if is_like and self.target.target.typing == "weak" else self.target.base
         if edge.is_graph_output:
             dtype = type_name(self.target.graph, edge.tensor)
-        known = self.serve(edge, dtype, scales)
+        known = self.serve(edge, dtype, scales) if self.target.dequantizes_once else None
         return known or self.convert(edge, "dequantize", source, dtype, scales)
 
     def reformat(self, edge: Edge, source: Port, dtype: str) -> Port:

@@ -99,11 +99,19 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
     inside = {node.name for node in match.nodes.values()}
     before = (e for t in match.tensors[motion.before] for e in graph.edges_of(t))
     after = (e for t in match.tensors[motion.after] for e in graph.edges_of(t))
+    may_leave, may_enter = True, True
+    if motion.exclusive:
+        may_leave = all(
+            len(graph.edges_of(t)) == 1 or t in graph.inputs for t in match.tensors[motion.before]
+        )
+        may_enter = not any(
+            t in graph.outputs and len(graph.edges_of(t)) > 1 for t in match.tensors[motion.after]
+        )
     return Passage(
         before=tuple(e for e in before if e.node in inside and e.tensor not in graph.initializers),
         after=tuple(after),
-        backward=motion.only != "forward",
-        forward=motion.only != "backward",
+        backward=motion.only != "forward" and may_leave,
+        forward=motion.only != "backward" and may_enter,
         per_channel=motion.per_channel,
     )
 

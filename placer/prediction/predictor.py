@@ -98,6 +98,7 @@ class Predictor:
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
+    ``dequantizes_once``: readers in float of one tensor share its dequantization.
     """
 
     def __init__(
@@ -108,11 +109,12 @@ class Predictor:
         base: str,
         integer: str,
         matches: Matches | None = None,
+        dequantizes_once: bool = True,
     ) -> None:
         graph = without_settled_nodes(graph)
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)
-        self._target = BuildTarget(graph, target, base, integer)
+        self._target = BuildTarget(graph, target, base, integer, dequantizes_once)
         rules = [rule for rule in rules if target.meets(rule.when)]
         links = find_links(find_passages(matches, rules))
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}

@@ -20,5 +20,8 @@ def make_predictor(
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``.
     ``matches``: of ``graph``, where they are known.
     """
-    made = KernelPredictor if pack.manifest.kernels == "generated" else Predictor
-    return made(graph, pack.rules, target, base, pack.manifest.scheme.activation, matches)
+    manifest, integer = pack.manifest, pack.manifest.scheme.activation
+    if manifest.kernels == "generated":
+        return KernelPredictor(graph, pack.rules, target, base, integer, matches)
+    once = manifest.dequantizes != "each"
+    return Predictor(graph, pack.rules, target, base, integer, matches, once)

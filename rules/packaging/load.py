@@ -159,6 +159,8 @@ def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
     fields = dict(manifest)
     if manifest.kernels is None:
         fields["kernels"] = parent.kernels
+    if manifest.dequantizes is None:
+        fields["dequantizes"] = parent.dequantizes
     if manifest.scheme is None:
         fields["scheme"] = parent.scheme
         fields["alternatives"] = {**parent.alternatives, **manifest.alternatives}

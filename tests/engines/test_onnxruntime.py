@@ -15,12 +15,16 @@ from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.select import select_engine
 from placer.errors import InputError, RunError
+from placer.graph import Edge, Graph
 from placer.model import load_model
 from placer.plan import Layer, Plan
 from placer.qdq import Inserter
+from placer.quantization import Placement
+from placer.rules.match import Match
+from placer.rules.matcher import match_rules
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
-from placer.rules.schema import Fusion, Rule
+from placer.rules.schema import Fusion, Layout, Rule
 from placer.rules.sites import find_sites, place
 
 Save = Callable[..., Path]
@@ -28,42 +32,62 @@ ROOT = Path(__file__).parents[2]
 
 PACK = load_pack("onnxruntime")
 FUSING = [
-    pytest.param(rule, layout, id=f"{rule.id}-{layout}")
+    pytest.param(rule, layout, index, id=f"{rule.id}-{layout}-{index}")
     for rule in PACK.rules
     for layout in rule.layouts
-    if rule.layouts[layout].fuses
+    for index in range(len(rule.layouts[layout].fuses))
 ]
 
 
-def plan_of(path: Path, rule: Rule, layout: str) -> tuple[Plan, dict[str, str]]:
-    """The engine's plan of the first match in ``layout``; names of the match's nodes."""
+def placement_of(graph: Graph, match: Match, layout: Layout, fusion: Fusion) -> Placement:
+    """The pairs that the layer needs, and no others."""
+    nodes = [match.nodes[name] for name in fusion.nodes if name in match.nodes]
+    names = {node.name for node in nodes}
+    references = layout.quantize if fusion.reads is None else fusion.reads
+    read = [e for r in references for e in match.edges(r, graph) if e.node in names]
+    written = [
+        e for n in nodes for t in n.outputs for e in graph.edges_of(t) if e.node not in names
+    ]
+    if fusion.outputs != "uint8" and fusion.readers_quantized is None:
+        return Placement.of(read)
+    tied = [tuple({e.tensor for e in (*read, *written)})]
+    return Placement.of([*read, *written], tied if fusion.readers_quantized == "as-read" else [])
+
+
+def plan_of(path: Path, rule: Rule, layout: Layout, fusion: Fusion) -> tuple[Plan, dict[str, str]]:
+    """The engine's plan of the first match; names of the match's nodes."""
     model = load_model(path)
-    (site, *_) = find_sites(model.graph, [rule])
-    placement = place([site], {site.name: layout})
+    match = match_rules(model.graph, [rule])[0]
+    placement = placement_of(model.graph, match, layout, fusion)
     tensors = {e.tensor for e in placement.edges} - model.graph.initializers.keys()
     ranges = calibrate(model, tensors, synthetic_dataset(model, 4, 0)).ranges(
         "minmax", PACK.manifest.scheme
     )
     candidate = Inserter(model, PACK.manifest.scheme).insert(placement, ranges)
     compiled = OnnxRuntimeEngine().compile(candidate, model.base_dir)
-    return compiled.plan(), {name: node.name for name, node in site.match.nodes.items()}
+    return compiled.plan(), {name: node.name for name, node in match.nodes.items()}
 
 
-def fits(layer: Layer, fusion: Fusion, nodes: dict[str, str]) -> bool:
-    covered = tuple(sorted(nodes[name] for name in fusion.nodes if name in nodes))
+def fits(layer: Layer, fusion: Fusion, covered: tuple[str, ...]) -> bool:
+    written = fusion.inputs if fusion.outputs == "same" else fusion.outputs
     return (
         layer.op in fusion.op
         and layer.nodes == covered
         and set(layer.input_types) == {fusion.inputs}
-        and layer.output_types == (fusion.outputs,)
+        and set(layer.output_types) == {written}
     )
 
 
-@pytest.mark.parametrize(("rule", "layout"), FUSING)
-def test_the_layers_that_a_layout_promises_are_built(save: Save, rule: Rule, layout: str):
-    plan, nodes = plan_of(save(rule.tests[0].model), rule, layout)
-    for fusion in rule.layouts[layout].fuses:
-        assert any(fits(layer, fusion, nodes) for layer in plan.layers), (fusion, plan)
+@pytest.mark.parametrize(("rule", "name", "index"), FUSING)
+def test_the_layers_that_a_layout_promises_are_built(save: Save, rule: Rule, name: str, index: int):
+    layout = rule.layouts[name]
+    fusion = layout.fuses[index]
+    plan, nodes = plan_of(save(rule.tests[0].model), rule, layout, fusion)
+    covered = tuple(sorted(nodes[name] for name in fusion.nodes if name in nodes))
+    if fusion.op == ["NoOp"]:
+        assert set(covered) <= set(plan.removed)
+    else:
+        assert any(fits(layer, fusion, covered) for layer in plan.layers), (fusion, plan)
 
 
 CHAIN = """
@@ -182,6 +206,55 @@ def test_layers_do_not_reach_past_tensors_that_onnx_runtime_invents(save: Save):
     proto, plan = compiled(save(text), quantized=True)
     assert_covered(proto, plan)
     assert all(len(layer.nodes) <= 1 for layer in plan.layers)
+
+
+GONE = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,32] x) => (float[1,16,8] y)
+<float[32,8] w = {1}, float[8] b = {1}, float one = {1}> {
+  [tanh1] t = Tanh(x)
+  [times1] u = Mul(t, one)
+  [proj1] m = MatMul(u, w)
+  [bias1] r = Add(m, b)
+  [sum1] s = Add(r, one)
+  [relu2] y = Relu(s)
+}
+"""
+
+
+def test_what_onnx_runtime_takes_out_is_in_no_layer(save: Save):
+    model = load_model(save(GONE))
+    pairs = [Edge("u", "proj1", 0), Edge("w", "proj1", 1), Edge("r", "sum1", 0), Edge("y", "", 0)]
+    scheme = PACK.manifest.scheme
+    ranges = calibrate(model, {"u", "r", "y"}, synthetic_dataset(model, 1, 0))
+    candidate = Inserter(model, scheme).insert(Placement.of(pairs), ranges.ranges("minmax", scheme))
+    plan = OnnxRuntimeEngine().compile(candidate, model.base_dir).plan()
+    layers = [(layer.op, layer.nodes) for layer in plan.of_kind("compute")]
+    # Not to the Reshape behind the Gemm, nor to the Add before a QuantizeLinear.
+    assert layers == [
+        ("Tanh", ("tanh1",)),
+        ("QGemm", ("bias1", "proj1")),
+        ("Add", ("sum1",)),
+    ]
+    assert plan.removed == ("times1", "relu2")
+
+
+UNBLOCKED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,18,8,8] x) => (float[1,18,8,8] y)
+<float[18,18,1,1] w = {1}, float[18] b = {1}> {
+  [exp1] e = Exp(x)
+  [conv1] c = Conv(x, w, b)
+  [add1] a = Add(c, e)
+  [tanh1] y = Tanh(a)
+}
+"""
+
+
+def test_a_convolution_that_is_not_blocked_adds_a_tensor_too(save: Save):
+    model = load_model(save(UNBLOCKED))
+    plan = OnnxRuntimeEngine().compile(model.proto, model.base_dir).plan()
+    assert [x.nodes for x in plan.layers] == [("exp1",), ("add1", "conv1", "tanh1")]
 
 
 def test_the_float_plan(save: Save):

@@ -84,6 +84,47 @@ def test_nothing_quantized_has_an_empty_form():
     assert (found.scales, found.second, found.canonical()) == ({}, {}, frozenset())
 
 
+EXCLUSIVE = parse_text(
+    """
+id: pass
+why: a sentence for the test
+source: test
+pattern: {op: {op: MaxPool, inputs: [x], output: y}}
+motion: {before: x, after: y, exclusive: true}
+layouts: {follow: {default: true}}
+""",
+    "rule.yaml",
+    Rule,
+)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "nodes", "given", "moved"),
+    [
+        # Past a node that alone reads its input, and past one that reads a graph input.
+        ("x", "y", "[tanh1] t = Tanh(x) [pool1] y = MaxPool{}(t)", "y->", "t->pool1"),
+        ("x", "y, z", "[pool1] y = MaxPool{}(x) [tanh1] z = Tanh(x)", "y->", "x->pool1"),
+        # Not where something else reads the input, too.
+        ("x", "y, z", "[tanh1] t = Tanh(x) [pool1] y = MaxPool{}(t) [exp1] z = Exp(t)", "y->", ""),
+        # Forward, but not to a tensor that both leaves the graph and is read.
+        ("x", "y", "[pool1] y = MaxPool{}(x)", "x->pool1", "y->"),
+        ("x", "y, z", "[pool1] y = MaxPool{}(x) [tanh1] z = Tanh(y)", "x->pool1", ""),
+    ],
+)
+def test_exclusive_motion(inputs: str, outputs: str, nodes: str, given: str, moved: str):
+    typed = [", ".join(f"float[1,4,8,8] {n}" for n in s.split(", ")) for s in (inputs, outputs)]
+    body = nodes.format("<kernel_shape = [1, 1]>")
+    graph = graph_of_text(f"{HEAD} g ({typed[0]}) => ({typed[1]}) {{ {body} }}")
+    edges = [edge for edges in graph.consumers.values() for edge in edges]
+
+    def named(text: str) -> set[Edge]:
+        return {e for e in edges if text and f"{e.tensor}->{e.node}" == text}
+
+    passages = find_passages(Matches(graph), [EXCLUSIVE])
+    found = normal_form(Placement.of(named(given)), passages)
+    assert set(found.scales) == named(given) | named(moved)
+
+
 UNEQUAL = f"""
 {HEAD}
 g (float[1,4,8,8] x, float[1,4,8,8] z) => (float[1,4,8,8] out) <float[4,8,1,1] w = {{1}}> {{

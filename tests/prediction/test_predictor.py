@@ -369,6 +369,81 @@ def test_a_layer_that_needs_its_readers_to_agree_splits_where_they_do_not():
     assert {"conv1", "relu1"} < set(layers[((left,),)])
 
 
+BETWEEN = """
+id: between
+pattern: {op: {op: Flatten, inputs: [x], output: y}}
+layouts:
+  follow:
+    default: true
+    fuses:
+      - nodes: [op]
+        op: Flatten
+        inputs: int8
+        outputs: same
+        reads: [op.x]
+        readers_quantized: KIND
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "groups", "types"),
+    [
+        ("as-read", ["xy"], "int8 -> int8"),
+        ("as-read", ["x", "y"], "float -> float"),
+        ("as-read", ["x"], "float -> float"),
+        ("alike", ["x", "y"], "int8 -> int8"),
+        ("alike", ["x"], "float -> float"),
+    ],
+)
+def test_a_layer_that_needs_pairs_on_all_that_read_what_it_writes(
+    kind: str, groups: list[str], types: str
+):
+    graph = graph_of("(float[1,4,4,4] x) => (float[1,64] y)", "[op1] y = Flatten(x)")
+    edges = {"x": Edge("x", "op1", 0), "y": Edge("y", "", 0)}
+    placed = [[edges[name] for name in group] for group in groups]
+    found = predict(graph, *placed, rules=[rule(BETWEEN.replace("KIND", kind))], base="float")
+    assert f"op1: {types}" in lines(found)
+
+
+BARE = """
+id: swish
+pattern:
+  mul: {op: Mul, inputs: [x, s], output: y}
+  sigmoid: {op: Sigmoid, inputs: [x], output: s}
+layouts:
+  follow:
+    default: true
+    fuses:
+      - nodes: [sigmoid, mul]
+        op: Swish
+        inputs: float
+        outputs: float
+        reads: []
+        bare: [mul.x]
+"""
+
+
+def test_an_edge_that_must_be_bare_forbids_a_layer():
+    graph = graph_of(
+        "(float[4] x) => (float[4] y)", "[sigmoid1] s = Sigmoid(x) [mul1] y = Mul(x, s)"
+    )
+    found = [
+        lines(predict(graph, *groups, rules=[rule(BARE)], base="float"))[-1]
+        for groups in ([], [[Edge("x", "sigmoid1", 0)]], [[Edge("x", "mul1", 0)]])
+    ]
+    assert [line.split(":")[0] for line in found] == ["sigmoid1+mul1", "sigmoid1+mul1", "mul1"]
+
+
+def test_each_reader_in_float_may_have_a_dequantization_of_its_own():
+    graph = graph_of(
+        "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)", "a = Exp(x) b = Tanh(x)"
+    )
+    placement = Placement.of(graph.edges_of("x"))
+    for once, count in ((True, 1), (False, 2)):
+        predictor = Predictor(graph, (), Target(), "float", "int8", dequantizes_once=once)
+        assert len(predictor.predict(placement).plan.of_kind("dequantize")) == count
+
+
 def test_a_residual_that_is_overwritten_has_the_type_that_is_written():
     summing = RESIDUAL.replace(
         "inputs: int8, outputs: int8}", "inputs: int8, outputs: readers, in_place: [add.r]}"

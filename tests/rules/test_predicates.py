@@ -57,6 +57,9 @@ pattern:{pattern}
         ("consumers: {tensor: r, at_most: 1}", False),
         ("consumers: {tensor: c, at_least: 1, at_most: 1}", True),
         ("consumers: {tensor: b, at_most: 0}", True),
+        ("written_by: {tensor: c, op: [Relu, Conv]}", True),
+        ("written_by: {tensor: r, op: [Relu, Conv]}", False),
+        ("written_by: {tensor: x, op: [Relu, Conv]}", False),  # a graph input
         ("values: {tensor: low, at_least: 0, at_most: 0}", True),
         ("values: {tensor: high, at_least: 6}", True),
         ("values: {tensor: high, at_most: 5.5}", False),
