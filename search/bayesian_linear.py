@@ -79,32 +79,51 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Summed:
-    """``prior`` conditioned on ``values = counts @ unknowns + error``.
+    """``prior`` conditioned on ``values = counts @ unknowns + errors``.
 
-    ``counts``: shape (m, n). ``values``: shape (m,). ``deviations``: standard deviations of the
-    errors, shape (m,).
+    ``counts``: shape (m, n). ``values``: shape (m,). ``errors``: covariance of the errors, shape
+    (m, m).
     """
 
     prior: Gaussian
     counts: np.ndarray
     values: np.ndarray
-    deviations: np.ndarray
+    errors: np.ndarray
 
     @cached_property
     def mean(self) -> np.ndarray:
         """Expected unknowns, shape (n,)."""
         return self.corrected(self.prior.mean)
 
-    def corrected(self, drawn: np.ndarray) -> np.ndarray:
-        """What was drawn from ``prior``, corrected by what was measured."""
-        missing = self.values - self.counts @ drawn
+    def corrected(self, drawn: np.ndarray, errors: np.ndarray | float = 0.0) -> np.ndarray:
+        """What was drawn from ``prior``, corrected by what was measured.
+
+        ``errors``: those that were drawn with it, shape (m,).
+        """
+        missing = self.values - self.counts @ drawn - errors
         return np.asarray(drawn + self._cross @ np.linalg.solve(self._inner, missing))
 
-    def deviation(self, counts: np.ndarray) -> float:
-        """Standard deviation of ``counts @ unknowns``; ``counts`` has shape (n,)."""
-        before = counts @ self.prior.cross(counts[None])[:, 0]
-        known = counts @ self._cross
+    def error(self, likeness: np.ndarray) -> float:
+        """The expected error of another sum; ``likeness``: its covariance with the errors."""
+        return float(likeness @ self._weights)
+
+    def deviation(
+        self, counts: np.ndarray, likeness: np.ndarray | float = 0.0, error: float = 0.0
+    ) -> float:
+        """Standard deviation of ``counts @ unknowns + error``; ``counts`` has shape (n,).
+
+        ``likeness``: covariance of its error with those of the measured sums, shape (m,).
+        ``error``: variance of its error.
+        """
+        before = counts @ self.prior.cross(counts[None])[:, 0] + error
+        known = counts @ self._cross + likeness
         return float(np.sqrt(max(0.0, before - known @ np.linalg.solve(self._inner, known))))
+
+    def log_evidence(self) -> float:
+        """Log density of ``values``, up to a constant."""
+        missing = self.values - self.counts @ self.prior.mean
+        _, log_determinant = np.linalg.slogdet(self._inner)
+        return -0.5 * float(missing @ self._weights + log_determinant)
 
     @cached_property
     def _cross(self) -> np.ndarray:
@@ -112,4 +131,9 @@ class Summed:
 
     @cached_property
     def _inner(self) -> np.ndarray:
-        return np.asarray(self.counts @ self._cross + np.diag(self.deviations**2))
+        return np.asarray(self.counts @ self._cross + self.errors)
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        missing = self.values - self.counts @ self.prior.mean
+        return np.asarray(np.linalg.solve(self._inner, missing))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from placer.prediction.roofline import Work
 from placer.search.bayesian_linear import Gaussian, Measured, Summed
 from placer.search.landscape import Landscape, Objective, State
 from placer.search.layer_signatures import Signature
+from placer.search.misfit import Distances, learn_misfit
 
 # The prior of a layer's time, up to a common factor: launch, 8-bit operations at twice the rate of
 # others, bytes moved. Assumed; only ratios matter, and measurements replace them.
@@ -80,12 +81,15 @@ class LatencyModel:
         means = {i: float(np.mean(shares)) for i, shares in sorted(profiled.items())}
         self._first = _single(self._rows.before(), known, prior, REMEMBERED)
         self._second = _single(self._first.posterior, means, prior, PROFILE)
-        self._third = Summed(
+        deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
+        exact = Summed(
             self._second.posterior,
             np.array([self._rows.row(state).counts for state in states]),
             np.array([1.0, *(o.ratio for o in observations)]),
-            np.array([TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]),
+            np.diag(np.square(deviations)),
         )
+        self.misfit = learn_misfit(exact, Distances(landscape, states))
+        self._third = replace(exact, errors=exact.errors + self.misfit.among())
 
     def objective(self, draw: Sequence[int] | None = None) -> Objective:
         """Expected costs, or with ``draw``, a seed, costs drawn from what is possible."""
@@ -100,13 +104,16 @@ class LatencyModel:
         signatures were met differs from process to process.
         """
         drawn = self._rows.draw(seed)
-        return self._third.corrected(self._second.corrected(self._first.corrected(drawn)))
+        before = self._second.corrected(self._first.corrected(drawn))
+        return self._third.corrected(before, self.misfit.draw(seed))
 
     def predict(self, state: State) -> tuple[float, float]:
         """Expected latency of ``state`` and its standard deviation, of the float model's."""
         row = self._rows.row(state)
-        mean = row.constant + float(row.counts @ self._third.mean)
-        return mean, float(np.hypot(self._third.deviation(row.counts), row.deviation))
+        likeness = self.misfit.with_(state)
+        mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(likeness)
+        deviation = self._third.deviation(row.counts, likeness, self.misfit.level**2)
+        return mean, float(np.hypot(deviation, row.deviation))
 
 
 def _single(

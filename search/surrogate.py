@@ -11,6 +11,7 @@ import numpy as np
 
 from placer.search.landscape import Landscape, Objective, State, apply
 from placer.search.latency_model import LatencyModel, Observation
+from placer.search.near_best import near_best
 from placer.search.noise_limits import Probes, allowed_noise
 from placer.search.noise_model import NoiseModel, NoiseObservation
 from placer.search.pareto import FLOAT_MODEL, noise_targets
@@ -31,6 +32,8 @@ TOLERANCE, SKIPS = 1.1, 8
 FAILED = 0.5
 # Before a search for a front ends, it looks at the limits of noise of so many cycles.
 CYCLES = 4
+# Where latencies are off the model, so many changes of the best in a row may bring nothing.
+NEAR, NEAR_TRIALS = "near the best", 24
 # What random numbers are drawn for.
 DRAW, START, NOISE = 1, 2, 3
 
@@ -168,6 +171,56 @@ class _Round:
 
     def propose(self, *, only_gains: bool) -> Proposal | None:
         """``only_gains``: None unless a gain is predicted, however few trials there are."""
+        # With a front, a gain that is predicted at another limit comes first.
+        goes_near = self._is_misfit() and not (only_gains and self._owner.levels)
+        if goes_near and (self._explores or self._has_stalled()):
+            return self._near_best()
+        proposal = self._predicted(only_gains=only_gains)
+        return self._near_best() if proposal is None and goes_near else proposal
+
+    def _is_misfit(self) -> bool:
+        """Whether latencies are off what layers explain by more than their measurement."""
+        return self._best < math.inf and self._latency.misfit.level > 0
+
+    def _near_best(self) -> Proposal | None:
+        """A change of one or two groups of the best; None once many in a row brought nothing."""
+        if sum(trial.kind == NEAR for trial in self._since_gain()) >= NEAR_TRIALS:
+            return None
+        while True:
+            state = self._change_of_best()
+            if state is None:
+                return None
+            skip = self._hopeless(state) if len(self._passed_over) < SKIPS else None
+            if skip is None:
+                return Proposal(NEAR, self._land.choices(state), tuple(self._passed_over))
+            self._pass_over(skip)
+
+    def _change_of_best(self) -> State | None:
+        """Of groups, or where they have none left and may be split, of sites."""
+        best = min(
+            (trial.ratio, state)
+            for state, trial in zip(self._states, self._trials, strict=True)
+            if trial.ratio is not None and self._feasible([trial])
+        )
+        allowed = self._is_allowed
+        found = near_best(self._land, self._latency, best, self._land.group_moves, allowed)
+        if found is None and self._owner.per_site:
+            found = near_best(self._land, self._latency, best, self._land.all_moves, allowed)
+        return found
+
+    def _is_allowed(self, state: State) -> bool:
+        return self._land.form(state) not in self._forms and self._pool_search.holds(state)
+
+    def _since_gain(self) -> Sequence[TrialRecord]:
+        """The trials after the last gain."""
+        best, last = math.inf, 0
+        for number, trial in enumerate(self._trials):
+            ratio = min(self._feasible([trial]), default=math.inf)
+            if ratio < best - RESOLUTION:
+                best, last = ratio, number
+        return self._trials[last + 1 :]
+
+    def _predicted(self, *, only_gains: bool) -> Proposal | None:
         while True:
             found = self._look(per_site=False)
             if self._owner.per_site and not self._is_gain(found):
@@ -180,12 +233,15 @@ class _Round:
             if skip is None:
                 kind = "explore" if self._explores else "surrogate"
                 return Proposal(kind, self._land.choices(state), tuple(self._passed_over))
-            self._passed_over.append(skip)
-            self._skipped.append(skip)
-            self._forms.add(self._land.form(state))
-            self._noise = self._learn_noise()
-            if len(self._land.all_moves) <= LARGE:
-                self._pools.clear()
+            self._pass_over(skip)
+
+    def _pass_over(self, skip: Skip) -> None:
+        self._passed_over.append(skip)
+        self._skipped.append(skip)
+        self._forms.add(self._form(skip.choices))
+        self._noise = self._learn_noise()
+        if len(self._land.all_moves) <= LARGE:
+            self._pools.clear()
 
     def _hopeless(self, state: State) -> Skip | None:
         """Measure the noise of what is to be tried, where gates bind; None if it may hold them."""

@@ -1,0 +1,82 @@
+"""How far whole latencies are off the layers, and what the search does then."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from placer.search.bayesian_linear import Gaussian, Summed
+from placer.search.landscape import State
+from placer.search.misfit import Distances, Misfit, learn_misfit
+from placer.search.near_best import expected_gain
+from placer.search.surrogate import NEAR
+from tests.search.test_landscape import BRANCHES, landscape
+from tests.search.test_surrogate import Engine, best, search
+
+LAND = landscape(BRANCHES, "tensorrt", "float16")
+FLOATS = LAND.state(LAND.space.floats)
+
+
+class PairedEngine(Engine):
+    """Each two layouts of neighbouring sites slow each other down, or speed each other up."""
+
+    def _latency(self, state: State) -> float:
+        factor = 1.0
+        for site, pair in enumerate(pairwise(state)):
+            rng = np.random.default_rng([site, *pair])
+            factor *= 1 if pair == FLOATS[site : site + 2] else rng.uniform(0.85, 1.15)
+        return super()._latency(state) * factor
+
+
+def random_states(count: int) -> list[State]:
+    rng = np.random.default_rng(0)
+    return [tuple(int(rng.integers(len(names))) for names in LAND.names) for _ in range(count)]
+
+
+def sums(errors: np.ndarray) -> Summed:
+    """As many sums of two unknown costs of about 1 as there are ``errors``, which they are off."""
+    counts = np.random.default_rng(1).integers(0, 3, (len(errors), 2)).astype(float)
+    prior = Gaussian(np.ones(2), np.zeros((2, 0)), np.full(2, 0.01))
+    exact = np.diag(np.full(len(errors), 1e-6))
+    return Summed(prior, counts, counts @ np.array([1.1, 0.9]) + errors, exact)
+
+
+def test_sums_of_costs_have_no_misfit():
+    states = random_states(12)
+    assert learn_misfit(sums(np.zeros(12)), Distances(LAND, states)).level == 0
+
+
+def test_the_misfit_is_learned_from_whole_latencies():
+    states = random_states(40)
+    covariance = Misfit(Distances(LAND, states), 0.08, 6.0).among() + 1e-9 * np.eye(40)
+    drawn = np.linalg.cholesky(covariance) @ np.random.default_rng(2).standard_normal(40)
+    assert learn_misfit(sums(drawn), Distances(LAND, states)).level in (0.04, 0.08, 0.16)
+
+
+def test_a_group_of_several_sites_counts_once():
+    members = max(LAND.members, key=len)
+    other = tuple(
+        (number + 1) % len(LAND.names[site]) if site in members else number
+        for site, number in enumerate(FLOATS)
+    )
+    np.testing.assert_allclose(Distances(LAND, [FLOATS, other]).to(FLOATS), [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("gain", "deviation", "expected"),
+    [(0.5, 0, 0.5), (-0.5, 0, 0), (0, 1, (2 * np.pi) ** -0.5), (2, 1, 2.0085)],
+)
+def test_losses_do_not_count(gain: float, deviation: float, expected: float):
+    """Closed forms; the last from the table of the unit normal loss."""
+    assert expected_gain(gain, deviation) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_search_goes_on_near_the_best_where_the_model_is_wrong():
+    engine = PairedEngine(LAND)
+    records = search(engine, 60)
+    assert any(record.kind == NEAR for record in records)
+    assert best(records).ratio <= 1.02 * engine.optimum()
+
+
+def test_where_the_model_is_right_it_does_not():
+    assert not any(record.kind == NEAR for record in search(Engine(LAND), 30))
