@@ -122,6 +122,10 @@ class Study:
             self.set_attribute(key, compute())
         return float(self.attribute(key, FiniteFloat))  # Another worker may have kept its own.
 
+    def kept(self, prefix: str) -> int:
+        """How many values are kept under keys that begin with ``prefix``."""
+        return sum(key.startswith(prefix) for key in self._ask(lambda: self._study.user_attrs))
+
     def attribute(self, key: str, kind: Any = Any) -> Any:
         """A JSON value of type ``kind`` that is kept with the study, None if there is none.
 

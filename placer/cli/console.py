@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown 
 
 # What is measured, by objective, with its unit.
 _MEASURED = {"latency": "latency, ms", "throughput": "inferences per second"}
+# Where no bar can be drawn, measurements of noise are told of in such numbers.
+PROBES_PER_LINE = 10
 
 
 class ConsoleObserver:
@@ -98,6 +100,13 @@ class ConsoleObserver:
             soft_wrap=True,
         )
         self._update_bar(self._count, best)
+
+    def probe(self, done: int) -> None:
+        """Say how often noise was measured beside the trials, without a terminal now and then."""
+        if self._task is not None:
+            self._bar.update(self._task, description=f"trials, {_probes(done)}")
+        if not self._console.is_terminal and done % PROBES_PER_LINE == 0:
+            self._console.print(f"[dim]{_probes(done)} beside the trials[/]", highlight=False)
 
     def close(self) -> None:
         """Remove the bar."""
@@ -181,11 +190,17 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     console.print(f"outputs are in {escape(folder)}", highlight=False)
 
 
+def _probes(done: int) -> str:
+    return f"noise measured {done} times" if done != 1 else "noise measured once"
+
+
 def _ended(result: Result) -> str:
-    """Why the search ended, and after how many trials."""
+    """Why the search ended, and after how many trials and probes."""
     budget = result.budget
     of = "" if budget.trials is None else f" of {budget.trials}"
     done = f"after {len(result.trials)}{of} trials"
+    if result.probes:
+        done += f" ({_probes(result.probes)} beside them)"
     reasons: dict[StopReason, str] = {
         "budget": "the budget is used",
         "timeout": "the time limit is reached",

@@ -23,6 +23,9 @@ class QuietObserver:
     def trial(self, record: TrialRecord) -> None:
         """Ignore ``record``."""
 
+    def probe(self, done: int) -> None:
+        """Ignore the probe."""
+
     def progress(self, done: int, total: int) -> None:
         """Ignore the progress."""
 
@@ -45,6 +48,12 @@ class Observer(Protocol):
 
     def trial(self, record: TrialRecord) -> None:
         """A trial has ended."""
+
+    def probe(self, done: int) -> None:
+        """Beside the trials, the noise of a placement is measured on a few samples.
+
+        ``done``: how often in the study, this one included.
+        """
 
     def progress(self, done: int, total: int) -> None:
         """Part of a stage is done."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from placer.accuracy.gates import Gate
 from placer.engines.abilities import target_of
@@ -23,6 +23,14 @@ from placer.search.space import Choices
 from placer.search.study import Study
 from placer.search.surrogate import SurrogateProposer
 
+# Under what a study keeps the noise of placements that was measured beside the trials.
+PROBE = "noise of "
+
+
+def probes_of(study: Study) -> int:
+    """Of how many placements the noise alone was measured, on a few samples, by all workers."""
+    return study.kept(PROBE)
+
 
 def predictor_of(task: Task) -> AnyPredictor:
     """Predicts plans by the pack, for what the engine builds."""
@@ -41,8 +49,12 @@ def make_proposer(
     study: Study,
     landscape: Landscape,
     remembered: Mapping[str, float],
+    on_probe: Callable[[int], None],
 ) -> Proposer:
-    """The proposer that the request names."""
+    """The proposer that the request names.
+
+    ``on_probe``: is told how often noise was measured beside the trials, each time it was.
+    """
     space, seed = task.space, task.request.seed
     sampler = task.request.sampler
     if sampler == "random":
@@ -53,7 +65,11 @@ def make_proposer(
         return ExhaustiveProposer(space)
 
     def probe(choices: Choices) -> float:
-        return study.keep(f"noise of {space.placement(choices).id}", lambda: setup.noise(choices))
+        def measure() -> float:
+            on_probe(probes_of(study) + 1)
+            return setup.noise(choices)
+
+        return study.keep(f"{PROBE}{space.placement(choices).id}", measure)
 
     return SurrogateProposer(
         landscape,

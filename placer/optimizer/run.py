@@ -30,7 +30,7 @@ from placer.optimizer.pareto_front import (
     front_parts,
     write_front,
 )
-from placer.optimizer.proposer import predictor_of
+from placer.optimizer.proposer import predictor_of, probes_of
 from placer.optimizer.request import Request
 from placer.optimizer.result_parts import throttling_warnings
 from placer.optimizer.search_loop import Device, devices_of, search
@@ -108,7 +108,7 @@ def _run(
     if final is not None and not final.is_faster:
         observer.warn(no_difference_sentence(task, final))
     front = front_parts(task, setup, points)
-    result = summarize(task, records, setup, final, written, stopped, front)
+    result = summarize(task, records, setup, final, written, stopped, front, probes_of(study))
     for sentence in throttling_warnings(result.trials, result.confirmation):
         observer.warn(sentence)
     result.write(folder.result)

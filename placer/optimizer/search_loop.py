@@ -72,7 +72,11 @@ def search(
             if on_trial is not None:
                 on_trial(record)
 
-    work_of = [_work(device, study, earlier, deadline, tell, stop) for device in devices]
+    def on_probe(done: int) -> None:
+        with telling:
+            observer.probe(done)
+
+    work_of = [_work(device, study, earlier, deadline, tell, on_probe, stop) for device in devices]
     observer.search(task.budget, len(earlier), task.engine.estimated, task.request.objective)
     if len(work_of) == 1:
         try:
@@ -101,13 +105,14 @@ def _work(
     earlier: Sequence[TrialRecord],
     deadline: float | None,
     tell: OnTrial,
+    on_probe: Callable[[int], None],
     stop: Event,
 ) -> Callable[[], StopReason]:
     """What one device does; all that its devices share is read before it begins."""
     task, setup = device.task, device.setup
     landscape, costs = make_landscape(task), layer_costs(task)
     remembered = remembered_layers(task, setup, study, costs)
-    proposer = make_proposer(task, setup, study, landscape, remembered)
+    proposer = make_proposer(task, setup, study, landscape, remembered, on_probe)
     runner = TrialRunner(
         setup.candidates,
         setup.evaluator,

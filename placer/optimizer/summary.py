@@ -67,10 +67,12 @@ def summarize(
     written: Written | None,
     stopped: StopReason,
     front: Sequence[FrontPart] = (),
+    probes: int = 0,
 ) -> Result:
     """Gather what result.json says.
 
-    ``written``: what ``final`` is on disk. ``front``: with ``front``, its points.
+    ``written``: what ``final`` is on disk. ``front``: with ``front``, its points. ``probes``: how
+    often noise alone was measured.
     """
     request, manifest = task.request, task.pack.manifest
     error = EstimateError.of(task.engine)
@@ -109,6 +111,7 @@ def summarize(
         decisions=_decisions(task.space, choices or {}, important),
         importance_by_rule=by_rule(task.space, important),
         trials=trials,
+        probes=probes,
         baseline=_baseline_part(task, setup, final),
         best=_best_part(task, setup, final, written),
         source=_source_part(task, written),

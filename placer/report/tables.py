@@ -219,6 +219,7 @@ def facts(run: Run) -> Mapping[str, str]:
         "gates": ", ".join(result.gates),
         "seed": str(result.seed),
         "sampler": result.sampler,
+        "noise measured beside the trials": f"{result.probes} times, on a few samples",
         "budget": f"{' or '.join(budget) or 'none'}; stopped: {result.budget.stopped}",
         "versions": ", ".join(f"{name} {version}" for name, version in result.versions.items()),
     }

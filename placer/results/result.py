@@ -307,6 +307,11 @@ class Result(Part):
     decisions: list[DecisionPart] = Field(description="groups of sites decided together")
     importance_by_rule: dict[str, float] = Field(description="sums of the decisions' importances")
     trials: list[TrialPart]
+    probes: int = Field(
+        default=0,
+        description="placements whose noise alone was measured, on a few samples, beside the "
+        "trials",
+    )
     baseline: BaselinePart | None
     best: BestPart | None
     source: SourcePart | None = Field(

@@ -65,6 +65,9 @@ class Listener:
     def trial(self, record: TrialRecord) -> None:
         self.trials.append(record.kind)
 
+    def probe(self, done: int) -> None:
+        self.stages.append(f"noise {done}")
+
     def progress(self, done: int, total: int) -> None:
         self.stages.append(f"{done}/{total}")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import onnx
+import optuna
 import pytest
 import yaml
 
@@ -53,6 +54,20 @@ def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
     assert placement["model"] == found.model.fingerprint
     edges = sum(len(group["edges"]) for group in placement["groups"])
     assert edges == found.best.quantized_edges > 0
+
+
+@pytest.mark.slow
+def test_measurements_of_noise_beside_the_trials_are_counted_and_told(placer: Placer):
+    """They are counted in the study, so that a resumed run counts those before, too."""
+    strict = ("--engine", "onnxruntime", "--gate", "sqnr>=40", "-o", "out")
+    finished = placer("optimize", MODEL, *QUICK, *strict, "--budget", 5)
+    study = optuna.load_study(study_name=None, storage="sqlite:///out/study.db")
+    probes = sum(key.startswith("noise of ") for key in study.user_attrs)
+    assert result(Path("out")).probes == probes > 0
+    assert f"(noise measured {probes} times beside them)" in finished.out
+    again = placer("optimize", MODEL, *QUICK, *strict, "--budget", 6)
+    assert result(Path("out")).probes >= probes
+    assert f"noise measured {result(Path('out')).probes} times" in again.out
 
 
 def test_the_written_model_keeps_its_interface_and_strips_to_the_float_model(placer: Placer):
