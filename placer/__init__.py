@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from placer.onboarding.api import onboard, plan_onboarding
     from placer.optimizer.api import function_gate, optimize, work
     from placer.optimizer.observer import Observer, QuietObserver
+    from placer.optimizer.project_draft import init_project
     from placer.plan.compare import diff_plans
     from placer.report import write_report
     from placer.results.result import Result
@@ -58,6 +59,7 @@ __all__ = [
     "fix_inputs",
     "function_gate",
     "import_model",
+    "init_project",
     "onboard",
     "optimize",
     "plan_onboarding",
@@ -95,6 +97,7 @@ _MODULES = {
     "fix_inputs": "placer.model.fixed_inputs",
     "function_gate": "placer.optimizer.api",
     "import_model": "placer.engines.import_model",
+    "init_project": "placer.optimizer.project_draft",
     "onboard": "placer.onboarding.api",
     "optimize": "placer.optimizer.api",
     "plan_onboarding": "placer.onboarding.api",

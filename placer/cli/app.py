@@ -28,6 +28,11 @@ COMMANDS = (
         "Find the fastest Q/DQ placement that meets the gates.",
     ),
     (
+        "init",
+        "placer.cli.init:init_command",
+        "Write a commented placer.yaml after a look at the model, its data and this machine.",
+    ),
+    (
         "worker",
         "placer.cli.worker:worker_command",
         "Run trials of a shared study until none is left.",
