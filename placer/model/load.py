@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,12 +216,25 @@ def _input_shapes(
     for name in given:
         if name not in names:
             raise InputError(f"{path}, shapes: {unknown('input', name, names)}")
-    return {name: _input_shape(value, given.get(name), path) for name, value in inputs.items()}
+    shapes = {name: _input_shape(value, given.get(name), path) for name, value in inputs.items()}
+    known = {name: tuple(size for size in sizes if size) for name, sizes in shapes.items()}
+    unknown_inputs = [name for name, sizes in shapes.items() if len(known[name]) < len(sizes)]
+    if unknown_inputs:
+        shown = " and ".join(_dimensions(inputs[name], shapes[name]) for name in unknown_inputs)
+        flags = " ".join(
+            f"{name}={'x'.join(str(size or 'N') for size in shapes[name])}"
+            for name in unknown_inputs
+        )
+        raise InputError(
+            f"{path}: {shown}; give them with `shapes`, as {flags}, a number for each N"
+        )
+    return known
 
 
 def _input_shape(
     value: ValueInfoProto, given: tuple[int, ...] | None, path: Path
-) -> tuple[int, ...]:
+) -> tuple[int | None, ...]:
+    """The sizes of an input's dimensions; None for those that are not known."""
     if not value.type.HasField("tensor_type"):
         raise InputError(f"{path}: input '{value.name}' is no tensor; placer needs tensor inputs")
     tensor = value.type.tensor_type
@@ -238,15 +251,15 @@ def _input_shape(
     sizes = [d.dim_value if d.dim_value > 0 else None for d in dims]
     if sizes and sizes[0] is None:
         sizes[0] = 1
-    if None not in sizes:
-        return tuple(size or 0 for size in sizes)
+    return tuple(sizes)
+
+
+def _dimensions(value: ValueInfoProto, sizes: Sequence[int | None]) -> str:
+    """What is not known of an input, for a message."""
+    dims = value.type.tensor_type.shape.dim
     labels = [d.dim_param if d.dim_param not in ("", "?") else "?" for d in dims]
     shown = ", ".join(str(size or label) for size, label in zip(sizes, labels, strict=True))
-    flag = "x".join(str(size) if size else "N" for size in sizes)
-    raise InputError(
-        f"{path}: input '{value.name}' has unknown dimensions [{shown}]; give them with "
-        f"`shapes`, as {value.name}={flag}, a number for each N"
-    )
+    return f"input '{value.name}' has unknown dimensions [{shown}]"
 
 
 def _check_holds_values(

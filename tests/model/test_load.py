@@ -60,6 +60,22 @@ def test_an_unknown_batch_is_one_and_other_dimensions_are_asked_for(save: Save):
         load_model(save(NET))
 
 
+def test_the_unknown_dimensions_of_all_inputs_are_asked_for_at_once(save: Save):
+    two = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[N,3,H,W] x, int64[N,L] ids) => (float[N,3,H,W] y, int64[N,L] z) {
+      y = Relu(x)
+      z = Identity(ids)
+    }
+    """
+    with pytest.raises(InputError) as caught:
+        load_model(path := save(two))
+    assert str(caught.value) == (
+        f"{path}: input 'x' has unknown dimensions [1, 3, H, W] and input 'ids' has unknown "
+        "dimensions [1, L]; give them with `shapes`, as x=1x3xNxN ids=1xN, a number for each N"
+    )
+
+
 @pytest.mark.parametrize(
     ("shapes", "expected"),
     [
