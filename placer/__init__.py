@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from placer.engines.import_model import ImportedModel, import_model
     from placer.engines.tensorrt.check import CheckReport, check
     from placer.errors import GateError, InputError, PlacerError, RunError
+    from placer.fitting.run import fit
     from placer.graph.shapes import ShapeRange
     from placer.model.fixed_inputs import FixedModel, fix_inputs
     from placer.onboarding.api import onboard, plan_onboarding
@@ -56,6 +57,7 @@ __all__ = [
     "diff_plans",
     "explain",
     "extract_region",
+    "fit",
     "fix_inputs",
     "function_gate",
     "import_model",
@@ -94,6 +96,7 @@ _MODULES = {
     "diff_plans": "placer.plan.compare",
     "explain": "placer.engines.explanation",
     "extract_region": "placer.calibration.region",
+    "fit": "placer.fitting.run",
     "fix_inputs": "placer.model.fixed_inputs",
     "function_gate": "placer.optimizer.api",
     "import_model": "placer.engines.import_model",

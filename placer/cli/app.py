@@ -78,6 +78,11 @@ COMMANDS = (
         "placer.cli.bench:bench_command",
         "Measure models in turn on one engine: medians, spread, and ratios to the first.",
     ),
+    (
+        "fit",
+        "placer.cli.fit:fit_command",
+        "Measure what layers cost on an engine: a file for --gpu, or to send to the maintainers.",
+    ),
     ("plan", "placer.cli.plan:plan_app", "Plans: compare predicted with actual layers."),
     ("rules", "placer.cli.rules:rules_app", "Rule packs: look, test, pass on, pin."),
     (

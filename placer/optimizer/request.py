@@ -132,7 +132,8 @@ class Request:
         Option("Engine", "auto, onnxruntime, openvino, fusion-model; placer doctor lists all."),
     ] = AUTO
     gpu: Annotated[
-        str | None, Option("Engine", "GPU of fusion-model, e.g. a100, or a YAML file.")
+        str | None,
+        Option("Engine", "GPU of fusion-model, e.g. a100, a YAML file, or one of placer fit."),
     ] = None
     build_for: Annotated[
         str | None,

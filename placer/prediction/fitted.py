@@ -48,7 +48,7 @@ class Cost(_Document):
     def part_us(self, part: Part) -> float:
         """The time of ``part`` in microseconds."""
         return (
-            part.count * self.fixed_us
+            part.times * self.fixed_us
             + part.mops * self.us_per_mop
             + part.read_mb * self.us_per_mb_read
             + part.written_mb * self.us_per_mb_written

@@ -31,7 +31,7 @@ class Part(NamedTuple):
     """How much of a kind: how often, million operations or elements, megabytes read, written."""
 
     key: CostKey
-    count: float
+    times: float
     mops: float
     read_mb: float
     written_mb: float

@@ -267,3 +267,34 @@ def test_a_search_survives_each_part_that_fails(
     captured = {trial["conditions"]["cuda_graphs"] for trial in result["trials"]}
     on_gpu = not hasattr(api.runtime(), "ON_HOST")
     assert captured == {on_gpu and part != "graph"}
+
+
+@pytest.mark.slow
+def test_layer_costs_are_fitted(
+    standin: Library,
+    placer: Callable[..., Finished],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """``placer fit`` from the builds to estimates by its file."""
+    assert standin.version
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    (tmp_path / "models").mkdir()
+    for size in (8, 16, 24, 32, 40):
+        text = SMALL.replace("8,8", f"{size},{size}")
+        onnx.save(parse_model(text), tmp_path / "models" / f"small-{size}.onnx")
+    output = tmp_path / "fit.json"
+    finished = placer(
+        *("fit", "--engine", "tensorrt", "--models", tmp_path / "models", "-o", output),
+        *("--networks", 0, "--placements", 1, "--rounds", 3),
+        *("--engine-option", f"timing-cache={tmp_path / 'timing'}"),
+    )
+    assert finished.code == 0, finished.err
+    fit = json.loads(output.read_text())
+    engine = fit["engine"]
+    assert (engine["pack"], engine["base"], engine["typing"]) == ("tensorrt", "float16", "strong")
+    assert engine["engine_version"] == "10.13.0"
+    assert {cost["name"] for cost in fit["costs"]} >= {"conv", "conv 1x1"}
+    explained = placer("explain", tmp_path / "models" / "small-8.onnx", "--gpu", output)
+    assert explained.code == 0, explained.err
+    assert "float16 remainder, pack tensorrt" in explained.out

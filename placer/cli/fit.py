@@ -1,0 +1,105 @@
+"""``placer fit``: layer costs measured on an engine, in a file that ``--gpu`` takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import placer
+from placer.cli.options import engine_options, option
+
+EXAMPLES = (
+    "placer fit --engine openvino --output fit.json",
+    "placer explain model.onnx --gpu fit.json",
+)
+
+if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.prediction.fitted import Fit
+
+
+def fit_command(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file to write; measured builds lie beside.")
+    ],
+    engine: Annotated[str, option("engine", help="The engine to measure on.")] = "auto",
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of ONNX models to measure too.", rich_help_panel="Model and data"
+        ),
+    ] = None,
+    device: Annotated[str | None, option("device")] = None,
+    threads: Annotated[int, option("threads")] = 1,
+    base: Annotated[str | None, option("base")] = None,
+    engine_option: Annotated[list[str] | None, option("engine_options")] = None,
+    networks: Annotated[int, typer.Option(help="Generated networks to measure.")] = 30,
+    placements: Annotated[
+        int, typer.Option(help="Random placements of each, beside float and the default.")
+    ] = 4,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds, 3 or more.")] = 15,
+    names: Annotated[
+        bool, typer.Option("--names", help="Write the names of given models to the file.")
+    ] = False,
+) -> None:
+    """Measure what layers cost on an engine: a file for --gpu, or to send to the maintainers.
+
+    No weights are in it. Run it again to go on after an interruption.
+    """
+    progress = Console(stderr=True)
+
+    def tell(sentence: str) -> None:
+        progress.print(f"· {sentence}", highlight=False, markup=False)
+
+    found = placer.fit(
+        engine,
+        output,
+        models=models,
+        threads=threads,
+        device=device,
+        base=base,
+        engine_options=engine_options(engine_option or []),
+        networks=networks,
+        placements=placements,
+        rounds=rounds,
+        names=names,
+        on_network=tell,
+    )
+    _print(Console(), found, output)
+
+
+def _print(console: Console, found: Fit, output: Path) -> None:
+    table = Table(title="predicted layers and those that were built")
+    for column in ("rule", "predicted", "built", "of these types", "most often otherwise"):
+        table.add_column(column, overflow="fold")
+    for rule in found.rules:
+        worst = f"{rule.otherwise[0][1]}: {rule.otherwise[0][0]}" if rule.otherwise else ""
+        counts = map(str, (rule.predicted, rule.built, rule.same_types))
+        table.add_row(escape(rule.rule), *counts, escape(worst))
+    console.print(table)
+    errors = found.errors
+    console.print(
+        f"{errors.networks} networks, {errors.builds} builds, each network estimated by a fit to "
+        f"the others: 80% of latencies within {errors.latency:.0%}; ratios of two builds within "
+        f"{errors.ratio_median:.0%} (half), {errors.ratio:.0%} (80%), {errors.ratio_95:.0%} (95%); "
+        f"{_ordered(found)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for remark in found.remarks:
+        console.print(f"note: {escape(remark)}", highlight=False, soft_wrap=True)
+    console.print(f"wrote {escape(str(output))}: costs on {escape(found.name)}", highlight=False)
+
+
+def _ordered(found: Fit) -> str:
+    errors = found.errors
+    if errors.ordered is None:
+        return "no two builds differ by more than noise"
+    return (
+        f"{errors.ordered:.1%} in the right order of the {errors.pairs_apart} pairs that differ "
+        "by more than noise"
+    )

@@ -1,0 +1,1 @@
+"""Costs of layers, measured on a real engine, and their errors: ``placer fit``."""

@@ -1,0 +1,237 @@
+"""The costs of parts of layers that explain measured builds best.
+
+A build's time is a sum over its predicted layers' parts, so each build is an equation that is
+linear in the costs, and so is the ratio of two builds of one network. Layers that the engine
+profiles are equations of their own: what a profiler adds to each layer makes them less exact than
+whole builds, but they tell parts from each other that always come together.
+
+Costs are not negative (Lawson & Hanson 1974). A kind of part that few builds have is drawn towards
+the kind that it resembles (ridge), and equations that fit badly count less (Huber 1964).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from placer.errors import RunError
+from placer.prediction.fitted import Cost
+from placer.prediction.layer_parts import CostKey, Part, ancestors
+
+ANY = CostKey("", "")
+WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
+# How much an equation weighs: of a ratio to the float build, of a build, and of a layer. Errors are
+# shares of the build's time.
+_RATIO, _TOTAL, _LAYER = 1.0, 1.0, 0.5
+_RIDGE = 0.3  # Equations that being like its ancestor counts for.
+_OUTLIER = 0.06  # Error from which an equation counts less, in parts of the build's time.
+_ROUNDS = 3
+KEPT_NETWORKS = 256
+
+Features = Mapping[CostKey, np.ndarray]  # By kind: how often, operations, bytes; summed.
+
+
+@dataclass(frozen=True)
+class Build:
+    """A measured build in terms of its predicted layers.
+
+    ``us``: median latency. ``layers``: parts and measured time of each predicted layer that the
+    engine's profiler tells of.
+    """
+
+    label: str
+    us: float
+    parts: tuple[Part, ...]
+    layers: tuple[tuple[tuple[Part, ...], float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Network:
+    """The builds of one network, the float build first."""
+
+    name: str
+    builds: tuple[Build, ...]
+
+
+def features(parts: Iterable[Part]) -> Features:
+    """How much there is of each kind of part."""
+    found: dict[CostKey, np.ndarray] = {}
+    for part in parts:
+        values = np.array([part.times, part.mops, part.read_mb, part.written_mb])
+        found[part.key] = found[part.key] + values if part.key in found else values
+    return found
+
+
+def fit_costs(networks: Sequence[Network]) -> tuple[Cost, ...]:
+    """The costs of all kinds of parts in ``networks``, and of the kinds that these resemble."""
+    system = _System.of(networks)
+    solved: dict[CostKey, np.ndarray] = {}
+    for level in _levels(system.keys):
+        _solve(level, system, solved)
+    counts = Counter(
+        key for network in networks for build in network.builds for key in _with_ancestors(build)
+    )
+    return tuple(_cost(key, figures, counts[key]) for key, figures in sorted(solved.items()))
+
+
+def _with_ancestors(build: Build) -> Iterable[CostKey]:
+    own = {part.key for part in build.parts}
+    return own.union(*map(ancestors, own), {ANY} if own else ())
+
+
+def _levels(keys: Sequence[CostKey]) -> list[dict[CostKey, CostKey]]:
+    """From all kinds together to the kinds themselves: by kind, the one that stands for it."""
+    chains = {key: (key, *ancestors(key)) for key in keys}
+    longest = max(map(len, chains.values()), default=0)
+    return [
+        dict.fromkeys(keys, ANY),
+        *(
+            {key: chain[min(depth, len(chain) - 1)] for key, chain in chains.items()}
+            for depth in reversed(range(longest))
+        ),
+    ]
+
+
+# --- equations ------------------------------------------------------------------------------
+
+
+class _Equation(NamedTuple):
+    """``features`` times the costs are ``value``, both in parts of the build's time."""
+
+    features: Features
+    value: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class _System:
+    """Equations of all networks: ``columns`` has ``WIDTH`` for each of ``keys``."""
+
+    keys: tuple[CostKey, ...]
+    columns: np.ndarray
+    values: np.ndarray
+    weights: np.ndarray
+
+    @staticmethod
+    def of(networks: Sequence[Network]) -> _System:
+        equations = [equation for network in networks for equation in _equations(network)]
+        keys = tuple(sorted({key for equation in equations for key in equation.features}))
+        place = {key: WIDTH * index for index, key in enumerate(keys)}
+        columns = np.zeros((len(equations), WIDTH * len(keys)))
+        for row, equation in enumerate(equations):
+            for key, values in equation.features.items():
+                columns[row, place[key] : place[key] + WIDTH] = values
+        values = np.array([equation.value for equation in equations])
+        return _System(keys, columns, values, np.array([e.weight for e in equations]))
+
+    def joined(self, level: Mapping[CostKey, CostKey], kinds: Sequence[CostKey]) -> np.ndarray:
+        """The columns of ``kinds``, each the sum of those that it stands for."""
+        place = {kind: WIDTH * index for index, kind in enumerate(kinds)}
+        columns = np.zeros((len(self.values), WIDTH * len(kinds)))
+        for index, key in enumerate(self.keys):
+            start, own = place[level[key]], WIDTH * index
+            columns[:, start : start + WIDTH] += self.columns[:, own : own + WIDTH]
+        return columns
+
+
+@lru_cache(maxsize=KEPT_NETWORKS)
+def _equations(network: Network) -> tuple[_Equation, ...]:
+    base = network.builds[0]
+    share = 1 / len(network.builds) ** 0.5  # Each network counts alike.
+    base_features = _scaled(features(base.parts), 1 / base.us)
+    found = []
+    for build in network.builds:
+        own = _scaled(features(build.parts), 1 / build.us)
+        found.append(_Equation(own, 1.0, _TOTAL * share))
+        if build is not base:
+            found.append(_Equation(_difference(own, base_features), 0.0, _RATIO * share))
+    return (*found, *_layer_equations(network))
+
+
+def _layer_equations(network: Network) -> Iterator[_Equation]:
+    """Layers as the profiler tells them, scaled to the build's own time; equal ones are one."""
+    base_us = network.builds[0].us
+    found: dict[tuple[Part, ...], list[float]] = defaultdict(list)
+    for build in network.builds:
+        total = sum(us for _, us in build.layers)
+        if total:
+            for parts, us in build.layers:
+                found[parts].append(us / total * build.us / base_us)
+    for parts, shares in found.items():
+        weight = _LAYER * (len(shares) / len(network.builds)) ** 0.5
+        yield _Equation(_scaled(features(parts), 1 / base_us), float(np.median(shares)), weight)
+
+
+def _scaled(found: Features, factor: float) -> Features:
+    return {key: values * factor for key, values in found.items()}
+
+
+def _difference(one: Features, other: Features) -> Features:
+    zero = np.zeros(WIDTH)
+    return {key: one.get(key, zero) - other.get(key, zero) for key in {**one, **other}}
+
+
+# --- their solution -------------------------------------------------------------------------
+
+
+def _solve(
+    level: Mapping[CostKey, CostKey], system: _System, solved: dict[CostKey, np.ndarray]
+) -> None:
+    """Solve for the kinds of ``level``, each drawn towards its ancestor in ``solved``."""
+    kinds = sorted(set(level.values()))
+    columns = system.joined(level, kinds)
+    before = np.concatenate([_prior(kind, solved) for kind in kinds])
+    # What a kind makes of a build's time on average, where there is some of it.
+    share = np.abs(columns).sum(axis=0) / np.maximum((columns != 0).sum(axis=0), 1)
+    pull = _RIDGE * np.maximum(share, 1e-9)
+    solution, trust = before, np.ones(len(columns))
+    for _ in range(_ROUNDS):
+        weights = (system.weights * trust) ** 2
+        products = columns.T @ (columns * weights[:, None]) + np.diag(pull**2)
+        sums = columns.T @ (weights * system.values) + pull**2 * before
+        solution = _non_negative(products, sums)
+        off = np.abs(columns @ solution - system.values)
+        trust = np.sqrt(np.minimum(1.0, _OUTLIER / np.maximum(off, 1e-9)))
+    for index, kind in enumerate(kinds):
+        solved[kind] = solution[WIDTH * index : WIDTH * (index + 1)]
+
+
+def _prior(kind: CostKey, solved: Mapping[CostKey, np.ndarray]) -> np.ndarray:
+    near = (solved[other] for other in (kind, *ancestors(kind), ANY) if other in solved)
+    return next(near, np.zeros(WIDTH))
+
+
+def _non_negative(products: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """The solution without negative parts of the normal equations ``products x = sums``."""
+    scale = np.sqrt(np.diag(products))
+    root = np.linalg.cholesky(products / np.outer(scale, scale)).T
+    solution: np.ndarray = _nnls()(root, np.linalg.solve(root.T, sums / scale))[0]
+    return solution / scale
+
+
+@lru_cache(maxsize=1)
+def _nnls() -> Callable[..., tuple[np.ndarray, float]]:
+    try:
+        from scipy.optimize import nnls  # noqa: PLC0415
+    except ImportError as error:
+        raise RunError("placer fit needs SciPy; run: pip install 'placer[fit]'") from error
+    found: Callable[..., tuple[np.ndarray, float]] = nnls
+    return found
+
+
+def _cost(key: CostKey, figures: np.ndarray, builds: int) -> Cost:
+    fixed, op, read, written = (float(f"{x:.6g}") for x in figures)
+    return Cost(
+        name=key.name,
+        dtype=key.dtype,
+        fixed_us=fixed,
+        us_per_mop=op,
+        us_per_mb_read=read,
+        us_per_mb_written=written,
+        layers=builds,
+    )

@@ -1,0 +1,298 @@
+"""The networks that are measured: small, of random blocks and weights that a seed fixes.
+
+Each is a chain of blocks as they stand in well-known networks (residual, depthwise separable,
+squeeze and excitation, cross stage partial, attention, ...), with random widths and sizes, so that
+costs are asked of many shapes and of operators in many neighbourhoods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+CONVOLUTIONAL, TOKENS = "convolutional", "tokens"
+_WIDTHS = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
+_MOST_MACS = 60e6  # Of one convolution: a network is to run in milliseconds on one core.
+_OPSET = 17
+
+
+class _Net:
+    """Nodes and weights of a network in the making; ``shape``: of the last tensor."""
+
+    def __init__(self, shape: tuple[int, ...], seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.input_shape = shape
+        self.shape = shape
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[onnx.TensorProto] = []
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """Append a node; return the name of its output."""
+        name = f"{op}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name, **attributes))
+        return f"{name}_out"
+
+    def constant(self, values: np.ndarray) -> str:
+        """Append an initializer; return its name."""
+        name = f"w{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def weight(self, *shape: int) -> str:
+        """Random weights (He et al. 2015): activations neither grow nor vanish."""
+        inputs = int(np.prod(shape[1:])) if len(shape) == 4 else shape[0]
+        values = self.rng.normal(0, np.sqrt(2 / max(inputs, 1)), shape)
+        return self.constant(values.astype(np.float32))
+
+    def conv(
+        self, x: str, outputs: int, kernel: int, stride: int = 1, depthwise: bool = False
+    ) -> str:
+        """Convolution with bias; the size stays but for the stride."""
+        channels, size = self.shape[1], self.shape[2]
+        group = channels if depthwise else 1
+        weight = self.weight(outputs, channels // group, kernel, kernel)
+        bias = self.constant(self.rng.normal(0, 0.1, outputs).astype(np.float32))
+        out = -(-size // stride)
+        self.shape = (1, outputs, out, out)
+        return self.add(
+            "Conv", x, weight, bias, kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4,
+            strides=[stride] * 2, group=group,
+        )  # fmt: skip
+
+    def model(self, output: str) -> onnx.ModelProto:
+        """The finished model."""
+        image = helper.make_tensor_value_info("input", TensorProto.FLOAT, self.input_shape)
+        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self._nodes, "network", [image], [result], self._weights)
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
+        proto.ir_version = 9
+        return onnx.shape_inference.infer_shapes(proto)
+
+
+# --- activations ----------------------------------------------------------------------------
+
+
+def _silu(net: _Net, x: str) -> str:
+    return net.add("Mul", x, net.add("Sigmoid", x))
+
+
+def _relu6(net: _Net, x: str) -> str:
+    low, high = (net.constant(np.array(v, np.float32)) for v in (0, 6))
+    return net.add("Clip", x, low, high)
+
+
+def _gelu(net: _Net, x: str) -> str:
+    root, one, half = (net.constant(np.array(v, np.float32)) for v in (2**0.5, 1, 0.5))
+    erf = net.add("Add", net.add("Erf", net.add("Div", x, root)), one)
+    return net.add("Mul", net.add("Mul", x, erf), half)
+
+
+def _hard_swish(net: _Net, x: str) -> str:
+    return net.add("HardSwish", x)
+
+
+def _leaky(net: _Net, x: str) -> str:
+    return net.add("LeakyRelu", x, alpha=0.1)
+
+
+def _relu(net: _Net, x: str) -> str:
+    return net.add("Relu", x)
+
+
+_ACTIVATIONS: tuple[Callable[[_Net, str], str], ...] = (
+    _relu, _relu, _relu, _silu, _silu, _relu6, _hard_swish, _leaky,
+)  # fmt: skip
+
+Act = Callable[[_Net, str], str]
+
+
+# --- blocks of convolutional networks -------------------------------------------------------
+
+
+def _width(net: _Net, kernel: int, most: int = 256) -> int:
+    """A random number of channels with which a convolution is not too slow."""
+    _, channels, size, _ = net.shape
+    fits = [w for w in _WIDTHS if w * channels * (kernel * size) ** 2 < _MOST_MACS and w <= most]
+    return int(net.rng.choice(fits or [_WIDTHS[0]]))
+
+
+def _plain(net: _Net, x: str, act: Act) -> str:
+    kernel = int(net.rng.choice([1, 3, 3, 5]))
+    stride = int(net.rng.choice([1, 1, 2])) if net.shape[2] > 8 else 1
+    return act(net, net.conv(x, _width(net, kernel), kernel, stride))
+
+
+def _residual(net: _Net, x: str, act: Act) -> str:
+    channels = net.shape[1]
+    if channels * channels * 9 * net.shape[2] ** 2 > _MOST_MACS:
+        return _bottleneck(net, x, act)
+    main = act(net, net.conv(x, channels, 3))
+    return act(net, net.add("Add", net.conv(main, channels, 3), x))
+
+
+def _bottleneck(net: _Net, x: str, act: Act) -> str:
+    channels = net.shape[1]
+    main = act(net, net.conv(x, max(16, channels // 4), 1))
+    main = act(net, net.conv(main, max(16, channels // 4), 3))
+    return act(net, net.add("Add", net.conv(main, channels, 1), x))
+
+
+def _separable(net: _Net, x: str, act: Act) -> str:
+    kernel = int(net.rng.choice([3, 3, 5]))
+    stride = int(net.rng.choice([1, 1, 2])) if net.shape[2] > 8 else 1
+    y = act(net, net.conv(x, net.shape[1], kernel, stride, depthwise=True))
+    return act(net, net.conv(y, _width(net, 1), 1))
+
+
+def _inverted(net: _Net, x: str, act: Act) -> str:
+    channels = net.shape[1]
+    wide = min(4 * channels, 384)
+    y = act(net, net.conv(x, wide, 1))
+    y = act(net, net.conv(y, wide, 3, depthwise=True))
+    if net.rng.random() < 0.5:
+        y = _excited(net, y)
+    return net.add("Add", net.conv(y, channels, 1), x)
+
+
+def _excited(net: _Net, x: str) -> str:
+    """Squeeze and excitation (Hu et al. 2018)."""
+    whole = net.shape
+    few = max(8, whole[1] // 4)
+    gate = net.add("GlobalAveragePool", x)
+    net.shape = (1, whole[1], 1, 1)
+    gate = net.conv(_relu(net, net.conv(gate, few, 1)), whole[1], 1)
+    op = str(net.rng.choice(["Sigmoid", "HardSigmoid"]))
+    net.shape = whole
+    return net.add("Mul", x, net.add(op, gate))
+
+
+def _partial(net: _Net, x: str, act: Act) -> str:
+    """Cross stage partial (Wang et al. 2020): split, a branch, concatenated."""
+    half = max(16, net.shape[1] // 2)
+    start = net.shape
+    left = act(net, net.conv(x, half, 1))
+    net.shape = start
+    right = act(net, net.conv(x, half, 1))
+    deep = act(net, net.conv(right, half, 3))
+    parts = (left, deep, right) if net.rng.random() < 0.5 else (left, deep)
+    joined = net.add("Concat", *parts, axis=1)
+    net.shape = (1, half * len(parts), *start[2:])
+    return act(net, net.conv(joined, start[1], 1))
+
+
+def _pooled(net: _Net, x: str, act: Act) -> str:
+    """Pools of one size beside each other (as in SPPF), or one that halves the size."""
+    _, channels, size, _ = net.shape
+    if net.rng.random() < 0.5 or size < 8:
+        y = act(net, net.conv(x, max(16, channels // 2), 1))
+        pools = [y]
+        for _ in range(2):
+            pool = net.add("MaxPool", pools[-1], kernel_shape=[5, 5], strides=[1, 1], pads=[2] * 4)
+            pools.append(pool)
+        net.shape = (1, net.shape[1] * 3, size, size)
+        return act(net, net.conv(net.add("Concat", *pools, axis=1), channels, 1))
+    op = str(net.rng.choice(["MaxPool", "AveragePool"]))
+    net.shape = (1, channels, size // 2, size // 2)
+    return net.add(op, x, kernel_shape=[2, 2], strides=[2, 2])
+
+
+def _up(net: _Net, x: str, act: Act) -> str:
+    """Twice the size by nearest neighbours or a transposed convolution, and a convolution."""
+    _, channels, size, _ = net.shape
+    if size > 32:
+        return _plain(net, x, act)
+    net.shape = (1, channels, 2 * size, 2 * size)
+    if net.rng.random() < 0.7:
+        scales = net.constant(np.array([1, 1, 2, 2], np.float32))
+        y = net.add("Resize", x, "", scales, mode="nearest",
+                    coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    else:
+        weight = net.weight(channels, channels, 2, 2)
+        y = act(net, net.add("ConvTranspose", x, weight, kernel_shape=[2, 2], strides=[2, 2]))
+    return act(net, net.conv(y, _width(net, 3, most=64), 3))
+
+
+_BLOCKS = (
+    _plain, _plain, _residual, _residual, _bottleneck, _separable, _separable, _inverted,
+    _inverted, _partial, _partial, _pooled, _up,
+)  # fmt: skip
+
+
+def convolutional(seed: int) -> onnx.ModelProto:
+    """A convolutional network: a stem, some blocks and a classifier or a map of scores."""
+    size = int(np.random.default_rng(seed).choice([32, 48, 64, 96, 128]))
+    net = _Net((1, 3, size, size), seed)
+    act = _ACTIVATIONS[net.rng.integers(len(_ACTIVATIONS))]
+    stem = net.conv(
+        "input", int(net.rng.choice([16, 24, 32, 48])), int(net.rng.choice([3, 3, 7])), 2
+    )
+    x = act(net, stem)
+    for _ in range(int(net.rng.integers(4, 8))):
+        x = _BLOCKS[net.rng.integers(len(_BLOCKS))](net, x, act)
+    if net.rng.random() < 0.4:
+        return net.model(net.conv(x, int(net.rng.choice([4, 16, 80])), 1))
+    channels = net.shape[1]
+    flat = net.add("Flatten", net.add("GlobalAveragePool", x))
+    return net.model(net.add("Gemm", flat, net.weight(channels, 100)))
+
+
+# --- networks of tokens ---------------------------------------------------------------------
+
+
+def tokens(seed: int) -> onnx.ModelProto:
+    """A transformer: attention with heads and two linear layers, twice at most (Vaswani 2017)."""
+    rng = np.random.default_rng(seed)
+    count, width = int(rng.choice([32, 64, 128])), int(rng.choice([64, 128, 192, 256]))
+    net = _Net((1, count, width), seed)
+    act: Act = (_gelu, _relu, _silu)[int(rng.integers(3))]
+    x = "input"
+    for _ in range(int(rng.integers(1, 3))):
+        x = net.add("Add", _attention(net, _normed(net, x), int(rng.choice([2, 4]))), x)
+        wide = int(rng.choice([2, 4])) * width
+        y = act(net, _linear(net, _normed(net, x), width, wide))
+        x = net.add("Add", _linear(net, y, wide, width), x)
+    return net.model(_linear(net, _normed(net, x), width, 64))
+
+
+def _normed(net: _Net, x: str) -> str:
+    gain, shift = (net.constant(np.full(net.shape[-1], v, np.float32)) for v in (1, 0))
+    return net.add("LayerNormalization", x, gain, shift)
+
+
+def _linear(net: _Net, x: str, inputs: int, outputs: int) -> str:
+    bias = net.constant(net.rng.normal(0, 0.1, outputs).astype(np.float32))
+    return net.add("Add", net.add("MatMul", x, net.weight(inputs, outputs)), bias)
+
+
+def _attention(net: _Net, x: str, heads: int) -> str:
+    _, count, width = net.shape
+    split = net.constant(np.array([1, count, heads, width // heads], np.int64))
+    joined = net.constant(np.array([1, count, width], np.int64))
+    scale = net.constant(np.array((width // heads) ** -0.5, np.float32))
+    q, k, v = (
+        net.add("Transpose", net.add("Reshape", _linear(net, x, width, width), split), perm=perm)
+        for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
+    )
+    weights = net.add("Softmax", net.add("Mul", net.add("MatMul", q, k), scale), axis=-1)
+    mixed = net.add("Transpose", net.add("MatMul", weights, v), perm=[0, 2, 1, 3])
+    return _linear(net, net.add("Reshape", mixed, joined), width, width)
+
+
+def network_names(convolutional_ones: int, token_ones: int) -> tuple[str, ...]:
+    """The names of so many networks of either kind, in the order in which they are measured."""
+    kinds = ((CONVOLUTIONAL, convolutional_ones), (TOKENS, token_ones))
+    return tuple(f"{kind}-{number}" for kind, count in kinds for number in range(count))
+
+
+def write_network(name: str, folder: Path) -> Path:
+    """Write the network ``name`` of ``network_names`` to ``folder``."""
+    kind, _, number = name.partition("-")
+    make = convolutional if kind == CONVOLUTIONAL else tokens
+    path = folder / f"{name}.onnx"
+    onnx.save(make(int(number)), path)
+    return path

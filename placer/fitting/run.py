@@ -1,0 +1,304 @@
+"""``placer fit`` from start to end: measure, predict, fit, leave out, write."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from placer.common.files import write_text
+from placer.common.shapes import optima
+from placer.engines.abilities import target_of
+from placer.engines.base import Engine
+from placer.engines.doctor import diagnose
+from placer.engines.isolation import IsolatedEngine
+from placer.engines.select import select_engine
+from placer.errors import InputError, PlacerError
+from placer.fitting.costs import features, fit_costs
+from placer.fitting.leave_out import COVERAGE, LeftOut, leave_out, within
+from placer.fitting.measure import Bench, model_paths
+from placer.fitting.networks import network_names, write_network
+from placer.fitting.predicted import PredictedNetwork, predict
+from placer.fitting.records import Records
+from placer.fitting.rules import rule_evidence
+from placer.model import load_model
+from placer.prediction.fitted import (
+    FORMAT,
+    BuildEvidence,
+    Fit,
+    FittedEngine,
+    NetworkEvidence,
+)
+from placer.prediction.layer_parts import CostKey
+from placer.prediction.select import make_predictor
+from placer.qdq.precision import Base, parse_base
+
+# Copies of one model that differ by more make a machine too noisy to tell placements apart.
+TOO_NOISY = 0.05
+GIVEN = "model "  # What records call networks that the user gave, before the name of the file.
+TOKEN_SHARE = 5  # One generated network of so many is one of tokens.
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What is measured and how; ``networks``: generated ones. See ``fit``."""
+
+    engine: str
+    models: Path | None = None
+    threads: int = 1
+    device: str | None = None
+    base: str | None = None
+    engine_options: Mapping[str, str] | None = None
+    networks: int = 30
+    placements: int = 4
+    rounds: int = 15
+    names: bool = False
+
+
+def fit(
+    engine: str,
+    output: str | PathLike[str],
+    *,
+    models: str | PathLike[str] | None = None,
+    threads: int = 1,
+    device: str | None = None,
+    base: str | None = None,
+    engine_options: Mapping[str, str] | None = None,
+    networks: int = 30,
+    placements: int = 4,
+    rounds: int = 15,
+    names: bool = False,
+    on_network: Callable[[str], None] = lambda _: None,
+) -> Fit:
+    """Measure generated networks, and the ONNX files in ``models``, and fit the costs of layers.
+
+    Each is built in float, by the pack's default and with ``placements`` random placements, which
+    are measured in turn in ``rounds``. What was measured is kept in ``OUTPUT.builds``, where a run
+    that was interrupted goes on. ``output`` holds no weights and, without ``names``, no name of a
+    model. ``on_network`` is told of each network that is ready, in a sentence.
+
+    Raises InputError for wrong options or files, RunError if the engine cannot run here or too
+    little was measured to tell how far off the costs are.
+    """
+    options = FitOptions(
+        engine,
+        None if models is None else Path(models),
+        threads,
+        device,
+        base,
+        engine_options,
+        networks,
+        placements,
+        rounds,
+        names,
+    )
+    _check(options)
+    with _bench(options) as bench, tempfile.TemporaryDirectory() as folder:
+        run = _Run(options, bench, Path(f"{output}.builds"), on_network)
+        found = run.fitted(Path(folder))
+    write_text(Path(output), found.to_text())
+    return found
+
+
+def _check(options: FitOptions) -> None:
+    counts = (("networks", 0), ("placements", 1), ("rounds", 3), ("threads", 1))
+    for name, least in counts:
+        value: int = getattr(options, name)
+        if value < least:
+            raise InputError(f"`{name}` is {value}; give {least} or more")
+    if options.models is None:
+        return
+    if not options.models.is_dir():
+        raise InputError(f"{options.models} is no folder; give one that holds ONNX models")
+    if not model_paths(options.models):
+        raise InputError(f"{options.models} holds no .onnx file; give a folder that does")
+
+
+@contextmanager
+def _bench(options: FitOptions) -> Iterator[Bench]:
+    engine, pack, _ = select_engine(
+        options.engine,
+        threads=options.threads,
+        pack=None,
+        gpu=None,
+        base=options.base,
+        shapes=optima({}),
+        device=options.device,
+        extra=options.engine_options or {},
+    )
+    try:
+        if engine.estimated:
+            raise InputError(
+                f"engine {engine.name} predicts and runs nothing; name one that measures"
+            )
+        base = _base(engine, options.base)
+        yield Bench(engine, pack, base, options.rounds, options.placements)
+    finally:
+        if isinstance(engine, IsolatedEngine):
+            engine.close()
+
+
+def _base(engine: Engine, asked: str | None) -> Base:
+    """The type of what is not quantized, as in a search."""
+    if asked is not None:
+        return parse_base(asked)
+    return "float16" if engine.remainder == "built" else "float"
+
+
+class _Run:
+    """One run of ``fit``."""
+
+    def __init__(
+        self, options: FitOptions, bench: Bench, folder: Path, tell: Callable[[str], None]
+    ) -> None:
+        self._options = options
+        self._bench = bench
+        self._tell = tell
+        engine = bench.engine
+        self._records = Records(
+            folder,
+            {
+                "engine": engine.name,
+                "version": engine.version,
+                "device": engine.device,
+                "clock": engine.clock,
+                "base": bench.base,
+                "engine options": dict(options.engine_options or {}),
+                "placements": bench.placements,
+                "rounds": bench.rounds,
+            },
+        )
+        self._remarks: list[str] = []
+
+    def fitted(self, folder: Path) -> Fit:
+        """Measure what was not measured yet, and fit; ``folder`` is for generated networks."""
+        others = self._records.others()
+        if others:
+            self._remark(
+                f"builds measured with other options are kept and take no part: "
+                f"{', '.join(path.name for path in others)} in {others[0].parent}"
+            )
+        count = self._options.networks
+        tokens = count // TOKEN_SHARE
+        found = []
+        for name in network_names(count - tokens, tokens):
+            found += self._network(name, write_network(name, folder))
+        for path in model_paths(self._options.models) if self._options.models else ():
+            found += self._network(f"{GIVEN}{path.stem}", path)
+        return self._fit(found)
+
+    def _network(self, name: str, path: Path) -> list[PredictedNetwork]:
+        """The builds of one network, measured now or before; none if the engine refuses it."""
+        bench = self._bench
+        try:
+            model = load_model(path)
+        except InputError as error:
+            self._remark("a given model cannot be read and is left out", told=str(error))
+            return []
+        record = self._records.load(name, model.fingerprint)
+        if record is not None:
+            self._tell(f"{name}: {len(record.builds)} builds were measured before")
+        else:
+            try:
+                record = bench.measure(name, model)
+            except PlacerError as error:
+                self._remark("a network that cannot be built is left out", told=f"{name}: {error}")
+                return []
+            self._records.keep(record)
+            self._tell(f"{name}: {len(record.builds)} builds measured")
+        if record.refused:
+            self._remark(
+                "some builds that the engine refused are left out",
+                told=f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}",
+            )
+        predictor = make_predictor(model.graph, bench.pack, target_of(bench.engine), bench.base)
+        return [predict(record, model.graph, predictor)]
+
+    def _remark(self, remark: str, told: str = "") -> None:
+        """Keep ``remark`` for the file, once, and tell the user, who may know names."""
+        self._tell(told or remark)
+        if remark not in self._remarks:
+            self._remarks.append(remark)
+
+    def _fit(self, networks: list[PredictedNetwork]) -> Fit:
+        left = leave_out(networks)
+        noise = within([network.noise for network in networks], COVERAGE)
+        if noise > TOO_NOISY:
+            self._remark(
+                f"this machine was too noisy: two builds of one model differed by {noise:.0%} "
+                "(80% of networks); measure again while nothing else runs, or give more rounds"
+            )
+        if not any(build.built.layers for network in networks for build in network.builds):
+            self._remark("the engine tells no layers; costs rest on whole builds alone")
+        machine = diagnose()
+        engine = self._bench.engine
+        found = Fit(
+            format=FORMAT,
+            name=f"{engine.name} on {engine.device}",
+            engine=self._engine(),
+            versions=dict(machine.packages),
+            system=machine.system,
+            noise=noise,
+            errors=left.errors,
+            remarks=tuple(self._remarks),
+            costs=fit_costs([network.costs for network in networks]),
+            rules=rule_evidence(build for network in networks for build in network.builds),
+            networks=tuple(self._evidence(networks, left)),
+        )
+        return found.signed()
+
+    def _engine(self) -> FittedEngine:
+        engine, pack = self._bench.engine, self._bench.pack
+        target = target_of(engine)
+        return FittedEngine(
+            name=engine.name,
+            version=engine.version,
+            device=engine.device,
+            clock=engine.clock,
+            base=self._bench.base,
+            pack=pack.manifest.name,
+            pack_version=pack.name_and_version,
+            pack_fingerprint=pack.fingerprint,
+            engine_version=target.engine_version,
+            compute_capability=target.compute_capability,
+            typing=target.typing,
+        )
+
+    def _evidence(
+        self, networks: list[PredictedNetwork], left: LeftOut
+    ) -> Iterator[NetworkEvidence]:
+        given = 0
+        for network in networks:
+            name = network.record.network
+            if name.startswith(GIVEN) and not self._options.names:
+                given += 1
+                name = f"{GIVEN}{given}"
+            builds = tuple(_builds(network, left))
+            yield NetworkEvidence(name=name, noise=network.noise, builds=builds)
+
+
+def _builds(network: PredictedNetwork, left: LeftOut) -> Iterator[BuildEvidence]:
+    estimates = left.estimates[network.costs.name]
+    builds = zip(network.costs.builds, network.ratios, estimates, strict=True)
+    for build, ratio, estimated_us in builds:
+        kinds = features(build.parts)
+        yield BuildEvidence(
+            label=build.label,
+            measured_us=build.us,
+            estimated_us=estimated_us,
+            ratio=ratio.median,
+            ratio_interval=(ratio.low, ratio.high),
+            estimated_ratio=estimated_us / estimates[0],
+            kinds=tuple(_kind(key, kinds[key]) for key in sorted(kinds)),
+        )
+
+
+def _kind(key: CostKey, amounts: np.ndarray) -> tuple[str, str, float, float, float, float]:
+    """Amounts to six digits, as in the costs."""
+    times, mops, read_mb, written_mb = (float(f"{amount:.6g}") for amount in amounts)
+    return key.name, key.dtype, times, mops, read_mb, written_mb

@@ -1,0 +1,117 @@
+"""Costs from builds whose times are known, and the errors of networks that were left out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placer.errors import RunError
+from placer.fitting.costs import Build, Network, fit_costs
+from placer.fitting.leave_out import Pair, leave_out, within
+from placer.fitting.predicted import PredictedNetwork
+from placer.fitting.records import BuildRecord, NetworkRecord
+from placer.prediction.fitted import CostTable
+from placer.prediction.layer_parts import CostKey, Part
+
+FLOAT, INTEGER, QUANTIZE = (
+    CostKey("conv", "float"),
+    CostKey("conv", "uint8"),
+    CostKey("quantize", "float"),
+)
+# Microseconds for each layer, million operations, and megabytes read and written.
+TRUE = {FLOAT: (2, 20, 0, 0), INTEGER: (3, 5, 0, 0), QUANTIZE: (1, 0, 100, 200)}
+
+
+def part(key: CostKey, mops: float, mb: float) -> Part:
+    return Part(key, 1, mops, mb, mb / 2)
+
+
+def true_us(parts: tuple[Part, ...]) -> float:
+    return sum(float(np.dot(p[1:], TRUE[p.key])) for p in parts)
+
+
+def network(seed: int) -> Network:
+    """Some layers in float, all of them quantized, and half of them."""
+    rng = np.random.default_rng(seed)
+    work = [(float(mops), float(mb)) for mops, mb in rng.uniform((1, 0.01), (30, 0.2), (5, 2))]
+    builds = []
+    for label, quantized in (("float", 0), ("default", 5), ("random 1", int(rng.integers(1, 5)))):
+        layers = [part(INTEGER if i < quantized else FLOAT, *w) for i, w in enumerate(work)]
+        conversions = [part(QUANTIZE, 0, mb) for _, mb in work[:quantized]]
+        parts = (*layers, *conversions)
+        builds.append(Build(label, true_us(parts), parts))
+    return Network(f"network {seed}", tuple(builds))
+
+
+NETWORKS = tuple(map(network, range(8)))
+
+
+def measured(found: Network) -> PredictedNetwork:
+    """As if each build had taken exactly its time in three rounds."""
+    records = tuple(
+        BuildRecord(label=b.label, groups=(), seconds=(b.us * 1e-6,) * 3, layers=())
+        for b in found.builds
+    )
+    record = NetworkRecord(
+        network=found.name, fingerprint="", copy_seconds=records[0].seconds, builds=records
+    )
+    return PredictedNetwork(record, (), found)
+
+
+def test_a_network_that_was_left_out_is_estimated_by_costs_found_in_the_others():
+    table = CostTable(fit_costs(NETWORKS[:-1]))
+    for build in NETWORKS[-1].builds:
+        assert table.layer_us(build.parts) == pytest.approx(build.us, rel=0.03)
+
+
+def test_no_cost_is_negative_even_where_that_would_fit_better():
+    # More bytes take less time here, as if writing them gave some back.
+    builds = tuple(Build("float", 100 - 50 * mb, (part(QUANTIZE, 0, mb),)) for mb in (0.1, 0.5, 1))
+    costs = fit_costs([Network(build.label, (build,)) for build in builds])
+    assert all(
+        figure >= 0
+        for cost in costs
+        for figure in (cost.fixed_us, cost.us_per_mop, cost.us_per_mb_read, cost.us_per_mb_written)
+    )
+
+
+def test_one_build_that_was_measured_wrong_changes_little():
+    first = NETWORKS[0]
+    wrong = replace(first, builds=(*first.builds[:-1], replace(first.builds[-1], us=1e4)))
+    table = CostTable(fit_costs([wrong, *NETWORKS[1:]]))
+    for build in NETWORKS[-1].builds:
+        assert table.layer_us(build.parts) == pytest.approx(build.us, rel=0.1)
+
+
+def test_layers_that_are_profiled_tell_kinds_apart_that_always_come_together():
+    def profiled(mops: float) -> Network:
+        parts = (part(FLOAT, mops, 0), part(QUANTIZE, 0, mops / 100))
+        layers = tuple(((p,), true_us((p,))) for p in parts)
+        return Network(str(mops), (Build("float", true_us(parts), parts, layers),))
+
+    table = CostTable(fit_costs([profiled(mops) for mops in (1, 5, 9, 20)]))
+    assert table.layer_us([part(QUANTIZE, 0, 0.1)]) == pytest.approx(21, rel=0.1)
+
+
+def test_errors_are_those_of_networks_that_were_left_out():
+    found = leave_out([measured(network) for network in NETWORKS])
+    assert (found.errors.networks, found.errors.builds, found.errors.pairs) == (8, 24, 24)
+    assert found.errors.ratio < 0.05
+    assert found.errors.ordered == 1.0
+    assert found.errors.training_ratio <= found.errors.ratio
+
+
+def test_too_few_networks_are_refused_rather_than_called_perfect():
+    with pytest.raises(RunError, match=r"4 networks were measured .* takes 5: measure more"):
+        leave_out([measured(network) for network in NETWORKS[:4]])
+
+
+def test_a_ratio_of_half_is_as_wrong_as_one_of_twice():
+    assert Pair(1.0, 0.5, apart=True).error == pytest.approx(1.0)
+    assert Pair(1.0, 2.0, apart=True).error == pytest.approx(1.0)
+
+
+def test_the_quantile_of_errors_is_the_one_that_a_new_error_stays_within():
+    errors = [0.01 * number for number in range(1, 10)]
+    assert within(errors, 0.8) == pytest.approx(0.08)  # The 8th of 9: ceil(0.8 * 10).
+    assert within(errors, 0.95) == pytest.approx(0.09)

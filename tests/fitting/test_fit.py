@@ -1,0 +1,182 @@
+"""``placer fit`` on real engines, with few and small networks."""
+
+import json
+import shutil
+from pathlib import Path
+
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import placer
+from placer.cli.app import app
+from placer.errors import InputError, RunError
+from placer.fitting.networks import network_names, write_network
+from placer.graph.text import parse_model
+from placer.model import load_model
+from placer.prediction.devices import load_device
+
+# Small, and each different: a Conv, a pool, a Gemm of some widths.
+SECRET = """
+<ir_version: 9, opset_import: ["": 17]>
+secret_{c} (float[1,3,24,24] x) => (float[1,4] y)
+<float[{c},3,3,3] w = {{0.1}}, float[{c},{c},3,3] v = {{0.01}}, float[{c},4] u = {{0.1}}> {{
+  [secret_stem] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [secret_relu] b = Relu(a)
+  [secret_body] c = Conv<pads = [1, 1, 1, 1]>(b, v)
+  [secret_pool] d = GlobalAveragePool(c)
+  [secret_flat] e = Flatten(d)
+  [secret_head] y = Gemm(e, u)
+}}
+"""
+FEW = {"networks": 0, "placements": 1, "rounds": 3}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for channels in (8, 16, 24, 32, 48):
+        onnx.save(parse_model(SECRET.format(c=channels)), folder / f"secret-{channels}.onnx")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with fit.json and what was measured."""
+    folder = tmp_path_factory.mktemp("fitted")
+    placer.fit("onnxruntime", folder / "fit.json", models=models, **FEW)
+    return folder
+
+
+def told(*arguments: object) -> list[str]:
+    sentences: list[str] = []
+    engine, output, models = arguments
+    placer.fit(str(engine), str(output), models=str(models), on_network=sentences.append, **FEW)
+    return sentences
+
+
+def test_the_file_estimates_other_models(fitted: Path, tmp_path: Path):
+    onnx.save(parse_model(SECRET.format(c=40)), tmp_path / "other.onnx")
+    found = placer.explain(tmp_path / "other.onnx", gpu=str(fitted / "fit.json"))
+    assert found.pack.manifest.name == "onnxruntime"
+    assert found.explanation.float_us > 1
+    fit = load_device(str(fitted / "fit.json"))
+    assert found.explanation.ratio_error == fit.errors.ratio > 0
+
+
+def test_the_file_holds_what_was_measured_and_predicted(fitted: Path):
+    document = json.loads((fitted / "fit.json").read_text())
+    assert document["engine"]["name"] == "onnxruntime"
+    assert document["versions"]["onnxruntime"]
+    assert len(document["networks"]) == document["errors"]["networks"] == 5
+    first = document["networks"][0]["builds"][0]
+    assert (first["label"], first["ratio"]) == ("float", 1.0)
+    assert first["estimated_us"] != first["measured_us"]
+    conv = next(rule for rule in document["rules"] if rule["rule"] == "conv-act")
+    assert 0 < conv["built"] <= conv["predicted"]
+
+
+def test_neither_names_nor_weights_are_in_the_file_unless_asked_for(
+    fitted: Path, models: Path, tmp_path: Path
+):
+    text = (fitted / "fit.json").read_text()
+    assert "secret" not in text
+    shutil.copytree(fitted, tmp_path / "again")
+    output = tmp_path / "again" / "fit.json"
+    placer.fit("onnxruntime", output, models=models, names=True, **FEW)
+    assert '"model secret-8"' in output.read_text()
+    assert "secret_stem" not in output.read_text()
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(fitted: Path, models: Path, tmp_path: Path):
+    shutil.copytree(fitted, tmp_path / "stopped")
+    next((tmp_path / "stopped").rglob("model secret-48.json")).unlink()
+    sentences = told("onnxruntime", tmp_path / "stopped" / "fit.json", models)
+    assert sum("were measured before" in sentence for sentence in sentences) == 4
+    assert "model secret-48: 3 builds measured" in sentences
+
+
+def test_builds_of_other_options_are_kept_and_said_to_take_no_part(
+    fitted: Path, models: Path, tmp_path: Path
+):
+    shutil.copytree(fitted, tmp_path / "other")
+    output = tmp_path / "other" / "fit.json"
+    before = sorted(output.parent.rglob("model*.json"))
+    found = placer.fit("onnxruntime", output, models=models, **{**FEW, "rounds": 4})
+    assert set(before) < set(output.parent.rglob("model*.json"))
+    assert "builds measured with other options are kept and take no part" in found.remarks[0]
+
+
+def test_a_model_that_has_changed_is_measured_again(fitted: Path, models: Path, tmp_path: Path):
+    shutil.copytree(fitted, tmp_path / "run")
+    shutil.copytree(models, tmp_path / "models")
+    onnx.save(parse_model(SECRET.format(c=12)), tmp_path / "models" / "secret-8.onnx")
+    sentences = told("onnxruntime", tmp_path / "run" / "fit.json", tmp_path / "models")
+    assert "model secret-8: 3 builds measured" in sentences
+
+
+def test_damaged_builds_are_named(fitted: Path, models: Path, tmp_path: Path):
+    shutil.copytree(fitted, tmp_path / "damaged")
+    next((tmp_path / "damaged").rglob("model secret-16.json")).write_text("{}")
+    with pytest.raises(InputError, match=r"model secret-16.json is damaged; remove it"):
+        told("onnxruntime", tmp_path / "damaged" / "fit.json", models)
+
+
+def test_a_model_that_cannot_be_read_is_left_out_and_too_few_are_refused(
+    fitted: Path, models: Path, tmp_path: Path
+):
+    shutil.copytree(fitted, tmp_path / "few")
+    shutil.copytree(models, tmp_path / "models")
+    (tmp_path / "models" / "secret-8.onnx").write_bytes(b"no model")
+    output = tmp_path / "few" / "fit.json"
+    written = output.read_text()
+    with pytest.raises(RunError, match="4 networks were measured"):
+        told("onnxruntime", output, tmp_path / "models")
+    assert output.read_text() == written
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"engine": "fusion-model"}, "needs a GPU|predicts and runs nothing"),
+        ({"rounds": 2}, "`rounds` is 2; give 3 or more"),
+        ({"placements": 0}, "`placements` is 0; give 1 or more"),
+        ({"models": "nowhere"}, "nowhere is no folder"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], said: str, tmp_path: Path):
+    given = {"engine": "onnxruntime", "output": tmp_path / "fit.json", **options}
+    with pytest.raises(InputError, match=said):
+        placer.fit(**given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_generated_networks_are_the_same_every_time(tmp_path: Path):
+    for name in network_names(2, 1):
+        first = load_model(write_network(name, tmp_path))
+        assert load_model(write_network(name, tmp_path)).fingerprint == first.fingerprint
+
+
+def test_the_command_says_how_far_off_it_is(fitted: Path, models: Path, tmp_path: Path):
+    shutil.copytree(fitted, tmp_path / "run")
+    output = tmp_path / "run" / "fit.json"
+    arguments = ["fit", "--engine", "onnxruntime", "--models", str(models), "-o", str(output)]
+    few = ["--networks", "0", "--placements", "1", "--rounds", "3"]
+    ran = CliRunner().invoke(app, [*arguments, *few])
+    assert ran.exit_code == 0, ran.output
+    assert "5 networks, 15 builds, each network estimated by a fit to the others" in ran.stdout
+    assert "in the right order" in ran.stdout
+
+
+@pytest.mark.slow
+def test_openvino_with_generated_networks(tmp_path: Path):
+    output = tmp_path / "fit.json"
+    placer.fit("openvino", output, networks=6, placements=1, rounds=3)
+    model = write_network("convolutional-7", tmp_path)
+    found = placer.explain(model, gpu=str(output))
+    assert (found.pack.manifest.name, found.base) == ("openvino", "float")
+    assert found.explanation.float_us > 100
+    result = placer.optimize(
+        model, tmp_path / "out", engine="fusion-model", gpu=str(output), budget=4, gates=["sqnr>=0"]
+    )
+    assert "fit " in result.engine.device
