@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown 
         BaselinePart,
         BestPart,
         FrontPart,
-        GatePart,
         Result,
         StopReason,
     )
@@ -160,23 +159,10 @@ def _number(value: float | None) -> str:
 def print_result(console: Console, result: Result, folder: str) -> None:
     """Print the final table and where the outputs are."""
     table = Table(title=f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}")
-    kind = "estimated " if result.engine.estimated else ""
-    estimated = result.engine.estimated
-    spread, interval = ("80% interval",) * 2 if estimated else ("p10 to p90", "95% interval")
-    measured = f"{kind}{_MEASURED[result.objective]} ({spread})"
-    columns = ("", measured, f"{kind}speed-up ({interval})", "gates")
-    for column in columns:
-        table.add_column(column)
+    for column in ("", "float", "best"):
+        table.add_column(column, overflow="fold")
     if result.baseline is not None and result.best is not None:
-        best = result.best
-        table.add_row("float", _measured(result.baseline), "1", "")
-        low, high = best.speedup_interval
-        table.add_row(
-            f"best ({best.quantized_edges} quantized edges)",
-            _measured(best),
-            f"{best.speedup:.3f} ({low:.3f} to {high:.3f})",
-            "\n".join(_gate(gate) for gate in best.gates),
-        )
+        _add_rows(table, result, result.baseline, result.best)
     console.print(table)
     if result.best is not None and result.baseline is not None:
         _print_metrics(console, result.baseline.metrics, result.best.metrics)
@@ -247,20 +233,36 @@ def _point(part: FrontPart) -> tuple[str, str]:
     return rate, f"{1 / part.ratio_to_float:.3f} ({1 / high:.3f} to {1 / low:.3f})"
 
 
+def _add_rows(table: Table, result: Result, before: BaselinePart, after: BestPart) -> None:
+    """What was measured of the float model and of the result, within 80 columns."""
+    estimated = result.engine.estimated
+    kind = "estimated " if estimated else ""
+    spread, interval = ("80% interval",) * 2 if estimated else ("p10 to p90", "95% interval")
+    parts = (before, after)
+    measured = f"{kind}{_MEASURED[result.objective]}\n({spread})"
+    table.add_row(measured, *(_measured(part) for part in parts))
+    table.add_row("samples/s", *(f"{part.throughput.samples_per_s:.1f}" for part in parts))
+    if after.memory_bytes is not None:
+        table.add_row("MB on the device", *(_megabytes(part.memory_bytes) for part in parts))
+    low, high = after.speedup_interval
+    speedup = f"{after.speedup:.3f} ({low:.3f} to {high:.3f})"
+    table.add_row(f"{kind}speed-up\n({interval})", "1", speedup)
+    for gate in after.gates:
+        value = f"{_number(gate.value)} {_mark(gate.passed)}"
+        table.add_row(f"gate {escape(gate.gate)}", "", value)
+    table.add_row("quantized edges", "0", str(after.quantized_edges))
+
+
 def _measured(part: BaselinePart | BestPart) -> str:
-    """Latency or inferences per second, samples per second and, if known, device memory."""
+    """Latency, or inferences per second."""
     latency, rate = part.latency, part.throughput
-    lines = []
     if latency is not None:
-        lines.append(f"{latency.median_ms:.3f} ({latency.p10_ms:.3f} to {latency.p90_ms:.3f})")
-    elif rate.batches_per_s_interval is not None:
-        low, high = rate.batches_per_s_interval
-        lines.append(f"{rate.batches_per_s:.1f} ({low:.1f} to {high:.1f})")
-    lines.append(f"{rate.samples_per_s:.1f} samples/s")
-    if part.memory_bytes is not None:
-        lines.append(f"{part.memory_bytes / 1e6:.1f} MB on the device")
-    return "\n".join(lines)
+        return f"{latency.median_ms:.3f} ({latency.p10_ms:.3f} to {latency.p90_ms:.3f})"
+    if rate.batches_per_s_interval is None:
+        return ""
+    low, high = rate.batches_per_s_interval
+    return f"{rate.batches_per_s:.1f} ({low:.1f} to {high:.1f})"
 
 
-def _gate(part: GatePart) -> str:
-    return f"{part.gate}: {_number(part.value)} {_mark(part.passed)}"
+def _megabytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 1e6:.1f}"

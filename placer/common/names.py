@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+# Ratio of difflib from which on a name is meant: `fp16` is near to `float16`, `trt` to `tensorrt`.
+_NEAR = 0.5
+
 
 def unknown(what: str, name: object, known: Iterable[str], others: str = "") -> str:
     """The sentence ``unknown WHAT 'NAME'; use one of: A, B; did you mean 'A'?``.
@@ -21,5 +24,5 @@ def unknown(what: str, name: object, known: Iterable[str], others: str = "") -> 
 def near(name: object, known: Iterable[str]) -> str:
     """``; did you mean 'A'?`` for the known name that is like ``name``, else nothing."""
     by_lower = {one.lower(): one for one in known}
-    found = get_close_matches(str(name).lower(), by_lower, n=1)
+    found = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=_NEAR)
     return f"; did you mean '{by_lower[found[0]]}'?" if found else ""

@@ -35,6 +35,7 @@ from placer.optimizer.request import (
     Sampler,
 )
 from placer.optimizer.run import optimize as run
+from placer.optimizer.study_settings import apart_from_others
 from placer.optimizer.worker import WorkDone
 from placer.optimizer.worker import work as work_on
 from placer.results.folder import OutputFolder
@@ -131,8 +132,9 @@ def optimize(
         export=export,
         cache_dir=default_cache_dir() if cache else None,
     )
-    request = _with_data_kept(request, model, data, eval_data)
-    return run(request, observer or QuietObserver())
+    observer = observer or QuietObserver()
+    request = apart_from_others(request, observer)
+    return run(_with_data_kept(request, model, data, eval_data), observer)
 
 
 def work(

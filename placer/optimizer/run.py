@@ -34,7 +34,7 @@ from placer.optimizer.proposer import predictor_of, probes_of
 from placer.optimizer.request import Request
 from placer.optimizer.result_parts import throttling_warnings
 from placer.optimizer.search_loop import Device, devices_of, search
-from placer.optimizer.study_settings import earlier_study, open_study
+from placer.optimizer.study_settings import earlier_study, keep_model_file, open_study
 from placer.optimizer.summary import (
     no_difference_sentence,
     summarize,
@@ -79,6 +79,7 @@ def optimize(request: Request, observer: Observer) -> Result:
             devices = devices_of(task, setup, observer)
             study = earlier or open_study(task)
             keep_for_workers(study, task, setup)
+            keep_model_file(study, request)
             return _run(devices, study, folder, observer)
     except PlacerError:
         remove_if_empty(folder.path)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from placer.accuracy.gates import METRICS, Gate
 from placer.common.user_code import source_fingerprint
 from placer.errors import PlacerError
+from placer.optimizer.observer import Observer
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task
-from placer.results.folder import OutputFolder
+from placer.results.folder import SUFFIX, OutputFolder
 from placer.search.storage import holds_studies, kept_attributes, open_storage
 from placer.search.study import STUDY_NAME, Study
 from placer.version import __version__
 
+_MODEL_FILE = "model file"
 # Raised when trials of earlier versions cannot be gone on with.
 STUDY_FORMAT = 3
 
@@ -93,6 +97,28 @@ def study_settings(request: Request) -> Mapping[str, Any] | None:
     name = STUDY_NAME if request.storage is None else request.study
     kept = None if name is None else (_kept(request, name) or {}).get("settings")
     return kept if isinstance(kept, Mapping) else None
+
+
+def keep_model_file(study: Study, request: Request) -> None:
+    """Keep with ``study`` which file it is about, for ``apart_from_others``."""
+    study.set_attribute(_MODEL_FILE, str(request.model.resolve()))
+
+
+def apart_from_others(request: Request, observer: Observer) -> Request:
+    """``request`` with a folder of its own if the default one is about a file of the same name.
+
+    A study of a file that is no more, as of one that was moved, is gone on with.
+    """
+    if request.output is not None or request.storage is not None:
+        return request
+    other = (_kept(request, STUDY_NAME) or {}).get(_MODEL_FILE)
+    own = request.model.resolve()
+    if not isinstance(other, str) or Path(other) == own or not Path(other).is_file():
+        return request
+    mark = hashlib.sha256(str(own).encode()).hexdigest()[:8]
+    output = Path(f"{request.model.stem}-{mark}{SUFFIX}")
+    observer.stage(f"{request.output_folder} is about {other}; these results go to {output}")
+    return replace(request, output=output)
 
 
 def _name(task: Task) -> str:

@@ -163,3 +163,25 @@ def test_a_mistake_is_one_sentence_with_line_and_field(project: Path, line: str,
     project.write_text(f"seed: 1\n{line}\n")
     with pytest.raises(InputError, match=f"mine/placer.yaml:2: {expected}"):
         read_project(project)
+
+
+# --- models of one name ---------------------------------------------------------------------
+
+
+def test_a_model_of_the_same_name_has_a_folder_of_its_own(placer: Placer):
+    words = ("--engine", "fusion-model", "--gpu", "t4", "--budget", 2, "--no-cache")
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        shutil.copy(DIGITS / "digits.onnx", folder)
+        finished = placer("optimize", f"{folder}/digits.onnx", *words)
+        assert finished.came_to_a_result, finished.err
+    told = "· digits.placer is about " + str(Path("a/digits.onnx").resolve())
+    assert finished.out.startswith(told)
+    (own,) = Path().glob("digits-*.placer")
+    assert finished.out.splitlines()[0].endswith(f"; these results go to {own}")
+    assert Result.read(own).model.path == "b/digits.onnx"
+
+    again = placer("optimize", "b/digits.onnx", *words)
+    assert "resumed after 2 trials" in again.out
+    Path("a/digits.onnx").rename("digits.onnx")  # Moved, it is gone on with where it was.
+    assert placer("optimize", "digits.onnx", *words).out.startswith("· loading digits.onnx")
