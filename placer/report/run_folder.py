@@ -29,6 +29,7 @@ class Topology:
     """The model without its pairs.
 
     ``inputs``: graph inputs that nodes read. ``quantized``: edges that carry a pair.
+    ``classifiers``: outputs of shape (batch, classes), which may be scores of classes.
     """
 
     nodes: tuple[Node, ...]
@@ -36,6 +37,7 @@ class Topology:
     outputs: tuple[str, ...]
     constants: frozenset[str]
     quantized: frozenset[Edge]
+    classifiers: frozenset[str] = frozenset()
 
     def edges(self) -> Iterator[Edge]:
         """All edges that no constant feeds, in node order, graph outputs last."""
@@ -67,6 +69,11 @@ class Run:
     def plan(self) -> Plan | None:
         """The plan of the result that tells most."""
         return self.actual or self.predicted
+
+    @property
+    def classifiers(self) -> frozenset[str]:
+        """Outputs that may be scores of classes, by their shape."""
+        return frozenset() if self.topology is None else self.topology.classifiers
 
     @cached_property
     def sites_by_node(self) -> Mapping[str, SitePart]:
@@ -108,7 +115,23 @@ def _topology(path: Path) -> Topology | None:
     constants = frozenset(found.constants)
     read = {tensor for node in found.nodes for tensor in node.inputs}
     inputs = tuple(v.name for v in proto.graph.input if v.name in read and v.name not in constants)
-    return Topology(found.nodes, inputs, found.outputs, constants, found.placement.edges)
+    quantized, classes = found.placement.edges, _classifiers(proto)
+    return Topology(found.nodes, inputs, found.outputs, constants, quantized, classes)
+
+
+def _classifiers(proto: onnx.ModelProto) -> frozenset[str]:
+    """Outputs of two axes of which the first is that of the inputs, the batch."""
+    batches = {str(dims[0]) for value in proto.graph.input if (dims := _dims(value))}
+    return frozenset(
+        value.name
+        for value in proto.graph.output
+        if len(dims := _dims(value)) == 2 and str(dims[0]) in batches and dims[1] not in (0, 1)
+    )
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[int | str]:
+    """Sizes, names of those that are not known, or 0."""
+    return [d.dim_value or d.dim_param or 0 for d in value.type.tensor_type.shape.dim]
 
 
 def float_name(tensor: str) -> str:

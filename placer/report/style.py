@@ -41,7 +41,11 @@ def base_layout(height: int, **changes: Any) -> dict[str, Any]:
         "plot_bgcolor": "#ffffff",
         "margin": {"l": 64, "r": 48, "t": 16, "b": 56},
         "modebar": {"orientation": "v", "bgcolor": "#ffffff", "color": "#a9b2bb"},
-        "hoverlabel": {"align": "left", "bgcolor": "#ffffff", "font": {"family": FONT, "size": 12}},
+        "hoverlabel": {
+            "align": "left",
+            "bgcolor": "#ffffff",
+            "font": {"family": FONT, "size": 12, "color": INK},
+        },
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         "xaxis": dict(axis),
         "yaxis": dict(axis),

@@ -49,7 +49,6 @@ class VerdictSection:
     sentence: str
     cards: tuple[Card, ...]
     gates: tuple[GateLine, ...]
-    metrics: tuple[tuple[str, str, str], ...]  # Name, float model, result.
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,6 @@ def verdict(result: Result) -> VerdictSection:
             f"{_missed(result)} Relax the gate, raise the budget or give better calibration data.",
             (),
             tuple(_closest(result)),
-            (),
         )
     low, high = best.speedup_interval
     estimated = result.engine.estimated
@@ -100,13 +98,7 @@ def verdict(result: Result) -> VerdictSection:
         Card("quantized edges", str(best.quantized_edges), f"placement {best.placement}"),
     )
     gates = tuple(GateLine(g.gate, number(g.value), g.where, g.passed) for g in best.gates)
-    metrics = tuple(
-        (name, number(baseline.metrics[name]) if name in baseline.metrics else "", number(value))
-        for name, value in best.metrics.items()
-    )
-    return VerdictSection(
-        "good" if tone == "good" else "neutral", headline, sentence, cards, gates, metrics
-    )
+    return VerdictSection("good" if tone == "good" else "neutral", headline, sentence, cards, gates)
 
 
 def _missed(result: Result) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from placer.common.files import write_text
 from placer.errors import InputError
 from placer.plan import Layer
-from placer.report import tables
+from placer.report import summary, tables
 from placer.report.graph_figure import graph_figure
 from placer.report.onboarding import onboarding_page, read_summary
 from placer.report.page import figure_data, render
@@ -27,11 +27,11 @@ def write_report(folder: Path, output: Path | None = None) -> Path:
     these, or if a file in it is damaged.
     """
     path = output or OutputFolder(folder).report
-    summary = OnboardingFolder(folder).summary
+    onboarded = OnboardingFolder(folder).summary
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; give the output folder of placer optimize")
-    if summary.is_file():
-        page = onboarding_page(folder, read_summary(summary))
+    if onboarded.is_file():
+        page = onboarding_page(folder, read_summary(onboarded))
     else:
         page = run_page(load_run(folder))
     write_text(path, page)
@@ -54,6 +54,11 @@ def run_page(run: Run) -> str:
         "estimated": run.result.engine.estimated,
         "throughput": loaded,
         "verdict": tables.verdict(run.result),
+        "metrics": list(summary.shown_metrics(run)),
+        "changed": summary.what_changed(run),
+        "chosen": summary.chosen(run.result),
+        "files": summary.files(run),
+        "in_bodies": summary.in_bodies(run),
         "figures": {
             name: figure_data(figure, zoom=name == "graph")
             for name, figure in figures.items()

@@ -71,6 +71,35 @@ def test_a_report_loads_without_errors_and_without_the_network(
     assert len(drawn) >= 2 * len(browser.find_elements(By.CLASS_NAME, "figure")) > 0
 
 
+@pytest.mark.parametrize("width", [1400, 800, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_their_window_in_light_and_dark(
+    chromium: Chrome, measured: Path, width: int, scheme: str
+):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    try:
+        browser = shown(chromium, measured / "report.html")
+        across = "return document.documentElement.scrollWidth"
+        assert browser.execute_script(across) <= width
+        page, paper = (
+            browser.execute_script(script)
+            for script in (
+                "return getComputedStyle(document.querySelector('section')).backgroundColor",
+                "return document.getElementById('figure-trials').layout.paper_bgcolor",
+            )
+        )
+        assert (page, paper) == {
+            "light": ("rgb(255, 255, 255)", "#ffffff"),
+            "dark": ("rgb(24, 32, 41)", "#182029"),
+        }[scheme]
+    finally:
+        chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
 def test_filters_of_the_plan_hide_rows(chromium: Chrome, measured: Path):
     browser = shown(chromium, measured / "report.html")
     everything = visible_rows(browser, "plan")

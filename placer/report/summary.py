@@ -1,0 +1,175 @@
+"""What the first screen of a report says: what changed, which trial it is, what was written."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from placer.report.plans import changes, has_times
+from placer.report.run_folder import Run
+from placer.results.folder import OutputFolder
+from placer.results.result import Result, SitePart
+
+_BODIES = frozenset({"If", "Loop", "Scan"})
+_MODELS = ("*.onnx", "*.onnx.data", "*.engine", "*.plan", "*.xml", "*.bin", "placement.yaml")
+
+
+@dataclass(frozen=True)
+class ChangeLine:
+    """Sites of a rule: how many read integers, and the time of their layers, µs, if it is known.
+
+    ``sites`` is 0 for conversions and for what is in no site.
+    """
+
+    name: str
+    quantized: int
+    sites: int
+    before_us: float | None
+    after_us: float | None
+    why: str = ""
+
+
+def what_changed(run: Run) -> list[ChangeLine]:
+    """Sites and time by rule, what saves most time first; then what stays float, and the rest."""
+    if run.topology is None or not run.result.site_decisions:
+        return []
+    quantized = {edge.node for edge in run.topology.quantized}
+    sites: dict[str, list[SitePart]] = defaultdict(list)
+    for site in run.result.site_decisions:
+        sites[site.rule].append(site)
+    times = _times(run)
+    lines = [
+        ChangeLine(
+            name=rule,
+            quantized=sum(not quantized.isdisjoint(site.nodes) for site in found),
+            sites=len(found),
+            before_us=times[rule][0] if times else None,
+            after_us=times[rule][1] if times else None,
+            why=_first_sentence(run.result, rule),
+        )
+        for rule, found in sites.items()
+    ]
+    lines.sort(key=lambda line: (-((line.before_us or 0) - (line.after_us or 0)), -line.quantized))
+    kept = [line for line in lines if not line.quantized]
+    lines = [line for line in lines if line.quantized]
+    if kept:
+        lines.append(_together(kept, bool(times)))
+    if times:
+        rest = {"": "in no site", "conversions": "conversions"}
+        lines += [ChangeLine(text, 0, 0, *times[key]) for key, text in rest.items()]
+    return lines
+
+
+def _together(kept: list[ChangeLine], timed: bool) -> ChangeLine:
+    """One line for the rules whose sites all stay float."""
+    before = sum(line.before_us or 0.0 for line in kept) if timed else None
+    after = sum(line.after_us or 0.0 for line in kept) if timed else None
+    names = ", ".join(line.name for line in kept)
+    sites = sum(line.sites for line in kept)
+    return ChangeLine("left float", 0, sites, before, after, f"Sites of {names}.")
+
+
+def _times(run: Run) -> dict[str, tuple[float, float]]:
+    """Microseconds in float and in the result by rule, "" and "conversions"; or nothing."""
+    before, after = run.float_plan, run.plan
+    if before is None or after is None or not (has_times(before) and has_times(after)):
+        return {}
+    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for change in changes(before, after):
+        rules = Counter(
+            run.sites_by_node[node].rule for node in change.nodes if node in run.sites_by_node
+        )
+        key = "" if change.nodes else "conversions"
+        if rules:
+            key = rules.most_common(1)[0][0]
+        found[key][0] += change.before_us
+        found[key][1] += change.after_us
+    times = {key: (pair[0], pair[1]) for key, pair in found.items()}
+    return defaultdict(lambda: (0.0, 0.0), times)
+
+
+def _first_sentence(result: Result, rule: str) -> str:
+    why = result.rules[rule].why if rule in result.rules else ""
+    sentence, point, _ = " ".join(why.split()).partition(". ")
+    return sentence + ("." if point else "")
+
+
+def chosen(result: Result) -> str:
+    """Which trial the result is, and why that one; empty where it is none."""
+    if result.best is None or result.best.trial is None:
+        return ""
+    number = result.best.trial
+    passing = {
+        trial.number: trial.ratio_to_float
+        for trial in result.trials
+        if trial.state == "complete" and trial.ratio_to_float is not None
+    }
+    own = next((t for t in result.trials if t.number == number), None)
+    if own is None or number not in passing:
+        return f"It is the placement of trial {number}."
+    text = (
+        f"It is trial {number} ({own.kind}), at {passing[number]:.1%} of float's time: of "
+        f"{len(result.trials)} trials {len(passing)} meet the gates, and it was the fastest of "
+        "these"
+    )
+    if result.engine.estimated:
+        return f"{text} by estimate."
+    text += " when the finalists were measured again in turn."
+    faster = [n for n, ratio in passing.items() if ratio < passing[number]]
+    if not faster:
+        return text
+    first = min(faster, key=lambda n: passing[n])
+    return (
+        f"{text} In its own trial, trial {first} looked faster ({passing[first]:.1%}), which that "
+        "did not confirm or which is within the noise."
+    )
+
+
+def files(run: Run) -> list[tuple[str, str]]:
+    """Models and placements in the run's folder, with their sizes."""
+    folder = OutputFolder(run.folder).path
+    names = sorted({path for pattern in _MODELS for path in folder.glob(pattern)})
+    return [(path.name, size_text(path.stat().st_size)) for path in names if path.is_file()]
+
+
+def size_text(size: int) -> str:
+    """Bytes with three digits that count."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size} bytes"
+
+
+def in_bodies(run: Run) -> str:
+    """What share of the float model's time is in If, Loop and Scan; empty if there are none."""
+    plan = run.float_plan
+    if plan is None or not has_times(plan):
+        return ""
+    inside = [layer for layer in plan.layers if layer.op in _BODIES]
+    if not inside:
+        return ""
+    total = sum(layer.time_us or 0.0 for layer in plan.layers)
+    share = sum(layer.time_us or 0.0 for layer in inside) / total
+    return (
+        f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies no rule "
+        "enters; placer extract --fix writes a model for one value of what decides an If."
+    )
+
+
+def shown_metrics(run: Run) -> Iterator[tuple[str, float | None, float | None]]:
+    """Name, float model's and result's value of each metric that means something for its output.
+
+    Agreement of the largest entry does for scores of classes: an output of shape (batch, classes),
+    or one that a gate or labels are on. For boxes or states it is a number without a meaning.
+    """
+    result = run.result
+    if result.best is None or result.baseline is None:
+        return
+    judged = {gate.gate.partition("@")[2] for gate in result.best.gates if "argmax" in gate.gate}
+    labelled = {n.partition(" ")[2] for n in result.best.metrics if n.startswith("top1 ")}
+    classes = run.classifiers | judged | labelled
+    for name, value in result.best.metrics.items():
+        metric, _, output = name.partition(" ")
+        if metric != "argmax_agreement" or output in classes:
+            yield name, result.baseline.metrics.get(name), value

@@ -1,0 +1,113 @@
+"""The first screen of a report: what changed, which trial it is, what was written."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placer.plan import Layer, Plan, Port
+from placer.report import summary
+from placer.report.run_folder import Run, load_run
+from placer.results.result import TrialPart
+
+
+@pytest.fixture(scope="module")
+def run(estimated: Path) -> Run:
+    return load_run(estimated)
+
+
+def test_what_changed_adds_up_to_both_plans(run: Run):
+    lines = summary.what_changed(run)
+    assert run.float_plan is not None
+    assert run.plan is not None
+    for plan, times in (
+        (run.float_plan, [line.before_us for line in lines]),
+        (run.plan, [line.after_us for line in lines]),
+    ):
+        total = sum(layer.time_us or 0.0 for layer in plan.layers)
+        assert sum(time or 0.0 for time in times) == pytest.approx(total)
+    assert sum(line.sites for line in lines) == len(run.result.site_decisions)
+
+
+def test_sites_that_carry_pairs_are_the_quantized_ones(run: Run):
+    assert run.topology is not None
+    nodes = {edge.node for edge in run.topology.quantized}
+    sites = [s for s in run.result.site_decisions if not nodes.isdisjoint(s.nodes)]
+    assert sum(line.quantized for line in summary.what_changed(run)) == len(sites)
+
+
+def test_without_times_sites_are_counted_all_the_same(run: Run):
+    lines = summary.what_changed(replace(run, float_plan=None))
+    assert {line.before_us for line in lines} == {None}
+    assert sum(line.sites for line in lines) == len(run.result.site_decisions)
+
+
+def trial(number: int, ratio: float | None, state: str = "complete") -> TrialPart:
+    return TrialPart.model_construct(
+        number=number, kind="explore", ratio_to_float=ratio, state=state
+    )
+
+
+def test_the_chosen_trial_and_why(run: Run):
+    assert run.result.best is not None
+    trials = [trial(0, 1.0), trial(1, 0.5), trial(2, 0.6), trial(3, 0.1, "gate missed")]
+    best = run.result.best.model_copy(update={"trial": 1})
+    engine = run.result.engine.model_copy(update={"estimated": False})
+    result = run.result.model_copy(update={"trials": trials, "best": best, "engine": engine})
+    first = (
+        "It is trial 1 (explore), at 50.0% of float's time: of 4 trials 3 meet the gates, and it "
+        "was the fastest of these when the finalists were measured again in turn."
+    )
+    assert summary.chosen(result) == first
+    other = result.model_copy(update={"best": best.model_copy(update={"trial": 2})})
+    assert "In its own trial, trial 1 looked faster (50.0%)" in summary.chosen(other)
+    estimate = result.model_copy(update={"engine": run.result.engine})
+    assert summary.chosen(estimate).endswith("fastest of these by estimate.")
+    kept = result.model_copy(update={"best": best.model_copy(update={"trial": None})})
+    assert summary.chosen(kept) == ""
+
+
+def test_the_files_of_the_result_have_sizes(estimated: Path, tmp_path: Path):
+    folder = Path(shutil.copytree(estimated, tmp_path / "digits.placer"))
+    size = (folder / "optimized.onnx").stat().st_size
+    found = dict(summary.files(load_run(folder)))
+    assert set(found) == {"optimized.onnx", "placement.yaml"}
+    assert found["optimized.onnx"] == f"{size / 1e3:.3g} kB"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(999, "999 bytes"), (1_234_567, "1.23 MB"), (2_500_000_000, "2.5 GB")]
+)
+def test_sizes(size: int, text: str):
+    assert summary.size_text(size) == text
+
+
+def test_agreement_of_classes_is_shown_of_outputs_that_may_hold_classes(run: Run):
+    assert run.result.best is not None
+    assert run.topology is not None
+    assert run.classifiers == {"logits"}
+    metrics = {
+        "sqnr logits": 20.0,
+        "argmax_agreement logits": 1.0,
+        "argmax_agreement boxes": 0.3,
+        "top1 labels": 0.9,
+        "argmax_agreement labels": 0.9,
+    }
+    best = run.result.best.model_copy(update={"metrics": metrics})
+    changed = replace(run, result=run.result.model_copy(update={"best": best}))
+    names = [name for name, _, _ in summary.shown_metrics(changed)]
+    assert names == [name for name in metrics if "boxes" not in name]
+
+
+def test_time_in_bodies_is_told(run: Run):
+    port = Port("x", "float")
+    layers = (
+        Layer("a", "Conv", ("a",), (port,), (port,), time_us=30.0),
+        Layer("b", "If", ("b",), (port,), (port,), time_us=90.0),
+    )
+    assert summary.in_bodies(run) == ""
+    found = summary.in_bodies(replace(run, float_plan=Plan(layers)))
+    assert found.startswith("75% of the float model's time is in If, Loop and Scan")
