@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from placer.plan.dtypes import is_quantized
+from placer.plan.dtypes import is_float, is_quantized
 from placer.plan.plan import Kind, Layer, Plan
 
 Nodes = frozenset[str]
 _Keyed = Sequence[tuple[Layer, Nodes]]  # Layers with the known nodes that they cover.
 CONVERSIONS: tuple[Kind, ...] = ("quantize", "dequantize", "requantize", "reformat")
-_FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
 _UNTOLD = frozenset({"", "unknown", "undefined"})
 
 
@@ -127,7 +126,7 @@ class PlanDiff:
     def agrees(self) -> bool:
         """Whether layers, output types and conversions are the same."""
         converted = not (self.false_conversions or self.missed_conversions)
-        return converted and not (self.splits or self.fusions) and self.exact.f1 == 1.0
+        return converted and self.exact.f1 == 1.0
 
     @property
     def scores(self) -> tuple[tuple[str, Score], ...]:
@@ -328,7 +327,7 @@ def type_class(dtype: str) -> str:
     """``quantized``, ``float``, or the ONNX type name itself where it is neither."""
     if is_quantized(dtype):
         return "quantized"
-    return "float" if dtype in _FLOATS else dtype
+    return "float" if is_float(dtype) else dtype
 
 
 def _regrouped(wholes: _Keyed, parts: _Keyed) -> Iterator[Regrouping]:

@@ -48,5 +48,13 @@ def is_quantized(dtype: str) -> bool:
     )
 
 
+def is_float(dtype: str) -> bool:
+    """Whether an ONNX type name is one that tensors have that nothing quantized."""
+    return dtype in _FLOATS
+
+
+_FLOATS = ("float", "float16", "bfloat16", "double")
+
+
 def port_of_onnx_type(port: Port) -> Port:
     return replace(port, dtype=dtype_name(port.dtype) or port.dtype)

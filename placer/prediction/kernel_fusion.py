@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from placer.graph import Edge
-from placer.prediction.claims import FLOAT
+from placer.graph.weights import weight_input
 from placer.prediction.kernel_units import CONVS, Unit, Units
 from placer.prediction.motion import Scale
+from placer.prediction.reductions import reduction
 
-# What a prepared convolution kernel does behind the sum; all else makes it a generated one.
-EPILOGUE = frozenset({"Add", "Relu", "Clip", "LeakyRelu", "Sigmoid"})
+# What a prepared convolution kernel does behind the sum, after adding a residual at most; all
+# else makes it a generated one.
+_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh"})
+EPILOGUE = _ACTIVATIONS | {"Add"}
+# These compute in FP32, whatever they read, and so begin with a cast of their own.
+_CASTS_FIRST = frozenset({"LayerNormalization"})
 
 
 class Kernels:
@@ -34,10 +40,16 @@ class Kernels:
         """Products of one tensor with weights of one shape are one (queries, keys and values)."""
         known: dict[object, Unit] = {}
         for unit in self._units:
-            if unit.role != "product" or unit.node.op != "MatMul" or len(unit.reads) != 1:
+            weight = weight_input(self._graph, unit.node)
+            if (
+                unit.role != "product"
+                or unit.node.op != "MatMul"
+                or not weight
+                or weight.index != 1
+            ):
                 continue
             edge = unit.reads[0][0]
-            shape = tuple(self._graph.initializers[unit.node.inputs[1]].dims)
+            shape = tuple(self._graph.initializers[weight.tensor].dims)
             first = known.setdefault((edge.tensor, shape, unit.integers), unit)
             if first is not unit:
                 self._merge(first.group, unit.group)
@@ -60,35 +72,53 @@ class Kernels:
         shape = self._graph.type_of(product.node.outputs[0]).shape
         for unit in self._units[product.index + 1 :]:
             inside = [edge for edge, writer in unit.reads if writer in region]
-            if not inside or unit.role != "pointwise" or len(self.groups[unit.group]) > 1:
+            if not inside or not self._may_end(product, unit) or len(self.groups[unit.group]) > 1:
                 continue
             if any(edge in self._form.scales for edge in inside):
                 continue
             others = [w for _, w in unit.reads if w is not None and w not in region]
             if any(other.index > product.index for other in others):
                 continue
-            if self._graph.type_of(unit.outputs[0]).shape != shape:
+            if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
             region.append(unit)
             live = [u for u in region if self._leaves(u, region)]
             if live == [unit]:
                 best = len(region)
-        chain = region[1:best]
-        prepared = all(unit.node.op in EPILOGUE for unit in chain)
-        if prepared or not (self._is_pulled(chain[-1]) or self._is_cast(product, chain[-1])):
-            return chain
-        return []
+        chain, prepared = region[1:best], self._prepared(region)
+        return prepared if len(prepared) == len(chain) or self._is_pulled(chain[-1]) else chain
 
-    def _is_cast(self, product: Unit, last: Unit) -> bool:
-        """Whether a Conv's result leaves the graph in FP32: the cast takes what is before it."""
-        leaves = any(tensor in self._graph.outputs for tensor in last.outputs)
-        return leaves and product.node.op in CONVS and self._base != FLOAT
+    def _may_end(self, product: Unit, unit: Unit) -> bool:
+        """Whether a product's kernel does it; a cast only of a single matrix."""
+        if unit.role != "cast":
+            return unit.role == "pointwise"
+        batch = (self._graph.type_of(product.node.outputs[0]).shape or (0, 0))[:-2]
+        return product.node.op not in CONVS and math.prod(batch) == 1
+
+    def _prepared(self, region: Sequence[Unit]) -> list[Unit]:
+        """What of a region the kernel of a Conv does that nothing is generated for."""
+        found: list[Unit] = []
+        if region[0].node.op not in CONVS:
+            return found
+        for unit in region[1:3]:
+            sums = unit.node.op == "Add" and not found and len(unit.reads) > 1
+            active = unit.node.op in _ACTIVATIONS and all(u.node.op == "Add" for u in found)
+            done = [region[0], *found, unit]
+            if not (sums or active) or [u for u in done if self._leaves(u, done)] != [unit]:
+                break
+            found.append(unit)
+        return found
 
     def _is_pulled(self, unit: Unit) -> bool:
-        """Whether what follows takes ``unit`` along: a mean, Resize, broadcast, or its Q."""
-        shape = self._graph.type_of(unit.outputs[0]).shape
+        """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q."""
+        shape = self._graph.type_of(unit.node.outputs[0]).shape
         for edge, reader in unit.readers:
-            if reader.node.op in ("GlobalAveragePool", "Resize") or edge in self._form.scales:
+            casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
+            if casts and len(unit.readers) == 1:
+                return True
+            if (reader.role == "reduce" and not casts) or _resizes(reader):
+                return True
+            if edge in self._form.scales:
                 return True
             other = self._graph.type_of(reader.outputs[0]).shape if reader.outputs else shape
             if reader.role == "pointwise" and other != shape:
@@ -96,7 +126,10 @@ class Kernels:
         return False
 
     def _leaves(self, unit: Unit, region: Sequence[Unit]) -> bool:
+        if unit.role == "cast":
+            return True
         leaves = any(t in self._graph.outputs for t in unit.outputs)
+        leaves = leaves and not any(reader.role == "cast" for _, reader in unit.readers)
         return leaves or any(reader not in region for _, reader in unit.readers)
 
     def _add_quantizers(self) -> None:
@@ -151,10 +184,39 @@ class Kernels:
         own, theirs = self.groups[writer.group], self.groups[unit.group]
         if not all(u.generated for u in own) or writer.group == unit.group:
             return False
-        both = (*own, *theirs)
-        if sum(u.role == "reduce" for u in both) > 1 or sum(_resizes(u) for u in both) > 1:
+        if self.is_in_place(writer) or self.is_in_place(unit):
             return False
-        return not self._has_other_path(own, theirs)
+        both = (*own, *theirs)
+        if sum(_resizes(u) for u in both) > 1:
+            return False
+        sums = {reduction(self._graph, u.node): u for u in both if u.role == "reduce"}
+        if len(sums) > 1 or self._has_other_path(own, theirs):
+            return False
+        ended = any(u.role == "reduce" for u in own) and any(s.ends_kernel for s in sums)
+        return not ended or self._is_spread(writer, unit)
+
+    def is_in_place(self, unit: Unit) -> bool:
+        """Whether a Concat is nothing but what is written into one tensor in the first place.
+
+        It is a kernel where its output leaves, is quantized or read by what is generated, or where
+        one of its inputs is moved besides or joined twice.
+        """
+        edges = (*unit.reads, *unit.readers)
+        if not _is_concat(unit) or any(edge in self._form.scales for edge, _ in edges):
+            return False
+        if not unit.readers or any(u.generated and not _is_concat(u) for _, u in unit.readers):
+            return False
+        if any(w and w.role == "move" and not _is_concat(w) for _, w in unit.reads):
+            return False
+        return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)
+
+    def _is_spread(self, writer: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` combines sums that ``writer`` makes with what they are made of."""
+        if writer.role != "reduce" or unit.role != "pointwise" or not unit.outputs:
+            return False
+        spread = self._graph.type_of(unit.outputs[0]).shape
+        summed = self._graph.type_of(writer.outputs[0]).shape
+        return summed != spread == self._graph.type_of(writer.node.inputs[0]).shape
 
     def _has_other_path(self, first: Sequence[Unit], second: Sequence[Unit]) -> bool:
         """Whether something outside lies between the groups."""
@@ -175,5 +237,9 @@ class Kernels:
         self.groups[one] += moved
 
 
+def _is_concat(unit: Unit) -> bool:
+    return unit.role == "move" and unit.node.op == "Concat"
+
+
 def _resizes(unit: Unit) -> bool:
-    return unit.node.op == "Resize"
+    return unit.role == "move" and unit.node.op == "Resize"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from placer.graph import Edge, Node
 from placer.plan import Kind, Layer, Port
@@ -25,23 +24,26 @@ class KernelLayers:
     def layers(self) -> Iterator[PredictedLayer]:
         """The kernels in the order of their last units."""
         groups = [sorted(g, key=lambda unit: unit.index) for g in self._groups.values()]
-        given: set[str] = set()
         for units in sorted(groups, key=lambda group: group[-1].index):
-            for tensor, edge in self._given(units).items():
-                if tensor not in given:
-                    given.add(tensor)
-                    yield self._conversion("reformat", edge, FLOAT, self._base)
             if units[0].role == "quantize":
                 yield self._quantize(units[0])
+            elif all(unit.role == "cast" for unit in units):
+                yield self._cast(units)
             elif not self._is_gone(units):
                 yield from self._kernel(units)
 
-    def _given(self, units: Sequence[Unit]) -> Mapping[str, Edge]:
-        """FP32 inputs of the graph that a kernel reads in the base type, with an edge each."""
-        edges = [e for unit in units if not unit.generated for e, w in unit.reads if w is None]
-        graph, converts = self._graph, self._base != FLOAT
-        edges = [e for e in edges if converts and type_name(graph, e.tensor) == FLOAT]
-        return {edge.tensor: edge for edge in edges if units[0].role != "quantize"}
+    def _cast(self, units: Sequence[Unit]) -> PredictedLayer:
+        """A kernel that does nothing but make another type of a tensor."""
+        edge, given = next(iter(self._inputs(units)))
+        return self._conversion_of(edge, given, next(iter(self._outputs(units))))
+
+    def _conversion_of(self, edge: Edge, given: Port, made: Port) -> PredictedLayer:
+        kinds: Mapping[tuple[bool, bool], Kind] = {
+            (False, True): "quantize",
+            (True, False): "dequantize",
+        }
+        integers = given.dtype == self._integer, made.dtype == self._integer
+        return self._conversion(kinds.get(integers, "reformat"), edge, given.dtype, made.dtype)
 
     def _is_gone(self, units: Sequence[Unit]) -> bool:
         """Whether nothing runs: views, and a Concat that products write into."""
@@ -56,19 +58,7 @@ class KernelLayers:
             and all(w is not None and self._units.is_mha(w) for w in writers)
         ):
             return True
-        return self._is_in_place(units[0]) if len(units) == 1 else False
-
-    def _is_in_place(self, unit: Unit) -> bool:
-        writers = [writer for _, writer in unit.reads]
-        leaves = any(tensor in self._graph.outputs for tensor in unit.outputs)
-        return (
-            unit.node.op == "Concat"
-            and not leaves
-            and not any(
-                writer is None or writer.generated or writer.role == "quantize"
-                for writer in writers
-            )
-        )
+        return self._kernels.is_in_place(units[0])
 
     def _quantize(self, unit: Unit) -> PredictedLayer:
         ((edge, _writer),) = unit.reads
@@ -81,10 +71,10 @@ class KernelLayers:
         return PredictedLayer(layer, (), None, (edge,))
 
     def _copies(self, unit: Unit) -> Iterator[PredictedLayer]:
-        """Copies of what is written into a joined tensor and read elsewhere too."""
-        joined = any(self._is_in_place(reader) for _, reader in unit.readers)
-        if joined and (unit.role == "pool" or len(unit.readers) > 1):
-            edge = next(edge for edge, reader in unit.readers if self._is_in_place(reader))
+        """Copies of what is joined in place: pooling neither reads nor writes parts of tensors."""
+        joined = any(self._kernels.is_in_place(reader) for _, reader in unit.readers)
+        if joined and "pool" in (unit.role, *(reader.role for _, reader in unit.readers)):
+            edge = next(edge for edge, reader in unit.readers if self._kernels.is_in_place(reader))
             dtype = self._edge_type(edge, unit, unit)
             yield self._conversion("reformat", edge, dtype, dtype)
 
@@ -96,7 +86,7 @@ class KernelLayers:
         names = sorted(node.name for node in nodes)
         if not names:  # A sum without a bias is only scaled, and quantized.
             edge, port = reads[0]
-            yield self._conversion("quantize", edge, port.dtype, outputs[0].dtype)
+            yield self._conversion_of(edge, port, outputs[0])
             return
         product = next((u for u in units if not u.generated), None)
         op = product.node.op if product else "Generated"
@@ -107,17 +97,9 @@ class KernelLayers:
             inputs=tuple(dict.fromkeys(port for _, port in reads)),
             outputs=tuple(dict.fromkeys(outputs)),
         )
-        leaves = [port for port in outputs if port.dtype != self._base and self._is_prepared(units)]
-        leaves = [port for port in leaves if port.tensor in self._graph.outputs]
-        if leaves:
-            own = tuple(dict.fromkeys(replace(p, dtype=self._base) for p in outputs))
-            layer = replace(layer, outputs=own)
         yield PredictedLayer(layer, works, None, tuple(edge for edge, _ in reads))
-        for port in leaves:
-            edge = Edge(port.tensor, "", self._graph.outputs.index(port.tensor))
-            yield self._conversion("reformat", edge, self._base, port.dtype)
-        if product is not None:
-            yield from self._copies(next(u for u in reversed(units)))
+        for unit in units:
+            yield from self._copies(unit)
 
     def _name(self, names: Sequence[str], units: Sequence[Unit], is_generated: bool) -> str:
         """The nodes, and of a generated kernel what it is, as others may have the same nodes."""
@@ -141,10 +123,11 @@ class KernelLayers:
 
     def _named(self, unit: Unit) -> Sequence[Node]:
         """The nodes that the builder names; padding is named after the whole kernel it is for."""
+        if unit.role == "cast":
+            return ()
         writer = unit.reads[0][1] if unit.reads else None
-        if unit.node.op == "HardSigmoid" and writer is not None and writer.group != unit.group:
-            # The bias of the product is added with the constant of the HardSigmoid.
-            return (unit.node, writer.node) if not writer.generated else (unit.node,)
+        if writer is not None and self._takes_bias(unit, writer):
+            return (unit.node, writer.node)
         if not unit.works and unit.role == "pointwise" and unit.node.op == "Conv":
             return (unit.node,) if len(unit.node.inputs) > 2 and unit.node.inputs[2] else ()
         if unit.works or unit.role != "move":
@@ -153,11 +136,17 @@ class KernelLayers:
         units = self._groups[reader.group]
         return tuple(u.node for u in units) if self._is_prepared(units) else (unit.node,)
 
+    def _takes_bias(self, unit: Unit, writer: Unit) -> bool:
+        """Whether the bias of a Conv is added with the constant of what scales its result."""
+        apart = writer.group != unit.group and writer.node.op in CONVS and not writer.generated
+        scales = unit.node.op in ("HardSigmoid", "Div", "Mul") and len(unit.reads) == 1
+        return apart and scales and len(writer.readers) == 1 and not writer.integers
+
     def _inputs(self, units: Sequence[Unit]) -> Iterator[tuple[Edge, Port]]:
         for unit in units:
             for edge, writer in unit.reads:
                 if writer is None:
-                    yield edge, Port(self._given_type(edge, unit), tensor=edge.tensor)
+                    yield edge, Port(type_name(self._graph, edge.tensor), tensor=edge.tensor)
                 elif writer not in units:
                     tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
                     yield edge, Port(self._edge_type(edge, writer, unit), tensor=tensor)
@@ -168,13 +157,12 @@ class KernelLayers:
                 if reader not in units:
                     tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
                     yield Port(self._edge_type(edge, unit, reader), tensor=tensor)
-            for tensor in unit.outputs:
-                if tensor in self._graph.outputs:
+            if unit.role == "cast" and unit.reads[0][0].is_graph_output:
+                yield Port(FLOAT, tensor=unit.reads[0][0].tensor)
+            cast = {edge.tensor for edge, reader in unit.readers if reader.role == "cast"}
+            for tensor in unit.outputs if unit.role != "cast" else ():
+                if tensor in self._graph.outputs and tensor not in cast:
                     yield Port(type_name(self._graph, tensor), tensor=tensor)
-
-    def _given_type(self, edge: Edge, reader: Unit) -> str:
-        dtype = type_name(self._graph, edge.tensor)
-        return dtype if reader.generated or dtype != FLOAT else self._base
 
     def _edge_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
         """The type in which a tensor passes from one kernel to another."""

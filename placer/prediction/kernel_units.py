@@ -9,16 +9,19 @@ from typing import Literal
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
+from placer.prediction.claims import FLOAT
+from placer.prediction.conversions import type_name
 from placer.prediction.motion import NormalForm
 
-# ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool, as well.
-# All others are generated: ``reduce`` sums over a dimension, of which a kernel has one at most.
-Role = Literal["product", "pool", "pointwise", "reduce", "move", "quantize"]
+# ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
+# AveragePool, as well. All others are generated: ``reduce`` sums over dimensions, ``cast`` makes
+# the engine's float type of a graph input, or the model's of what becomes a graph output.
+Role = Literal["product", "pool", "pointwise", "reduce", "move", "quantize", "cast"]
 
 CONVS = ("Conv", "ConvTranspose")
 _PRODUCTS = ("MatMul", "Gemm")
 _REDUCE = frozenset(
-    {"GlobalAveragePool", "AveragePool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
+    {"GlobalAveragePool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
     | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
 )
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -27,7 +30,8 @@ _MOVES = VIEWS | frozenset(
     | {"DepthToSpace", "SpaceToDepth"}
 )
 _TINY_CHANNELS = 4
-_PADDED_CHANNELS = 3  # Images get channels of zeros in a kernel before the convolution.
+# Images, and what has other than a multiple of 2 channels (INT8: 4), get channels of zeros before.
+_PADDED_CHANNELS = 3
 
 
 @dataclass(eq=False)
@@ -47,20 +51,25 @@ class Unit:
     @property
     def generated(self) -> bool:
         """Whether its kernel is generated, so that others may be part of it."""
-        return self.role in ("pointwise", "reduce", "move")
+        return self.role in ("pointwise", "reduce", "move", "cast")
 
 
 class Units:
     """The units of one placement.
 
-    ``whole``: by name of a node, the attention that it is part of. ``shaped_as``: by name of a sum,
-    the tensor whose shape it has.
+    ``base``: ONNX name of the type of float tensors inside the engine. ``whole``: by name of a
+    node, the attention that it is part of. ``shaped_as``: by name of a sum, the tensor whose shape
+    it has.
     """
 
     def __init__(
-        self, graph: Graph, form: NormalForm, attentions: Mapping[str, tuple[Node, ...]]
+        self,
+        graph: Graph,
+        form: NormalForm,
+        attentions: Mapping[str, tuple[Node, ...]],
+        base: str,
     ) -> None:
-        self.graph, self.form = graph, form
+        self.graph, self.form, self._base = graph, form, base
         self.units: list[Unit] = []
         self._writer: dict[str, Unit] = {}
         self.shaped_as: dict[str, str] = {}
@@ -71,6 +80,8 @@ class Units:
 
     def _add_units(self) -> None:
         mixes = {nodes[-1].name: nodes for nodes in self.whole.values()}
+        for tensor in self.graph.inputs:
+            self._add_input_cast(tensor)
         for node in self.graph.nodes:
             if node.name in self.whole and self._is_whole(self.whole[node.name]):
                 if node.name in mixes:
@@ -86,6 +97,21 @@ class Units:
                     self._add(node, "move", self._edges(node), (tensor,))
             else:
                 self._add(node, _role(node), self._edges(node), tuple(node.outputs))
+        for index, tensor in enumerate(self.graph.outputs):
+            writer = self._writer.get(tensor)
+            if writer is not None and self._is_cast(tensor):
+                self._add(writer.node, "cast", [Edge(tensor, "", index)], (), works=False)
+
+    def _is_cast(self, tensor: str) -> bool:
+        """Whether a tensor of the graph's interface has another float type inside the engine."""
+        return self._base != FLOAT and type_name(self.graph, tensor) == FLOAT
+
+    def _add_input_cast(self, tensor: str) -> None:
+        readers = [e for e in self.graph.edges_of(tensor) if not e.is_graph_output]
+        if readers and self._is_cast(tensor):
+            node = self.graph.by_name[readers[0].node]
+            unit = self._add(node, "cast", [], (tensor,), works=False)
+            self.link(Edge(tensor, node.name, -3), None, unit)
 
     def _is_whole(self, nodes: Sequence[Node]) -> bool:
         """Whether an attention is one kernel: in float, or with all its products in INT8."""
@@ -94,9 +120,11 @@ class Units:
         return count in (0, len(edges))
 
     def _is_tiny(self, node: Node) -> bool:
-        """Whether a generated kernel multiplies: few channels of a single pixel."""
+        """Whether a generated kernel multiplies: few channels, pixel by pixel."""
         shape = self.graph.type_of(node.inputs[0]).shape or ()
-        return len(shape) == 4 and shape[2:] == (1, 1) and shape[1] <= _TINY_CHANNELS
+        window = (self.graph.type_of(node.inputs[1]).shape or ())[2:]
+        single = (1, 1) in (shape[2:], window)
+        return len(shape) == 4 and single and shape[1] <= _TINY_CHANNELS
 
     def _add_attention(self, nodes: Sequence[Node]) -> None:
         written = {t for node in nodes for t in node.outputs}
@@ -109,11 +137,13 @@ class Units:
         integers = node.op == "Conv" and self._reads_integers(node)
         channels = _channels(self.graph, node)
         depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
-        if channels <= _PADDED_CHANNELS or (integers and depthwise):
+        uneven = channels % (4 if integers else 2) != 0
+        padded = channels <= _PADDED_CHANNELS or uneven or (integers and depthwise)
+        if padded:
             self._add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
         product = self._add(node, "product", edges, (self._sum(node),))
         product.integers = integers
-        if channels <= _PADDED_CHANNELS or (integers and depthwise):
+        if padded:
             self.relink(product, edges[0], self.units[-2])
         self._finish(product, node)
 
@@ -122,8 +152,10 @@ class Units:
         rows = math.prod(shape[:-1]) if shape else 0
         weighted = weight_input(self.graph, node) is not None
         if rows == 1 and weighted and not self._reads_integers(node):
-            product = self._add(node, "reduce", self._edges(node), (self._sum(node),))
-            self._add_epilogue(node, product)
+            product = self._add(node, "reduce", self._edges(node), tuple(node.outputs))
+            if len(node.inputs) > 2 and node.inputs[2]:
+                product.outputs = (self._sum(node),)
+                self._add_epilogue(node, product)
             return
         product = self._add(node, "product", self._edges(node), (self._sum(node),))
         product.integers = self._reads_integers(node)
@@ -194,7 +226,7 @@ class Units:
 
 
 def _role(node: Node) -> Role:
-    if node.op == "MaxPool":
+    if node.op in ("MaxPool", "AveragePool"):
         return "pool"
     if node.op in _REDUCE:
         return "reduce"

@@ -61,7 +61,7 @@ class KernelPredictor:
         """
         given = {edge: scale_of(group) for group in placement.groups for edge in group}
         form = normal_form(placement, self._passages)
-        units = Units(self._graph, form, self._attentions)
+        units = Units(self._graph, form, self._attentions, self._base)
         kernels = Kernels(units, self._base)
         layers = KernelLayers(units, kernels, self._base, self._integer).layers()
         steps = {i: _step(layer, self._graph) for i, layer in enumerate(layers)}

@@ -12,7 +12,7 @@ from placer.quantization import Placement
 from tests.differential.case import Case
 from tests.differential.placements import with_whole_products
 
-_MOST_TRIALS = 120
+_MOST_TRIALS = 60
 
 
 def shrink(case: Case, still_differs: Callable[[Case], bool], trials: int = _MOST_TRIALS) -> Case:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from placer.plan.dtypes import port_of_onnx_type
+from placer.plan.dtypes import is_float, is_quantized, port_of_onnx_type
 from placer.plan.plan import Kind, Layer, Port
 from placer.plan.readers.tensorrt_inspector import NO_OPS, conversion_kind
 from placer.plan.readers.tensorrt_names import PAIR
@@ -35,12 +35,17 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
         return "no-op"
     if _is_copy(layer.name):
         return "reformat"
-    if layer.nodes or not inputs or not outputs:
+    casts = [node for node in layer.nodes if _CAST.search(node)]
+    if len(casts) < len(layer.nodes) or not inputs or not outputs:
+        return "compute"
+    if not all(is_float(port.dtype) or is_quantized(port.dtype) for port in (*inputs, *outputs)):
         return "compute"
     kind = conversion_kind((), inputs, outputs)
-    return kind if kind in ("quantize", "dequantize") else "compute"
+    return kind if casts or kind in ("quantize", "dequantize") else "compute"
 
 
+# A Cast is told by its name alone, as Q and DQ are.
+_CAST = re.compile(r"(^|[/._])Cast(_\d+)?$")
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
 _GENERATED = re.compile(r"__myl_((Cast|Move)+)_myl\d+_\d+$")
 
