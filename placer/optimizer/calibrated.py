@@ -151,7 +151,7 @@ def _effort(task: Task) -> Effort:
     samples = task.preset.noise_samples
     plain = task.calibration_data.synthetic or task.pack.manifest.scheme.is_float8
     groups = 0 if plain else task.preset.mixed_groups
-    return Effort(max(1, samples // 4), samples // 2 if groups else 0, groups)
+    return Effort(max(1, samples // 4), 2 * samples if groups else 0, groups)
 
 
 def _choice(task: Task, inserter: Inserter, data: SplitCalibration, reference: Run) -> Choice:

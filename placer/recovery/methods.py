@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 _SAME = 0.01
 # So many batches in a row must agree on the best method.
 _AGREEING = 3
+_RESAMPLES = 400
+_CONFIDENCE = 0.9
 
 Group = tuple[str, ...]  # Tensors that share a scale.
 
@@ -77,20 +79,34 @@ def rank(crossfit: CrossFit, batches: int) -> Ranking:
 def choose(crossfit: CrossFit, effort: Effort) -> Choice:
     """The best single method, or one for each tensor if that is better on samples held back.
 
-    The last batches decide whether the mixture stands; they have no part in making it, if there are
-    at least two batches. Raises RunError if ONNX Runtime fails.
+    The last batches, at most half of them, decide whether the mixture stands; they have no part in
+    making it. Raises RunError if ONNX Runtime fails.
     """
-    used = max(1, crossfit.batches - effort.held_back)
+    used = max(crossfit.batches - effort.held_back, (crossfit.batches + 1) // 2)
     ranking = rank(crossfit, used)
     single = crossfit.everywhere(ranking.best)
     if used == crossfit.batches or not effort.groups:
         return Choice(single, ranking)
     mixed = _mixture(crossfit, single, range(min(effort.alone, used)), effort.groups)
     kept = range(used, crossfit.batches)
-    before, after = (crossfit.noises(one, kept) for one in (single, mixed))
-    found = worst_db(after), worst_db(before)
+    before, after = ([crossfit.noises(one, [batch]) for batch in kept] for one in (single, mixed))
+    found = worst_db(mean_noises(after)), worst_db(mean_noises(before))
     log.info("held back: mixed %.2f dB, %s for all %.2f dB", found[0], ranking.best, found[1])
-    return Choice(mixed if score(after) > score(before) else single, ranking, found)
+    return Choice(mixed if _is_better(after, before) else single, ranking, found)
+
+
+def _is_better(after: Sequence[Mapping[str, float]], before: Sequence[Mapping[str, float]]) -> bool:
+    """Whether ``after`` scores better in nearly all bootstrap samples of the batches.
+
+    A few samples often carry most of the noise, so a mean over some may be luck.
+    """
+    rng = np.random.default_rng(0)
+    better = 0
+    for _ in range(_RESAMPLES):
+        chosen = rng.integers(0, len(after), len(after))
+        new, old = (score(mean_noises([one[i] for i in chosen])) for one in (after, before))
+        better += new > old
+    return better >= _CONFIDENCE * _RESAMPLES
 
 
 def _mixture(

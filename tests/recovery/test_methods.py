@@ -44,10 +44,10 @@ def network(folder: Path, text: str = TWO_HEADS) -> Model:
 
 
 def heavy_tailed(samples: int, seed: int) -> np.ndarray:
-    """Small values, one in two thousand of them a hundred times as large."""
+    """Small values, one in two hundred of them thirty times as large."""
     rng = np.random.default_rng(seed)
     values = rng.normal(0, 0.3, (samples, 2, 32, 32))
-    return np.where(rng.random(values.shape) < 5e-4, 100 * values, values).astype(np.float32)
+    return np.where(rng.random(values.shape) < 5e-3, 30 * values, values).astype(np.float32)
 
 
 def data_of(model: Model, folder: Path, samples: int, seed: int = 0) -> Dataset:
@@ -105,10 +105,10 @@ def test_one_group_alone_leaves_the_other_head_float(tmp_path: Path):
 
 def test_each_tensor_takes_the_method_that_its_head_needs(tmp_path: Path):
     model = network(tmp_path)
-    fit = crossfit(model, data_of(model, tmp_path, 16), INT8)
-    choice = choose(fit, Effort(alone=2, held_back=4, groups=2))
+    fit = crossfit(model, data_of(model, tmp_path, 32), INT8, batches=16)
+    choice = choose(fit, Effort(alone=4, held_back=8, groups=2))
     assert choice.methods["a"] in ("minmax", "mse")  # What `whole` shows must not be cut off.
-    assert choice.methods["b"] in ("percentile", "entropy")
+    assert choice.methods["b"] == "entropy"  # What is clipped anyway costs steps.
     assert choice.held_back is not None
     mixed, single = choice.held_back
     assert mixed >= single
@@ -116,8 +116,8 @@ def test_each_tensor_takes_the_method_that_its_head_needs(tmp_path: Path):
 
 def test_the_mixture_is_better_than_any_single_method_on_other_data(tmp_path: Path):
     model = network(tmp_path)
-    fit = crossfit(model, data_of(model, tmp_path, 16), INT8)
-    choice = choose(fit, Effort(alone=2, held_back=4, groups=2))
+    fit = crossfit(model, data_of(model, tmp_path, 32), INT8, batches=16)
+    choice = choose(fit, Effort(alone=4, held_back=8, groups=2))
     reference = OnnxRuntimeModel(model.proto, model.base_dir, 1).run
     unseen = Evaluator(model.graph, (), data_of(model, tmp_path, 16, seed=1), reference)
 
@@ -126,7 +126,7 @@ def test_the_mixture_is_better_than_any_single_method_on_other_data(tmp_path: Pa
         return score(unseen.evaluate(fit.simulation.run(ranges)).noises)
 
     singles = [scored(fit.everywhere(name)) for name in METHODS]
-    assert scored(dict(choice.methods)) > max(singles) + 1  # dB
+    assert scored(dict(choice.methods)) > max(singles) + 2  # dB
 
 
 def test_without_samples_to_hold_back_one_method_serves_all(tmp_path: Path):
