@@ -4,6 +4,7 @@ Each tool in an environment of its own, since they do not agree on versions:
 
     python benchmarks/import_artefacts.py torch tests/artefacts      # pip install torch onnx
     python benchmarks/import_artefacts.py modelopt tests/artefacts   # pip install 'nvidia-modelopt[onnx]' torch requests huggingface_hub
+    python benchmarks/import_artefacts.py nncf tests/artefacts       # pip install nncf torch openvino
 
 The seed fixes weights and data. What ONNX Runtime's quantizer makes is made in the tests.
 """  # noqa: E501
@@ -166,6 +167,18 @@ def make_modelopt(folder: Path) -> None:
     export(quantized, folder / "modelopt_torch.onnx")
 
 
+def make_nncf(folder: Path) -> None:
+    """What NNCF makes of ``float.onnx`` as an OpenVINO IR."""
+    import nncf  # noqa: PLC0415
+    import openvino  # noqa: PLC0415
+
+    model = openvino.Core().read_model(folder / "float.onnx")
+    model.reshape(list(SHAPE))
+    batches = nncf.Dataset([{"image": batch[:1].numpy()} for batch in data()])
+    quantized = nncf.quantize(model, batches)
+    openvino.save_model(quantized, folder / "nncf.xml", compress_to_fp16=False)
+
+
 def _feed(model: nn.Module) -> None:
     with torch.no_grad():
         for batch in data():
@@ -175,10 +188,10 @@ def _feed(model: nn.Module) -> None:
 def main() -> None:
     """Make the artefacts of one tool."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tool", choices=("torch", "modelopt"))
+    parser.add_argument("tool", choices=("torch", "modelopt", "nncf"))
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
-    makers = {"torch": make_torch, "modelopt": make_modelopt}
+    makers = {"torch": make_torch, "modelopt": make_modelopt, "nncf": make_nncf}
     makers[arguments.tool](arguments.folder)
 
 

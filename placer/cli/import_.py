@@ -17,6 +17,7 @@ from placer.cli.options import option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.import_model import PackComparison
+    from placer.engines.openvino.ir_matching import Matched
     from placer.model.importing import Imported, Loss
     from placer.rules.pack import Pack
 
@@ -24,6 +25,7 @@ MAX_ROWS = 20
 EXAMPLES = (
     "placer import quantized.onnx -o model.float.onnx --pack tensorrt",
     "placer import quantized.onnx --data calibration.npz",
+    "placer import nncf.xml --float model.onnx --pack openvino",
 )
 
 
@@ -31,6 +33,14 @@ def import_command(
     model: Annotated[Path, typer.Argument(help="The quantized ONNX model.")],
     output: Annotated[
         Path | None, option("output", "-o", help="Float model.", default="MODEL.float.onnx")
+    ] = None,
+    float_model: Annotated[
+        Path | None,
+        typer.Option(
+            "--float",
+            help="Of an OpenVINO IR (.xml): the ONNX model that it was made from.",
+            rich_help_panel="Model and data",
+        ),
     ] = None,
     pack: Annotated[
         str, option("pack", help="Rule pack whose scheme the scales are converted to.")
@@ -51,14 +61,24 @@ def import_command(
 ) -> None:
     """Write the float model behind a quantized one, and its scales as placement.yaml.
 
-    Takes Q/DQ pairs, QOperator nodes and dynamic quantization. Lists what could not be kept.
+    Takes Q/DQ pairs, QOperator nodes and dynamic quantization; with --float also what NNCF has
+    written as an OpenVINO IR, which becomes a Q/DQ model. Lists what could not be kept.
     placer optimize takes the quantized model itself and keeps the scales of weights too.
     """
-    found = placer.import_model(model, output, pack=pack, shapes=shapes_of(shape or []), data=data)
+    found = placer.import_model(
+        model,
+        output,
+        pack=pack,
+        shapes=shapes_of(shape or []),
+        data=data,
+        float_model=float_model,
+    )
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         _print(found.imported, found.pack, found.comparison, found.losses)
+        if found.matched is not None:
+            _print_matched(found.matched)
         for warning in found.warnings:
             typer.echo(f"warning: {warning}")
         typer.echo(f"on {found.compared_on}, {found.distance}")
@@ -89,6 +109,13 @@ def _print(
         console.print(_losses(losses, name))
     for note in imported.notes:
         console.print(f"- {note}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _print_matched(matched: Matched) -> None:
+    typer.echo(
+        f"found in the ONNX model: {matched.by_name} tensors by name, {matched.by_structure} by "
+        f"structure; not carried over: {len(matched.unmatched)}"
+    )
 
 
 def _losses(losses: Sequence[Loss], pack: str) -> Table:

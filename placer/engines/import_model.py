@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -12,7 +13,10 @@ from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Dataset
 from placer.common.drafts import drafted
 from placer.common.files import write_text
-from placer.engines.source_model import distance_sentence, recovered, samples_of
+from placer.engines.openvino.ir_import import SUFFIX as IR_SUFFIX
+from placer.engines.openvino.ir_import import carried_over, distance
+from placer.engines.openvino.ir_matching import Matched
+from placer.engines.source_model import distance_sentence, inputs_of, recovered, samples_of
 from placer.errors import InputError
 from placer.graph import Edge
 from placer.model import Model, load_model, save_model
@@ -39,7 +43,9 @@ class ImportedModel:
 
     ``losses``: tensors whose steps are coarser in the pack's scheme. ``sqnr``: in dB, of the float
     model's outputs against the quantized file's on what ``compared_on`` says; None if ONNX Runtime
-    does not run that. ``warnings``: what the user should know of the data.
+    does not run that. ``warnings``: what the user should know of the data. Of an OpenVINO IR
+    ``model`` is the Q/DQ model, ``sqnr`` that of its outputs against the IR's, both on OpenVINO,
+    and ``matched`` says how the IR's tensors were found.
     """
 
     model: Path
@@ -51,11 +57,16 @@ class ImportedModel:
     sqnr: float | None
     compared_on: str
     warnings: tuple[str, ...]
+    matched: Matched | None = None
 
     @property
     def distance(self) -> str:
         """``sqnr`` in words."""
-        return distance_sentence(self.sqnr)
+        if self.matched is None or self.sqnr is None:
+            return distance_sentence(self.sqnr)
+        if math.isinf(self.sqnr):
+            return "the outputs on OpenVINO equal the IR's"
+        return f"the outputs on OpenVINO keep {self.sqnr:.1f} dB of the IR's"
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""
@@ -79,6 +90,7 @@ class ImportedModel:
             "sqnr": None if self.sqnr is None else finite(self.sqnr),
             "compared_on": self.compared_on,
             "warnings": list(self.warnings),
+            **({} if self.matched is None else _matched_json(self.matched)),
         }
 
 
@@ -89,8 +101,13 @@ def import_model(
     pack: str = "tensorrt",
     shapes: Mapping[str, Sequence[int]] | None = None,
     data: str | PathLike[str] | None = None,
+    float_model: str | PathLike[str] | None = None,
 ) -> ImportedModel:
     """Write the float model behind the quantized ``model``, and its scales as placement.yaml.
+
+    Of an OpenVINO IR (``.xml``), which NNCF writes, the scales and the placement are carried over
+    onto ``float_model``, the ONNX model that it was made from, and written as a Q/DQ model, by
+    default ``MODEL.qdq.onnx``.
 
     ``output``: by default ``MODEL.float.onnx`` in the current folder, the placement beside it.
     ``pack``: the rule pack whose scheme the scales are converted to. ``data``: the float model is
@@ -101,11 +118,20 @@ def import_model(
     not fit it, and where the float model would be another function; nothing is written then.
     """
     source = Path(model)
-    target = Path(f"{source.stem}.float.onnx" if output is None else output)
+    if (source.suffix == IR_SUFFIX) != (float_model is not None):
+        raise InputError(
+            f"{source}: an OpenVINO IR (.xml) is imported beside the float ONNX model that it was "
+            "made from, any other model by itself; see placer import --help"
+        )
+    ending = "float" if float_model is None else "qdq"
+    target = Path(f"{source.stem}.{ending}.onnx" if output is None else output)
     if target.resolve() == source.resolve():
         raise InputError(f"output {target} is the quantized model itself; choose another name")
     rules = load_pack(pack)
     given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    if float_model is not None:
+        wanted = None if data is None else str(data)
+        return _import_ir(source, Path(float_model), target, rules, given, wanted)
     loaded = load_model(source, given)
     if loaded.imported is None:
         raise InputError(f"{source} is not quantized; give it to placer optimize as it is")
@@ -132,6 +158,46 @@ def import_model(
         compared_on=_in_words(samples),
         warnings=samples.notes,
     )
+
+
+def _import_ir(
+    source: Path,
+    float_model: Path,
+    target: Path,
+    pack: Pack,
+    shapes: Mapping[str, tuple[int, ...]],
+    data: str | None,
+) -> ImportedModel:
+    """The IR at ``source`` on ``float_model``, written as a Q/DQ model and its placement."""
+    if target.resolve() == float_model.resolve():
+        raise InputError(f"output {target} is the float model itself; choose another name")
+    model, quantized, matched = carried_over(source, float_model, shapes)
+    samples = samples_of(data, model)
+    sqnr = distance(source, model, quantized, inputs_of(model, samples))
+    placement_file = target.with_name(f"{target.stem}.placement.yaml")
+    with drafted(target) as draft:
+        save_model(quantized, model.base_dir, draft)
+        text = _placement_text(matched.imported, pack, model)
+        write_text(draft.with_name(placement_file.name), text)
+    return ImportedModel(
+        model=target,
+        placement_file=placement_file,
+        pack=pack,
+        imported=matched.imported,
+        comparison=_compare(model, matched.imported, pack),
+        losses=tuple(matched.imported.losses(pack.manifest.scheme)),
+        sqnr=sqnr,
+        compared_on=_in_words(samples),
+        warnings=samples.notes,
+        matched=matched,
+    )
+
+
+def _matched_json(matched: Matched) -> dict[str, Any]:
+    return {
+        "matched": {"by name": matched.by_name, "by structure": matched.by_structure},
+        "unmatched": list(matched.unmatched),
+    }
 
 
 def _in_words(data: Dataset) -> str:

@@ -73,7 +73,7 @@ class Source:
             except RunError as error:
                 _say_uncompared(self.model, error)
                 return None
-            sums.append(_sums(wanted, run(inputs)))
+            sums.append(output_sums(wanted, run(inputs)))
         return Comparison(sums) if any(sums) else None
 
     def material_pairs(self, samples: Sequence[Tensors]) -> frozenset[str]:
@@ -93,7 +93,7 @@ class Source:
     ) -> float:
         try:
             run = _run_of(_without(self.proto, pair), self.model)
-            sums = [_sums(w, run(i)) for w, i in zip(outputs, samples, strict=True)]
+            sums = [output_sums(w, run(i)) for w, i in zip(outputs, samples, strict=True)]
         except LimitError:
             raise
         except RunError as error:
@@ -140,7 +140,8 @@ class Comparison:
         return found
 
 
-def _sums(wanted: Tensors, found: Tensors) -> dict[str, GroupSums]:
+def output_sums(wanted: Tensors, found: Tensors) -> dict[str, GroupSums]:
+    """By output of floats, ``found`` held against ``wanted`` on one sample."""
     sums = {}
     for name, values in wanted.items():
         if not _is_float(values):

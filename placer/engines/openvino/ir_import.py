@@ -1,0 +1,78 @@
+"""What NNCF has quantized in an OpenVINO IR, carried over onto the ONNX model behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+
+from placer.accuracy.sanity import MIN_SQNR_DB
+from placer.engines.abilities import LoadsEngines
+from placer.engines.base import Tensors
+from placer.engines.openvino.factory import OpenVinoFactory
+from placer.engines.openvino.fake_quantize import read_ir
+from placer.engines.openvino.ir_matching import Matched, match_ir
+from placer.engines.registry import EngineOptions
+from placer.engines.source_model import Comparison, output_sums
+from placer.errors import InputError
+from placer.model import Model, load_model
+from placer.qdq import Inserter
+from placer.rules.packaging.load import load_pack
+
+SUFFIX = ".xml"
+
+
+def carried_over(
+    ir: Path, float_model: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Model, onnx.ModelProto, Matched]:
+    """The float model with the scales and the placement of ``ir``, and the Q/DQ model of both.
+
+    Raises InputError if ``float_model`` is quantized, if OpenVINO does not read ``ir``, for scales
+    that are not positive, and if nothing of ``ir`` is found in ``float_model``.
+    """
+    model = load_model(float_model, shapes)
+    if model.imported is not None:
+        raise InputError(
+            f"{float_model} is quantized; give the float model that {ir} was made from"
+        )
+    quantized = read_ir(ir)
+    if not (quantized.activations or quantized.weights or quantized.left):
+        raise InputError(f"{ir} quantizes nothing; give what NNCF has written")
+    matched = match_ir(quantized, model, ir)
+    if not matched.imported.placement.edges:
+        raise InputError(
+            f"nothing that {ir} quantizes is found in {float_model}; give the ONNX model that it "
+            f"was made from ({matched.unmatched[0]})"
+        )
+    model = replace(model, imported=matched.imported)
+    scheme = load_pack("openvino").manifest.scheme
+    ranges = matched.imported.ranges(scheme)
+    return model, Inserter(model, scheme).insert(matched.imported.placement, ranges), matched
+
+
+def distance(
+    ir: Path, model: Model, quantized: onnx.ModelProto, samples: Iterable[Tensors]
+) -> float:
+    """SQNR in dB of the outputs of ``quantized`` against those of ``ir``, both on OpenVINO.
+
+    Raises InputError if less than ``MIN_SQNR_DB`` is left, and RunError if OpenVINO fails.
+    """
+    options = EngineOptions(load_pack("openvino"), shapes=dict(model.input_shapes))
+    engine = OpenVinoFactory().create(options)
+    assert isinstance(engine, LoadsEngines)
+    source, found = engine.load(ir), engine.compile(quantized, model.base_dir)
+    sums = []
+    for inputs in samples:
+        expected, actual = source.run(inputs), found.run(inputs)
+        # The IR may call its outputs otherwise; their order is the ONNX model's.
+        named = dict(zip(model.graph.outputs, expected.values(), strict=True))
+        sums.append(output_sums(named, actual))
+    sqnr = Comparison(sums).sqnr
+    if sqnr < MIN_SQNR_DB:
+        raise InputError(
+            f"with the scales of {ir}, the ONNX model's outputs keep {sqnr:.1f} dB of the IR's: it "
+            "is another function; give the ONNX model that the IR was made from"
+        )
+    return sqnr
