@@ -29,11 +29,16 @@ from placer.common.files import write_text
 from placer.errors import PlacerError
 from placer.results.result import versions
 from tests.differential.case import Case, Engine, Judgement, judge
+from tests.differential.cpu import onnx_runtime, openvino
 from tests.differential.net import Misfit
 from tests.differential.rtx import RtxEngine
 from tests.differential.shrink import shrink
 
-ENGINES: Mapping[str, Callable[[], Engine]] = {"tensorrt-rtx": RtxEngine}
+ENGINES: Mapping[str, Callable[[], Engine]] = {
+    "onnxruntime": onnx_runtime,
+    "openvino": openvino,
+    "tensorrt-rtx": RtxEngine,
+}
 
 
 @dataclass

@@ -109,6 +109,12 @@ class ManifestFile(Strict):
         "dequantizes it (`once`, which is what counts if nothing is said) or have one for `each`. "
         "Left out, that of the extended pack.",
     )
+    constants: Literal["folded", "dequantized"] | None = Field(
+        default=None,
+        description="What becomes of a constant with a pair that is read in float: `folded` when "
+        "the model is built, which is what counts if nothing is said, or `dequantized` in every "
+        "run. Left out, that of the extended pack.",
+    )
     licence: str = Field(description="Licence of the rules.")
     maintainers: list[str] = Field(min_length=1, description="Who to ask.")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -28,6 +28,8 @@ _MOVES = frozenset(
 )
 # What makes a MatMul of another rank than 2 with a bias a Gemm.
 _GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
+_TRANSPOSE = "Transpose"
+_INLINED = "_inlfunc_"  # How tensors inside an operator that is defined by others begin.
 _SUMMING = frozenset(("Conv", "FusedConv"))  # What adds its fourth input to its result.
 _SUM_INPUT = 3
 
@@ -54,10 +56,29 @@ def layers_plan(
         found = known.get(_fused_name(node, known))
         layer = found or _added_layer(node, types)
         result.append(replace(layer, time_us=times.get(node.name)))
+    result = list(_whole_functions(result))
     covered = {name for layer in result for name in layer.nodes}
     computed = [node.name for node in model.graph.node if node.op_type not in PAIR_OPS]
     removed = tuple(name for name in computed if name not in covered)
     return Plan(tuple(result), source, removed=removed)
+
+
+def _whole_functions(layers: Iterable[Layer]) -> Iterator[Layer]:
+    """One layer for an operator that ONNX defines by others, e.g. HardSwish; times are added up."""
+    parts: dict[str, Layer] = {}
+    for layer in layers:
+        inner = [port.tensor for port in layer.outputs if port.tensor.startswith(_INLINED)]
+        if inner and not layer.nodes:
+            parts[inner[0]] = layer
+            continue
+        found = [parts.pop(port.tensor) for port in layer.inputs if port.tensor in parts]
+        if not found:
+            yield layer
+            continue
+        own = tuple(port for port in layer.inputs if not port.tensor.startswith(_INLINED))
+        inputs = dict.fromkeys((*(port for part in found for port in part.inputs), *own))
+        known = [x.time_us for x in (*found, layer) if x.time_us is not None]
+        yield replace(layer, inputs=tuple(inputs), time_us=sum(known) if known else None)
 
 
 def _fused_name(node: onnx.NodeProto, known: Mapping[str, object]) -> str:
@@ -143,10 +164,19 @@ class _Coverage:
         for index, node in enumerate(self._fused):
             if node.op_type not in PAIR_OPS and not _GEMM_RESHAPE.search(node.name):
                 self._walk(index, node, borders[index], owner)
+        owner |= self._moved_transposes(owner)
         found: dict[int, list[str]] = defaultdict(list)
         for name, index in owner.items():
             found[index].append(name)
         return [tuple(sorted(found[index])) for index in range(len(self._fused))]
+
+    def _moved_transposes(self, owner: Mapping[str, int]) -> dict[str, int]:
+        """The optimizer moves a Transpose behind what follows it, under a name of its own."""
+        taken = set(owner.values())
+        new = [i for i, n in enumerate(self._fused) if n.op_type == _TRANSPOSE and i not in taken]
+        gone = [n.name for n in self._compute.values() if n.op_type == _TRANSPOSE]
+        gone = [name for name in gone if name not in owner]
+        return dict(zip(gone, new, strict=True)) if len(gone) == len(new) else {}
 
     def _by_name(self) -> dict[str, int]:
         owner: dict[str, int] = {}
@@ -326,7 +356,7 @@ def _added_layer(node: onnx.NodeProto, types: Mapping[str, str]) -> Layer:
         nodes=(),
         inputs=(Port(dtype, tensor="" if invented.search(source) else source),),
         outputs=(Port(dtype, tensor="" if invented.search(target) else target),),
-        kind="reformat" if node.op_type in _MOVES else "compute",
+        kind=_KINDS.get(node.op_type) or ("reformat" if node.op_type in _MOVES else "compute"),
     )
 
 

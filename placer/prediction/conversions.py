@@ -63,6 +63,7 @@ class BuildTarget:
     """What layers are predicted for.
 
     ``dequantizes_once``: readers in float of one tensor share its dequantization.
+    ``folds_constants``: constants with a pair are dequantized when the model is built.
     """
 
     graph: Graph
@@ -70,6 +71,7 @@ class BuildTarget:
     base: str
     integer: str
     dequantizes_once: bool = True
+    folds_constants: bool = True
 
 
 @dataclass
@@ -141,6 +143,14 @@ class TensorDraft:
             dtype = type_name(self.target.graph, edge.tensor)
         known = self.serve(edge, dtype, scales) if self.target.dequantizes_once else None
         return known or self.convert(edge, "dequantize", source, dtype, scales)
+
+    def constant(self, edge: Edge) -> Port:
+        """A constant that is dequantized in every run, for each reader by a layer of its own."""
+        source = Port(self.target.integer, tensor=edge.tensor)
+        port = Port(self.target.base, tensor=edge.tensor)
+        layer = Layer(f"dequantize {edge.tensor}", "Reformat", (), (source,), (port,), "dequantize")
+        self.layers.append(PredictedLayer(layer, (), None, (edge,)))
+        return port
 
     def reformat(self, edge: Edge, source: Port, dtype: str) -> Port:
         """The tensor in another float type."""

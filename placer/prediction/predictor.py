@@ -18,7 +18,7 @@ from operator import itemgetter
 from placer.common.overlay import Overlay
 from placer.graph import Edge, Graph
 from placer.plan import Plan
-from placer.prediction.claims import LayerCandidate, Region, Written, find_regions
+from placer.prediction.claims import FLOAT, LayerCandidate, Region, Written, find_regions
 from placer.prediction.conversions import (
     BuildTarget,
     Conversion,
@@ -46,6 +46,8 @@ from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 KEPT_STEPS = 1 << 15
+_BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+_BIAS = 2  # The index of the input.
 
 FormatHistory = tuple[
     tuple[int, TensorFormats], ...
@@ -98,7 +100,7 @@ class Predictor:
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
-    ``dequantizes_once``: readers in float of one tensor share its dequantization.
+    ``dequantizes_once``, ``folds_constants``: see ``BuildTarget``.
     """
 
     def __init__(
@@ -110,11 +112,12 @@ class Predictor:
         integer: str,
         matches: Matches | None = None,
         dequantizes_once: bool = True,
+        folds_constants: bool = True,
     ) -> None:
         graph = without_settled_nodes(graph)
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)
-        self._target = BuildTarget(graph, target, base, integer, dequantizes_once)
+        self._target = BuildTarget(graph, target, base, integer, dequantizes_once, folds_constants)
         rules = [rule for rule in rules if target.meets(rule.when)]
         links = find_links(find_passages(matches, rules))
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
@@ -234,6 +237,7 @@ class Predictor:
             candidate.output_scales(draft.form),
             self._feeds_float_conv(candidate, draft.form),
             formats,
+            () if self._target.folds_constants else _constants(candidate, draft.form),
         )
 
     def _feeds_float_conv(self, candidate: LayerCandidate, form: NormalForm) -> bool:
@@ -294,6 +298,7 @@ def _make_step(
     written: tuple[Written, ...],
     feeds_float_conv: bool,
     formats: tuple[TensorFormats | None, ...],
+    constants: tuple[Edge, ...],
 ) -> Step:
     tensors = TensorDraft(
         target,
@@ -303,12 +308,30 @@ def _make_step(
             for tensor, available in zip(candidate.format_tensors, formats, strict=True)
         },
     )
-    draft = StepDraft(candidate, target, feeds_float_conv, tensors)
+    draft = StepDraft(candidate, target, feeds_float_conv, tensors, constants)
     if candidate.nodes:
         draft.add_layer(written)
     else:
         draft.write_output()
     return draft.step()
+
+
+def _constants(candidate: LayerCandidate, form: NormalForm) -> tuple[Edge, ...]:
+    """The constants that the candidate's nodes read through a pair, and biases quantized for it.
+
+    Where a product's operands carry pairs, its bias is written as integers.
+    """
+    claim, found = candidate.claim, list[Edge]()
+    if claim is not None and claim.demanded and claim.fusion.inputs != FLOAT:
+        return ()
+    for node in candidate.nodes:
+        edges = candidate.graph.edges_into(node)
+        constants = [e for e in edges if e.tensor in candidate.graph.initializers]
+        paired = [edge for edge in constants if edge in form.scales]
+        if node.op in _BIASED and all(edge in form.scales for edge in edges[:2]):
+            paired += [edge for edge in constants if edge.input_index == _BIAS]
+        found += dict.fromkeys(paired)
+    return tuple(found)
 
 
 def _behind(history: FormatHistory, position: int) -> TensorFormats | None:

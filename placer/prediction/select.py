@@ -23,5 +23,13 @@ def make_predictor(
     manifest, integer = pack.manifest, pack.manifest.scheme.activation
     if manifest.kernels == "generated":
         return KernelPredictor(graph, pack.rules, target, base, integer, matches)
-    once = manifest.dequantizes != "each"
-    return Predictor(graph, pack.rules, target, base, integer, matches, once)
+    return Predictor(
+        graph,
+        pack.rules,
+        target,
+        base,
+        integer,
+        matches,
+        dequantizes_once=manifest.dequantizes != "each",
+        folds_constants=manifest.constants != "dequantized",
+    )

@@ -45,13 +45,15 @@ class Step:
 class StepDraft:
     """The step of one candidate as it grows.
 
-    ``feeds_float_conv``: a Conv reads in float what is written.
+    ``feeds_float_conv``: a Conv reads in float what is written. ``constants``: edges on which
+    constants are read that are dequantized in every run.
     """
 
     candidate: LayerCandidate
     target: BuildTarget
     feeds_float_conv: bool
     tensors: TensorDraft
+    constants: tuple[Edge, ...] = ()
 
     def step(self) -> Step:
         """What was added."""
@@ -97,7 +99,7 @@ class StepDraft:
             name="+".join(node.name for node in nodes),
             op=op,
             nodes=tuple(node.name for node in nodes),
-            inputs=tuple(reads.values()),
+            inputs=(*reads.values(), *map(self.tensors.constant, self.constants)),
             outputs=tuple(outputs),
             kind="no-op" if op in (NO_OP, IN_PLACE_CONCAT) else "compute",
         )

@@ -159,6 +159,8 @@ def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
     fields = dict(manifest)
     if manifest.kernels is None:
         fields["kernels"] = parent.kernels
+    if manifest.constants is None:
+        fields["constants"] = parent.constants
     if manifest.dequantizes is None:
         fields["dequantizes"] = parent.dequantizes
     if manifest.scheme is None:

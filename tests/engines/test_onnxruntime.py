@@ -70,10 +70,11 @@ def plan_of(path: Path, rule: Rule, layout: Layout, fusion: Fusion) -> tuple[Pla
 
 def fits(layer: Layer, fusion: Fusion, covered: tuple[str, ...]) -> bool:
     written = fusion.inputs if fusion.outputs == "same" else fusion.outputs
+    read = fusion.inputs if fusion.op != ["MatMulNBits"] else "float"  # Its weight is no tensor.
     return (
         layer.op in fusion.op
         and layer.nodes == covered
-        and set(layer.input_types) == {fusion.inputs}
+        and set(layer.input_types) == {read}
         and set(layer.output_types) == {written}
     )
 
@@ -237,6 +238,27 @@ def test_what_onnx_runtime_takes_out_is_in_no_layer(save: Save):
         ("Add", ("sum1",)),
     ]
     assert plan.removed == ("times1", "relu2")
+
+
+MOVED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,49,32] x) => (float[1,32,7,7] y)
+<int64[4] shape = {1, 32, 7, 7}> {
+  [swish1] s = HardSwish(x)
+  [move1] t = Transpose<perm = [0, 2, 1]>(s)
+  [reshape1] y = Reshape(t, shape)
+}
+"""
+
+
+def test_a_transpose_that_was_moved_and_an_operator_that_was_taken_apart_are_layers(save: Save):
+    model = load_model(save(MOVED))
+    plan = OnnxRuntimeEngine().compile(model.proto, model.base_dir).plan()
+    assert [(x.nodes, x.kind) for x in plan.layers] == [
+        (("swish1",), "compute"),  # a HardSigmoid and a Mul
+        (("reshape1",), "compute"),
+        (("move1",), "compute"),
+    ]
 
 
 UNBLOCKED = """

@@ -444,6 +444,15 @@ def test_each_reader_in_float_may_have_a_dequantization_of_its_own():
         assert len(predictor.predict(placement).plan.of_kind("dequantize")) == count
 
 
+def test_constants_that_are_read_in_float_may_be_dequantized_in_every_run():
+    graph = graph_of("(float[1,4,4,4] x) => (float[1,4,4,4] c)", "[conv1] c = Conv(x, w1)")
+    x, w = Edge("x", "conv1", 0), Edge("w1", "conv1", 1)
+    for rules, count in (((), 1), ([rule(CONV)], 0)):
+        predictor = Predictor(graph, rules, Target(), "float", "int8", folds_constants=False)
+        layers = predictor.predict(Placement.of([x, w])).plan.of_kind("dequantize")
+        assert [layer.name for layer in layers if "w1" in layer.name] == ["dequantize w1"] * count
+
+
 def test_a_residual_that_is_overwritten_has_the_type_that_is_written():
     summing = RESIDUAL.replace(
         "inputs: int8, outputs: int8}", "inputs: int8, outputs: readers, in_place: [add.r]}"
