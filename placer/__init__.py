@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from placer.engines.import_model import ImportedModel, import_model
     from placer.engines.tensorrt.check import CheckReport, check
     from placer.errors import GateError, InputError, PlacerError, RunError
+    from placer.evaluation.evaluate import EvalResult, evaluate
     from placer.fitting.run import fit
     from placer.graph.shapes import ShapeRange
     from placer.model.fixed_inputs import FixedModel, fix_inputs
@@ -36,6 +37,7 @@ __all__ = [
     "CheckReport",
     "Checkup",
     "ConsoleObserver",
+    "EvalResult",
     "FixedModel",
     "GateError",
     "ImportedModel",
@@ -55,6 +57,7 @@ __all__ = [
     "check_up",
     "diagnose",
     "diff_plans",
+    "evaluate",
     "explain",
     "extract_region",
     "fit",
@@ -76,6 +79,7 @@ _MODULES = {
     "CheckReport": "placer.engines.tensorrt.check",
     "Checkup": "placer.checkup.run",
     "ConsoleObserver": "placer.cli.console",
+    "EvalResult": "placer.evaluation.evaluate",
     "FixedModel": "placer.model.fixed_inputs",
     "GateError": "placer.errors",
     "ImportedModel": "placer.engines.import_model",
@@ -94,6 +98,7 @@ _MODULES = {
     "check_up": "placer.checkup.run",
     "diagnose": "placer.engines.doctor",
     "diff_plans": "placer.plan.compare",
+    "evaluate": "placer.evaluation.evaluate",
     "explain": "placer.engines.explanation",
     "extract_region": "placer.calibration.region",
     "fit": "placer.fitting.run",

@@ -83,6 +83,11 @@ COMMANDS = (
         "placer.cli.fit:fit_command",
         "Measure what layers cost on an engine: a file for --gpu, or to send to the maintainers.",
     ),
+    (
+        "eval",
+        "placer.cli.eval_:eval_command",
+        "Compare models with their float model by all metrics, and layer by layer.",
+    ),
     ("plan", "placer.cli.plan:plan_app", "Plans: compare predicted with actual layers."),
     ("rules", "placer.cli.rules:rules_app", "Rule packs: look, test, pass on, pin."),
     (

@@ -1,0 +1,230 @@
+"""Models judged against their float model on data, on any engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placer.accuracy.evaluator import Run
+from placer.accuracy.intervals import Measure, measures
+from placer.accuracy.labels import class_indices
+from placer.accuracy.metrics import ChannelGroup, Comparison, channel_groups, finite
+from placer.calibration.dataset import load_dataset
+from placer.calibration.sample import Sample
+from placer.common.user_code import UserCode, load_function
+from placer.engines.base import Engine
+from placer.engines.half_precision import HalfPrecisionModel
+from placer.engines.select import select_engine
+from placer.errors import InputError, RunError
+from placer.evaluation.layers import Layer, compare_layers, first_wrong
+from placer.graph import Graph
+from placer.model import Model, load_as_is, load_model
+
+LAYER_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One model: its metrics and, if asked for, its layers in order of computation."""
+
+    model: str
+    measures: tuple[Measure, ...]
+    layers: tuple[Layer, ...] = ()
+
+    @property
+    def first_wrong(self) -> Layer | None:
+        """The first layer that goes wrong (``placer.evaluation.layers``)."""
+        return first_wrong(self.layers)
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """What each model scored, on how many samples, and on what engine it ran."""
+
+    float_model: str
+    engine: str
+    version: str
+    samples: int
+    models: tuple[Evaluated, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``: infinite values are null."""
+        return {
+            **{k: v for k, v in asdict(self).items() if k != "models"},
+            "models": [_model_json(one) for one in self.models],
+        }
+
+
+def evaluate(
+    float_model: str | PathLike[str],
+    quantized: Sequence[str | PathLike[str]],
+    *,
+    data: str | PathLike[str],
+    labels: str | PathLike[str] | None = None,
+    metrics: Sequence[str] = (),
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    engine: str = "onnxruntime",
+    threads: int = 1,
+    device: str | None = None,
+    engine_options: Mapping[str, str] | None = None,
+    layers: bool = False,
+) -> EvalResult:
+    """Compare ``quantized`` models with ``float_model`` by all metrics of gates.
+
+    ``data``: as for ``placer.optimize``; all of it is used. ``labels``: an .npy file of class
+    indices for data without labels, one row for each of the first input. ``metrics``: besides,
+    each a ``module:function`` as for gates, averaged over samples. The float model runs on ONNX
+    Runtime, the others on ``engine``. ``layers``: compare intermediate tensors too, on the first
+    samples.
+
+    Raises InputError for wrong input and for models of other outputs, RunError if a model is
+    refused.
+    """
+    if not quantized:
+        raise InputError("no quantized model is given; give at least one beside the float model")
+    fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    source = load_as_is(Path(float_model), fixed)
+    graph = load_model(Path(float_model), fixed).graph
+    samples = _labelled(list(load_dataset(str(data), source)), labels)
+    runner, _, _ = select_engine(
+        engine,
+        threads=threads,
+        pack=None,
+        gpu=None,
+        base=None,
+        shapes=fixed,
+        shape_ranges={},
+        device=device,
+        extra=engine_options or {},
+    )
+    reference = HalfPrecisionModel(source.proto, source.base_dir, threads).run
+    expected = [dict(reference(sample.inputs)) for sample in samples]
+    judge = _Judge(graph, samples, expected, tuple(metrics))
+    found = []
+    for path in map(Path, quantized):
+        model = load_as_is(path, fixed)
+        compared = judge(_run_of(runner, model, threads), path)
+        few = samples[:LAYER_SAMPLES]
+        named = tuple(compare_layers(source, model, few)) if layers else ()
+        found.append(Evaluated(str(path), compared, named))
+    return EvalResult(str(float_model), runner.name, runner.version, len(samples), tuple(found))
+
+
+def _run_of(engine: Engine, model: Model, threads: int) -> Run:
+    try:
+        return engine.compile(model.proto, model.base_dir).run
+    except RunError:
+        if engine.name != "onnxruntime":
+            raise
+        # Its optimizer makes invalid graphs of some models with FP16 tensors.
+        return HalfPrecisionModel(model.proto, model.base_dir, threads).run
+
+
+class _Judge:
+    """Compares models with the float model's outputs, sample by sample."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        samples: Sequence[Sample],
+        expected: Sequence[Mapping[str, np.ndarray]],
+        metrics: tuple[str, ...],
+    ) -> None:
+        self._samples = samples
+        self._expected = expected
+        self._functions = {name: load_function(name) for name in metrics}
+        numbers = [name for name in graph.outputs if expected[0][name].dtype.kind in "fiub"]
+        self._groups = tuple(
+            group
+            for group in channel_groups(graph)
+            if group.output in numbers and _is_compared(group, expected[0][group.output])
+        )
+
+    def __call__(self, run: Run, path: Path) -> tuple[Measure, ...]:
+        compared = []
+        values: dict[str, list[float]] = {name: [] for name in self._functions}
+        for sample, expected in zip(self._samples, self._expected, strict=True):
+            outputs = run(sample.inputs)
+            missing = expected.keys() - outputs.keys()
+            if missing:
+                raise InputError(
+                    f"{path} has no output '{min(missing)}', which the float model has; "
+                    "give a model quantized from it"
+                )
+            comparison = Comparison.of(self._groups)
+            comparison.add(expected, outputs, sample.labels)
+            compared.append(comparison)
+            batch = dict(sample.inputs)
+            if sample.labels is not None:
+                batch["labels"] = sample.labels
+            for name, function in self._functions.items():
+                with UserCode(f"metric {name}", "make it return a number"):
+                    values[name].append(float(function(outputs, batch)))
+        return tuple(measures(compared, values))
+
+
+def _is_compared(group: ChannelGroup, values: np.ndarray) -> bool:
+    """Integers have no heads of some range: they are compared as a whole."""
+    return values.dtype.kind == "f" or not group.spans
+
+
+def _labelled(samples: list[Sample], labels: str | PathLike[str] | None) -> list[Sample]:
+    """``samples`` with class indices: those of the file ``labels``, or their own."""
+    if labels is None:
+        return [_with_labels(sample, sample.labels) for sample in samples]
+    path = Path(labels)
+    try:
+        rows = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as labels: {error}; give an .npy file") from error
+    counts = [next(iter(sample.inputs.values())).shape[0] for sample in samples]
+    if len(rows) < sum(counts):
+        raise InputError(
+            f"{path} has {len(rows)} labels for {sum(counts)} rows of data; give one for each row"
+        )
+    parts = np.split(rows[: sum(counts)], np.cumsum(counts)[:-1])
+    return [_with_labels(sample, part) for sample, part in zip(samples, parts, strict=True)]
+
+
+def _with_labels(sample: Sample, labels: np.ndarray | None) -> Sample:
+    if labels is None:
+        return sample
+    try:
+        return Sample(sample.inputs, class_indices(labels), sample.origin)
+    except ValueError as error:
+        raise InputError(f"the labels of {sample.origin} {error}") from error
+
+
+def _model_json(one: Evaluated) -> dict[str, Any]:
+    wrong = one.first_wrong
+    return {
+        "model": one.model,
+        "metrics": [
+            {
+                "metric": found.metric,
+                "where": found.where,
+                "value": finite(found.value),
+                "interval": found.interval and [finite(end) for end in found.interval],
+            }
+            for found in one.measures
+        ],
+        "layers": [_layer_json(layer) for layer in one.layers],
+        "first_wrong": None if wrong is None else wrong.tensor,
+    }
+
+
+def _layer_json(layer: Layer) -> dict[str, Any]:
+    return {
+        "tensor": layer.tensor,
+        "node": layer.node,
+        "op": layer.op,
+        "sqnr_db": finite(layer.sqnr),
+        "before_db": finite(layer.before),
+        "own_db": layer.own if layer.own is None or math.isfinite(layer.own) else None,
+    }

@@ -1,0 +1,119 @@
+"""Float and quantized model compared tensor by tensor: where the accuracy goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from placer.accuracy.metrics import GroupSums
+from placer.calibration.sample import Sample
+from placer.common.ort_session import create_session, run_once
+from placer.graph import Graph, index_graph
+from placer.model import Model
+
+_THREADS = 1
+# Tensors that are held at once, of either model.
+_AT_ONCE = 64
+WRONG_BELOW_DB = 15.0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A tensor that both models have, and the node of the float model that computes it.
+
+    ``sqnr``: in dB against the float model, all layers before quantized too. ``before``: the
+    lowest SQNR of what the node's inputs come from; inf where they are exact. ``own``: dB that are
+    lost here, ``before`` - ``sqnr`` as far as both are finite, else None.
+    """
+
+    tensor: str
+    node: str
+    op: str
+    sqnr: float
+    before: float
+
+    @property
+    def own(self) -> float | None:
+        """``before`` - ``sqnr``."""
+        lost = self.before - self.sqnr
+        return lost if np.isfinite(lost) else None
+
+
+def compare_layers(reference: Model, candidate: Model, samples: Iterable[Sample]) -> list[Layer]:
+    """Every float tensor of ``reference`` that ``candidate`` has too, in order of computation.
+
+    Tensors are the same if they have the same name, which placer, ONNX Runtime's and most other
+    quantizers keep. Both run on ONNX Runtime with their graphs as they are. A tensor of another
+    shape counts as wrong altogether. Raises RunError if one of the models is refused.
+    """
+    graph, other = reference.graph, index_graph(candidate.proto.graph, {})
+    common = [name for name in graph.producer if name in other.producer]
+    sums = {name: GroupSums() for name in common}
+    kept = list(samples)
+    for start in range(0, len(common), _AT_ONCE):
+        names = common[start : start + _AT_ONCE]
+        runs = zip(_values(reference, names, kept), _values(candidate, names, kept), strict=True)
+        for expected, found in runs:
+            for name in names:
+                _add(sums[name], expected[name], found[name])
+    compared = {name: found.sqnr for name, found in sums.items() if found.reference > 0}
+    return [_layer(graph, name, compared) for name in compared]
+
+
+def first_wrong(layers: Sequence[Layer], below: float = WRONG_BELOW_DB) -> Layer | None:
+    """The first layer below ``below`` dB whose inputs are not; None if all are well."""
+    wrong = (layer for layer in layers if layer.sqnr < below <= layer.before)
+    return next(wrong, None)
+
+
+def _add(sums: GroupSums, expected: np.ndarray, found: np.ndarray) -> None:
+    if expected.dtype.kind != "f":
+        return
+    if expected.shape == found.shape:
+        sums.add(expected, found)
+    else:
+        sums.add_mismatch(expected)
+
+
+def _values(
+    model: Model, names: Sequence[str], samples: Sequence[Sample]
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """``names`` of each sample."""
+    present = {output.name for output in model.proto.graph.output}
+    extra = onnx.ModelProto()
+    extra.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in present)
+    # Concatenated messages merge, and repeated fields append (protobuf.dev, "Encoding").
+    serialized = b"".join((model.proto.SerializeToString(), extra.SerializeToString()))
+    level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = create_session(serialized, model.base_dir, threads=_THREADS, level=level)
+    for sample in samples:
+        what = f"{model.path} on {sample.origin}"
+        values = run_once(session, list(names), sample.inputs, what)
+        yield dict(zip(names, values, strict=True))
+
+
+def _layer(graph: Graph, tensor: str, compared: Mapping[str, float]) -> Layer:
+    node = graph.producer[tensor]
+    before = min((compared[name] for name in _known(graph, tensor, compared)), default=np.inf)
+    return Layer(tensor, node.name, node.op, compared[tensor], float(before))
+
+
+def _known(graph: Graph, tensor: str, compared: Mapping[str, float]) -> set[str]:
+    """The nearest tensors before ``tensor`` that were compared."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    ahead = [edge.tensor for edge in graph.edges_into(graph.producer[tensor])]
+    while ahead:
+        name = ahead.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in compared:
+            found.add(name)
+        elif name in graph.producer:
+            ahead += [edge.tensor for edge in graph.edges_into(graph.producer[name])]
+    return found

@@ -1,0 +1,151 @@
+"""Models compared with their float model: metrics by part, intervals, and layer by layer."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import placer
+from placer.accuracy.gates import Gate
+from placer.accuracy.intervals import measures
+from placer.accuracy.metrics import ChannelGroup, Comparison
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.graph.text import parse_model
+from placer.model import load_model
+from placer.qdq import Inserter
+from placer.quantization import Placement, Range, Scheme
+from tests.conftest import DIGITS, Finished
+
+UINT8 = Scheme(activation="uint8", symmetric=False, bias="int32")
+THREE_LAYERS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,2,8,8] x) => (float[1,4,8,8] y)
+<float[2,2,1,1] w = {1, 0.5, -0.5, 1}, float[2,2,1,1] v = {0.5, 1, 1, -1}>
+{
+    [first] a = Conv(x, w)
+    [second] b = Conv(a, v)
+    [third] c = Relu(b)
+    [last] y = Concat<axis = 1>(c, a)
+}
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    onnx.save(parse_model(THREE_LAYERS), tmp_path / "float.onnx")
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", x=rng.normal(size=(12, 2, 8, 8)).astype(np.float32))
+    return tmp_path
+
+
+def quantized(net: Path, range_of_a: float) -> Path:
+    """The network with pairs before both Convs; a narrow range before the second cuts off."""
+    model = load_model(net / "float.onnx")
+    edges = [edge for n in model.graph.by_op["Conv"] for edge in model.graph.edges_into(n)]
+    ranges = {"x": Range(-4, 4), "a": Range(-range_of_a, range_of_a)}
+    candidate = Inserter(model, UINT8).insert(Placement.of(edges), ranges)
+    path = net / f"quantized-{range_of_a}.onnx"
+    onnx.save(candidate, path)
+    return path
+
+
+def value(found: placer.EvalResult, metric: str, where: str, model: int = 0) -> float:
+    (one,) = (m for m in found.models[model].measures if (m.metric, m.where) == (metric, where))
+    return one.value
+
+
+def test_metrics_are_numpys_over_all_samples(net: Path):
+    path = quantized(net, 5)
+    found = placer.evaluate(net / "float.onnx", [path], data=net / "data.npz")
+    runs = [OnnxRuntimeModel(onnx.load(p), net, 1).run for p in (net / "float.onnx", path)]
+    samples = np.load(net / "data.npz")["x"][:, None]
+    exact, got = (np.stack([run({"x": s})["y"] for s in samples]) for run in runs)
+    for where, part in (
+        ("y", slice(4)),
+        ("y[0:2, axis 1]", slice(2)),
+        ("y[2:4, axis 1]", slice(2, 4)),
+    ):
+        signal, error = exact[:, :, part], (got - exact)[:, :, part]
+        expected = 10 * math.log10(float((signal**2).sum() / (error**2).sum()))
+        assert value(found, "sqnr", where) == pytest.approx(expected, abs=1e-3)
+        assert value(found, "max_abs", where) == pytest.approx(np.abs(error).max(), abs=1e-5)
+    assert found.samples == 12
+
+
+def test_the_first_wrong_layer_is_the_one_behind_the_narrow_range(net: Path):
+    paths = [quantized(net, 5), quantized(net, 0.4)]
+    found = placer.evaluate(net / "float.onnx", paths, data=net / "data.npz", layers=True)
+    well, wrong = found.models
+    assert [layer.tensor for layer in well.layers] == ["a", "b", "c", "y"]
+    assert well.first_wrong is None
+    assert wrong.first_wrong is not None
+    assert (wrong.first_wrong.tensor, wrong.first_wrong.node) == ("b", "second")
+    assert wrong.layers[0].sqnr > 30  # dB: the input's pair is as it should be.
+
+
+def test_the_float_model_itself_is_exact(net: Path):
+    found = placer.evaluate(net / "float.onnx", [net / "float.onnx"], data=net / "data.npz")
+    assert value(found, "sqnr", "y") > 100
+    assert value(found, "argmax_agreement", "y") == 1.0
+
+
+def test_intervals_cover_what_other_samples_give():
+    """Of 200 draws of 50 samples, about 95% of the intervals hold the SQNR of the population."""
+    rng = np.random.default_rng(0)
+    group = ChannelGroup("y")
+    held = 0
+    for _ in range(200):
+        samples = [Comparison.of((group,)) for _ in range(50)]
+        for sample in samples:
+            exact = rng.normal(size=8)
+            noise = rng.normal(size=8) / 10  # 20 dB below the signal.
+            sample.add({"y": exact}, {"y": exact + noise}, None)
+        (sqnr,) = (m for m in measures(samples) if m.metric == "sqnr")
+        assert sqnr.interval is not None
+        held += sqnr.interval[0] <= 20 <= sqnr.interval[1]
+    assert 180 <= held <= 198
+
+
+def test_one_sample_has_no_interval():
+    sample = Comparison.of((ChannelGroup("y"),))
+    sample.add({"y": np.ones(3)}, {"y": np.ones(3) * 1.1}, None)
+    assert all(one.interval is None for one in measures([sample]))
+
+
+def test_labels_of_their_own_file(net: Path):
+    data = dict(np.load(DIGITS / "evaluation.npz"))
+    labels = data.pop("labels")
+    np.savez(net / "images.npz", **data)
+    np.save(net / "labels.npy", labels)
+    model = DIGITS / "digits.onnx"
+    given = placer.evaluate(model, [model], data=DIGITS / "evaluation.npz")
+    apart = placer.evaluate(model, [model], data=net / "images.npz", labels=net / "labels.npy")
+    assert value(apart, "top1", "logits") == value(given, "top1", "logits") > 0.9
+    with pytest.raises(placer.InputError, match="labels for"):
+        np.save(net / "few.npy", labels[:1])
+        placer.evaluate(model, [model], data=net / "images.npz", labels=net / "few.npy")
+
+
+def test_a_model_of_other_outputs_is_refused(net: Path):
+    other = THREE_LAYERS.replace(" y)", " z)").replace("y = Concat", "z = Concat")
+    onnx.save(parse_model(other), net / "other.onnx")
+    with pytest.raises(placer.InputError, match="has no output 'y'"):
+        placer.evaluate(net / "float.onnx", [net / "other.onnx"], data=net / "data.npz")
+
+
+def test_the_command_prints_tables_and_json(net: Path, placer: Callable[..., Finished]):
+    path = quantized(net, 0.4)
+    arguments = ("eval", net / "float.onnx", path, "--data", net / "data.npz", "--layers")
+    told = placer(*arguments)
+    assert told.code == 0
+    assert "the first that goes wrong is b" in " ".join(told.out.split())
+    found = json.loads(placer(*arguments, "--json").out)
+    (model,) = found["models"]
+    assert model["first_wrong"] == "b"
+    assert Gate.parse("sqnr>=1").metric in {one["metric"] for one in model["metrics"]}
