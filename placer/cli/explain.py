@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,22 +12,23 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.tree import Tree
 
 import placer
 from placer.cli.options import option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.engines.explanation import ModelExplanation
     from placer.graph import Edge
     from placer.plan import Layer, Plan
     from placer.prediction.explain import (
-        Decision,
+        DecisionCost,
         Explanation,
         SiteOutcome,
         StandaloneConversion,
     )
     from placer.prediction.remedies import Remedy
 
-MAX_LAYERS = 60  # More are left to --all and --json.
 EXAMPLES = (
     "placer explain model.onnx --gpu l4",
     "placer explain quantized.onnx --gpu l4 --improved better.yaml",
@@ -45,14 +47,19 @@ def explain_command(
     ] = None,
     shape: Annotated[list[str] | None, option("shapes")] = None,
     gpu: Annotated[
-        str, option("gpu", help="GPU to estimate for, a YAML file, or one of placer fit.")
-    ] = "a100",
+        str | None,
+        option(
+            "gpu",
+            help="GPU to estimate for, a YAML file, or one of placer fit.",
+            default="a100; none with the pack of another engine than TensorRT",
+        ),
+    ] = None,
     base: Annotated[
         str | None,
         option(
             "base",
             help="Type of what stays float: float16, bfloat16 or float.",
-            default="float16, or the fit's",
+            default="float16 on a GPU, or the fit's",
         ),
     ] = None,
     weak: Annotated[
@@ -99,7 +106,8 @@ def explain_command(
 ) -> None:
     """Show matched rules, the decision at each site, the predicted plan and its stray conversions.
 
-    Every time is an estimate. Nothing is built or run.
+    Every time is an estimate, of TensorRT or of what placer fit measured; for other engines there
+    is none. Nothing is built or run.
     """
     found = placer.explain(
         model,
@@ -120,28 +128,40 @@ def explain_command(
         typer.echo(json.dumps(found.to_json(), indent=2))
         return
     console = Console()
+    estimates = "" if found.gpu is None else f"estimates for {found.gpu.name}, "
     console.print(
-        f"{escape(str(model))}: {escape(found.source)}; estimates for {found.gpu.name}, "
+        f"{escape(str(model))}: {escape(found.source)}; {estimates}"
         f"{found.base} remainder, pack {found.pack.name_and_version}",
         highlight=False,
         soft_wrap=True,
     )
-    _print(console, found.explanation, show_all)
+    _print(console, found, show_all)
     if found.inside:
         console.print(escape(found.inside), highlight=False, soft_wrap=True)
     if found.built is not None:
         _print_actual(console, found.outcomes, found.built, show_all)
 
 
-def _print(console: Console, explanation: Explanation, show_all: bool) -> None:
-    console.print(_decisions(explanation.decisions))
+def _print(console: Console, found: ModelExplanation, show_all: bool) -> None:
+    explanation, timed = found.explanation, found.gpu is not None
+    console.print(_decisions(explanation, timed, show_all), highlight=False)
     if explanation.overlaps and show_all:
         console.print(_overlaps(explanation))
-    console.print(_layers(explanation.plan, explanation.total_us, show_all))
-    hidden = len(explanation.plan.layers) - MAX_LAYERS
-    if hidden > 0 and not show_all:
-        console.print(f"{hidden} more layers; show them with --all", highlight=False)
-    _print_conversions(console, explanation)
+    if show_all:
+        console.print(_layers(explanation.plan, explanation.total_us if timed else None))
+    else:
+        layers = len(explanation.plan.layers)
+        console.print(f"{layers} layers are predicted; show them with --all", highlight=False)
+    _print_conversions(console, explanation, timed)
+    if timed:
+        _print_times(console, explanation)
+    else:
+        engine = found.pack.manifest.engine
+        told = f"no times: nothing estimates {engine}; placer optimize or placer bench measures it"
+        console.print(told, highlight=False, soft_wrap=True)
+
+
+def _print_times(console: Console, explanation: Explanation) -> None:
     shortest, longest = (us / 1e3 for us in explanation.interval_us)
     low, high = explanation.speedup_interval
     console.print(
@@ -193,23 +213,47 @@ def _total(layers: tuple[Layer, ...]) -> str:
     return f"{sum(times):.1f}" if times else ""
 
 
-def _decisions(decisions: tuple[Decision, ...]) -> Table:
-    table = Table(title="sites and what was decided", show_lines=True)
-    for column in ("rule", "sites", "layout", "why"):
-        table.add_column(column, overflow="fold")
-    groups: dict[tuple[str, str], list[Decision]] = defaultdict(list)
-    for decision in decisions:
-        if len(decision.site.layouts) > 1:
-            groups[decision.site.match.rule.id, decision.layout].append(decision)
-    for (rule, layout), same in sorted(groups.items()):
-        nodes = ", ".join(decision.site.match.anchor.name for decision in same[:3])
-        more = f" and {len(same) - 3} more" if len(same) > 3 else ""
-        default = same[0].site.default
-        chosen = layout if layout == default else f"{layout} (default: {default})"
-        first = same[0].site.match.rule
-        why = f"{first.why} [{first.source}]"
-        table.add_row(rule, escape(f"{len(same)}: {nodes}{more}"), chosen, escape(why))
-    return table
+def _decisions(explanation: Explanation, timed: bool, show_all: bool) -> Tree:
+    """Rules, the layouts chosen for them and where, the costliest first."""
+    # Imported only now, for the same reason.
+    from placer.prediction.explain import decision_costs  # noqa: PLC0415
+
+    decided: dict[str, dict[str, list[DecisionCost]]] = defaultdict(lambda: defaultdict(list))
+    for cost in decision_costs(explanation):
+        if len(cost.decision.site.layouts) > 1:
+            decided[cost.decision.site.match.rule.id][cost.decision.layout].append(cost)
+    tree = Tree("[bold]what was decided[/]" + (", the costliest first" if timed else ""))
+    total = explanation.total_us if timed else 0.0
+    for rule, layouts in sorted(decided.items(), key=lambda item: _order(*item[1].values())):
+        costs = [cost for same in layouts.values() for cost in same]
+        branch = tree.add(f"[bold]{escape(rule)}[/]: {_sites(costs, total)}")
+        first = costs[0].decision.site.match.rule
+        source = f" [{first.source}]" if show_all else ""
+        branch.add(f"[dim]{escape(first.why + source)}[/]")
+        for layout, same in sorted(layouts.items(), key=lambda item: _order(item[1])):
+            default = same[0].decision.site.default
+            chosen = layout if layout == default else f"{layout} (default: {default})"
+            leaf = branch.add(f"[cyan]{escape(chosen)}[/]: {_sites(same, total)}")
+            leaf.add(escape(_anchors(same)))
+    return tree
+
+
+def _order(*groups: Sequence[DecisionCost]) -> tuple[float, int]:
+    """The costliest first, then those at most sites."""
+    return -sum(cost.us for same in groups for cost in same), -sum(map(len, groups))
+
+
+def _sites(costs: Sequence[DecisionCost], total_us: float) -> str:
+    """How many, and what they take where that is estimated."""
+    sites = f"{len(costs)} site{'s' if len(costs) > 1 else ''}"
+    us = sum(cost.us for cost in costs)
+    return f"{sites}, est. {us:.1f} us ({us / total_us:.0%})" if total_us else sites
+
+
+def _anchors(costs: Sequence[DecisionCost]) -> str:
+    ordered = sorted(costs, key=lambda cost: -cost.us)
+    names = ", ".join(cost.decision.site.match.anchor.name for cost in ordered[:3])
+    return names + (f" and {len(costs) - 3} more" if len(costs) > 3 else "")
 
 
 def _overlaps(explanation: Explanation) -> Table:
@@ -226,41 +270,44 @@ def _overlaps(explanation: Explanation) -> Table:
     return table
 
 
-def _layers(plan: Plan, total_us: float, show_all: bool) -> Table:
+def _layers(plan: Plan, total_us: float | None) -> Table:
+    """The predicted layers in order; without ``total_us`` they have no times."""
     table = Table(title=f"predicted plan: {len(plan.layers)} layers")
-    for column in ("layer", "operator", "reads", "writes", "est. us", "share"):
+    timed = ("est. us", "share") if total_us else ()
+    for column in ("layer", "operator", "reads", "writes", *timed):
         table.add_column(column, overflow="fold")
-    for layer in plan.layers if show_all else plan.layers[:MAX_LAYERS]:
+    for layer in plan.layers:
         us = layer.time_us or 0.0
         table.add_row(
             escape(layer.name),
             layer.op,
             " ".join(layer.input_types),
             " ".join(layer.output_types),
-            f"{us:.1f}",
-            f"{us / total_us:.1%}",
+            *((f"{us:.1f}", f"{us / total_us:.1%}") if total_us else ()),
             style="yellow" if layer.kind not in ("compute", "no-op") else None,
         )
     return table
 
 
-def _print_conversions(console: Console, explanation: Explanation) -> None:
+def _print_conversions(console: Console, explanation: Explanation, timed: bool) -> None:
     if not explanation.conversions:
         console.print("no pair stays a layer of its own")
         return
-    total = sum(conversion.us for conversion in explanation.conversions)
+    total, cost = sum(conversion.us for conversion in explanation.conversions), ""
+    if timed:
+        cost = f", est. {total:.1f} us ({total / explanation.total_us:.0%} of the engine)"
     console.print(
-        f"[bold]{len(explanation.conversions)} layers only convert tensors[/], est. {total:.1f} us "
-        f"({total / explanation.total_us:.0%} of the engine):",
+        f"[bold]{len(explanation.conversions)} layers only convert tensors[/]{cost}:",
         highlight=False,
     )
     for conversion in explanation.conversions:
-        for line in _conversion_lines(conversion):
+        for line in _conversion_lines(conversion, timed):
             console.print(escape(line), highlight=False, soft_wrap=True)
 
 
-def _conversion_lines(conversion: StandaloneConversion) -> list[str]:
-    lines = [f"- {conversion.name}: est. {conversion.us:.1f} us; {conversion.because}"]
+def _conversion_lines(conversion: StandaloneConversion, timed: bool) -> list[str]:
+    cost = f"est. {conversion.us:.1f} us; " if timed else ""
+    lines = [f"- {conversion.name}: {cost}{conversion.because}"]
     if conversion.remedy is not None:
         lines.append(f"    remove it: {_remedy(conversion.remedy)}")
     elif conversion.goes_with_others:

@@ -23,7 +23,7 @@ from placer.plan.readers.read import read_plan
 from placer.prediction.devices import (
     Device,
     base_of,
-    load_device,
+    device_for,
     make_estimator,
     pack_of,
     target_on,
@@ -64,13 +64,15 @@ class _Subject:
 class ModelExplanation:
     """Decisions and the predicted plan of a placement; every time is an estimate for ``gpu``.
 
+    Without one, times and remedies, which rest on them, are not known: layers have none, and all
+    others are 0.
     ``source``: where the placement comes from. ``built``: the engine's own plan, where one was
     given, and ``outcomes`` what became of each site in it.
     """
 
     source: str
     explanation: Explanation
-    gpu: Device
+    gpu: Device | None
     base: str
     pack: Pack
     built: Plan | None
@@ -87,9 +89,9 @@ class ModelExplanation:
         """For ``json.dumps``; times in microseconds."""
         bodies = self._subject.bodies
         document = {
-            "gpu": self.gpu.name,
+            "gpu": None if self.gpu is None else self.gpu.name,
             "nodes_in_bodies": {"nodes": bodies.nodes, "of": bodies.total},
-            **explanation_json(self.explanation),
+            **explanation_json(self.explanation, timed=self.gpu is not None),
             "plan": plan_json(self.explanation.plan),
         }
         if self.built is not None:
@@ -102,7 +104,12 @@ class ModelExplanation:
         write_text(Path(path), text + "\n")
 
     def write_improved(self, path: str | PathLike[str]) -> None:
-        """Write placement.yaml with all remedies applied."""
+        """Write placement.yaml with all remedies applied; InputError where none is known."""
+        if self.gpu is None:
+            raise InputError(
+                f"nothing estimates what pairs cost engine {self.pack.manifest.engine}, so no "
+                "remedy is known; leave out `improved`, or give `gpu` a file of placer fit"
+            )
         text = _placement_text(self.explanation.improved, self._subject, self.pack)
         write_text(Path(path), text)
 
@@ -111,7 +118,7 @@ def explain(
     model: str | PathLike[str],
     placement: str | PathLike[str] | None = None,
     *,
-    gpu: str = "a100",
+    gpu: str | None = None,
     base: str | None = None,
     weak: bool = False,
     pack: str | None = None,
@@ -122,19 +129,21 @@ def explain(
     """Match rules, decide each site, predict the plan and find the conversions that stay layers.
 
     ``placement``: a placement.yaml; by default the model's own pairs, or the pack's default.
-    ``gpu``: a GPU, a file that describes one, or one that ``placer fit`` wrote. ``base``, ``pack``:
-    by default float16 and tensorrt, or those of the fit.
+    ``gpu``: a GPU, a file that describes one, or one that ``placer fit`` wrote; by default a100,
+    and none with the ``pack`` of an engine other than TensorRT, for which nothing is estimated.
+    ``pack``: by default tensorrt, or the fit's. ``base``: by default float16 on a GPU, else float,
+    or the fit's.
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
 
     Raises InputError for wrong input.
     """
-    path, device = Path(model), load_device(gpu)
+    path, device = Path(model), device_for(gpu, pack)
     rules = load_pack(pack or pack_of(device, default="tensorrt"))
     if isinstance(device, Fit):
         device.check_pack(rules)
         device.check_base(base)
-    base = base or base_of(device, default="float16")
+    base = base or base_of(device)
     if base not in BASES:
         raise InputError(unknown("base", base, BASES))
     target = target_on(device, weak)
@@ -181,7 +190,9 @@ def _subject(
     return _Subject(loaded.graph, chosen, source, loaded.fingerprint, bodies_of(loaded.proto))
 
 
-def _explainer(graph: Graph, pack: Pack, device: Device, target: Target, base: str) -> Explainer:
+def _explainer(
+    graph: Graph, pack: Pack, device: Device | None, target: Target, base: str
+) -> Explainer:
     matches = Matches(graph)
     predictor = make_predictor(graph, pack, target, base, matches)
     estimator = make_estimator(graph, device)

@@ -64,7 +64,7 @@ class FusionModelEngine:
         if isinstance(gpu, Fit):
             gpu.check_pack(pack)
             gpu.check_base(base)
-        base = base or base_of(gpu, default="float16")
+        base = base or base_of(gpu)
         if base not in BASES:
             raise InputError(unknown("base", base, BASES))
         known = gpu.errors if isinstance(gpu, Fit) else None

@@ -55,3 +55,20 @@ class Estimator(ABC):
         """Those of ``prediction.layers``."""
         for _, step in sorted(prediction.steps.items(), key=itemgetter(0)):
             yield from self.step_us(step)
+
+
+class NoTimes(Estimator):
+    """For engines of which nothing estimates times: layers have none, and no change saves any."""
+
+    def __init__(self) -> None:
+        super().__init__("rules", 0.0, 0.0)
+
+    def layer_us(self, predicted: PredictedLayer) -> float:
+        """0: not known."""
+        del predicted
+        return 0.0
+
+    def estimate(self, prediction: Prediction) -> Plan:
+        """The predicted plan without times."""
+        layers = tuple(predicted.layer for predicted in prediction.layers)
+        return Plan(layers, self._source, estimated=True)

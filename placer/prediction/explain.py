@@ -253,15 +253,44 @@ def _names(edges: Sequence[Edge]) -> str:
     return " and ".join(names)
 
 
-def explanation_json(explanation: Explanation) -> Mapping[str, object]:
-    """The explanation as plain data; edges are written as in placement.yaml."""
-    return {
-        "estimate": True,
+@dataclass(frozen=True)
+class DecisionCost:
+    """A decision and the estimated time, in microseconds, of the layers that run its nodes."""
+
+    decision: Decision
+    us: float
+
+
+def decision_costs(explanation: Explanation) -> tuple[DecisionCost, ...]:
+    """What each decision costs; a layer counts for the first of its nodes that is decided."""
+    site_of = {
+        node.name: index
+        for index, decision in enumerate(explanation.decisions)
+        for node in decision.site.match.nodes.values()
+    }
+    us = [0.0] * len(explanation.decisions)
+    for layer in explanation.plan.of_kind("compute"):
+        index = next((site_of[node] for node in layer.nodes if node in site_of), None)
+        if index is not None:
+            us[index] += layer.time_us or 0.0
+    return tuple(map(DecisionCost, explanation.decisions, us))
+
+
+def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[str, object]:
+    """The explanation as plain data; edges are written as in placement.yaml.
+
+    ``timed``: whether there are times; else they are null.
+    """
+    times: dict[str, object] = {
         "total_us": explanation.total_us,
         "interval_us": list(explanation.interval_us),
         "float_us": explanation.float_us,
         "speedup": explanation.speedup,
         "speedup_interval": list(explanation.speedup_interval),
+    }
+    return {
+        "estimate": True,
+        **(times if timed else dict.fromkeys(times)),
         "decisions": [_decision(decision) for decision in explanation.decisions],
         "overlaps": [
             {
@@ -272,9 +301,9 @@ def explanation_json(explanation: Explanation) -> Mapping[str, object]:
             }
             for overlap in explanation.overlaps
         ],
-        "conversions": [_conversion(conversion) for conversion in explanation.conversions],
+        "conversions": [_conversion(one, timed) for one in explanation.conversions],
         "improved": {
-            "total_us": explanation.improved_us,
+            "total_us": explanation.improved_us if timed else None,
             "placement": explanation.improved.id,
             "groups": [[_edge(e) for e in group] for group in explanation.improved.sorted()],
         },
@@ -294,13 +323,13 @@ def _decision(decision: Decision) -> dict[str, object]:
     }
 
 
-def _conversion(conversion: StandaloneConversion) -> dict[str, object]:
+def _conversion(conversion: StandaloneConversion, timed: bool) -> dict[str, object]:
     remedy = conversion.remedy
     return {
         "layer": conversion.name,
         "kind": conversion.kind,
         "tensor": conversion.tensor,
-        "us": conversion.us,
+        "us": conversion.us if timed else None,
         "because": conversion.because,
         "goes_with_others": conversion.goes_with_others,
         "remedy": remedy

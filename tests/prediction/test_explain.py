@@ -10,7 +10,13 @@ import yaml
 
 from placer.graph import Edge, Graph
 from placer.model import load_model
-from placer.prediction.explain import OTHER, Explainer, Explanation, chosen_layout
+from placer.prediction.explain import (
+    OTHER,
+    Explainer,
+    Explanation,
+    chosen_layout,
+    decision_costs,
+)
 from placer.prediction.gpus import load_gpu
 from placer.prediction.predictor import Predictor
 from placer.prediction.remedies import Remedy
@@ -126,6 +132,46 @@ def test_the_command_explains_the_packs_default(
     assert "conv2+add+relu2" in text
     assert "matches that gave way" in text
     assert "est." in text
+
+
+def test_decisions_are_a_tree_with_the_costliest_first(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    path = save(RESIDUAL)
+    model = load_model(path)
+    explanation = explain(model.graph, Placement.of(CONVS))
+    costs = decision_costs(explanation)
+    assert [cost.decision for cost in costs] == list(explanation.decisions)
+    computed = explanation.plan.of_kind("compute")
+    assert sum(cost.us for cost in costs) == pytest.approx(sum(one.time_us for one in computed))
+    lines = placer("explain", path, "--gpu", "l4").out.splitlines()
+    assert lines[1] == "what was decided, the costliest first"
+    rules = [line for line in lines if line[:4] in ("├── ", "└── ")]
+    us = [float(line.partition("est. ")[2].split()[0]) for line in rules]
+    assert len(us) > 1
+    assert us == sorted(us, reverse=True)
+
+
+def test_an_engine_without_estimates_has_no_times(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    path = save(RESIDUAL)
+    finished = placer("explain", path, "--pack", "onnxruntime", "--all")
+    assert finished.code == 0, finished.err
+    assert "est." not in finished.out
+    assert "float remainder, pack onnxruntime" in finished.out
+    assert "no times: nothing estimates onnxruntime" in finished.out
+    document = json.loads(placer("explain", path, "--pack", "onnxruntime", "--json").out)
+    times = [document[key] for key in ("gpu", "total_us", "float_us", "speedup")]
+    assert times == [None] * 4
+    assert all("time_us" not in layer for layer in document["plan"]["layers"])
+    for words, expected in (
+        (("--gpu", "l4"), "pack 'onnxruntime' is for engine onnxruntime"),
+        (("--improved", "better.yaml"), "so no remedy is known; leave out --improved"),
+    ):
+        refused = placer("explain", path, "--pack", "onnxruntime", *words)
+        assert refused.code == 2
+        assert expected in refused.err
 
 
 def test_json_plan_and_improved_placement(
