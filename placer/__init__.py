@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from placer.optimizer.observer import Observer, QuietObserver
     from placer.optimizer.project_draft import init_project
     from placer.plan.compare import diff_plans
-    from placer.report import write_report
+    from placer.report import write_comparison, write_report
     from placer.results.result import Result
 
 __all__ = [
@@ -69,6 +69,7 @@ __all__ = [
     "optimize",
     "plan_onboarding",
     "work",
+    "write_comparison",
     "write_report",
 ]
 
@@ -110,6 +111,7 @@ _MODULES = {
     "optimize": "placer.optimizer.api",
     "plan_onboarding": "placer.onboarding.api",
     "work": "placer.optimizer.api",
+    "write_comparison": "placer.report",
     "write_report": "placer.report",
 }
 

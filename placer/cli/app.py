@@ -45,7 +45,7 @@ COMMANDS = (
     (
         "report",
         "placer.cli.report:report_command",
-        "Draw the report of a finished run again: one HTML file that needs no network.",
+        "Draw the report of a finished run again, or compare runs: one file that needs no network.",
     ),
     (
         "apply",

@@ -10,17 +10,30 @@ from rich.console import Console
 
 import placer
 
-EXAMPLES = ("placer report model.placer", "placer report models.onboard -o summary.html")
+EXAMPLES = (
+    "placer report model.placer",
+    "placer report models.onboard -o summary.html",
+    "placer report int8.placer fp8.placer -o compared.html",
+)
 
 
 def report_command(
-    folder: Annotated[
-        Path, typer.Argument(help="Output folder of placer optimize or placer onboard.")
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Output folder of placer optimize or placer onboard; several runs are compared."
+        ),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File.", show_default="report.html in it")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File.", show_default="report.html in it, or comparison.html"
+        ),
     ] = None,
 ) -> None:
-    """Draw the report of a finished run again: one HTML file that needs no network."""
-    path = placer.write_report(folder, output)
+    """Draw the report of a finished run again, or compare runs: one file that needs no network."""
+    if len(folders) == 1:
+        path = placer.write_report(folders[0], output)
+    else:
+        path = placer.write_comparison(folders, output or Path("comparison.html"))
     Console().print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)

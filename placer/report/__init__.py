@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from placer.report.comparison import write_comparison
 from placer.report.write import write_report
 
-__all__ = ["write_report"]
+__all__ = ["write_comparison", "write_report"]

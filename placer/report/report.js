@@ -12,7 +12,7 @@ function read(id) {
 const DARK = {
   "#ffffff": "#182029", "#1c2733": "#e4e9ee", "#e4e8ec": "#303a45", "#c3cad1": "#465361",
   "#b9c0c7": "#5d6a77", "#a9b2bb": "#77848f", "#d8dce1": "#4b5763", "#0072b2": "#56b4e9",
-  "#00795c": "#3fbf97", "#b3261e": "#ff8a80", "#9aa3ad": "#8894a0",
+  "#00795c": "#3fbf97", "#7a5c00": "#d9b84a", "#b3261e": "#ff8a80", "#9aa3ad": "#8894a0",
 };
 const NARROW = 620;
 const darkPage = window.matchMedia("screen and (prefers-color-scheme: dark)");

@@ -13,6 +13,8 @@ GOOD = "#00795c"
 BAD = "#b3261e"
 INK = "#1c2733"
 FAINT = "#e4e8ec"
+# One colour for each of several runs.
+PALETTE = (INTEGER, CONVERSION, GOOD, "#cc79a7", "#7a5c00", "#56b4e9", BAD, FLOAT)
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 CONFIG: dict[str, Any] = {
