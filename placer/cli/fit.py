@@ -37,7 +37,7 @@ def fit_command(
     threads: Annotated[int, option("threads")] = 1,
     base: Annotated[str | None, option("base")] = None,
     engine_option: Annotated[list[str] | None, option("engine_options")] = None,
-    networks: Annotated[int, typer.Option(help="Generated networks to measure.")] = 30,
+    networks: Annotated[int, typer.Option(help="Generated networks to measure.")] = 34,
     placements: Annotated[
         int, typer.Option(help="Random placements of each, beside float and the default.")
     ] = 4,

@@ -73,6 +73,8 @@ class FusionModelEngine:
         self.ratio_error = known.ratio if known else classes.ratio_error
         self.latency_error = known.latency if known else classes.latency_error
         self.default_base = base
+        if known:
+            self.clock = "an estimate: predicted plan and fitted costs, nothing was run"
         self.version = __version__
         fitted = f", fit {gpu.fingerprint}" if isinstance(gpu, Fit) else ""
         self.device = f"{gpu.name} ({base}, pack {pack.name_and_version}{fitted})"

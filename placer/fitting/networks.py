@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-CONVOLUTIONAL, TOKENS = "convolutional", "tokens"
+CONVOLUTIONAL, TOKENS, WIDE = "convolutional", "tokens", "wide"
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
 _MOST_MACS = 60e6  # Of one convolution: a network is to run in milliseconds on one core.
 _OPSET = 17
@@ -283,16 +283,35 @@ def _attention(net: _Net, x: str, heads: int) -> str:
     return _linear(net, net.add("Reshape", mixed, joined), width, width)
 
 
-def network_names(convolutional_ones: int, token_ones: int) -> tuple[str, ...]:
-    """The names of so many networks of either kind, in the order in which they are measured."""
-    kinds = ((CONVOLUTIONAL, convolutional_ones), (TOKENS, token_ones))
-    return tuple(f"{kind}-{number}" for kind, count in kinds for number in range(count))
+def wide(seed: int) -> onnx.ModelProto:
+    """The last stages of a ResNet (He et al. 2015): many channels, small maps."""
+    rng = np.random.default_rng(seed)
+    channels, size = (256, 384, 512)[seed % 3], int(rng.choice([4, 6, 8]))
+    net = _Net((1, channels // 2, size, size), seed)
+    x = _relu(net, net.conv("input", channels, 1))
+    for _ in range(int(rng.integers(1, 4))):
+        block = _residual if rng.random() < 0.6 else _bottleneck
+        x = block(net, x, _relu)
+    flat = net.add("Flatten", net.add("GlobalAveragePool", x))
+    return net.model(net.add("Gemm", flat, net.weight(channels, 100)))
+
+
+_MAKERS = {CONVOLUTIONAL: convolutional, TOKENS: tokens, WIDE: wide}
+
+
+def network_names(count: int) -> tuple[str, ...]:
+    """The names of ``count`` networks, in the order in which they are measured.
+
+    Of 34, 24 are convolutional, 6 of tokens and 4 wide.
+    """
+    few = {TOKENS: count * 6 // 34, WIDE: count * 4 // 34}
+    counts = {CONVOLUTIONAL: count - sum(few.values()), **few}
+    return tuple(f"{kind}-{number}" for kind, own in counts.items() for number in range(own))
 
 
 def write_network(name: str, folder: Path) -> Path:
     """Write the network ``name`` of ``network_names`` to ``folder``."""
     kind, _, number = name.partition("-")
-    make = convolutional if kind == CONVOLUTIONAL else tokens
     path = folder / f"{name}.onnx"
-    onnx.save(make(int(number)), path)
+    onnx.save(_MAKERS[kind](int(number)), path)
     return path

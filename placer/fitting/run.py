@@ -41,7 +41,6 @@ from placer.qdq.precision import Base, parse_base
 # Copies of one model that differ by more make a machine too noisy to tell placements apart.
 TOO_NOISY = 0.05
 GIVEN = "model "  # What records call networks that the user gave, before the name of the file.
-TOKEN_SHARE = 5  # One generated network of so many is one of tokens.
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class FitOptions:
     device: str | None = None
     base: str | None = None
     engine_options: Mapping[str, str] | None = None
-    networks: int = 30
+    networks: int = 34
     placements: int = 4
     rounds: int = 15
     names: bool = False
@@ -69,7 +68,7 @@ def fit(
     device: str | None = None,
     base: str | None = None,
     engine_options: Mapping[str, str] | None = None,
-    networks: int = 30,
+    networks: int = 34,
     placements: int = 4,
     rounds: int = 15,
     names: bool = False,
@@ -183,10 +182,8 @@ class _Run:
                 f"builds measured with other options are kept and take no part: "
                 f"{', '.join(path.name for path in others)} in {others[0].parent}"
             )
-        count = self._options.networks
-        tokens = count // TOKEN_SHARE
         found = []
-        for name in network_names(count - tokens, tokens):
+        for name in network_names(self._options.networks):
             found += self._network(name, write_network(name, folder))
         for path in model_paths(self._options.models) if self._options.models else ():
             found += self._network(f"{GIVEN}{path.stem}", path)

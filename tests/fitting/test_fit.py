@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import onnx
@@ -152,9 +153,16 @@ def test_wrong_options_are_refused(options: dict[str, object], said: str, tmp_pa
 
 
 def test_the_generated_networks_are_the_same_every_time(tmp_path: Path):
-    for name in network_names(2, 1):
+    for name in ("convolutional-1", "tokens-0", "wide-0"):
         first = load_model(write_network(name, tmp_path))
         assert load_model(write_network(name, tmp_path)).fingerprint == first.fingerprint
+
+
+def test_a_fit_measures_convolutional_networks_and_some_of_tokens_and_wide_ones():
+    names = network_names(34)
+    assert len(set(names)) == 34
+    kinds = Counter(name.partition("-")[0] for name in names)
+    assert kinds == {"convolutional": 24, "tokens": 6, "wide": 4}
 
 
 def test_the_command_says_how_far_off_it_is(fitted: Path, models: Path, tmp_path: Path):
@@ -177,6 +185,12 @@ def test_openvino_with_generated_networks(tmp_path: Path):
     assert (found.pack.manifest.name, found.base) == ("openvino", "float")
     assert found.explanation.float_us > 100
     result = placer.optimize(
-        model, tmp_path / "out", engine="fusion-model", gpu=str(output), budget=4, gates=["sqnr>=0"]
+        model,
+        output=tmp_path / "out",
+        engine="fusion-model",
+        gpu=str(output),
+        budget=2,
+        gates=["sqnr>=0"],
     )
-    assert "fit " in result.engine.device
+    assert f"fit {load_device(str(output)).fingerprint}" in result.engine.device
+    assert result.engine.clock == "an estimate: predicted plan and fitted costs, nothing was run"

@@ -1,0 +1,168 @@
+"""How far estimates of ``placer fit`` are off for well-known networks, each left out in turn.
+
+Twelve networks (random weights, small images) and the generated ones that ``placer fit`` measures
+are built on a real engine, in float, by the pack's default and with random placements. Each of the
+twelve is then estimated by a fit to the generated networks and the eleven others, and by one to the
+generated networks alone. What counts are the ratios between the placements of one network, and
+whether two placements that differ by more than noise are put in the right order.
+
+    python benchmarks/fit_unseen.py --engine openvino --builds builds --json unseen.json
+
+``--builds`` keeps what was measured; another run measures only what is missing there, and
+``--only-fit`` measures nothing. Latencies mean something on a quiet machine only: the table shows
+how far two builds of the same float model were apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import onnx
+import topologies
+from rich.console import Console
+from rich.table import Table
+
+from placer.common.files import write_text
+from placer.engines.abilities import target_of
+from placer.engines.isolation import IsolatedEngine
+from placer.engines.select import select_engine
+from placer.fitting.costs import fit_costs
+from placer.fitting.leave_out import Pair, estimate, pairs_of, within
+from placer.fitting.measure import Bench
+from placer.fitting.networks import network_names, write_network
+from placer.fitting.predicted import PredictedNetwork, predict
+from placer.fitting.records import Records
+from placer.model import load_model
+from placer.prediction.fitted import CostTable
+from placer.prediction.select import make_predictor
+from placer.results.result import versions
+
+UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {
+    "resnet18": lambda: topologies.resnet(64, (2, 2, 2, 2), bottleneck=False),
+    "resnet34": lambda: topologies.resnet(96, (3, 4, 6, 3), bottleneck=False),
+    "resnet50": lambda: topologies.resnet(64, (3, 4, 6, 3), bottleneck=True),
+    "mobilenet_v2": lambda: topologies.mobilenet_v2(96),
+    "mobilenet_v2-160": lambda: topologies.mobilenet_v2(160),
+    "efficientnet_b0": lambda: topologies.efficientnet(1.0, 1.0, 96),
+    "efficientnet_b1": lambda: topologies.efficientnet(1.0, 1.1, 128),
+    "unet": lambda: topologies.unet(64),
+    "c2f": lambda: topologies.c2f(96),
+    "yolov8n": lambda: topologies.yolov8n(128),
+    "yolox": lambda: topologies.yolox(128),
+    "vit": lambda: topologies.vit(64, 128, 4, 2),
+}
+
+
+def measured(arguments: argparse.Namespace, folder: Path) -> list[PredictedNetwork]:
+    """All networks, those of ``UNSEEN`` first; measured now unless they were before."""
+    engine, pack, _ = select_engine(
+        arguments.engine, threads=1, pack=None, gpu=None, base=None, shapes={}
+    )
+    bench = Bench(engine, pack, "float", arguments.rounds, arguments.placements)
+    options = {"engine": engine.name, "version": engine.version, "device": engine.device}
+    counts = {"rounds": bench.rounds, "placements": bench.placements}
+    records = Records(arguments.builds, {**options, **counts})
+    found = []
+    for name in (*UNSEEN, *network_names(arguments.generated)):
+        if name in UNSEEN:
+            path = folder / f"{name}.onnx"
+            onnx.save(UNSEEN[name](), path)
+        else:
+            path = write_network(name, folder)
+        model = load_model(path)
+        record = records.load(name, model.fingerprint)
+        if record is None:
+            if arguments.only_fit:
+                continue
+            print(f"measuring {name}", flush=True)
+            record = bench.measure(name, model)
+            records.keep(record)
+        predictor = make_predictor(model.graph, pack, target_of(engine), "float")
+        found.append(predict(record, model.graph, predictor))
+    if isinstance(engine, IsolatedEngine):
+        engine.close()
+    return found
+
+
+def pairs_left_out(
+    networks: Sequence[PredictedNetwork], generated_only: bool
+) -> dict[str, list[Pair]]:
+    """Pairs of builds by network of ``UNSEEN``, estimated by a fit that did not see the network."""
+    found = {}
+    for network in networks:
+        name = network.record.network
+        if name not in UNSEEN:
+            continue
+        known = [
+            other.costs
+            for other in networks
+            if other is not network and not (generated_only and other.record.network in UNSEEN)
+        ]
+        table = CostTable(fit_costs(known))
+        found[name] = pairs_of(network, estimate(table, network.costs))
+    return found
+
+
+def figures(pairs: Sequence[Pair]) -> dict[str, float]:
+    """Quantiles of the relative errors of ratios, and the share in the right order."""
+    errors = [pair.error for pair in pairs]
+    apart = [pair for pair in pairs if pair.apart]
+    return {
+        "pairs": len(pairs),
+        "median": within(errors, 0.5),
+        "80%": within(errors, 0.8),
+        "95%": within(errors, 0.95),
+        "apart": len(apart),
+        "ordered": sum(pair.ordered for pair in apart) / max(len(apart), 1),
+    }
+
+
+def table_of(
+    title: str, networks: Sequence[PredictedNetwork], pairs: Mapping[str, list[Pair]]
+) -> Table:
+    """A row for each network and one for all."""
+    table = Table(title=title)
+    for column in ("network", "copies differ", "pairs", "median", "80%", "95%", "ordered"):
+        table.add_column(column)
+    noise = {network.record.network: f"{network.noise:.1%}" for network in networks}
+    everything = [pair for own in pairs.values() for pair in own]
+    for name, own in (*pairs.items(), ("all", everything)):
+        row = figures(own)
+        quantiles = (f"{row[share]:.1%}" for share in ("median", "80%", "95%"))
+        ordered = f"{row['ordered']:.1%} of {row['apart']:.0f}"
+        table.add_row(name, noise.get(name, ""), f"{row['pairs']:.0f}", *quantiles, ordered)
+    return table
+
+
+def main() -> None:
+    """Measure what is missing, leave out each network, print and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", default="openvino")
+    parser.add_argument("--builds", type=Path, required=True)
+    parser.add_argument("--generated", type=int, default=34, help="generated networks")
+    parser.add_argument("--placements", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--only-fit", action="store_true")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        networks = measured(arguments, Path(folder))
+    document: dict[str, object] = {"engine": arguments.engine, "versions": versions()}
+    for title, generated_only in (("all others", False), ("generated networks only", True)):
+        pairs = pairs_left_out(networks, generated_only)
+        Console().print(table_of(f"{arguments.engine}, fitted to {title}", networks, pairs))
+        document[title] = {
+            "all": figures([pair for own in pairs.values() for pair in own]),
+            **{name: figures(own) for name, own in pairs.items()},
+        }
+    document["copies differ"] = {n.record.network: n.noise for n in networks}
+    if arguments.json:
+        write_text(arguments.json, json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
