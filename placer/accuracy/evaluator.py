@@ -106,8 +106,15 @@ class Evaluator:
     """
 
     def __init__(
-        self, graph: Graph, gates: tuple[Gate, ...], samples: Samples, reference: Run
+        self,
+        graph: Graph,
+        gates: tuple[Gate, ...],
+        samples: Samples,
+        reference: Run,
+        *,
+        tell_silent: bool = True,
     ) -> None:
+        """``tell_silent``: log which parts are zero, which says little of a few samples."""
         self._gates = gates
         self._samples = samples
         self._groups = _number_groups(graph)
@@ -130,7 +137,8 @@ class Evaluator:
             if self._has_signal(group, sums)
         }
         self._check_scores()
-        self._log_silent(own)
+        if tell_silent:
+            self._log_silent(own)
 
     def evaluate(self, run: Run) -> Evaluation:
         """Run all samples through ``run`` and compare."""

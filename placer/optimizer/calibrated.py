@@ -178,7 +178,10 @@ def _fold(task: Task, half: Half, methods: tuple[str, ...], reference: Run) -> F
     return Fold(
         ranges={name: half.calibration.ranges(name, scheme) for name in methods},
         fixed={} if imported is None else imported.ranges(scheme),
-        batches=[Evaluator(task.model.graph, (), batch, reference) for batch in half.batches],
+        batches=[
+            Evaluator(task.model.graph, (), batch, reference, tell_silent=False)
+            for batch in half.batches
+        ],
     )
 
 

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 _SAME = 0.01
 # So many batches in a row must agree on the best method.
 _AGREEING = 3
+# Over all groups; two or three are usual.
+_PASSES = 20
 _RESAMPLES = 400
 _CONFIDENCE = 0.9
 
@@ -118,16 +120,19 @@ def _mixture(
     sums are lowered group by group until no other method of any group scores better.
     """
     groups = [g for g in crossfit.activations.groups if not single.keys().isdisjoint(g)]
+    # One batch tells which groups matter; those are looked at more closely.
     alone = {
-        group: {single[group[0]]: crossfit.noises_alone(single, batches, group)} for group in groups
+        group: {single[group[0]]: crossfit.noises_alone(single, batches[:1], group)}
+        for group in groups
     }
     by_share = _noisiest({group: found[single[group[0]]] for group, found in alone.items()})
     for group in by_share[:most]:
-        for method in _others(crossfit, group, single[group[0]]):
+        others = _others(crossfit, group, single[group[0]])
+        for method in [single[group[0]], *others] if others else ():
             tried = {**single, **dict.fromkeys(group, method)}
             alone[group][method] = crossfit.noises_alone(tried, batches, group)
     chosen = {group: single[group[0]] for group in groups}
-    while True:
+    for _ in range(_PASSES):
         before = dict(chosen)
         for group, noises in alone.items():
             if len(noises) > 1:
@@ -136,7 +141,8 @@ def _mixture(
                     noises, key=lambda name: score(total_noises([rest, noises[name]]))
                 )
         if chosen == before:
-            return {**single, **{t: method for group, method in chosen.items() for t in group}}
+            break
+    return {**single, **{t: method for group, method in chosen.items() for t in group}}
 
 
 def _noisiest(alone: Mapping[Group, Mapping[str, float]]) -> list[Group]:

@@ -1,0 +1,70 @@
+"""The ranges of a run: which method each tensor takes, and what a study keeps of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.graph.text import parse_model
+from placer.optimizer.calibrated import Calibrated
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.request import Request
+from placer.optimizer.task import prepare
+from placer.optimizer.trial_setup import set_up
+from placer.recovery.alive import DEAD_NOISE, alive_choices
+from placer.search.space import Choices
+from tests.conftest import DIGITS
+from tests.recovery.test_methods import TWO_HEADS, heavy_tailed
+
+
+@pytest.fixture
+def request_of_two_heads(tmp_path: Path) -> Request:
+    onnx.save(parse_model(TWO_HEADS), tmp_path / "m.onnx")
+    data = {"a": heavy_tailed(64, 0), "b": heavy_tailed(64, 100)}
+    np.savez(tmp_path / "data.npz", **data)
+    return Request(
+        model=tmp_path / "m.onnx",
+        output=tmp_path / "out",
+        data=str(tmp_path / "data.npz"),
+        engine="onnxruntime",
+        gates=("sqnr>=1",),
+    )
+
+
+def test_a_run_mixes_methods_and_a_study_keeps_the_ranges(request_of_two_heads: Request):
+    task = prepare(request_of_two_heads, QuietObserver())
+    calibrated = set_up(task, QuietObserver()).calibrated
+    part = calibrated.part
+    assert (part.method, part.requested_method) == ("mixed", "auto")
+    assert sum(part.tensors_by_method.values()) == len(calibrated.ranges)
+    assert part.held_back_sqnr is not None
+    mixed, single = part.held_back_sqnr
+    assert mixed > single + 2  # dB
+    assert Calibrated.from_json(calibrated.to_json()) == calibrated
+
+
+def test_a_method_that_is_asked_for_serves_all_tensors(request_of_two_heads: Request):
+    task = prepare(replace(request_of_two_heads, calibration="mse"), QuietObserver())
+    part = set_up(task, QuietObserver()).calibration
+    assert (part.method, part.tensors_by_method, part.held_back_sqnr) == ("mse", {}, None)
+
+
+def test_a_dead_default_is_thinned_out_from_the_noisiest_group_on(tmp_path: Path):
+    request = Request(model=DIGITS / "digits.onnx", output=tmp_path / "out", engine="onnxruntime")
+    space = prepare(request, QuietObserver()).space
+    names = [group.name for group in space.groups]
+    assert len(names) >= 3
+    alone = dict.fromkeys(names, 10 * DEAD_NOISE)
+    alone[names[0]], alone[names[2]] = 0.1 * DEAD_NOISE, 0.3 * DEAD_NOISE
+
+    def noise(choices: Choices) -> float:
+        changed = [name for name in names if choices[name] != space.floats[name]]
+        return sum(alone[name] for name in changed)
+
+    found = alive_choices(space, noise)
+    kept = {name for name in names if found[name] != space.floats[name]}
+    assert kept == {names[0], names[2]}
