@@ -31,8 +31,8 @@ from placer.search.space import Choices
 log = logging.getLogger(__name__)
 _PAIRS = TypeAdapter(dict[str, tuple[FiniteFloat, FiniteFloat]])
 MIXED = "mixed"
-# Most batches that single methods are compared on; see placer.recovery.methods.rank.
-_RANKED = 8
+# Batches besides those held back; see placer.recovery.methods.choose.
+_LEAST_BATCHES = 16
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def calibration_of(task: Task, observer: Observer) -> SplitCalibration:
     if task.request.calibration != AUTO or not activations:
         whole = calibrate(task.model, activations, data, cache, observer.progress)
         return SplitCalibration(whole, ())
-    batches = _RANKED + _effort(task).held_back
+    batches = _LEAST_BATCHES + _effort(task).held_back
     few = data.limit(preset.noise_samples)
     return calibrate_halves(task.model, activations, data, few, batches, cache, observer.progress)
 

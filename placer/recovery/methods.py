@@ -14,8 +14,6 @@ log = logging.getLogger(__name__)
 
 # Ranges that differ by less give the same integers nearly everywhere.
 _SAME = 0.01
-# So many batches in a row must agree on the best method.
-_AGREEING = 3
 # Over all groups; two or three are usual.
 _PASSES = 20
 _RESAMPLES = 400
@@ -26,15 +24,20 @@ Group = tuple[str, ...]  # Tensors that share a scale.
 
 @dataclass(frozen=True)
 class Ranking:
-    """Worst SQNR in dB by method, over ``batches`` batches; ``stable``: as the last one says too.
+    """Single methods compared on all batches.
 
-    ``best``: the method with the best score.
+    ``noises``: by method and batch. ``best``: the method with the best score. ``stable``: it is the
+    best in nearly all bootstrap samples of the batches too.
     """
 
-    sqnr: Mapping[str, float]
+    noises: Mapping[str, Sequence[Mapping[str, float]]]
     best: str
-    batches: int
     stable: bool
+
+    @property
+    def sqnr(self) -> dict[str, float]:
+        """Worst SQNR in dB by method."""
+        return {name: worst_db(mean_noises(noises)) for name, noises in self.noises.items()}
 
 
 @dataclass(frozen=True)
@@ -62,39 +65,59 @@ class Effort:
     groups: int
 
 
-def rank(crossfit: CrossFit, batches: int) -> Ranking:
-    """Compare single methods on more and more of ``batches`` until the best one stays the best."""
-    seen: dict[str, list[Mapping[str, float]]] = {name: [] for name in crossfit.methods}
-    leaders: list[str] = []
-    stable = False
-    for batch in range(batches):
-        for name, noises in seen.items():
-            noises.append(crossfit.noises(crossfit.everywhere(name), [batch]))
-        leaders.append(max(seen, key=lambda name: score(mean_noises(seen[name]))))
-        stable = len(leaders) >= _AGREEING and len(set(leaders[-_AGREEING:])) == 1
-        if stable:
-            break
-    sqnr = {name: worst_db(mean_noises(noises)) for name, noises in seen.items()}
-    return Ranking(sqnr, leaders[-1], len(leaders), stable)
+def rank(crossfit: CrossFit) -> Ranking:
+    """Compare single methods.
+
+    On all batches: a few samples often carry most of the noise, and while none of them has come up,
+    the methods that cut off most look best.
+    """
+    batches = range(crossfit.batches)
+    noises = {
+        name: [crossfit.noises(crossfit.everywhere(name), [batch]) for batch in batches]
+        for name in crossfit.methods
+    }
+    best = max(noises, key=lambda name: score(mean_noises(noises[name])))
+    others = (found for name, found in noises.items() if name != best)
+    return Ranking(noises, best, all(_is_better(noises[best], other) for other in others))
 
 
 def choose(crossfit: CrossFit, effort: Effort) -> Choice:
     """The best single method, or one for each tensor if that is better on samples held back.
 
     The last batches, at most half of them, decide whether the mixture stands; they have no part in
-    making it. Raises RunError if ONNX Runtime fails.
+    making it, but for the method that most tensors keep. Raises RunError if ONNX Runtime fails.
     """
-    used = max(crossfit.batches - effort.held_back, (crossfit.batches + 1) // 2)
-    ranking = rank(crossfit, used)
+    ranking = rank(crossfit)
     single = crossfit.everywhere(ranking.best)
+    used = max(crossfit.batches - effort.held_back, (crossfit.batches + 1) // 2)
     if used == crossfit.batches or not effort.groups:
         return Choice(single, ranking)
-    mixed = _mixture(crossfit, single, range(min(effort.alone, used)), effort.groups)
+    mixed = _mixture(crossfit, single, _noisiest_batches(ranking, used, effort), effort.groups)
     kept = range(used, crossfit.batches)
-    before, after = ([crossfit.noises(one, [batch]) for batch in kept] for one in (single, mixed))
+    before = [ranking.noises[ranking.best][batch] for batch in kept]
+    after = [crossfit.noises(mixed, [batch]) for batch in kept]
     found = worst_db(mean_noises(after)), worst_db(mean_noises(before))
     log.info("held back: mixed %.2f dB, %s for all %.2f dB", found[0], ranking.best, found[1])
     return Choice(mixed if _is_better(after, before) else single, ranking, found)
+
+
+def _noisiest_batches(ranking: Ranking, used: int, effort: Effort) -> list[int]:
+    """Those of the first ``used`` batches in which any method makes the most noise.
+
+    They decide over the mean, and what tells methods apart is in them.
+    """
+    totals = {name: mean_noises(found) for name, found in ranking.noises.items()}
+
+    def noise(batch: int) -> float:
+        shares = (
+            noise / totals[name][part]
+            for name, found in ranking.noises.items()
+            for part, noise in found[batch].items()
+            if 0 < noise < np.inf
+        )
+        return max(shares, default=0.0)
+
+    return sorted(range(used), key=noise, reverse=True)[: effort.alone]
 
 
 def _is_better(after: Sequence[Mapping[str, float]], before: Sequence[Mapping[str, float]]) -> bool:

@@ -43,7 +43,7 @@ def test_a_run_mixes_methods_and_a_study_keeps_the_ranges(request_of_two_heads: 
     assert sum(part.tensors_by_method.values()) == len(calibrated.ranges)
     assert part.held_back_sqnr is not None
     mixed, single = part.held_back_sqnr
-    assert mixed > single + 2  # dB
+    assert mixed > single + 1  # dB
     assert Calibrated.from_json(calibrated.to_json()) == calibrated
 
 
