@@ -150,6 +150,10 @@ class Landscape:
         }
         return self.space.choices(layouts)
 
+    def is_whole(self, state: State) -> bool:
+        """Whether all sites of each group have one layout."""
+        return all(len({state[site] for site in members}) == 1 for members in self.members)
+
     def predict(self, state: State) -> PredictedLayers:
         """The predicted layers of ``state``."""
         return self._predicted(state)

@@ -9,6 +9,7 @@ from typing import TypeGuard
 
 import numpy as np
 
+from placer.search.exact import solve
 from placer.search.landscape import Landscape, Objective, State, apply
 from placer.search.latency_model import LatencyModel, Observation
 from placer.search.near_best import near_best
@@ -34,6 +35,8 @@ FAILED = 0.5
 CYCLES = 4
 # Where latencies are off the model, so many changes of the best in a row may bring nothing.
 NEAR, NEAR_TRIALS = "near the best", 24
+# What is proven to be the best under the gates, if predictions are right.
+OPTIMUM = "model optimum"
 # What random numbers are drawn for.
 DRAW, START, NOISE = 1, 2, 3
 
@@ -168,6 +171,7 @@ class _Round:
         ]
         self._best = min(self._feasible(trials), default=math.inf)
         self._passed_over: list[Skip] = []
+        self._optimum: State | None = None
 
     def propose(self, *, only_gains: bool) -> Proposal | None:
         """``only_gains``: None unless a gain is predicted, however few trials there are."""
@@ -232,6 +236,7 @@ class _Round:
             skip = self._hopeless(state) if len(self._passed_over) < SKIPS else None
             if skip is None:
                 kind = "explore" if self._explores else "surrogate"
+                kind = OPTIMUM if state == self._optimum else kind
                 return Proposal(kind, self._land.choices(state), tuple(self._passed_over))
             self._pass_over(skip)
 
@@ -282,7 +287,22 @@ class _Round:
         objective = self._with_failures(self._latency.objective(draw))
         moves = self._land.all_moves if per_site else self._land.group_moves
         self._pools[per_site] = self._pool_search.search(objective, moves, self._starts())
+        if not (per_site or self._explores or self._noise is None):
+            self._add_optimum(self._pools[per_site], objective, self._noise)
         return self._best_of(self._pools[per_site])
+
+    def _add_optimum(self, pool: Pool, objective: Objective, noise: NoiseModel) -> None:
+        """Add what is best under the gates by the predictions, which descents may miss."""
+        if len(self._land.group_moves) > LARGE:
+            return
+        whole = [state for state in best_states(pool, FINALISTS) if self._land.is_whole(state)]
+        start = whole[0] if whole else self._land.state(self._land.space.floats)
+        found = solve(self._land, objective, noise, self._limit, start)
+        if found is None:
+            return
+        pool[found.state] = self._land.value(found.state, objective)
+        if found.proven:
+            self._optimum = found.state
 
     def _best_of(self, pool: Pool) -> tuple[State, float] | None:
         search = self._pool_search

@@ -1,0 +1,69 @@
+"""The best placement under a gate as an integer program, against trying everything."""
+
+import itertools
+from functools import cache
+
+import numpy as np
+import pytest
+
+from placer.search.exact import solve
+from placer.search.landscape import Landscape, Objective, State
+from placer.search.noise_model import NoiseModel, NoiseObservation
+from tests.search.test_landscape import BRANCHES, landscape
+from tests.search.test_surrogate import cost
+
+LAND = landscape(BRANCHES, "tensorrt", "float16")
+FLOATS = LAND.state(LAND.space.floats)
+DEFAULTS = LAND.state(LAND.space.defaults)
+
+
+class Costs(dict[int, float]):
+    """Costs of layers by signature number; those of each ``world`` are others."""
+
+    def __init__(self, land: Landscape, world: int) -> None:
+        super().__init__()
+        self._land, self._world = land, world
+
+    def __missing__(self, number: int) -> float:
+        self[number] = cost(self._land.layers.signatures[number], self._world)
+        return self[number]
+
+
+def objective(world: int) -> Objective:
+    extras = np.random.default_rng(world).uniform(0, 0.5, (len(LAND.sites), 9))
+    return Objective(Costs(LAND, world), extras)
+
+
+NOISE = NoiseModel(LAND, [NoiseObservation(DEFAULTS, 0.1)], np.random.default_rng(0))
+
+
+@cache
+def whole_states() -> tuple[State, ...]:
+    """All placements of whole groups."""
+    layouts = [range(len(LAND.names[members[0]])) for members in LAND.members]
+    found = []
+    for numbers in itertools.product(*layouts):
+        state = [0] * len(LAND.sites)
+        for members, number in zip(LAND.members, numbers, strict=True):
+            for site in members:
+                state[site] = number
+        found.append(tuple(state))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("world", range(4))
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
+def test_it_is_the_best_of_all_placements_that_hold(world: int, part: float):
+    own, limit = objective(world), part * NOISE.predict(DEFAULTS)
+    held = [state for state in whole_states() if NOISE.predict(state) <= limit]
+    best = min(LAND.value(state, own) for state in held)
+    found = solve(LAND, own, NOISE, limit, FLOATS)
+    assert found is not None
+    assert NOISE.predict(found.state) <= limit * (1 + 1e-6)
+    assert LAND.value(found.state, own) == pytest.approx(best, rel=0.01)
+    if found.proven and LAND.value(found.state, own) > best + 1e-9:
+        pytest.fail("proven, but not the best")
+
+
+def test_there_is_none_where_nothing_holds():
+    assert solve(LAND, objective(0), NOISE, -1.0, FLOATS) is None
