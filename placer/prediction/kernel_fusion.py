@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
@@ -32,9 +32,10 @@ class Kernels:
         self.groups = {unit.index: [unit] for unit in self._units}
         self._join_products()
         self._fuse_epilogues()
-        self._add_quantizers()
+        self._add_quantizers(self.is_float)
         self._before = self._ancestors()
         self._fuse_generated()
+        self._add_quantizers(self._quantizes_apart)
 
     def _join_products(self) -> None:
         """Products of one tensor with weights of one shape are one (queries, keys and values)."""
@@ -132,18 +133,20 @@ class Kernels:
         leaves = leaves and not any(reader.role == "cast" for _, reader in unit.readers)
         return leaves or any(reader not in region for _, reader in unit.readers)
 
-    def _add_quantizers(self) -> None:
-        """Quantize what no generated kernel writes, once for each scale, before it is read."""
+    def _add_quantizers(self, is_apart: Callable[[Unit | None], bool]) -> None:
+        """Quantize what ``is_apart`` holds for, once for each scale, before it is read."""
         made: dict[tuple[str, Scale], Unit] = {}
         ordered: list[Unit] = []
+        first = min(self.groups, default=0)
         for unit in self._units:
             for edge, writer in list(unit.reads):
                 scale = self._form.scales.get(edge)
-                if scale is None or not self.is_float(writer):
+                if scale is None or not is_apart(writer):
                     continue
                 key = (edge.tensor, scale)
                 if unit.integers and key not in made:
-                    made[key] = Unit(0, unit.node, "quantize", False, group=-1 - len(made))
+                    group = min(first, 0) - 1 - len(made)
+                    made[key] = Unit(0, unit.node, "quantize", False, group=group)
                     self.groups[made[key].group] = [made[key]]
                     self._made.link(Edge(edge.tensor, "", -2), writer, made[key])
                     ordered.append(made[key])
@@ -153,6 +156,24 @@ class Kernels:
         for index, unit in enumerate(ordered):
             unit.index = index
         self._units = ordered
+
+    def _quantizes_apart(self, writer: Unit | None) -> bool:
+        """Whether a mean is not quantized where it is taken: what it is of is written there, too.
+
+        Evidence: squeeze-and-excitation blocks of EfficientNet-B0 and PP-OCR cls.
+        """
+        if writer is None or writer.role != "reduce" or not writer.generated:
+            return False
+        group = self.groups[writer.group]
+        whole = self._graph.type_of(writer.node.inputs[0]).shape
+        if self._graph.type_of(writer.outputs[0]).shape == whole:
+            return False
+        return any(
+            reader not in group and self._graph.type_of(edge.tensor).shape == whole
+            for unit in group
+            for edge, reader in unit.readers
+            if unit is not writer
+        )
 
     def is_float(self, writer: Unit | None) -> bool:
         """Whether a tensor is written, or given, by what does not quantize it too."""
@@ -181,10 +202,17 @@ class Kernels:
                     self._merge(writer.group, unit.group)
 
     def _may_join(self, writer: Unit, unit: Unit) -> bool:
-        own, theirs = self.groups[writer.group], self.groups[unit.group]
+        own = self.groups[writer.group]
         if not all(u.generated for u in own) or writer.group == unit.group:
             return False
         if self.is_in_place(writer) or self.is_in_place(unit):
+            return False
+        return self._may_fuse(writer, unit)
+
+    def _may_fuse(self, writer: Unit, unit: Unit) -> bool:
+        """Whether what is generated of both may be one kernel."""
+        own, theirs = self.groups[writer.group], self.groups[unit.group]
+        if not all(u.generated for u in (*own, *theirs)):
             return False
         both = (*own, *theirs)
         if sum(_resizes(u) for u in both) > 1:
@@ -198,11 +226,19 @@ class Kernels:
     def is_in_place(self, unit: Unit) -> bool:
         """Whether a Concat is nothing but what is written into one tensor in the first place.
 
-        It is a kernel where its output leaves, is quantized or read by what is generated, or where
-        one of its inputs is moved besides or joined twice.
+        It is a kernel where its output leaves or is read by what is generated, or where one of its
+        inputs is moved besides or joined twice; integers of one scale are joined in place if what
+        quantizes them cannot be in one kernel with it.
         """
-        edges = (*unit.reads, *unit.readers)
-        if not _is_concat(unit) or any(edge in self._form.scales for edge, _ in edges):
+        if not _is_concat(unit):
+            return False
+        scales = {self._form.scales.get(edge) for edge, _ in (*unit.reads, *unit.readers)}
+        if len(scales) > 1:
+            return False
+        writers = [writer for _, writer in unit.reads]
+        if scales != {None} and any(
+            self.is_float(w) or (w is not None and self._may_fuse(w, unit)) for w in writers
+        ):
             return False
         if not unit.readers or any(u.generated and not _is_concat(u) for _, u in unit.readers):
             return False

@@ -30,6 +30,7 @@ class KernelLayers:
             elif all(unit.role == "cast" for unit in units):
                 yield self._cast(units)
             elif not self._is_gone(units):
+                yield from self._weights(units)
                 yield from self._kernel(units)
 
     def _cast(self, units: Sequence[Unit]) -> PredictedLayer:
@@ -43,10 +44,13 @@ class KernelLayers:
             (True, False): "dequantize",
         }
         integers = given.dtype == self._integer, made.dtype == self._integer
+        edge = edge._replace(tensor=given.tensor)
         return self._conversion(kinds.get(integers, "reformat"), edge, given.dtype, made.dtype)
 
     def _is_gone(self, units: Sequence[Unit]) -> bool:
         """Whether nothing runs: views, and a Concat that products write into."""
+        if any(unit.role == "cast" for unit in units):
+            return False
         if all(unit.node.op in VIEWS for unit in units):
             return True
         moves = all(unit.node.op in VIEWS or unit.node.op == "Transpose" for unit in units)
@@ -54,7 +58,7 @@ class KernelLayers:
         quantized = any(edge in self._form.scales for unit in units for edge, _ in unit.reads)
         if (
             moves
-            and not quantized
+            and (not quantized or all(w is not None and w.integers for w in writers))
             and all(w is not None and self._units.is_mha(w) for w in writers)
         ):
             return True
@@ -78,6 +82,17 @@ class KernelLayers:
             dtype = self._edge_type(edge, unit, unit)
             yield self._conversion("reformat", edge, dtype, dtype)
 
+    def _weights(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
+        """Kernels that dequantize the weight of a ConvTranspose, which never reads integers."""
+        for edge in self._dequantized(units):
+            yield self._conversion("dequantize", edge, self._integer, self._base)
+
+    def _dequantized(self, units: Sequence[Unit]) -> Iterator[Edge]:
+        for node in (u.node for u in units if u.works and u.node.op == "ConvTranspose"):
+            edge = Edge(node.inputs[1], node.name, 1)
+            if edge in self._form.scales:
+                yield edge
+
     def _kernel(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         reads = list(self._inputs(units))
         nodes = tuple(dict.fromkeys(n for unit in units for n in self._named(unit)))
@@ -88,13 +103,14 @@ class KernelLayers:
             edge, port = reads[0]
             yield self._conversion_of(edge, port, outputs[0])
             return
+        weights = [Port(self._base, tensor=edge.tensor) for edge in self._dequantized(units)]
         product = next((u for u in units if not u.generated), None)
         op = product.node.op if product else "Generated"
         layer = Layer(
             name=self._name(names, units, product is None),
             op=op,
             nodes=tuple(names),
-            inputs=tuple(dict.fromkeys(port for _, port in reads)),
+            inputs=tuple(dict.fromkeys([port for _, port in reads] + weights)),
             outputs=tuple(dict.fromkeys(outputs)),
         )
         yield PredictedLayer(layer, works, None, tuple(edge for edge, _ in reads))
@@ -174,9 +190,15 @@ class KernelLayers:
         if writer.role == "quantize":
             return self._integer
         scale = self._form.scales.get(edge)
+        if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
+            return self._integer
         if scale is None or self._kernels.is_float(writer):
             return self._base
         return self._integer if reader.integers or self._is_passed_on(edge, writer) else self._base
+
+    def _is_quantized(self, writer: Unit) -> bool:
+        """Whether all readers quantize what an attention writes, which it then does itself."""
+        return len({self._form.scales.get(edge) for edge, _ in writer.readers}) == 1
 
     def _is_passed_on(self, edge: Edge, writer: Unit) -> bool:
         """Whether a pair's float readers dequantize: its DQ is one node, in one kernel.
@@ -190,4 +212,13 @@ class KernelLayers:
             if other.tensor == edge.tensor and self._form.scales.get(other) == scale
         ]
         floats = [reader for reader in sharing if not reader.integers]
+        if len(floats) == len(sharing) and self._leaves_float(edge.tensor, writer):
+            return False
         return all(r.generated and r.group != writer.group for r in floats)
+
+    def _leaves_float(self, tensor: str, writer: Unit) -> bool:
+        """Whether another kernel reads what is not quantized, so that it is written anyway."""
+        return any(
+            edge.tensor == tensor and edge not in self._form.scales and r.group != writer.group
+            for edge, r in writer.readers
+        )

@@ -124,6 +124,8 @@ class Units:
         shape = self.graph.type_of(node.inputs[0]).shape or ()
         window = (self.graph.type_of(node.inputs[1]).shape or ())[2:]
         single = (1, 1) in (shape[2:], window)
+        if node.attributes.get("group", 1) != 1 or self._reads_integers(node):
+            return shape[2:] == (1, 1) and shape[1] <= _TINY_CHANNELS
         return len(shape) == 4 and single and shape[1] <= _TINY_CHANNELS
 
     def _add_attention(self, nodes: Sequence[Node]) -> None:
@@ -190,7 +192,9 @@ class Units:
         unit = Unit(len(self.units), node, role, works, outputs)
         if role == "pool":
             scales = {self.form.scales.get(e) for t in outputs for e in self.graph.edges_of(t)}
-            unit.integers = {self.form.scales.get(edges[0])} == scales and None not in scales
+            given = self.form.scales.get(edges[0])
+            same = {given} == scales or node.op == "AveragePool"
+            unit.integers = same and given is not None and None not in scales
         self.units.append(unit)
         for edge in edges:
             self.link(edge, self._writer.get(edge.tensor), unit)

@@ -149,6 +149,60 @@ GRAPHS = {
 }  # fmt: skip
 
 
+# The same with the edges that carry a pair.
+QUANTIZED = {
+    "a mean whose source is written, too, is quantized by a kernel of its own": (
+        "x->conv1 w1->conv1 s->pool1 s->mul1 m->conv2 w2->conv2",
+        """
+        (float[1,16,8,8] x) => (float[1,16,8,8] out)
+        <float[16,16,3,3] w1 = {1}, float[16,16,1,1] w2 = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [sin1] s = Sin(c)
+          [pool1] m = GlobalAveragePool(s)
+          [conv2] g = Conv(m, w2)
+          [mul1] out = Mul(s, g)
+        }""",
+    ),
+    "integers of one scale that pooling reads and writes are copied into a Concat": (
+        "x->conv1 w1->conv1 h->conv2 w2->conv2",
+        """
+        (float[1,16,8,8] x) => (float[1,16,8,8] out)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,32,1,1] w2 = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [relu1] r = Relu(c)
+          [pool1] p = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(r)
+          [concat1] h = Concat<axis = 1>(r, p)
+          [conv2] out = Conv(h, w2)
+        }""",
+    ),
+    "averages are taken of integers and written as such": (
+        "x->conv1 w1->conv1 c->pool1 p->conv2 w2->conv2",
+        """
+        (float[1,16,8,8] x) => (float[1,16,8,8] out)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,16,1,1] w2 = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [pool1] p = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c)
+          [conv2] out = Conv(p, w2)
+        }""",
+    ),
+    "an INT8 Conv of 6 channels gets two of zeros": (
+        "r->conv1 w1->conv1",
+        """
+        (float[1,6,8,8] x) => (float[1,16,8,8] out) <float[16,6,1,1] w1 = {1}> {
+          [relu1] r = Relu(x)
+          [conv1] out = Conv(r, w1)
+        }""",
+    ),
+    "the weight of a ConvTranspose is dequantized when it runs": (
+        "x->up1 w1->up1",
+        """
+        (float[1,16,8,8] x) => (float[1,16,16,16] out) <float[16,16,2,2] w1 = {1}> {
+          [up1] out = ConvTranspose<strides = [2, 2]>(x, w1)
+        }""",
+    ),
+}
+
+
 def model_of(text: str, folder: Path) -> Model:
     path, proto = folder / "model.onnx", onnx.parser.parse_model(text)
     for index, weight in enumerate(proto.graph.initializer):
@@ -209,6 +263,16 @@ def test_nvidias_builder_makes_the_layers_that_are_predicted(
 ):
     model = model_of(f'<ir_version: 9, opset_import: ["": 17]> g {GRAPHS[shown]}', tmp_path)
     check_built(model, EMPTY, builder)
+
+
+@pytest.mark.builder
+@pytest.mark.parametrize("shown", QUANTIZED)
+def test_nvidias_builder_makes_the_layers_that_are_predicted_of_pairs(
+    shown: str, tmp_path: Path, builder: ModuleType
+):
+    pairs, graph = QUANTIZED[shown]
+    model = model_of(f'<ir_version: 9, opset_import: ["": 17]> g {graph}', tmp_path)
+    check_built(model, placement_of(model.graph, tuple(pairs.split())), builder)
 
 
 @settings(max_examples=30, deadline=None)

@@ -35,6 +35,8 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
         return "no-op"
     if _is_copy(layer.name):
         return "reformat"
+    if not layer.nodes and not inputs and _CONSTANT.match(layer.name):
+        return "dequantize"
     casts = [node for node in layer.nodes if _CAST.search(node)]
     if len(casts) < len(layer.nodes) or not inputs or not outputs:
         return "compute"
@@ -47,6 +49,7 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
 # A Cast is told by its name alone, as Q and DQ are.
 _CAST = re.compile(r"(^|[/._])Cast(_\d+)?$")
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
+_CONSTANT = re.compile(r"__myl_CastMul(Conc)?Cast_myl\d+_\d+$")  # Of a quantized weight.
 _GENERATED = re.compile(r"__myl_((Cast|Move)+)_myl\d+_\d+$")
 
 
