@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +13,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 import placer
+from placer.common.files import write_text
 from placer.results.onboarding import DONE, MISSED, STATE_OF
 from placer.results.verdict import Verdict
 
@@ -23,6 +28,17 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
 EXAMPLES = ("placer onboard models.yaml --dry-run", "placer onboard models.yaml --jobs 2")
 
 _COLOURS = {**dict.fromkeys(DONE, "green"), MISSED: "yellow"}
+_COLUMNS = (
+    "model",
+    "state",
+    "float, ms",
+    "best, ms",
+    "speed-up (interval)",
+    "gates",
+    "trials",
+    "time, s",
+    "reason",
+)
 # Where nobody has set how wide a line is, as in the log of a CI job.
 _WIDTH = 160
 
@@ -46,6 +62,9 @@ def onboard_command(
     redo_model: Annotated[
         list[str] | None,
         typer.Option(help="Begin the model of this name anew; any number of times."),
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write the final table as Markdown, e.g. for a comment.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
@@ -74,6 +93,8 @@ def onboard_command(
             console.print(escape(text), highlight=False, soft_wrap=True)
 
     summary = placer.onboard(manifest, output=output, jobs=jobs, redo=begun_anew, tell=tell)
+    if markdown is not None:
+        write_text(markdown, markdown_of(summary))
     if as_json:
         typer.echo(summary.model_dump_json(indent=2))
     elif not quiet:
@@ -107,6 +128,25 @@ def print_summary(console: Console, summary: Summary) -> None:
     for model in summary.models:
         table.add_row(*_row(model))
     console.print(table)
+
+
+def markdown_of(summary: Summary) -> str:
+    """The same as a table in GitHub's Markdown, under a line that counts the states."""
+    states = Counter(model.state_text for model in summary.models)
+    counted = ", ".join(f"{number} {state}" for state, number in states.most_common())
+    rows = [_COLUMNS, ("---",) * len(_COLUMNS)]
+    rows += [tuple(map(_cell, _row(model))) for model in summary.models]
+    return "\n".join((f"**placer onboard**: {counted}", "", *map(_line, rows))) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    """What a row has for the terminal, without colours, on one line and with no Markdown in it."""
+    plain = html.escape(Text.from_markup(text).plain, quote=False)
+    return re.sub(r"([|*_`\[\]])", r"\\\1", plain).replace("\n", "<br>")
 
 
 def _table(*columns: str) -> Table:

@@ -23,6 +23,7 @@ from placer.quantization.numerics import (
     quantize_activation,
     quantized_dtype,
 )
+from placer.version import __version__
 
 _STANDARD = ("", "ai.onnx")
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
@@ -84,7 +85,7 @@ class Inserter:
         names = list(self._graph.initializers)
         self._shell = without_initializers(model.proto, names)
         del self._shell.graph.node[:]
-        self._shell.producer_name = "placer"
+        self._shell.producer_name, self._shell.producer_version = "placer", __version__
         if scheme.is_float8:
             self._shell.ir_version = max(self._shell.ir_version, _IR_OF_FLOAT8)
         self._opset = max(e.version for e in model.proto.opset_import if e.domain in _STANDARD)

@@ -20,6 +20,7 @@ from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Range, Scheme
 from placer.quantization.numerics import activation_quantization
+from placer.version import __version__
 from tests.model.test_normalize import outputs
 from tests.qdq.strip import strip
 
@@ -148,6 +149,7 @@ def test_edges_of_one_tensor_share_one_pair(save: Save):
     placement = Placement.of([Edge("r", "conv2", 0), Edge("r", "add", 0)])
     candidate = Inserter(load_model(save(BRANCHES)), TENSORRT).insert(placement, RANGES)
     check(candidate)
+    assert (candidate.producer_name, candidate.producer_version) == ("placer", __version__)
     assert pairs(candidate) == {
         "r/QuantizeLinear": "r",
         "r/DequantizeLinear": "r/quantized",
