@@ -23,6 +23,7 @@ from placer.results.result import BaselinePart, BestPart, Result, TrialPart
 from placer.results.verdict import Verdict
 
 MOST = len(PALETTE)
+_ALL_RULES = 1000
 _VERDICTS = {
     Verdict.FASTER: "faster",
     Verdict.INCONCLUSIVE: "inconclusive",
@@ -161,7 +162,7 @@ def _differences(results: Sequence[Result]) -> Iterator[str]:
 def _rules(columns: Sequence[Column]) -> list[RuleRow]:
     cells: dict[str, dict[str, str]] = {}
     for column in columns:
-        for line in summary.what_changed(column.run):
+        for line in summary.what_changed(column.run, limit=_ALL_RULES):
             done = f"{line.quantized} of {line.sites} sites" if line.sites else ""
             times = ""
             if line.before_us is not None and line.after_us is not None:

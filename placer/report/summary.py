@@ -12,6 +12,7 @@ from placer.results.folder import OutputFolder
 from placer.results.result import Result, SitePart
 
 _BODIES = frozenset({"If", "Loop", "Scan"})
+MOST_RULES = 5
 _MODELS = ("*.onnx", "*.onnx.data", "*.engine", "*.plan", "*.xml", "*.bin", "placement.yaml")
 
 
@@ -30,8 +31,11 @@ class ChangeLine:
     why: str = ""
 
 
-def what_changed(run: Run) -> list[ChangeLine]:
-    """Sites and time by rule, what saves most time first; then what stays float, and the rest."""
+def what_changed(run: Run, limit: int = MOST_RULES) -> list[ChangeLine]:
+    """Sites and time by rule, what saves most time first; then what stays float, and the rest.
+
+    ``limit``: how many lines rules take whose sites are quantized; the others share the last one.
+    """
     if run.topology is None or not run.result.site_decisions:
         return []
     quantized = {edge.node for edge in run.topology.quantized}
@@ -53,21 +57,23 @@ def what_changed(run: Run) -> list[ChangeLine]:
     lines.sort(key=lambda line: (-((line.before_us or 0) - (line.after_us or 0)), -line.quantized))
     kept = [line for line in lines if not line.quantized]
     lines = [line for line in lines if line.quantized]
+    if len(lines) > limit:
+        lines[limit - 1 :] = [_together("other rules", lines[limit - 1 :], bool(times))]
     if kept:
-        lines.append(_together(kept, bool(times)))
+        lines.append(_together("left float", kept, bool(times)))
     if times:
         rest = {"": "in no site", "conversions": "conversions"}
         lines += [ChangeLine(text, 0, 0, *times[key]) for key, text in rest.items()]
     return lines
 
 
-def _together(kept: list[ChangeLine], timed: bool) -> ChangeLine:
-    """One line for the rules whose sites all stay float."""
-    before = sum(line.before_us or 0.0 for line in kept) if timed else None
-    after = sum(line.after_us or 0.0 for line in kept) if timed else None
-    names = ", ".join(line.name for line in kept)
-    sites = sum(line.sites for line in kept)
-    return ChangeLine("left float", 0, sites, before, after, f"Sites of {names}.")
+def _together(name: str, lines: list[ChangeLine], timed: bool) -> ChangeLine:
+    """One line for several rules."""
+    before = sum(line.before_us or 0.0 for line in lines) if timed else None
+    after = sum(line.after_us or 0.0 for line in lines) if timed else None
+    sites, quantized = sum(line.sites for line in lines), sum(line.quantized for line in lines)
+    rules = ", ".join(line.name for line in lines)
+    return ChangeLine(name, quantized, sites, before, after, f"Sites of {rules}.")
 
 
 def _times(run: Run) -> dict[str, tuple[float, float]]:
@@ -121,8 +127,8 @@ def chosen(result: Result) -> str:
         return text
     first = min(faster, key=lambda n: passing[n])
     return (
-        f"{text} In its own trial, trial {first} looked faster ({passing[first]:.1%}), which that "
-        "did not confirm or which is within the noise."
+        f"{text} Trial {first} looked faster when it was tried ({passing[first]:.1%}); one trial "
+        "is noisier than the race of the finalists."
     )
 
 

@@ -19,6 +19,15 @@ def run(estimated: Path) -> Run:
     return load_run(estimated)
 
 
+@pytest.fixture(scope="module")
+def quantized(run: Run) -> Run:
+    """The same with a pair on every edge that a Conv, MaxPool or Add reads."""
+    assert run.topology is not None
+    ops = {node.name: node.op for node in run.topology.nodes}
+    edges = [e for e in run.topology.edges() if ops.get(e.node) in {"Conv", "MaxPool", "Add"}]
+    return replace(run, topology=replace(run.topology, quantized=frozenset(edges)))
+
+
 def test_what_changed_adds_up_to_both_plans(run: Run):
     lines = summary.what_changed(run)
     assert run.float_plan is not None
@@ -32,11 +41,25 @@ def test_what_changed_adds_up_to_both_plans(run: Run):
     assert sum(line.sites for line in lines) == len(run.result.site_decisions)
 
 
-def test_sites_that_carry_pairs_are_the_quantized_ones(run: Run):
-    assert run.topology is not None
-    nodes = {edge.node for edge in run.topology.quantized}
-    sites = [s for s in run.result.site_decisions if not nodes.isdisjoint(s.nodes)]
-    assert sum(line.quantized for line in summary.what_changed(run)) == len(sites)
+def test_sites_that_read_quantized_values_are_counted(quantized: Run):
+    assert quantized.topology is not None
+    nodes = {edge.node for edge in quantized.topology.quantized}
+    sites = [s for s in quantized.result.site_decisions if not nodes.isdisjoint(s.nodes)]
+    counted = sum(line.quantized for line in summary.what_changed(quantized))
+    assert counted == len(sites) > 0
+
+
+def test_rules_beyond_the_limit_share_a_line(quantized: Run):
+    every = summary.what_changed(quantized, limit=100)
+    lines = [line for line in every if line.quantized]
+    assert len(lines) > 2
+    first, others, *_ = summary.what_changed(quantized, limit=2)
+    assert first == lines[0]
+    assert (others.name, others.quantized) == (
+        "other rules",
+        sum(line.quantized for line in lines[1:]),
+    )
+    assert others.why == f"Sites of {', '.join(line.name for line in lines[1:])}."
 
 
 def test_without_times_sites_are_counted_all_the_same(run: Run):
@@ -63,7 +86,7 @@ def test_the_chosen_trial_and_why(run: Run):
     )
     assert summary.chosen(result) == first
     other = result.model_copy(update={"best": best.model_copy(update={"trial": 2})})
-    assert "In its own trial, trial 1 looked faster (50.0%)" in summary.chosen(other)
+    assert "Trial 1 looked faster when it was tried (50.0%)" in summary.chosen(other)
     estimate = result.model_copy(update={"engine": run.result.engine})
     assert summary.chosen(estimate).endswith("fastest of these by estimate.")
     kept = result.model_copy(update={"best": best.model_copy(update={"trial": None})})
