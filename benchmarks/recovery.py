@@ -56,25 +56,27 @@ class Row:
     parts: Mapping[str, float]
 
 
-def images(samples: int, seed: int) -> np.ndarray:
-    """Blocks of random colours under noise, shape (samples, 3, SIZE, SIZE)."""
+def images(samples: int, size: int, seed: int) -> np.ndarray:
+    """Blocks of random colours under noise, shape (samples, 3, size, size)."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(samples):
         cells = int(rng.integers(4, 12))
-        blocks = np.ones((1, SIZE // cells + 1, SIZE // cells + 1))
-        smooth = np.kron(rng.normal(0, 1, (3, cells, cells)), blocks)[:, :SIZE, :SIZE]
-        noise = rng.normal(0, 0.2, (3, SIZE, SIZE))
+        blocks = np.ones((1, size // cells + 1, size // cells + 1))
+        smooth = np.kron(rng.normal(0, 1, (3, cells, cells)), blocks)[:, :size, :size]
+        noise = rng.normal(0, 0.2, (3, size, size))
         found.append((smooth * rng.uniform(0.3, 1.2) + noise).astype(np.float32))
     return np.stack(found)
 
 
-def subject(name: str, folder: Path, seed: int) -> tuple[Path, Mapping[str, tuple[int, ...]]]:
+def subject(
+    name: str, folder: Path, size: int, seed: int
+) -> tuple[Path, Mapping[str, tuple[int, ...]]]:
     """The model, and its input's shape; calibration.npz and evaluation.npz are in ``folder``."""
     if name in RANDOM:
-        path, key, shape = folder / f"{name}.onnx", "image", (1, 3, SIZE, SIZE)
-        onnx.save(RANDOM[name](SIZE), path)
-        draws = [images(CALIBRATION, seed), images(EVALUATION, seed + 1)]
+        path, key, shape = folder / f"{name}.onnx", "image", (1, 3, size, size)
+        onnx.save(RANDOM[name](size), path)
+        draws = [images(CALIBRATION, size, seed), images(EVALUATION, size, seed + 1)]
     else:
         found = next(one for one in SUBJECTS if one.name == name)
         path, shape = FOLDER / found.file, (1, 3, found.height, found.width)
@@ -89,9 +91,9 @@ def subject(name: str, folder: Path, seed: int) -> tuple[Path, Mapping[str, tupl
     return path, {key: shape}
 
 
-def task_of(name: str, pack: str, preset: str, folder: Path, seed: int) -> Task:
+def task_of(name: str, pack: str, preset: str, folder: Path, size: int, seed: int) -> Task:
     """A run of the network with the scheme of ``pack``, before its first trial."""
-    path, shapes = subject(name, folder, seed)
+    path, shapes = subject(name, folder, size, seed)
     engine = {"tensorrt": ("fusion-model", "a100"), "onnxruntime": ("onnxruntime", None)}[pack]
     request = Request(
         model=path,
@@ -135,13 +137,15 @@ def main() -> None:
     parser.add_argument("networks", nargs="+", choices=["det", "rec", "cls", *RANDOM])
     parser.add_argument("--pack", default="tensorrt", choices=["tensorrt", "onnxruntime"])
     parser.add_argument("--preset", default="default", choices=["quick", "default", "thorough"])
+    parser.add_argument("--size", type=int, default=SIZE, help="of random networks' images")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     found: list[dict[str, Any]] = []
     for name in arguments.networks:
         with tempfile.TemporaryDirectory() as folder:
-            task = task_of(name, arguments.pack, arguments.preset, Path(folder), arguments.seed)
+            size, seed = arguments.size, arguments.seed
+            task = task_of(name, arguments.pack, arguments.preset, Path(folder), size, seed)
             rows, chosen, seconds = rows_of(task)
         part = chosen.part
         ranked = list(part.sqnr_by_method.values())
