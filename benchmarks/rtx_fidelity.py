@@ -6,6 +6,7 @@ NVIDIA's builder, which needs no GPU, and its layers are held against those that
 every layer on both sides counts. Strict: the same nodes and the same output types.
 
     python benchmarks/rtx_fidelity.py --json rtx.json --keep built/
+    python benchmarks/rtx_fidelity.py --unseen   # four networks that the pack was not mended with
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import onnx
 import rapidocr_onnxruntime
 import topologies
+import unseen_networks
 from rich.console import Console
 from rich.table import Table
 
@@ -87,13 +89,15 @@ class Counts:
         return 2 * matched / max(1, self.predicted + self.actual)
 
 
-def models() -> Iterator[tuple[str, Model]]:
-    """The twelve networks with fixed shapes."""
+def models(unseen: bool = False) -> Iterator[tuple[str, Model]]:
+    """The twelve networks with fixed shapes, or the four ``unseen`` ones."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        for name, build in GENERATED.items():
+        for name, build in (unseen_networks.UNSEEN if unseen else GENERATED).items():
             onnx.save(build(), path)
             yield name, load_model(path)
+        if unseen:
+            return
         for name, (file, shapes) in FILES.items():
             model = load_model(file, shapes)
             fix_input_shapes(model.proto, model.input_shapes)
@@ -131,10 +135,12 @@ def built(model: Model, placement: Placement, kept: Path | None) -> Plan | None:
     return plan
 
 
-def compare(pack: str, count: int, keep: Path | None, differences: bool) -> dict[str, Counts]:
+def compare(
+    pack: str, count: int, keep: Path | None, differences: bool, unseen: bool
+) -> dict[str, Counts]:
     """Counts by network and kind of placement."""
     found: dict[str, Counts] = {}
-    for name, model in models():
+    for name, model in models(unseen):
         predictor = make_predictor(model.graph, load_pack(pack), TARGET, "float16")
         for what, placement in placements(model, count):
             kept = keep / f"{name}, {what}.json" if keep else None
@@ -163,8 +169,15 @@ def main() -> None:
     parser.add_argument("--pack", default="tensorrt-rtx")
     parser.add_argument("--placements", type=int, default=10, help="of each network")
     parser.add_argument("--differences", action="store_true")
+    parser.add_argument("--unseen", action="store_true", help="networks that nothing was fitted to")
     arguments = parser.parse_args()
-    found = compare(arguments.pack, arguments.placements, arguments.keep, arguments.differences)
+    found = compare(
+        arguments.pack,
+        arguments.placements,
+        arguments.keep,
+        arguments.differences,
+        arguments.unseen,
+    )
     table = Table(title=f"layers predicted by {arguments.pack} against the builder's")
     for column in ("network", "plans", "layers", "F1 by nodes", "F1 with types"):
         table.add_column(column)
