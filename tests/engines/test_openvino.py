@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -90,7 +91,10 @@ def sqnr(expected: np.ndarray, found: np.ndarray) -> float:
 
 
 def placements(model: Model, rule: Rule) -> Iterator[Placement]:
-    """Each layout of the rule's sites beside each of the others, which else have their defaults."""
+    """Each layout of the rule's sites beside each of the others, which else have their defaults.
+
+    Of a rule that leaves nothing to decide, any two of the others besides.
+    """
     own = find_sites(model.graph, [rule]) if len(rule.layouts) > 1 else ()
     taken = {node.name for site in own for node in site.match.nodes.values()}
     others = [
@@ -107,6 +111,9 @@ def placements(model: Model, rule: Rule) -> Iterator[Placement]:
         for site in others:
             for choice in site.layouts:
                 yield place(sites, {**settled, site.name: choice})
+    for one, other in () if own else itertools.combinations(others, 2):
+        for choices in itertools.product(one.layouts, other.layouts):
+            yield place(sites, dict(zip((one.name, other.name), choices, strict=True)))
 
 
 @pytest.mark.parametrize("rule", FUSING)
