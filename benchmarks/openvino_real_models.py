@@ -2,13 +2,20 @@
 
 Models: PP-OCRv4 as packed in rapidocr-onnxruntime (ort_real_models.py), and networks of public
 topology with random weights (topologies.py). Calibration and evaluation images are disjoint and the
-same for all tools. Per model, in one interleaved run: the float model, ``nncf.quantize`` with its
-defaults, with the preset MIXED and, where there is attention, for transformers, each with f32 and
-bf16 inference; ``nncf.quantize_with_accuracy_control`` and placer under gates 3 dB and 6 dB above
-the best SQNR of those with f32, placer also at that SQNR, with ``base`` auto; and placer's best on
-ONNX Runtime. SQNR is the worst channel group's of the engine's own outputs against its float ones.
+same for all tools. Per model: the float model; ``nncf.quantize`` with its defaults, with the preset
+MIXED and, where there is attention, for transformers; ``nncf.quantize_with_accuracy_control`` for 3
+and 6 dB more than the best of these, with a limit on its iterations, as it does not end by itself
+on every model; placer under gates at that best SQNR, 3 and 6 dB above, and at what accuracy control
+reached, with ``base`` auto; placer on ONNX Runtime. SQNR is the worst channel group's of the
+engine's own outputs against its float ones.
 
-    pip install nncf && python benchmarks/openvino_real_models.py --json results.json
+The searches run side by side (``--jobs``), each in a process. Then, alone, all variants of a model
+are measured in one interleaved run, NNCF's with f32 and bf16 inference. The table ``against`` holds
+each NNCF variant against the fastest placer variant that is as accurate. Everything is kept in
+``--folder``, so that a run that was killed goes on with the same command.
+
+    pip install nncf
+    python benchmarks/openvino_real_models.py --folder results --jobs 4 --json results.json
 """
 
 from __future__ import annotations
@@ -16,16 +23,17 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import os
-import tempfile
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 os.environ["NNCF_CI"] = "1"  # No telemetry; read when nncf is imported.
 
@@ -34,9 +42,9 @@ import numpy as np
 import onnx
 from nncf.definitions import NNCF_CI_ENV_VAR_NAME
 from onnx import version_converter
+from openvino_against import against, ratio_of, tables
 from ort_real_models import FOLDER, SUBJECTS, Subject, render
 from rich.console import Console
-from rich.table import Table
 from topologies import c2f, efficientnet, mobilenet_v2, resnet, unet, vit
 
 from placer.accuracy.evaluator import Evaluator, Run
@@ -44,19 +52,20 @@ from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Dataset, Sample, load_dataset
 from placer.common.files import write_text
 from placer.common.shapes import ShapeRange
-from placer.common.statistics import paired_ratio
 from placer.engines.base import Compiled, Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine, create
-from placer.errors import GateError, RunError
+from placer.errors import InputError, RunError
 from placer.graph.edit import fix_input_shapes
 from placer.model import Model, load_model
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.run import Request, optimize
-from placer.results.result import Result, versions
+from placer.optimizer.request import Preset, Request
+from placer.optimizer.run import optimize
+from placer.results.result import versions
 
 EXTRA_DB = (0, 3, 6)
 BLOCKS = 9
+RESULT = "result.json"
 # SQNR that counts as perfect, since NNCF's metrics must be finite.
 MOST_DB = 100.0
 TRANSFORMER = {"model_type": nncf.ModelType.TRANSFORMER}
@@ -85,13 +94,11 @@ class Case:
 
 
 def case(name: str, samples: int, folder: Path) -> Case:
-    """The model called ``name``, with data in ``folder``."""
+    """The model called ``name``, with data in ``folder``, made unless it is there."""
     subject = next((s for s in SUBJECTS if s.name == name), None)
-    if subject is None:
-        path = folder / "model.onnx"
+    path = folder / "model.onnx" if subject is None else FOLDER / subject.file
+    if subject is None and not path.exists():
         onnx.save(NETWORKS[name](), path)
-    else:
-        path = FOLDER / subject.file
     entry = onnx.load(path).graph.input[0]
     if subject is None:
         shape = tuple(d.dim_value for d in entry.type.tensor_type.shape.dim)
@@ -100,9 +107,10 @@ def case(name: str, samples: int, folder: Path) -> Case:
     model = load_model(path, {entry.name: shape})
     sources, data = {}, {}
     for part, first in (("calibration", 0), ("evaluation", 10_000)):
-        images = [_sample(subject, shape, first + i) for i in range(samples)]
-        sources[part] = folder / f"{part}.npz"
-        np.savez(sources[part], **{entry.name: np.stack(images)})
+        sources[part] = folder / f"{part}-{samples}.npz"
+        if not sources[part].exists():
+            images = [_sample(subject, shape, first + i) for i in range(samples)]
+            np.savez(sources[part], **{entry.name: np.stack(images)})
         data[part] = load_dataset(str(sources[part]), model)
     return Case(model, path, {entry.name: shape}, sources, data)
 
@@ -134,19 +142,25 @@ def nncf_options(found: Case) -> dict[str, dict[str, Any]]:
     return options
 
 
+@dataclass(frozen=True)
+class Job:
+    """A search of one model. ``least``: the SQNR in dB that is asked for; None where none is."""
+
+    model: str
+    variant: str
+    tool: str
+    least: float | None = None
+
+
 @dataclass
 class Variants:
-    """What is compared on one model: compiled, judged, and what finding it took.
-
-    ``notes``: by variant, what JSON says of it besides.
-    """
+    """What is compiled of one model."""
 
     found: Case
     engine: OpenVinoEngine
     half: OpenVinoEngine | None
     runtime: OnnxRuntimeEngine = field(default_factory=OnnxRuntimeEngine)
     compiled: dict[str, tuple[Engine, Compiled]] = field(default_factory=dict)
-    notes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -168,14 +182,12 @@ class Variants:
         variants.compiled["ONNX Runtime, float"] = (variants.runtime, compiled)
         return variants
 
-    def add(self, name: str, proto: onnx.ModelProto, base_dir: Path, **notes: Any) -> float:
-        """Compile ``proto`` with f32 and bf16; return its SQNR in dB with f32."""
+    def add(self, name: str, proto: onnx.ModelProto, base_dir: Path) -> None:
+        """Compile ``proto`` with f32 and bf16."""
         self.compiled[name] = (self.engine, self.engine.compile(proto, base_dir))
-        self.notes[name] = notes
         if self.half is not None:
             own = f"{name}, bf16"
             self.compiled[own] = (self.half, self.half.compile(proto, base_dir))
-        return self.judge("float").evaluate(self.compiled[name][1].run).sqnr
 
     def judge(self, reference: str) -> Evaluator:
         """Compares with the variant ``reference`` on the evaluation data."""
@@ -215,51 +227,53 @@ class Variants:
                     own[name].append(seconds[:, column])
         return {name: np.concatenate(parts) for name, parts in own.items()}
 
-    def rows(self, rounds: int) -> dict[str, Any]:
-        """Latency, ratios to float and to NNCF's fastest, SQNR, and what finding it took."""
+    def rows(self, rounds: int, notes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Latency, ratio to float, SQNR, and ``notes`` on the search; ``against`` beside."""
         times = self.times(rounds)
-        medians = {name: float(np.median(values)) for name, values in times.items()}
-        peer = min((n for n in medians if n.startswith("nncf")), key=medians.__getitem__)
-        rows = {}
+        rows: dict[str, dict[str, Any]] = {}
         for name, (engine, compiled) in self.compiled.items():
             reference = "ONNX Runtime, float" if engine is self.runtime else "float"
             evaluation = self.judge(reference).evaluate(compiled.run)
+            parts = evaluation.metrics.items()
             rows[name] = {
                 "sqnr_db": finite(evaluation.sqnr),
-                "sqnr_by_part_db": {
-                    where: finite(value)
-                    for where, value in evaluation.metrics.items()
-                    if where.startswith("sqnr")
-                },
-                "median_ms": 1e3 * medians[name],
-                "ratio_to_float": _ratio(times[name], times["float"]),
-                "ratio_to_nncf": _ratio(times[name], times[peer]),
-                **self.notes.get(name, {}),
+                "sqnr_by_part_db": {w: finite(v) for w, v in parts if w.startswith("sqnr")},
+                "median_ms": 1e3 * float(np.median(times[name])),
+                "ratio_to_float": ratio_of(times[name], times["float"]),
+                **notes.get(name, {}),
             }
-        return rows
+        return {"variants": rows, "against": against(rows, times)}
 
 
-def _ratio(seconds: np.ndarray, others: np.ndarray) -> list[float]:
-    found = paired_ratio(seconds, others)
-    return [found.median, found.low, found.high]
+@dataclass(frozen=True)
+class Options:
+    """What a run was asked for."""
+
+    folder: Path
+    samples: int
+    budget: int
+    iterations: int
+    rounds: int
+    preset: Preset
+
+    def place(self, job: Job) -> Path:
+        """The folder of a job's results."""
+        return self.folder / job.model / job.variant.replace("/", "-")
 
 
-def add_nncf(variants: Variants) -> float:
-    """``nncf.quantize`` with all its options; returns the best SQNR with f32."""
-    found, best = variants.found, -math.inf
-    samples = nncf.Dataset([dict(sample.inputs) for sample in found.data["calibration"]])
-    for name, options in nncf_options(found).items():
-        start = time.monotonic()
-        proto = nncf.quantize(
-            fixed(found), samples, subset_size=len(found.data["calibration"]), **options
-        )
-        seconds = time.monotonic() - start
-        best = max(best, variants.add(name, proto, found.model.base_dir, seconds=seconds))
-    return best
+def quantized_by_nncf(job: Job, found: Case) -> onnx.ModelProto:
+    """``nncf.quantize`` with the options of the variant."""
+    data = found.data["calibration"]
+    samples = nncf.Dataset([dict(sample.inputs) for sample in data])
+    options = nncf_options(found)[job.variant]
+    return nncf.quantize(fixed(found), samples, subset_size=len(data), **options)
 
 
-def add_controlled(variants: Variants, least: float, name: str) -> None:
+def controlled(
+    job: Job, variants: Variants, iterations: int
+) -> tuple[onnx.ModelProto, dict[str, Any]]:
     """``nncf.quantize_with_accuracy_control`` with SQNR on OpenVINO as the metric."""
+    assert job.least is not None
     found, calls = variants.found, 0
     data = found.data["calibration"]
 
@@ -269,144 +283,216 @@ def add_controlled(variants: Variants, least: float, name: str) -> None:
         run = variants.engine.compile(model, found.model.base_dir).run
         return variants.sqnr(run, indices)
 
-    start = time.monotonic()
-    samples = nncf.Dataset([dict(sample.inputs) for sample in data])
-    try:
-        proto = nncf.quantize_with_accuracy_control(
-            fixed(found),
-            samples,
-            nncf.Dataset(list(range(len(variants.samples)))),
-            judged,
-            max_drop=MOST_DB - least,
-            drop_type=nncf.DropType.ABSOLUTE,
-            subset_size=len(data),
-        )
-    except Exception as error:  # What NNCF cannot do is a result, too.
-        variants.notes[name] = {"error": str(error)}
-        return
-    seconds = time.monotonic() - start
-    variants.add(name, proto, found.model.base_dir, seconds=seconds, evaluations=calls)
+    proto = nncf.quantize_with_accuracy_control(
+        fixed(found),
+        nncf.Dataset([dict(sample.inputs) for sample in data]),
+        nncf.Dataset(list(range(len(variants.samples)))),
+        judged,
+        max_drop=MOST_DB - job.least,
+        drop_type=nncf.DropType.ABSOLUTE,
+        subset_size=len(data),
+        advanced_accuracy_restorer_parameters=nncf.AdvancedAccuracyRestorerParameters(
+            max_num_iterations=iterations
+        ),
+    )
+    return proto, {"evaluations": calls}
 
 
 def placed(
-    found: Case, sqnr: float, budget: int, folder: Path, **options: Any
-) -> tuple[Result, onnx.ModelProto] | None:
-    """What placer finds under the gate; None if nothing meets it."""
+    job: Job, found: Case, options: Options, folder: Path
+) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """What placer finds under the gate, with ``base`` auto on OpenVINO."""
+    base = {"base": "auto"} if job.tool == "openvino" else {}
     request = Request(
         model=found.path,
-        output=folder,
+        output=folder / "run",
         shape_ranges={name: ShapeRange.fixed(shape) for name, shape in found.shapes.items()},
         data=str(found.sources["calibration"]),
         evaluation_data=str(found.sources["evaluation"]),
-        gates=(f"sqnr>={sqnr:.3f}",),
-        budget=budget,
-        **options,
+        gates=(f"sqnr>={job.least:.3f}",),
+        budget=options.budget,
+        preset=options.preset,
+        engine=job.tool,
+        **base,
     )
-    try:
-        result = optimize(request, QuietObserver())
-    except GateError:
-        return None
-    except RunError as error:
-        logging.warning("placer: %s", error)
-        return None
-    return result, onnx.load(folder / "optimized.onnx")
-
-
-def add_placer(variants: Variants, sqnr: float, extra: int, budget: int, folder: Path) -> None:
-    """placer on OpenVINO with ``base`` auto."""
-    start = time.monotonic()
-    found = placed(variants.found, sqnr + extra, budget, folder, engine="openvino", base="auto")
-    if found is None:
-        return
-    result, proto = found
-    half = variants.half if result.engine.device.endswith("bfloat16") else None
-    engine = half or variants.engine
-    name = f"placer, +{extra} dB"
-    variants.compiled[name] = (engine, engine.compile(proto, folder))
-    variants.notes[name] = _searched(result, start)
-
-
-def add_runtime(variants: Variants, sqnr: float, budget: int, folder: Path) -> None:
-    """placer on ONNX Runtime."""
-    start = time.monotonic()
-    found = placed(variants.found, sqnr, budget, folder, engine="onnxruntime")
-    if found is not None:
-        result, proto = found
-        name = "placer on ONNX Runtime, +0 dB"
-        variants.compiled[name] = (variants.runtime, variants.runtime.compile(proto, folder))
-        variants.notes[name] = _searched(result, start)
-
-
-def _searched(result: Result, start: float) -> dict[str, Any]:
-    return {
-        "seconds": time.monotonic() - start,
+    result = optimize(request, QuietObserver())
+    notes = {
         "evaluations": len(result.trials),
         "device": result.engine.device,
         "verdict": result.verdict.value,
     }
+    return onnx.load(result.optimized_model), notes
 
 
-def run_case(name: str, samples: int, budget: int, rounds: int, folder: Path) -> dict[str, Any]:
-    """All variants of one model in one interleaved run."""
-    found = case(name, samples, folder)
-    variants = Variants.of(found)
-    best = add_nncf(variants)
-    for extra in EXTRA_DB:
-        if extra:
-            add_controlled(variants, best + extra, f"nncf with accuracy control, +{extra} dB")
-        add_placer(variants, best, extra, budget, folder / f"plus{extra}")
-    add_runtime(variants, best, budget, folder / "runtime")
-    failed = {n: note for n, note in variants.notes.items() if n not in variants.compiled}
-    return {
-        "shapes": found.shapes,
-        "rounds": rounds,
-        "variants": variants.rows(rounds),
+def do(job: Job, options: Options) -> None:
+    """Search, and keep the model and what there is to say of it; the latter comes last.
+
+    What a tool cannot do is a result, too.
+    """
+    folder = options.place(job)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = case(job.model, options.samples, folder.parent)
+    start = time.monotonic()
+    notes: dict[str, Any] = {}
+    try:
+        if job.tool == "nncf":
+            variants = Variants.of(found)
+            if job.least is None:
+                proto = quantized_by_nncf(job, found)
+            else:
+                proto, notes = controlled(job, variants, options.iterations)
+            notes["seconds"] = time.monotonic() - start
+            run = variants.engine.compile(proto, found.model.base_dir).run
+            notes["found_sqnr_db"] = finite(variants.judge("float").evaluate(run).sqnr)
+        else:
+            proto, notes = placed(job, found, options, folder)
+            notes["seconds"] = time.monotonic() - start
+        onnx.save(proto, folder / "model.onnx")
+    except Exception as error:
+        logging.exception("%s, %s", job.model, job.variant)
+        notes = {"error": " ".join(str(error).split())[:500]}
+    write_text(folder / RESULT, json.dumps({"job": asdict(job), **notes}, indent=2) + "\n")
+
+
+def kept(job: Job, options: Options) -> dict[str, Any] | None:
+    """What is known of a job that is done; None otherwise. InputError if it was another one."""
+    path = options.place(job) / RESULT
+    if not path.exists():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if found["job"] != asdict(job):
+        raise InputError(f"{path} is of another search; choose another folder")
+    return found
+
+
+def do_all(jobs: Iterable[Job], options: Options, count: int) -> None:
+    """Those that are not done, ``count`` at a time, each in a process of its own."""
+    waiting = [job for job in jobs if kept(job, options) is None]
+
+    def run(job: Job) -> None:
+        command = [sys.executable, __file__, "--job", json.dumps(asdict(job))]
+        command += ["--folder", str(options.folder), "--samples", str(options.samples)]
+        command += ["--budget", str(options.budget), "--iterations", str(options.iterations)]
+        command += ["--preset", options.preset]
+        options.place(job).mkdir(parents=True, exist_ok=True)
+        with (options.place(job) / "log.txt").open("w") as log:
+            ended = subprocess.run(command, stdout=log, stderr=log, check=False)
+        state = "done" if ended.returncode == 0 else f"ended with {ended.returncode}"
+        print(f"{job.model}: {job.variant}: {state}", flush=True)
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(run, waiting))
+
+
+def first_jobs(name: str, options: Options) -> list[Job]:
+    """What needs no gate."""
+    found = case(name, options.samples, options.folder / name)
+    return [Job(name, variant, "nncf") for variant in nncf_options(found)]
+
+
+def gated_jobs(name: str, options: Options) -> list[Job]:
+    """What is asked for as much SQNR as the best of ``nncf.quantize``, and more."""
+    done = [kept(job, options) or {} for job in first_jobs(name, options)]
+    reached = [one["found_sqnr_db"] for one in done if one.get("found_sqnr_db") is not None]
+    if not reached:
+        return []
+    best = max(reached)
+    jobs = [Job(name, f"placer, +{extra} dB", "openvino", best + extra) for extra in EXTRA_DB]
+    jobs += [Job(name, _controlled(extra), "nncf", best + extra) for extra in EXTRA_DB if extra]
+    return [*jobs, Job(name, "ONNX Runtime by placer, +0 dB", "onnxruntime", best)]
+
+
+def _controlled(extra: int) -> str:
+    return f"nncf with accuracy control, +{extra} dB"
+
+
+def last_jobs(name: str, options: Options) -> list[Job]:
+    """placer at what accuracy control has reached, each value once."""
+    reached = {}
+    for job in gated_jobs(name, options):
+        found = kept(job, options) or {}
+        if job.tool == "nncf" and found.get("found_sqnr_db") is not None:
+            reached.setdefault(found["found_sqnr_db"], job.variant)
+    return [
+        Job(name, f"placer, as {variant}", "openvino", sqnr) for sqnr, variant in reached.items()
+    ]
+
+
+def measured(name: str, options: Options) -> dict[str, Any]:
+    """All variants of one model in one interleaved run; nothing else should be running."""
+    path = options.folder / name / "measured.json"
+    if path.exists():
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    variants = Variants.of(case(name, options.samples, options.folder / name))
+    notes: dict[str, dict[str, Any]] = {}
+    failed: dict[str, Any] = {}
+    for job in (*first_jobs(name, options), *gated_jobs(name, options), *last_jobs(name, options)):
+        found = kept(job, options) or {"error": "the process ended before it was done"}
+        if "error" in found:
+            failed[job.variant] = found
+            continue
+        notes[job.variant] = {key: value for key, value in found.items() if key != "job"}
+        _add(variants, job, found, options.place(job))
+    result = {
+        "shapes": variants.found.shapes,
+        "rounds": options.rounds,
+        **variants.rows(options.rounds, notes),
         "failed": failed,
     }
+    write_text(path, json.dumps(result, indent=2) + "\n")
+    return result
 
 
-def table(name: str, found: Mapping[str, Any]) -> Table:
-    """The rows of one model."""
-    drawn = Table(title=f"{name} {found['shapes']}, {found['rounds']} interleaved rounds")
-    for column in ("variant", "SQNR, dB", "ms", "of float (95%)", "of NNCF's fastest", "seconds"):
-        drawn.add_column(column)
-    for variant, row in found["variants"].items():
-        sqnr = "exact" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}"
-        ratios = [
-            "{:.3f} ({:.3f} to {:.3f})".format(*row[key])
-            for key in ("ratio_to_float", "ratio_to_nncf")
-        ]
-        seconds = f"{row['seconds']:.0f}" if "seconds" in row else ""
-        drawn.add_row(variant, sqnr, f"{row['median_ms']:.2f}", *ratios, seconds)
-    return drawn
+def _add(variants: Variants, job: Job, found: Mapping[str, Any], folder: Path) -> None:
+    proto = onnx.load(folder / "model.onnx")
+    if job.tool == "nncf":
+        variants.add(job.variant, proto, folder)
+        return
+    engine: Engine = variants.runtime
+    if job.tool == "openvino":
+        half = variants.half if found["device"].endswith("bfloat16") else None
+        engine = half or variants.engine
+    variants.compiled[job.variant] = (engine, engine.compile(proto, folder))
 
 
 def main() -> None:
-    """Run the benchmark, print a table per model and write JSON."""
+    """Search side by side, measure alone, print tables and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="keeps everything")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--jobs", type=int, default=1, help="searches at a time")
     parser.add_argument("--budget", type=int, default=40)
     parser.add_argument("--samples", type=int, default=32)
+    parser.add_argument("--iterations", type=int, default=20, help="of NNCF's accuracy control")
+    parser.add_argument("--preset", default="default", choices=get_args(Preset))
     parser.add_argument("--rounds", type=int, default=81)
     parser.add_argument("--models", nargs="+", choices=NAMES, default=NAMES)
-    arguments = parser.parse_args()
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    given = parser.parse_args()
     logging.getLogger("placer").propagate = False
+    options = Options(
+        given.folder, given.samples, given.budget, given.iterations, given.rounds, given.preset
+    )
+    if given.job is not None:
+        do(Job(**json.loads(given.job)), options)
+        return
+    for name in given.models:
+        (options.folder / name).mkdir(parents=True, exist_ok=True)
+    for stage in (first_jobs, gated_jobs, last_jobs):
+        do_all([job for name in given.models for job in stage(name, options)], options, given.jobs)
     console, results = Console(width=120), {}
-    for name in arguments.models:
-        with tempfile.TemporaryDirectory() as folder:
-            found = run_case(
-                name, arguments.samples, arguments.budget, arguments.rounds, Path(folder)
-            )
-        results[name] = found
-        console.print(table(name, found))
+    for name in given.models:
+        results[name] = measured(name, options)
+        for table in tables(name, results[name]):
+            console.print(table)
+    if given.json is not None:
         document = {
             "device": OpenVinoEngine().device,
             "versions": {**versions(), "nncf": version("nncf"), "openvino": version("openvino")},
-            "budget": arguments.budget,
-            "samples": arguments.samples,
+            **{key: getattr(options, key) for key in ("budget", "samples", "iterations", "preset")},
             "models": results,
         }
-        write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+        write_text(given.json, json.dumps(document, indent=2) + "\n")
 
 
 if __name__ == "__main__":

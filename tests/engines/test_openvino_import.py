@@ -14,6 +14,7 @@ import pytest
 from onnx import numpy_helper
 
 import placer
+from placer.engines.import_model import ImportedModel
 from placer.errors import InputError
 from placer.graph import Edge
 from placer.model import load_model
@@ -50,6 +51,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    output = tmp_path_factory.mktemp("imported") / "nncf.qdq.onnx"
+    return placer.import_model(IR, output, pack="openvino", float_model=FLOAT)
+
+
 def constants_of_ir() -> dict[str, np.ndarray]:
     model = openvino.Core().read_model(IR)
     return {
@@ -81,8 +88,8 @@ def renamed(source: Path, target: Path) -> Path:
 # What is carried over.
 
 
-def test_scales_and_places_are_those_of_the_ir(here: Path):
-    found = placer.import_model(IR, pack="openvino", float_model=FLOAT)
+def test_scales_and_places_are_those_of_the_ir(imported: ImportedModel):
+    found = imported
     assert found.imported.placement.edges == EDGES
     constants = constants_of_ir()
     for tensor, name in LIMITS.items():
@@ -95,20 +102,18 @@ def test_scales_and_places_are_those_of_the_ir(here: Path):
     assert found.matched.unmatched == ()
     assert found.sqnr is not None and found.sqnr > 40
     assert found.losses == ()
-    assert {path.name for path in here.iterdir()} == {
+    assert {path.name for path in found.model.parent.iterdir()} == {
         "nncf.qdq.onnx",
         "nncf.qdq.placement.yaml",
     }
 
 
-@pytest.mark.usefixtures("here")
-def test_weights_are_the_integers_of_the_ir():
+def test_weights_are_the_integers_of_the_ir(imported: ImportedModel):
     """Some of the first convolution's lie halfway between two, as OpenVINO rounds otherwise."""
-    found = placer.import_model(IR, pack="openvino", float_model=FLOAT)
     inside = [array for array in constants_of_ir().values() if array.dtype == np.int8]
     written = [
         numpy_helper.to_array(tensor)
-        for tensor in onnx.load(found.model).graph.initializer
+        for tensor in onnx.load(imported.model).graph.initializer
         if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) > 1
     ]
     assert len(written) == len(inside) == 3
@@ -119,14 +124,12 @@ def test_weights_are_the_integers_of_the_ir():
         assert np.count_nonzero(difference) <= 0.05 * difference.size
 
 
-@pytest.mark.usefixtures("here")
-def test_what_is_written_is_imported_with_the_same_scales():
+def test_what_is_written_is_imported_with_the_same_scales(imported: ImportedModel):
     """So placer optimize keeps them."""
-    found = placer.import_model(IR, pack="openvino", float_model=FLOAT)
-    again = load_model(found.model).imported
+    again = load_model(imported.model).imported
     assert again is not None
     assert again.placement.edges == EDGES
-    for tensor, scale in found.imported.activations.items():
+    for tensor, scale in imported.imported.activations.items():
         assert again.activations[tensor].scale == np.float32(scale.scale)
         assert again.activations[tensor].zero_point == scale.zero_point
 
