@@ -1,4 +1,9 @@
-"""All samplers on ONNX Runtime's measured latency: the best placement after 10, 20 and 40 trials.
+"""Ways to search on measured latency: the best placement after 10, 20 and 40 trials.
+
+On ONNX Runtime or OpenVINO (``--engine``): placer's own search (surrogate), TPE by itself and from
+the placements that placer starts with, greedy by sensitivity, and random. Greedy quantizes groups
+of sites in the order of the noise that each makes alone. Evaluations are trials and noise measured
+beside them; greedy's count towards its budget, placer's are told.
 
 Models: the bundled digits network and PP-OCRv4 detection, recognition and direction classifier as
 packed in the PyPI package rapidocr-onnxruntime. Per model, seed and sampler one study, as
@@ -15,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,18 +40,22 @@ from placer.common.shapes import ShapeRange
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.base import Compiled
 from placer.optimizer.observer import QuietObserver
+from placer.optimizer.proposer import probes_of
 from placer.optimizer.request import Request
 from placer.optimizer.search_loop import Device
 from placer.optimizer.search_loop import search as run_search
 from placer.optimizer.study_settings import open_study
 from placer.optimizer.task import Task, prepare
+from placer.optimizer.trial import TrialRunner
 from placer.optimizer.trial_setup import TrialSetup, set_up
 from placer.quantization import EMPTY
 from placer.results.result import versions
 from placer.search.records import TrialRecord, by_latency
-from placer.search.space import Choices
+from placer.search.samplers import Proposal, Proposer, TpeProposer
+from placer.search.space import Choices, Space
+from placer.search.surrogate import seed_proposals
 
-SAMPLERS = ("surrogate", "tpe", "random")
+SAMPLERS = ("surrogate", "tpe", "tpe from the same starts", "greedy", "random")
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"
 DIGITS_NAME = "digits"
 MODELS = (DIGITS_NAME, *(subject.name for subject in SUBJECTS))
@@ -72,7 +82,10 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """One study. ``best``: choices by checkpoint, None where the float model was the best."""
+    """One study. ``best``: choices by checkpoint, None where the float model was the best.
+
+    ``probes``: how often noise was measured beside the trials.
+    """
 
     sampler: str
     seed: int
@@ -80,15 +93,16 @@ class Searched:
     records: tuple[TrialRecord, ...]
     stopped: str
     best: Mapping[int, Choices | None]
+    probes: int
 
 
-def make_task(name: str, effort: Effort, gate: str, folder: Path) -> Task:
+def make_task(name: str, effort: Effort, gate: str, folder: Path, engine: str) -> Task:
     """Load one of ``MODELS`` with its data; writes the data of PP-OCR models to ``folder``."""
     request = Request(
         model=DIGITS / "digits.onnx",
         data=str(DIGITS / "calibration.npz"),
         evaluation_data=str(DIGITS / "evaluation.npz"),
-        engine="onnxruntime",
+        engine=engine,
         gates=(gate,),
         preset=effort.preset,
     )
@@ -116,15 +130,84 @@ def search(task: Task, bench: TrialSetup, sampler: str, seed: int, effort: Effor
     """Run one study in a fresh folder, without anything that other runs measured."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        known = sampler if sampler in ("surrogate", "random") else "tpe"
         request = replace(
-            task.request, sampler=sampler, seed=seed, budget=effort.budget, output=Path(folder)
+            task.request, sampler=known, seed=seed, budget=effort.budget, output=Path(folder)
         )
         own = replace(task, request=request)
         study = open_study(own)
-        stopped = run_search([Device(own, bench)], study, QuietObserver(), "interrupted")
+        if sampler == known:
+            stopped = run_search([Device(own, bench)], study, QuietObserver(), "interrupted")
+            probes = probes_of(study)
+        else:
+            rival, probes = _rival(sampler, own, bench)
+            budget = effort.budget - probes
+            runner = TrialRunner(
+                bench.candidates, bench.evaluator, bench.baseline, own.inputs, own.preset.rounds
+            )
+            stopped = study.run(
+                rival, runner, budget=budget, deadline=None, on_trial=lambda _: None
+            )
         records = tuple(study.records())
-    best = {n: best_of(records[:n]) for n in effort.checkpoints}
-    return Searched(sampler, seed, time.monotonic() - start, records, stopped, best)
+    counted = 0 if sampler == "surrogate" else probes
+    best = {n: best_of(records[: max(0, n - counted)]) for n in effort.checkpoints}
+    return Searched(sampler, seed, time.monotonic() - start, records, stopped, best, probes)
+
+
+def _rival(sampler: str, task: Task, bench: TrialSetup) -> tuple[Proposer, int]:
+    """A search that is not placer's, and how often it has measured noise beside its trials."""
+    space = task.space
+    if sampler == "tpe from the same starts":
+        return Started(space, TpeProposer(space, task.request.seed)), 0
+    budget = task.request.budget or 0
+    groups = list(space.groups)
+    if len(groups) > budget // 2:  # The order of the rest is not known: they come last.
+        groups = groups[: budget // 2]
+    noise = {
+        group.name: bench.noise({**space.floats, group.name: space.defaults[group.name]})
+        for group in groups
+    }
+    return Greedy(space, noise, budget - len(noise)), len(noise)
+
+
+@dataclass(frozen=True, eq=False)
+class Started:
+    """Another search, after the placements that placer starts with."""
+
+    space: Space
+    then: Proposer
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """See ``Proposer``."""
+        tried = {trial.placement_id for trial in trials}
+        for start in seed_proposals(self.space):
+            if self.space.placement(start.choices).id not in tried:
+                return start
+        return self.then.propose(trials)
+
+
+@dataclass(frozen=True, eq=False)
+class Greedy:
+    """Groups quantized by sensitivity, those that make the least noise first.
+
+    ``noise``: of each group alone. ``trials``: so many numbers of groups are tried, spread evenly
+    from all to none.
+    """
+
+    space: Space
+    noise: Mapping[str, float]
+    trials: int
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """See ``Proposer``."""
+        names = sorted(self.space.defaults, key=lambda name: self.noise.get(name, math.inf))
+        tried = {trial.placement_id for trial in trials}
+        for count in np.linspace(len(names), 0, self.trials).round().astype(int):
+            chosen = {name: self.space.defaults[name] for name in names[:count]}
+            choices = {**self.space.floats, **chosen}
+            if self.space.placement(choices).id not in tried:
+                return Proposal(f"{count} groups", choices)
+        return None
 
 
 def best_of(records: Sequence[TrialRecord]) -> Choices | None:
@@ -158,10 +241,12 @@ def confirm(
     return ratios
 
 
-def run_model(name: str, effort: Effort, gate: str, console: Console) -> dict[str, Any]:
+def run_model(
+    name: str, effort: Effort, gate: str, console: Console, engine: str
+) -> dict[str, Any]:
     """All samplers and seeds on one model, and the measurement at the end."""
     with tempfile.TemporaryDirectory() as folder:
-        task = make_task(name, effort, gate, Path(folder))
+        task = make_task(name, effort, gate, Path(folder), engine)
         bench = set_up(task, QuietObserver())
         found = []
         # Seeds outside, so that what drifts with time drifts for all samplers alike.
@@ -206,6 +291,7 @@ def _study(task: Task, found: Searched, ratios: Mapping[str, Ratio]) -> dict[str
         "seed": found.seed,
         "seconds": found.seconds,
         "stopped": found.stopped,
+        "evaluations": {"trials": len(found.records), "noise": found.probes},
         "best": best,
         "trials": [_trial(record) for record in found.records],
     }
@@ -274,6 +360,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--engine", default="onnxruntime", choices=("onnxruntime", "openvino"))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--budget", type=int, default=40)
     parser.add_argument("--samples", type=int, default=32, help="images for PP-OCR models")
@@ -293,9 +380,10 @@ def main() -> None:
     start = time.monotonic()
     with _quiet():
         for name in arguments.models:
-            results[name] = run_model(name, effort, arguments.gate, console)
+            results[name] = run_model(name, effort, arguments.gate, console, arguments.engine)
     console.print(table(results, effort))
     document = {
+        "engine": arguments.engine,
         "effort": asdict(effort),
         "seconds": time.monotonic() - start,
         "versions": dict(versions()),
