@@ -66,6 +66,7 @@ from placer.results.result import versions
 EXTRA_DB = (0, 3, 6)
 BLOCKS = 9
 RESULT = "result.json"
+ENDED = "the process ended before it was done"
 # SQNR that counts as perfect, since NNCF's metrics must be finite.
 MOST_DB = 100.0
 TRANSFORMER = {"model_type": nncf.ModelType.TRANSFORMER}
@@ -100,9 +101,8 @@ def case(name: str, samples: int, folder: Path) -> Case:
     if subject is None and not path.exists():
         onnx.save(NETWORKS[name](), path)
     entry = onnx.load(path).graph.input[0]
-    if subject is None:
-        shape = tuple(d.dim_value for d in entry.type.tensor_type.shape.dim)
-    else:
+    shape = tuple(dimension.dim_value for dimension in entry.type.tensor_type.shape.dim)
+    if subject is not None:
         shape = (1, 3, subject.height, subject.width)
     model = load_model(path, {entry.name: shape})
     sources, data = {}, {}
@@ -161,6 +161,7 @@ class Variants:
     half: OpenVinoEngine | None
     runtime: OnnxRuntimeEngine = field(default_factory=OnnxRuntimeEngine)
     compiled: dict[str, tuple[Engine, Compiled]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -183,11 +184,16 @@ class Variants:
         return variants
 
     def add(self, name: str, proto: onnx.ModelProto, base_dir: Path) -> None:
-        """Compile ``proto`` with f32 and bf16."""
-        self.compiled[name] = (self.engine, self.engine.compile(proto, base_dir))
+        """Compile ``proto`` with f32 and bf16; what OpenVINO refuses is told."""
+        self._add(name, self.engine, proto, base_dir)
         if self.half is not None:
-            own = f"{name}, bf16"
-            self.compiled[own] = (self.half, self.half.compile(proto, base_dir))
+            self._add(f"{name}, bf16", self.half, proto, base_dir)
+
+    def _add(self, name: str, engine: Engine, proto: onnx.ModelProto, base_dir: Path) -> None:
+        try:
+            self.compiled[name] = (engine, engine.compile(proto, base_dir))
+        except RunError as error:
+            self.refused[name] = str(error)
 
     def judge(self, reference: str) -> Evaluator:
         """Compares with the variant ``reference`` on the evaluation data."""
@@ -316,11 +322,8 @@ def placed(
         **base,
     )
     result = optimize(request, QuietObserver())
-    notes = {
-        "evaluations": len(result.trials),
-        "device": result.engine.device,
-        "verdict": result.verdict.value,
-    }
+    device, verdict = result.engine.device, result.verdict.value
+    notes = {"evaluations": len(result.trials), "device": device, "verdict": verdict}
     return onnx.load(result.optimized_model), notes
 
 
@@ -337,10 +340,10 @@ def do(job: Job, options: Options) -> None:
     try:
         if job.tool == "nncf":
             variants = Variants.of(found)
-            if job.least is None:
-                proto = quantized_by_nncf(job, found)
-            else:
+            if job.least is not None:
                 proto, notes = controlled(job, variants, options.iterations)
+            else:
+                proto = quantized_by_nncf(job, found)
             notes["seconds"] = time.monotonic() - start
             run = variants.engine.compile(proto, found.model.base_dir).run
             notes["found_sqnr_db"] = finite(variants.judge("float").evaluate(run).sqnr)
@@ -371,9 +374,8 @@ def do_all(jobs: Iterable[Job], options: Options, count: int) -> None:
 
     def run(job: Job) -> None:
         command = [sys.executable, __file__, "--job", json.dumps(asdict(job))]
-        command += ["--folder", str(options.folder), "--samples", str(options.samples)]
-        command += ["--budget", str(options.budget), "--iterations", str(options.iterations)]
-        command += ["--preset", options.preset]
+        for name in ("folder", "samples", "budget", "iterations", "preset"):
+            command += [f"--{name}", str(getattr(options, name))]
         options.place(job).mkdir(parents=True, exist_ok=True)
         with (options.place(job) / "log.txt").open("w") as log:
             ended = subprocess.run(command, stdout=log, stderr=log, check=False)
@@ -398,12 +400,9 @@ def gated_jobs(name: str, options: Options) -> list[Job]:
         return []
     best = max(reached)
     jobs = [Job(name, f"placer, +{extra} dB", "openvino", best + extra) for extra in EXTRA_DB]
-    jobs += [Job(name, _controlled(extra), "nncf", best + extra) for extra in EXTRA_DB if extra]
+    for extra in EXTRA_DB[1:]:
+        jobs.append(Job(name, f"nncf with accuracy control, +{extra} dB", "nncf", best + extra))
     return [*jobs, Job(name, "ONNX Runtime by placer, +0 dB", "onnxruntime", best)]
-
-
-def _controlled(extra: int) -> str:
-    return f"nncf with accuracy control, +{extra} dB"
 
 
 def last_jobs(name: str, options: Options) -> list[Job]:
@@ -427,7 +426,7 @@ def measured(name: str, options: Options) -> dict[str, Any]:
     notes: dict[str, dict[str, Any]] = {}
     failed: dict[str, Any] = {}
     for job in (*first_jobs(name, options), *gated_jobs(name, options), *last_jobs(name, options)):
-        found = kept(job, options) or {"error": "the process ended before it was done"}
+        found = kept(job, options) or {"error": ENDED}
         if "error" in found:
             failed[job.variant] = found
             continue
@@ -437,9 +436,10 @@ def measured(name: str, options: Options) -> dict[str, Any]:
         "shapes": variants.found.shapes,
         "rounds": options.rounds,
         **variants.rows(options.rounds, notes),
-        "failed": failed,
+        "failed": {**failed, **variants.refused},
     }
-    write_text(path, json.dumps(result, indent=2) + "\n")
+    if not any(one["error"] == ENDED for one in failed.values()):
+        write_text(path, json.dumps(result, indent=2) + "\n")
     return result
 
 
