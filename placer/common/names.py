@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 # Ratio of difflib from which on a name is meant: `fp16` is near to `float16`, `trt` to `tensorrt`.
-_NEAR = 0.5
+_NEAR = 0.54
 
 
 def unknown(what: str, name: object, known: Iterable[str], others: str = "") -> str:

@@ -264,9 +264,12 @@ def test_signed_activations_are_wrong_behind_concat(
 ):
     """Why the pack's activations are uint8; in OpenVINO 2026.4.1 signed ones give 7 to 9 dB.
 
-    The same real values with zero point 128 agree. When the signed case passes, OpenVINO has been
-    mended: write here since which version, and go on with uint8, which is as fast.
+    The same real values with zero point 128 agree. CPUs with AMX have kernels of their own, which
+    are right. When the signed case passes elsewhere, OpenVINO has been mended: write here since
+    which version, and go on with uint8, which is as fast.
     """
+    if least is None and "amx_int8" in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has AMX, on which signed activations are right")
     model = load_model(save(BRANCHES))
     placement = Placement.of([Edge(*pair) for pair in PAIRS], [("b", "d", "e")])
     scheme = SCHEME.model_copy(update={"activation": activation, "symmetric": True})
