@@ -25,6 +25,8 @@ PREPROCESSING = "preprocess.yaml"
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff"})
 _CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1}
 _BYTE = 1 / 255
+# Pillow's modes of one wide channel, integers (also "I;16") and floats, which it would cut at 255.
+_WIDE = frozenset({"I", "F"})
 
 
 class Preprocessing(Strict):
@@ -229,15 +231,25 @@ def _images_in(folder: Path) -> tuple[Sequence[Path], Sequence[str]]:
     """The images in order, and the names of their classes if there are any."""
     own = _sorted_images(folder)
     children = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
-    by_class = {child.name: images for child in children if (images := _sorted_images(child))}
-    if own and by_class:
+    by_class = {child.name: _sorted_images(child) for child in children}
+    found = [path for images in by_class.values() for path in images]
+    if own and found:
         raise InputError(
             f"folder {folder} holds images and folders of images; keep either, a folder for each "
             "class or none"
         )
-    if not own and not by_class:
+    if own:
+        return own, ()
+    if not found:
         raise InputError(f"folder {folder} holds no image; put the samples there")
-    return own or [path for images in by_class.values() for path in images], tuple(by_class)
+    # Left out, an empty folder would shift the labels of all classes behind it.
+    empty = next((name for name, images in by_class.items() if not images), None)
+    if empty is not None:
+        raise InputError(
+            f"folder {folder / empty} holds no image, but labels are positions among all folders "
+            "of classes; put an image there, or remove the folder if it is no class"
+        )
+    return found, tuple(by_class)
 
 
 def _sorted_images(folder: Path) -> list[Path]:
@@ -265,6 +277,11 @@ def _pixels(path: Path, target: _Target, how: Preprocessing) -> np.ndarray:
     height, width = target.size
     try:
         with images.open(path) as opened:
+            if opened.mode.partition(";")[0] in _WIDE:
+                raise InputError(
+                    f"{path} has more than 8 bits for each channel (Pillow's mode {opened.mode}); "
+                    "save it with 8, or give arrays instead"
+                )
             upright = ImageOps.exif_transpose(opened)
             image = upright.convert("L" if target.colour == "gray" else "RGB")
             filter_ = images.Resampling[how.interpolation.upper()]

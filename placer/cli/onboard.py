@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 import placer
-from placer.common.files import write_text
+from placer.common.files import make_output_folder, write_text
 from placer.results.onboarding import DONE, MISSED, STATE_OF
 from placer.results.verdict import Verdict
 
@@ -92,6 +92,8 @@ def onboard_command(
         if not quiet and not as_json:
             console.print(escape(text), highlight=False, soft_wrap=True)
 
+    if markdown is not None:  # Now, since hours of work may lie before it is written.
+        make_output_folder(markdown.parent)
     summary = placer.onboard(manifest, output=output, jobs=jobs, redo=begun_anew, tell=tell)
     if markdown is not None:
         write_text(markdown, markdown_of(summary))

@@ -38,10 +38,16 @@ def packed(data: Data, inputs: InputNames, keyword: str) -> bytes:
     Raises InputError, which names ``keyword``, for anything else and for more than
     ``Limits.data_bytes``.
     """
-    if isinstance(data, np.ndarray):
-        return _archive({_only_input(inputs(), keyword): data})
+    guard = UserCode(f"reading `{keyword}`", "give numeric arrays")
+    # Tensors of PyTorch and others say so; iterated over, they would give rows without their batch.
+    if hasattr(data, "__array__"):
+        with guard:
+            array = np.asarray(data)
+        return _archive({_only_input(inputs(), keyword): array})
     if isinstance(data, Mapping):
-        return _archive({name: np.asanyarray(values) for name, values in data.items()})
+        with guard:
+            arrays = {name: np.asanyarray(values) for name, values in data.items()}
+        return _archive(arrays)
     if not isinstance(data, Iterable):
         raise InputError(
             f"`{keyword}` is of type {type(data).__name__}; give a path, arrays by input name or "
@@ -106,8 +112,10 @@ def _only_input(inputs: Sequence[str], keyword: str) -> str:
 
 
 def _joined(arrays: Sequence[np.ndarray], name: str, keyword: str) -> np.ndarray:
-    if not arrays[0].ndim:
+    if not any(array.ndim for array in arrays):
         return np.stack(arrays)
+    if not all(array.ndim for array in arrays):
+        raise InputError(f"`{keyword}` yields '{name}' as single values and as arrays; give either")
     shapes = {array.shape[1:] for array in arrays}
     if len(shapes) > 1:
         shown = " and ".join(map(str, sorted(shapes)[:2]))

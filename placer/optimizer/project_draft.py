@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from placer.calibration.images import PREPROCESSING
 from placer.calibration.sample import LABELS
 from placer.calibration.sources import files_of, function_of
 from placer.common.files import make_output_folder, write_bytes, write_text
+from placer.common.shapes import Shape
 from placer.engines.doctor import Diagnosis, diagnose
 from placer.errors import InputError
 from placer.model.importing import is_quantized
@@ -64,11 +66,14 @@ def init_project(
 
 @dataclass(frozen=True)
 class _Data:
-    """Sources that fit the model, the first of each kind to be used."""
+    """Sources that fit the model, the first of each kind to be used.
+
+    ``has_labels``: whether what gates are judged on has them; None where only a pass tells.
+    """
 
     calibration: tuple[str, ...]
     evaluation: tuple[str, ...]
-    has_labels: bool
+    has_labels: bool | None
 
     @property
     def first(self) -> str | None:
@@ -78,7 +83,7 @@ class _Data:
 def _draft(model: Path, given: str | None, folder: Path, machine: Diagnosis) -> str:
     proto = read_model(model)
     inputs = _inputs(proto)
-    data = _data(model, given, [value.name for value in inputs])
+    data = _data(model, given, inputs)
     shapes = {} if data.first is None else shapes_of_data(model, (), data.first)
     lines = [
         f"# yaml-language-server: $schema={SCHEMA_FOLDER}/{SCHEMA}",
@@ -138,11 +143,16 @@ def _data_lines(data: _Data, shown: Callable[[str], str]) -> Iterator[str]:
         yield f"# These fit, too: {', '.join(map(shown, others))}."
 
 
-def _accuracy_lines(has_labels: bool) -> Iterator[str]:
-    (gate,) = default_gates(has_labels)
+def _accuracy_lines(has_labels: bool | None) -> Iterator[str]:
     yield ""
     yield "# What a candidate must meet; see docs/gates.md."
-    yield f"gates: ['{gate.text()}']"
+    (gate,) = default_gates(bool(has_labels))
+    if has_labels is None:
+        (labelled,) = default_gates(True)
+        yield f"# By default {labelled.text()} where the data has labels, otherwise:"
+        yield f"# gates: ['{gate.text()}']"
+    else:
+        yield f"gates: ['{gate.text()}']"
 
 
 def _engine_lines(machine: Diagnosis) -> Iterator[str]:
@@ -185,35 +195,66 @@ def _dims(value: ValueInfoProto) -> str:
     return "x".join(str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in dims)
 
 
-def _data(model: Path, given: str | None, inputs: Sequence[str]) -> _Data:
+def _data(model: Path, given: str | None, inputs: Sequence[ValueInfoProto]) -> _Data:
     """``given``, or what lies beside the model and fits its inputs."""
     if given is not None:
         if not Path(given).exists():
             function_of(given)  # Says what is wrong with it.
-        return _Data((given,), (), _labelled(given, inputs) is True)
+            return _Data((given,), (), None)
+        return _Data((given,), (), _seen(given, inputs).has_labels)
     found = {}
     for path in sorted(model.parent.iterdir()):
-        labelled = None if path.name[0] == "." else _labelled(str(path), inputs)
-        if labelled is not None:
-            found[str(path)] = labelled
+        seen = _NO_DATA if path.name[0] == "." else _seen(str(path), inputs)
+        if seen.fits:
+            found[str(path)] = seen.has_labels
     evaluation = tuple(source for source in found if _EVALUATION.search(Path(source).name))
     calibration = tuple(source for source in found if source not in evaluation)
-    return _Data(calibration, evaluation, any(found.values()))
+    judged = next(iter((*evaluation, *calibration)), None)
+    return _Data(calibration, evaluation, False if judged is None else found[judged])
 
 
-def _labelled(source: str, inputs: Sequence[str]) -> bool | None:
-    """Whether ``source`` has labels; None if it is no data for ``inputs``."""
+@dataclass(frozen=True)
+class _Seen:
+    """Whether a source is data for the inputs, and has labels; None where only a pass tells."""
+
+    fits: bool
+    has_labels: bool | None
+
+
+_NO_DATA = _Seen(fits=False, has_labels=None)
+
+
+def _seen(source: str, inputs: Sequence[ValueInfoProto]) -> _Seen:
+    """What the first file of ``source`` tells, which is not unpacked."""
     path = Path(source)
-    if (path / PREPROCESSING).is_file():  # Other images, as of docs, may be no data.
-        return False
     try:
+        if (path / PREPROCESSING).is_file():  # Other images, as of docs, may be no data.
+            return _Seen(fits=True, has_labels=None)
         files = files_of(path)
         shapes = array_shapes(files[0]) if files else {}
-    except InputError:
-        return None
+    except (InputError, OSError):  # Folders that may not be read are nobody's data.
+        return _NO_DATA
     if isinstance(shapes, tuple):
-        return False if len(inputs) == 1 else None
-    return LABELS in shapes if shapes.keys() - {LABELS} == set(inputs) - {LABELS} else None
+        return _Seen(len(inputs) == 1 and _holds(inputs[0], shapes), has_labels=False)
+    names = {value.name for value in inputs}
+    if not names <= shapes.keys() or shapes.keys() - names - {LABELS}:
+        return _NO_DATA
+    fits = all(_holds(value, shapes[value.name]) for value in inputs)
+    return _Seen(fits, LABELS in shapes.keys() - names)
+
+
+def _holds(value: ValueInfoProto, shape: Shape) -> bool:
+    """Whether an array of ``shape`` may hold samples; see ``placer.calibration.layout``."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return True
+    sizes = [dim.dim_value for dim in tensor.shape.dim]  # Not positive where unknown.
+    if math.prod(shape) == 1 and all(size <= 1 for size in sizes):
+        return True
+    rest = sizes[1:] if len(shape) == len(sizes) else sizes
+    if len(shape) != len(rest) + 1 or 0 in shape:
+        return False
+    return all(size <= 0 or size == had for size, had in zip(rest, shape[1:], strict=True))
 
 
 def _from(folder: Path, source: str) -> str:

@@ -156,6 +156,8 @@ def in_bodies(run: Run) -> str:
     if not inside:
         return ""
     total = sum(layer.time_us or 0.0 for layer in plan.layers)
+    if not total:  # OpenVINO tells whole microseconds, which small layers do not fill.
+        return ""
     share = sum(layer.time_us or 0.0 for layer in inside) / total
     return (
         f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies no rule "

@@ -141,6 +141,15 @@ def test_folders_are_classes(folder: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_class_without_images_would_shift_the_others(folder: Path, tmp_path: Path) -> None:
+    for name in ("ant/a.jpg", "cat/c.jpg"):
+        image(folder / name)
+    (folder / "bee").mkdir()
+    preprocess(folder)
+    found = error_of(folder, model_of(NCHW.format(batch=1), tmp_path))
+    assert f"folder {folder / 'bee'} holds no image, but labels are positions among all" in found
+
+
 def test_other_inputs_have_fixed_values(folder: Path, tmp_path: Path) -> None:
     image(folder / "red.png")
     preprocess(folder, "{fixed: {size: [4, 8]}}")
@@ -213,6 +222,14 @@ def test_what_is_no_image(folder: Path, tmp_path: Path) -> None:
     preprocess(folder)
     model = model_of(NCHW.format(batch=1), tmp_path)
     assert "broken.png is no readable image" in error_of(folder, model)
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_more_than_8_bits_would_be_cut(folder: Path, tmp_path: Path, mode: str) -> None:
+    images.new(mode, (8, 4), 1000).save(folder / "x-ray.tif")
+    preprocess(folder)
+    found = error_of(folder, model_of(NCHW.format(batch=1), tmp_path))
+    assert f"x-ray.tif has more than 8 bits for each channel (Pillow's mode {mode}" in found
 
 
 def test_images_among_arrays_and_classes(folder: Path, tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import onnx
+import pytest
 import yaml
 
 from placer.graph.text import parse_model
 from placer.optimizer.project import keywords_of, read_project
+from placer.optimizer.project_draft import init_project
 from tests.conftest import DIGITS, Finished
 
 Placer = Callable[..., Finished]
@@ -29,6 +31,8 @@ def test_data_beside_the_model_are_found_and_labels_choose_the_gate(placer: Plac
     for file in ("digits.onnx", "calibration.npz", "evaluation.npz"):
         shutil.copy(DIGITS / file, file)
     np.savez("unrelated.npz", x=np.zeros(3))
+    np.save("also_unrelated.npy", np.zeros(3))
+    np.savez("another.npz", image=np.zeros((4, 3, 32, 32), "f"))
     finished = placer("init", "digits.onnx")
     assert finished.code == 0, finished.err
     assert finished.out == "wrote placer.yaml; now run: placer optimize --project placer.yaml\n"
@@ -43,6 +47,35 @@ def test_data_beside_the_model_are_found_and_labels_choose_the_gate(placer: Plac
     text = Path("placer.yaml").read_text()
     assert "# 56 nodes: 15 BatchNormalization, 14 Conv, 13 Relu, 3 Add and others.\n" in text
     assert "# Inputs: image (batchx1x32x32). Outputs: logits.\n" in text
+
+
+def test_gates_are_for_the_labels_of_what_is_judged(placer: Placer):
+    shutil.copy(DIGITS / "digits.onnx", "digits.onnx")
+    image = np.zeros((4, 1, 32, 32), "f")
+    np.savez("calibration.npz", image=image, labels=np.zeros(4, "i"))
+    np.savez("evaluation.npz", image=image)
+    assert placer("init", "digits.onnx").code == 0
+    assert yaml.safe_load(Path("placer.yaml").read_text())["gates"] == ["sqnr>=15"]
+
+
+def test_gates_are_left_open_where_folders_may_be_classes(placer: Placer):
+    Path("images").mkdir()
+    Path("images/preprocess.yaml").write_text("{}")
+    model = DIGITS / "digits.onnx"
+    assert placer("init", model, "--data", "images", "--output", "placer.yaml").code == 0
+    text = Path("placer.yaml").read_text()
+    assert "gates" not in yaml.safe_load(text)
+    assert "# By default top1_drop<=0.01 where the data has labels, otherwise:\n" in text
+
+
+def test_folders_that_may_not_be_read_are_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    model = Path(shutil.copy(DIGITS / "digits.onnx", tmp_path))
+    (tmp_path / "private").mkdir()
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert "data" not in yaml.safe_load(init_project(model).read_text())
 
 
 def test_editors_find_the_schema_beside_it(placer: Placer):

@@ -54,7 +54,10 @@ def test_a_bias_that_is_quantized_at_run_time_becomes_the_convs(save: Save):
     (conv,) = model.graph.nodes
     assert (conv.name, conv.op) == ("conv", "Conv")
     assert model.array(conv.inputs[2]).tolist() == [0.5, -1.5, 2.5, 0.25]
-    assert sorted(map(str, model.imported.placement.edges)) == ["wq/float -> conv[1]", "x -> conv[0]"]
+    assert sorted(map(str, model.imported.placement.edges)) == [
+        "wq/float -> conv[1]",
+        "x -> conv[0]",
+    ]
     x = np.random.default_rng(0).standard_normal((1, 1, 8, 8)).astype(np.float32)
     (expected,) = outputs(onnx.load(path), x=x)
     (found,) = outputs(model.proto, x=x)

@@ -18,7 +18,7 @@ echo "$*" >> "$LOG"
 for word in "$@"; do
   case "$word" in body=@*) cat "${word#body=@}" > "$LOG.body";; esac
 done
-case "$*" in *--paginate*) printf "$EARLIER";; esac
+case "$*" in *--paginate*) printf "$EARLIER"; exit "$REFUSED";; esac
 """
 
 
@@ -57,6 +57,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "PATH": path,
         "LOG": str(tmp_path / "gh.log"),
         "EARLIER": "",
+        "REFUSED": "0",
         "MANIFEST": "models.yaml",
         "OUTPUT": "out",
         "JOBS": "",
@@ -92,10 +93,21 @@ def test_a_comment_is_made_and_rewritten(tmp_path: Path, environment: dict[str, 
     assert not (tmp_path / "gh.log").exists()
 
 
+def test_a_token_that_may_not_comment_fails_no_job(tmp_path: Path, environment: dict[str, str]):
+    placer = tmp_path / "bin" / "placer"
+    placer.write_text("#!/bin/sh\nmkdir -p out && echo a table > out/summary.md\n")
+    placer.chmod(0o755)
+    assert run(tmp_path, {**environment, "REFUSED": "1"}) == 0
+    assert (tmp_path / "summary.md").read_text() == "a table\n"
+
+
 @pytest.mark.slow
 def test_a_wrong_manifest_is_the_end(tmp_path: Path, environment: dict[str, str]):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "summary.md").write_text("an earlier run's table")
     (tmp_path / "models.yaml").write_text("model: net.onnx\n")
     assert run(tmp_path, environment) == 2
+    assert not (tmp_path / "summary.md").exists()
     assert not (tmp_path / "gh.log").exists()
 
 
@@ -103,5 +115,7 @@ def test_the_action_gives_the_script_what_it_reads():
     action = yaml.safe_load((ACTION / "action.yml").read_text())
     (step,) = [one for one in action["runs"]["steps"] if "onboard.sh" in one.get("run", "")]
     assert step["env"].keys() == {"MANIFEST", "OUTPUT", "JOBS", "PULL_REQUEST", "GH_TOKEN"}
+    (kept,) = [one for one in action["runs"]["steps"] if "cache/save" in one.get("uses", "")]
+    assert kept["if"] == "always()"  # A missed gate fails the job, and its trials are kept.
     for one in action["runs"]["steps"]:  # What users write reaches a shell as variables only.
         assert "${{" not in one.get("run", "")

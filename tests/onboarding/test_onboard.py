@@ -456,6 +456,18 @@ def test_what_is_not_there_or_not_ours_is_refused(placer: Placer):
     assert mine.read_text() == "years of work"
 
 
+@pytest.mark.slow
+def test_the_folder_of_the_table_is_made_before_the_work(placer: Placer):
+    Path("net.onnx").write_text("no model")
+    Path("models.yaml").write_text("models:\n  - model: net.onnx\n")
+    assert placer("onboard", "models.yaml", "--markdown", "new/table.md").code == 1
+    assert "| net | bad input |" in Path("new/table.md").read_text()
+    Path("file").write_text("")
+    finished = placer("onboard", "models.yaml", "--output", "other", "--markdown", "file/table.md")
+    assert finished.code == 2
+    assert not Path("other").exists()
+
+
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(placer: Placer):
     Path("models.yaml").write_text(f"defaults: {ESTIMATE}\nmodels: [{{model: gone.onnx}}]")
     finished = placer("onboard", "models.yaml", "--dry-run")

@@ -26,6 +26,16 @@ def refused(data: object, *inputs: str) -> str:
     return str(caught.value)
 
 
+class Tensor:
+    """As a PyTorch tensor: no NumPy array, but readable as one, and iterable by rows."""
+
+    def __array__(self, dtype: None = None, copy: None = None) -> np.ndarray:
+        return IMAGES
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(IMAGES)
+
+
 class Loader:
     """As a PyTorch DataLoader of a labelled dataset: pairs of a batch and its labels."""
 
@@ -42,8 +52,22 @@ def test_a_loader_yields_inputs_in_order_and_labels() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [IMAGES, {"image": IMAGES}, [IMAGES[:1], IMAGES[1:]], ({"image": IMAGES},), iter([[IMAGES]])],
-    ids=["an array", "arrays", "a list of batches", "mappings", "an iterator of sequences"],
+    [
+        IMAGES,
+        Tensor(),
+        {"image": IMAGES},
+        [IMAGES[:1], IMAGES[1:]],
+        ({"image": IMAGES},),
+        iter([[IMAGES]]),
+    ],
+    ids=[
+        "an array",
+        "a tensor",
+        "arrays",
+        "a list of batches",
+        "mappings",
+        "an iterator of sequences",
+    ],
 )
 def test_ways_to_give_one_input(data: object) -> None:
     found = read(data, "image")
@@ -77,3 +101,12 @@ def test_a_loader_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PLACER_MAX_DATA_BYTES", "1000")
     endless = itertools.repeat(IMAGES)
     assert "yields more than 1000 bytes; give a few hundred samples" in refused(endless, "image")
+
+
+def test_rows_of_different_lengths_are_no_array() -> None:
+    assert "reading `data` failed with ValueError" in refused({"image": [[1, 2], [3]]}, "image")
+
+
+def test_labels_are_single_values_or_arrays() -> None:
+    batches = [[IMAGES[:1], 3], [IMAGES[:1], [3]]]
+    assert "yields 'labels' as single values and as arrays" in refused(batches, "image")

@@ -134,3 +134,5 @@ def test_time_in_bodies_is_told(run: Run):
     assert summary.in_bodies(run) == ""
     found = summary.in_bodies(replace(run, float_plan=Plan(layers)))
     assert found.startswith("75% of the float model's time is in If, Loop and Scan")
+    untimed = tuple(replace(layer, time_us=0.0) for layer in layers)
+    assert summary.in_bodies(replace(run, float_plan=Plan(untimed))) == ""
