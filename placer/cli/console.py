@@ -73,7 +73,7 @@ class ConsoleObserver:
     def progress(self, done: int, total: int) -> None:
         """Advance the bar of the current stage."""
         if self._task is None:
-            self._begin_bar("samples", total)
+            self._begin_bar("progress", total)
         self._update_bar(done)
 
     def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:

@@ -138,6 +138,7 @@ class _Judge:
     ) -> None:
         self._samples = samples
         self._expected = expected
+        self._labels = [_class_indices(sample.labels) for sample in samples]
         self._functions = {name: load_function(name) for name in metrics}
         numbers = [name for name in graph.outputs if expected[0][name].dtype.kind in "fiub"]
         self._groups = tuple(
@@ -149,7 +150,8 @@ class _Judge:
     def __call__(self, run: Run, path: Path) -> tuple[Measure, ...]:
         compared = []
         values: dict[str, list[float]] = {name: [] for name in self._functions}
-        for sample, expected in zip(self._samples, self._expected, strict=True):
+        rows = zip(self._samples, self._expected, self._labels, strict=True)
+        for sample, expected, labels in rows:
             outputs = run(sample.inputs)
             missing = expected.keys() - outputs.keys()
             if missing:
@@ -158,7 +160,7 @@ class _Judge:
                     "give a model quantized from it"
                 )
             comparison = Comparison.of(self._groups)
-            comparison.add(expected, outputs, sample.labels)
+            comparison.add(expected, outputs, labels)
             compared.append(comparison)
             batch = dict(sample.inputs)
             if sample.labels is not None:
@@ -166,7 +168,28 @@ class _Judge:
             for name, function in self._functions.items():
                 with UserCode(f"metric {name}", "make it return a number"):
                     values[name].append(float(function(outputs, batch)))
+        _check_labels(compared)
         return tuple(measures(compared, values))
+
+
+def _class_indices(labels: np.ndarray | None) -> np.ndarray | None:
+    """Class indices; None for other labels, such as boxes, which only functions read."""
+    try:
+        return None if labels is None else class_indices(labels)
+    except ValueError:
+        return None
+
+
+def _check_labels(compared: Sequence[Comparison]) -> None:
+    """Raise InputError for labels that are classes of no output that they fit."""
+    fitting = [o for o, counts in compared[0].classes.items() if counts.labelled]
+    outside = {o: sum(one.classes[o].outside for one in compared) for o in fitting}
+    if fitting and all(outside.values()):
+        output = fitting[0]
+        raise InputError(
+            f"{outside[output]} labels lie outside 0 to {compared[0].classes[output].classes - 1}, "
+            f"the classes of output '{output}'; correct the labels"
+        )
 
 
 def _is_compared(group: ChannelGroup, values: np.ndarray) -> bool:
@@ -175,15 +198,17 @@ def _is_compared(group: ChannelGroup, values: np.ndarray) -> bool:
 
 
 def _labelled(samples: list[Sample], labels: str | PathLike[str] | None) -> list[Sample]:
-    """``samples`` with class indices: those of the file ``labels``, or their own."""
+    """``samples`` with the class indices of the file ``labels``, or with their own labels."""
     if labels is None:
-        return [_with_labels(sample, sample.labels) for sample in samples]
+        return samples
     path = Path(labels)
     try:
         rows = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as labels: {error}; give an .npy file") from error
-    counts = [next(iter(sample.inputs.values())).shape[0] for sample in samples]
+    counts = [_rows(sample) for sample in samples]
+    if not isinstance(rows, np.ndarray) or rows.ndim == 0:
+        raise InputError(f"{path} is no array of labels; give an .npy file, one label for each row")
     if len(rows) < sum(counts):
         raise InputError(
             f"{path} has {len(rows)} labels for {sum(counts)} rows of data; give one for each row"
@@ -192,9 +217,12 @@ def _labelled(samples: list[Sample], labels: str | PathLike[str] | None) -> list
     return [_with_labels(sample, part) for sample, part in zip(samples, parts, strict=True)]
 
 
-def _with_labels(sample: Sample, labels: np.ndarray | None) -> Sample:
-    if labels is None:
-        return sample
+def _rows(sample: Sample) -> int:
+    """Rows of the first input that has any; a scalar, such as a sampling rate, has none."""
+    return next((values.shape[0] for values in sample.inputs.values() if values.ndim), 1)
+
+
+def _with_labels(sample: Sample, labels: np.ndarray) -> Sample:
     try:
         return Sample(sample.inputs, class_indices(labels), sample.origin)
     except ValueError as error:

@@ -23,7 +23,7 @@ from placer.quantization import Placement, Range, Ranges
 from placer.recovery.alive import DEAD_NOISE, alive_choices
 from placer.recovery.crossfit import CrossFit, Fold
 from placer.recovery.halves import Half, SplitCalibration, calibrate_halves
-from placer.recovery.methods import Choice, Effort, choose
+from placer.recovery.methods import Choice, Effort, choose, mixes, rank
 from placer.recovery.simulation import Simulation
 from placer.results.result import CalibrationPart
 from placer.search.space import Choices
@@ -112,7 +112,7 @@ def choose_ranges(
     if data.halves:
         observer.stage("comparing calibration methods")
         try:
-            choice = _choice(task, inserter, data, reference)
+            choice = _choice(task, inserter, data, reference, observer)
         except RunError as error:
             log.warning("calibration methods are not compared: %s", error)
     single = METHODS[0] if requested == AUTO else requested
@@ -154,23 +154,43 @@ def _effort(task: Task) -> Effort:
     return Effort(max(1, samples // 4), 2 * samples if groups else 0, groups)
 
 
-def _choice(task: Task, inserter: Inserter, data: SplitCalibration, reference: Run) -> Choice:
+def _choice(
+    task: Task, inserter: Inserter, data: SplitCalibration, reference: Run, observer: Observer
+) -> Choice:
     """The choice on the default placement, or on as much of it as leaves all outputs alive."""
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
     methods = METHODS[:2] if task.pack.manifest.scheme.is_float8 else METHODS
     folds = [_fold(task, half, methods, reference) for half in data.halves]
     crossfit = _crossfit(task.space.defaults, task, inserter, folds)
-    choice = choose(crossfit, _effort(task))
-    if max(choice.ranking.sqnr.values()) > decibels(DEAD_NOISE):
-        return choice
+    ranking = rank(crossfit, observer.progress)
+    if max(ranking.sqnr.values()) <= decibels(DEAD_NOISE):
+        alive = _alive(task, inserter, folds, ranking.best, observer)
+        crossfit = _crossfit(alive, task, inserter, folds)
+        observer.stage("comparing calibration methods on the groups that keep the outputs alive")
+        ranking = rank(crossfit, observer.progress)
+    effort = _effort(task)
+    if mixes(crossfit, effort):
+        observer.stage("choosing a calibration method for each tensor")
+    return choose(crossfit, effort, ranking, observer.progress)
+
+
+def _alive(
+    task: Task, inserter: Inserter, folds: list[Fold], method: str, observer: Observer
+) -> Choices:
+    """As much of the default placement as leaves all outputs alive."""
+    observer.stage("the default placement kills an output; trying its groups one by one")
+    tried = 0
 
     def noise(choices: Choices) -> float:
-        alone = _crossfit(choices, task, inserter, folds)
-        return max(alone.noises(alone.everywhere(choice.ranking.best), [0]).values(), default=0.0)
+        nonlocal tried
+        one = Simulation(inserter, task.space.placement(choices), _known(folds))
+        alone = CrossFit(one, one, folds)
+        found = alone.noises(alone.everywhere(method), [0])
+        tried += 1
+        observer.progress(tried, len(task.space.groups))
+        return max(found.values(), default=0.0)
 
-    alive = alive_choices(task.space, noise)
-    log.info("the default placement kills an output; methods are compared on a part of it")
-    return choose(_crossfit(alive, task, inserter, folds), _effort(task))
+    return alive_choices(task.space, noise)
 
 
 def _fold(task: Task, half: Half, methods: tuple[str, ...], reference: Run) -> Fold:
@@ -187,7 +207,7 @@ def _fold(task: Task, half: Half, methods: tuple[str, ...], reference: Run) -> F
 
 def _crossfit(choices: Choices, task: Task, inserter: Inserter, folds: list[Fold]) -> CrossFit:
     placement = task.space.placement(choices)
-    known = folds[0].of(dict.fromkeys(folds[0].ranges[METHODS[0]], METHODS[0]))
+    known = _known(folds)
     activations = [
         frozenset(edge for edge in group if not inserter.is_weight(edge))
         for group in placement.groups
@@ -196,3 +216,8 @@ def _crossfit(choices: Choices, task: Task, inserter: Inserter, folds: list[Fold
     return CrossFit(
         Simulation(inserter, placement, known), Simulation(inserter, alone, known), folds
     )
+
+
+def _known(folds: list[Fold]) -> Ranges:
+    """Ranges of all tensors, by the first method."""
+    return folds[0].of(dict.fromkeys(folds[0].ranges[METHODS[0]], METHODS[0]))

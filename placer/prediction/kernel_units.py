@@ -107,9 +107,10 @@ class Units:
         return self._base != FLOAT and type_name(self.graph, tensor) == FLOAT
 
     def _add_input_cast(self, tensor: str) -> None:
-        readers = [e for e in self.graph.edges_of(tensor) if not e.is_graph_output]
-        if readers and self._is_cast(tensor):
-            node = self.graph.by_name[readers[0].node]
+        # What a body reads is no input of the node that has the body: no kernel is seen to read it.
+        nodes = [n for n in self.graph.nodes if tensor in n.inputs]
+        if nodes and self._is_cast(tensor):
+            node = nodes[0]
             unit = self._add(node, "cast", [], (tensor,), works=False)
             self.link(Edge(tensor, node.name, -3), None, unit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,14 +62,14 @@ class CrossFit:
     def signals(self) -> Mapping[str, float]:
         """Mean of the float model's sum of squares over all batches, by part of an output.
 
-        A part that is zero in a batch has no noise there either.
+        Parts that are zero throughout, empty, or not finite are left out: they tell no noise.
         """
         found: dict[str, float] = {}
         evaluators = [batch for fold in self.folds for batch in fold.batches]
         for evaluator in evaluators:
             for part, signal in evaluator.signals.items():
                 found[part] = found.get(part, 0.0) + signal / len(evaluators)
-        return found
+        return {part: signal for part, signal in found.items() if 0 < signal < math.inf}
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -82,7 +83,8 @@ class CrossFit:
     def noises(self, methods: Methods, batches: Sequence[int]) -> dict[str, float]:
         """Noise by part of an output over ``batches`` of all folds, relative to ``signals``.
 
-        The mean of two batches is what both together have. Raises RunError if ONNX Runtime fails.
+        A part that is zero in a batch counts as free of noise there. The mean of two batches is
+        what both together have. Raises RunError if ONNX Runtime fails.
         """
         return self._noises(self.simulation, methods, batches, None)
 
@@ -105,8 +107,11 @@ class CrossFit:
             run = simulation.run(fold.of(methods), only)
             for batch in batches:
                 evaluator = fold.batches[batch]
-                for part, noise in evaluator.evaluate(run).noises.items():
-                    total[part] += share * noise * evaluator.signals[part] / self.signals[part]
+                noises = evaluator.evaluate(run).noises
+                for part, mean in self.signals.items():
+                    signal = evaluator.signals.get(part, 0.0)
+                    if signal:
+                        total[part] += share * noises[part] * signal / mean
         return total
 
 

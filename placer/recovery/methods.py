@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ _RESAMPLES = 400
 _CONFIDENCE = 0.9
 
 Group = tuple[str, ...]  # Tensors that share a scale.
+Progress = Callable[[int, int], None]  # Runs done, and all.
 
 
 @dataclass(frozen=True)
@@ -65,34 +66,52 @@ class Effort:
     groups: int
 
 
-def rank(crossfit: CrossFit) -> Ranking:
+def rank(crossfit: CrossFit, progress: Progress | None = None) -> Ranking:
     """Compare single methods.
 
     On all batches: a few samples often carry most of the noise, and while none of them has come up,
     the methods that cut off most look best.
     """
-    batches = range(crossfit.batches)
-    noises = {
-        name: [crossfit.noises(crossfit.everywhere(name), [batch]) for batch in batches]
-        for name in crossfit.methods
-    }
+    runs = [(name, batch) for name in crossfit.methods for batch in range(crossfit.batches)]
+    noises: dict[str, list[Mapping[str, float]]] = {name: [] for name in crossfit.methods}
+    for done, (name, batch) in enumerate(runs, 1):
+        noises[name].append(crossfit.noises(crossfit.everywhere(name), [batch]))
+        if progress is not None:
+            progress(done, len(runs))
     best = max(noises, key=lambda name: score(mean_noises(noises[name])))
     others = (found for name, found in noises.items() if name != best)
     return Ranking(noises, best, all(_is_better(noises[best], other) for other in others))
 
 
-def choose(crossfit: CrossFit, effort: Effort) -> Choice:
+def mixes(crossfit: CrossFit, effort: Effort) -> bool:
+    """Whether ``choose`` tries a method for each tensor; else it only takes the best one."""
+    return bool(effort.groups) and _used(crossfit, effort) < crossfit.batches
+
+
+def _used(crossfit: CrossFit, effort: Effort) -> int:
+    """The number of batches that are not held back."""
+    return max(crossfit.batches - effort.held_back, (crossfit.batches + 1) // 2)
+
+
+def choose(
+    crossfit: CrossFit,
+    effort: Effort,
+    ranking: Ranking | None = None,
+    progress: Progress | None = None,
+) -> Choice:
     """The best single method, or one for each tensor if that is better on samples held back.
 
     The last batches, at most half of them, decide whether the mixture stands; they have no part in
-    making it, but for the method that most tensors keep. Raises RunError if ONNX Runtime fails.
+    making it, but for the method that most tensors keep. ``ranking``: of ``crossfit``, if it
+    is known. Raises RunError if ONNX Runtime fails.
     """
-    ranking = rank(crossfit)
+    ranking = ranking or rank(crossfit)
     single = crossfit.everywhere(ranking.best)
-    used = max(crossfit.batches - effort.held_back, (crossfit.batches + 1) // 2)
-    if used == crossfit.batches or not effort.groups:
+    if not mixes(crossfit, effort):
         return Choice(single, ranking)
-    mixed = _mixture(crossfit, single, _noisiest_batches(ranking, used, effort), effort.groups)
+    used = _used(crossfit, effort)
+    batches = _noisiest_batches(ranking, used, effort)
+    mixed = _mixture(crossfit, single, batches, effort.groups, progress)
     kept = range(used, crossfit.batches)
     before = [ranking.noises[ranking.best][batch] for batch in kept]
     after = [crossfit.noises(mixed, [batch]) for batch in kept]
@@ -135,25 +154,38 @@ def _is_better(after: Sequence[Mapping[str, float]], before: Sequence[Mapping[st
 
 
 def _mixture(
-    crossfit: CrossFit, single: Methods, batches: Sequence[int], most: int
+    crossfit: CrossFit,
+    single: Methods,
+    batches: Sequence[int],
+    most: int,
+    progress: Progress | None,
 ) -> dict[str, str]:
     """For each of the ``most`` noisiest groups the method that lowers the sum of all noise best.
 
     Errors of different tensors are nearly independent, so what each group does alone adds up. The
     sums are lowered group by group until no other method of any group scores better.
     """
-    groups = [g for g in crossfit.activations.groups if not single.keys().isdisjoint(g)]
+    # What an imported model gave a range keeps it, also where it shares a scale with others.
+    free = (tuple(t for t in group if t in single) for group in crossfit.activations.groups)
+    groups = [group for group in free if group]
+    closely = len(crossfit.methods) * len(batches)  # Runs of a group.
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(done, len(groups) + min(most, len(groups)) * closely)
+
     # One batch tells which groups matter; those are looked at more closely.
-    alone = {
-        group: {single[group[0]]: crossfit.noises_alone(single, batches[:1], group)}
-        for group in groups
-    }
+    alone: dict[Group, dict[str, dict[str, float]]] = {}
+    for done, group in enumerate(groups, 1):
+        alone[group] = {single[group[0]]: crossfit.noises_alone(single, batches[:1], group)}
+        tell(done)
     by_share = _noisiest({group: found[single[group[0]]] for group, found in alone.items()})
-    for group in by_share[:most]:
+    for done, group in enumerate(by_share[:most], 1):
         others = _others(crossfit, group, single[group[0]])
         for method in [single[group[0]], *others] if others else ():
             tried = {**single, **dict.fromkeys(group, method)}
             alone[group][method] = crossfit.noises_alone(tried, batches, group)
+        tell(len(groups) + done * closely)
     chosen = {group: single[group[0]] for group in groups}
     for _ in range(_PASSES):
         before = dict(chosen)

@@ -191,6 +191,18 @@ def test_another_network_is_refused(here: Path):
         placer.import_model(IR, float_model=here / "other.onnx")
 
 
+def test_a_model_with_one_more_output_is_refused(here: Path):
+    proto = onnx.load(FLOAT)
+    kind = onnx.TensorProto.FLOAT
+    proto.graph.output.append(
+        onnx.helper.make_tensor_value_info("/Add_output_0", kind, list("abcd"))
+    )
+    onnx.save(proto, here / "two.onnx")
+    with pytest.raises(InputError, match=r"has 2 outputs \(.*, /Add_output_0\), .*nncf.xml has 1"):
+        placer.import_model(IR, here / "out.onnx", pack="openvino", float_model=here / "two.onnx")
+    assert not (here / "out.onnx").exists()
+
+
 def test_another_function_is_refused(here: Path):
     """The same weights and names, but a bias that makes other outputs."""
     proto = onnx.load(FLOAT)

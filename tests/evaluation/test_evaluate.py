@@ -89,6 +89,34 @@ def test_the_first_wrong_layer_is_the_one_behind_the_narrow_range(net: Path):
     assert wrong.layers[0].sqnr > 30  # dB: the input's pair is as it should be.
 
 
+def test_masks_of_infinities_and_sequences_do_not_go_wrong_by_themselves(tmp_path: Path):
+    attention = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[2,4,4] x, bool[4,4] seen) => (float[2,4,4] y)
+    <float largest = {-3e38}, float ten = {10}, float[4,4] w = {0.1}>
+    {
+        hidden = Mul(largest, ten)
+        masked = Where(seen, ten, hidden)
+        products = MatMul(x, w)
+        scores = Add(products, masked)
+        shares = Softmax(scores)
+        heads = SplitToSequence<axis = 0>(shares)
+        y = ConcatFromSequence<axis = 0>(heads)
+    }
+    """
+    model = tmp_path / "float.onnx"
+    onnx.save(parse_model(attention), model)
+    data = {"x": np.random.default_rng(0).normal(size=(4, 2, 4, 4)).astype(np.float32)}
+    data["seen"] = np.stack([np.tril(np.ones((4, 4), bool))] * 4)
+    np.savez(tmp_path / "data.npz", **data)
+    found = placer.evaluate(model, [model], data=tmp_path / "data.npz", layers=True)
+    (one,) = found.models
+    assert one.first_wrong is None
+    names = [layer.tensor for layer in one.layers]
+    assert names == ["masked", "products", "scores", "shares", "y"]
+    assert {layer.sqnr for layer in one.layers} == {math.inf}
+
+
 def test_the_float_model_itself_is_exact(net: Path):
     found = placer.evaluate(net / "float.onnx", [net / "float.onnx"], data=net / "data.npz")
     assert value(found, "sqnr", "y") > 100
@@ -130,6 +158,43 @@ def test_labels_of_their_own_file(net: Path):
     with pytest.raises(placer.InputError, match="labels for"):
         np.save(net / "few.npy", labels[:1])
         placer.evaluate(model, [model], data=net / "images.npz", labels=net / "few.npy")
+
+
+def test_rows_are_counted_on_an_input_that_has_any(tmp_path: Path):
+    scaled = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float factor, float[1,4] x) => (float[1,4] y) { y = Mul(x, factor) }
+    """
+    model, data = tmp_path / "float.onnx", tmp_path / "data.npz"
+    onnx.save(parse_model(scaled), model)
+    x = np.eye(4, dtype=np.float32)[:, None]
+    np.savez(data, factor=np.ones(4, np.float32), x=x)
+    np.save(tmp_path / "labels.npy", np.arange(4))
+    np.save(tmp_path / "one.npy", np.array(3))
+    found = placer.evaluate(model, [model], data=data, labels=tmp_path / "labels.npy")
+    assert value(found, "top1", "y") == 1.0
+    with pytest.raises(placer.InputError, match="one label for each row"):
+        placer.evaluate(model, [model], data=data, labels=tmp_path / "one.npy")
+
+
+def box_error(outputs: dict[str, np.ndarray], batch: dict[str, np.ndarray]) -> float:
+    return float(np.abs(outputs["y"] - batch["labels"]).max())
+
+
+def test_labels_that_are_no_classes_are_for_functions(tmp_path: Path):
+    relu = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,4] x) => (float[1,4] y) { y=Relu(x) }'
+    )
+    model, data = tmp_path / "float.onnx", tmp_path / "data.npz"
+    onnx.save(parse_model(relu), model)
+    x = np.eye(4, dtype=np.float32)[:, None]
+    np.savez(data, x=x, labels=x + 0.5)
+    metric = f"{__name__}:box_error"
+    found = placer.evaluate(model, [model], data=data, metrics=[metric])
+    assert value(found, metric, "all outputs") == 0.5
+    np.savez(data, x=x, labels=np.arange(1, 5))  # Classes counted from 1.
+    with pytest.raises(placer.InputError, match="1 labels lie outside 0 to 3, the classes of"):
+        placer.evaluate(model, [model], data=data)
 
 
 def test_a_model_of_other_outputs_is_refused(net: Path):

@@ -47,6 +47,42 @@ def test_a_run_mixes_methods_and_a_study_keeps_the_ranges(request_of_two_heads: 
     assert Calibrated.from_json(calibrated.to_json()) == calibrated
 
 
+# A MaxPool, which copies its scale, in a model that was quantized behind the pool only.
+HALF_QUANTIZED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,16,16,16] x) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {0.1}, float[16,16,1,1] v = {0.1}, float scale = {0.03}, uint8 zero = {0}>
+{
+    [conv1] a = Conv(x, w)
+    [relu] b = Relu(a)
+    [pool] c = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(b)
+    q = QuantizeLinear(c, scale, zero)
+    d = DequantizeLinear(q, scale, zero)
+    [conv2] y = Conv(d, v)
+}
+"""
+
+
+def test_a_scale_that_a_model_has_is_kept_where_another_tensor_shares_it(tmp_path: Path):
+    onnx.save(parse_model(HALF_QUANTIZED), tmp_path / "m.onnx")
+    x = np.random.default_rng(0).random((16, 16, 16, 16), np.float32)
+    np.savez(tmp_path / "data.npz", x=x)
+    request = Request(
+        model=tmp_path / "m.onnx",
+        output=tmp_path / "out",
+        data=str(tmp_path / "data.npz"),
+        engine="onnxruntime",
+        gates=("sqnr>=1",),
+    )
+    task = prepare(request, QuietObserver())
+    groups = [{e.tensor for e in g} for g in task.space.placement(task.space.defaults).groups]
+    assert {"b", "c"} in groups
+    assert task.model.imported is not None
+    kept = task.model.imported.ranges(task.pack.manifest.scheme)
+    assert kept.keys() == {"c"}
+    assert set_up(task, QuietObserver()).ranges["c"] == kept["c"]
+
+
 def test_a_method_that_is_asked_for_serves_all_tensors(request_of_two_heads: Request):
     task = prepare(replace(request_of_two_heads, calibration="mse"), QuietObserver())
     part = set_up(task, QuietObserver()).calibration

@@ -288,6 +288,25 @@ def test_every_node_is_in_a_layer_and_every_layer_has_a_time(chosen: set[str], t
     assert all(layer.time_us and layer.time_us > 0 for layer in plan.layers)
 
 
+def test_an_input_that_only_the_body_of_an_if_reads_has_no_kernel(tmp_path: Path):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4] x, float[1,4] state, bool first) => (float[1,4] y) {
+      [relu] a = Relu(x)
+      [if] b = If(first) <
+        then_branch = kept () => (float[1,4] p) { p = Tanh(state) },
+        else_branch = new () => (float[1,4] q) { q = Sigmoid(state) }
+      >
+      [add] y = Add(a, b)
+    }
+    """
+    model = model_of(text, tmp_path)
+    predictor = make_predictor(model.graph, load_pack("tensorrt-rtx"), TARGET, "float16")
+    plan = predictor.predict(EMPTY).plan
+    assert {node for layer in plan.layers for node in layer.nodes} == set(model.graph.by_name)
+    assert {port.tensor for layer in plan.layers for port in layer.inputs} >= {"x", "first"}
+
+
 def test_a_placement_is_predicted_alike_from_another_one_and_from_nothing(tmp_path: Path):
     model = model_of(CONVS, tmp_path)
     predictor = make_predictor(model.graph, load_pack("tensorrt-rtx"), TARGET, "float16")

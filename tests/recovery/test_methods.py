@@ -19,7 +19,7 @@ from placer.qdq import Inserter
 from placer.quantization import Placement, Range, Scheme
 from placer.recovery.crossfit import CrossFit, Fold, score
 from placer.recovery.halves import calibrate_halves
-from placer.recovery.methods import Effort, choose
+from placer.recovery.methods import Effort, choose, rank
 from placer.recovery.simulation import Simulation
 
 INT8 = Scheme(activation="int8", symmetric=True, bias="float")
@@ -103,6 +103,30 @@ def test_one_group_alone_leaves_the_other_head_float(tmp_path: Path):
     assert noises["bounded"] > 1e-3
 
 
+@pytest.mark.parametrize("threshold", [1e9, 11.2], ids=["always", "in-most-samples"])
+def test_an_output_that_is_zero_leaves_the_others_to_decide(tmp_path: Path, threshold: float):
+    silent = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,2,32,32] a, float[1,2,32,32] b) => (float[1,4,32,32] y, float[1,4,32,32] boxes)
+    <float[4,2,1,1] w = {{1, 0.5, -1, 0.25, 0.75, 1, 0.5, -0.5}}, float above = {{{threshold}}}>
+    {{
+        [conv_a] y = Conv(a, w)
+        [conv_b] x = Conv(b, w)
+        [sub] far = Sub(x, above)
+        [relu] boxes = Relu(far)
+    }}
+    """
+    model = network(tmp_path, silent)
+    fit = crossfit(model, data_of(model, tmp_path, 16), INT8)
+    single = [batch for fold in fit.folds for batch in fold.batches]
+    assert any(batch.signals["boxes"] == 0 for batch in single)
+    for method in METHODS:
+        noises = fit.noises(fit.everywhere(method), range(fit.batches))
+        assert ("boxes" in noises) == (threshold < 1e9)
+        assert all(0 < noise < math.inf for noise in noises.values())
+    assert choose(fit, Effort(alone=2, held_back=2, groups=2)).methods["a"] in METHODS
+
+
 def test_each_tensor_takes_the_method_that_its_head_needs(tmp_path: Path):
     model = network(tmp_path)
     fit = crossfit(model, data_of(model, tmp_path, 32), INT8, batches=16)
@@ -112,6 +136,18 @@ def test_each_tensor_takes_the_method_that_its_head_needs(tmp_path: Path):
     assert choice.held_back is not None
     mixed, single = choice.held_back
     assert mixed >= single
+
+
+def test_all_runs_are_told_up_to_the_last(tmp_path: Path):
+    model = network(tmp_path)
+    fit = crossfit(model, data_of(model, tmp_path, 16), INT8)
+    ranked: list[tuple[int, int]] = []
+    ranking = rank(fit, lambda done, total: ranked.append((done, total)))
+    assert ranked == [(done, 32) for done in range(1, 33)]  # Four methods, eight batches.
+    told: list[tuple[int, int]] = []
+    effort = Effort(alone=2, held_back=2, groups=1)
+    choose(fit, effort, ranking, lambda done, total: told.append((done, total)))
+    assert told == [(1, 10), (2, 10), (10, 10)]  # Two groups; four methods, two batches of one.
 
 
 def test_the_mixture_is_better_than_any_single_method_on_other_data(tmp_path: Path):

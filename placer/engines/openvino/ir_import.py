@@ -57,17 +57,25 @@ def distance(
 ) -> float:
     """SQNR in dB of the outputs of ``quantized`` against those of ``ir``, both on OpenVINO.
 
-    Raises InputError if less than ``MIN_SQNR_DB`` is left, and RunError if OpenVINO fails.
+    Raises InputError if one has more outputs than the other or less than ``MIN_SQNR_DB`` is left,
+    and RunError if OpenVINO fails.
     """
     options = EngineOptions(load_pack("openvino"), shapes=dict(model.input_shapes))
     engine = OpenVinoFactory().create(options)
     assert isinstance(engine, LoadsEngines)
     source, found = engine.load(ir), engine.compile(quantized, model.base_dir)
+    names = model.graph.outputs
     sums = []
     for inputs in samples:
         expected, actual = source.run(inputs), found.run(inputs)
+        if len(expected) != len(names):
+            raise InputError(
+                f"the ONNX model has {len(names)} outputs ({', '.join(names)}), {ir} has "
+                f"{len(expected)} ({', '.join(expected)}); give the ONNX model that the IR was "
+                "made from"
+            )
         # The IR may call its outputs otherwise; their order is the ONNX model's.
-        named = dict(zip(model.graph.outputs, expected.values(), strict=True))
+        named = dict(zip(names, expected.values(), strict=True))
         sums.append(output_sums(named, actual))
     sqnr = Comparison(sums).sqnr
     if sqnr < MIN_SQNR_DB:
