@@ -23,8 +23,8 @@ from placer.search.noise_model import NoiseModel
 ROUNDS = 3
 # Branches after which the best known solution is taken: time would not be the same every time.
 NODES = 2_000
-# Programs of more pairs are not made.
-MOST_PAIRS = 4_000
+# Programs of more pairs are not made: predicting them would take longer than a measurement.
+MOST_PAIRS = 1_000
 OPTIMAL = 0  # HiGHS' status, as SciPy tells it.
 
 

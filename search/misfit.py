@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class Distances:
         self._weights = weights
         self._states = np.array(states, dtype=int).reshape(len(states), len(weights))
 
+    @cached_property
     def among(self) -> np.ndarray:
         """Of the measured ones to each other, shape (m, m)."""
         return np.array([self.to(state) for state in self._states])
@@ -58,7 +60,7 @@ class Misfit:
 
     def among(self) -> np.ndarray:
         """Covariance of the errors of the measured placements, shape (m, m)."""
-        return self._covariance(self.distances.among())
+        return self._covariance(self.distances.among)
 
     def with_(self, state: State) -> np.ndarray:
         """Covariance of the error of ``state`` with those of the measured ones, shape (m,)."""

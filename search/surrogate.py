@@ -177,8 +177,9 @@ class _Round:
         """``only_gains``: None unless a gain is predicted, however few trials there are."""
         # With a front, a gain that is predicted at another limit comes first.
         goes_near = self._is_misfit() and not (only_gains and self._owner.levels)
+        # What one way of looking has nothing left of, the other may: only then has it ended.
         if goes_near and (self._explores or self._has_stalled()):
-            return self._near_best()
+            return self._near_best() or self._predicted(only_gains=only_gains)
         proposal = self._predicted(only_gains=only_gains)
         return self._near_best() if proposal is None and goes_near else proposal
 

@@ -12,14 +12,14 @@ the kind that it resembles (ridge), and equations that fit badly count less (Hub
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls
 
-from placer.errors import RunError
 from placer.prediction.fitted import Cost
 from placer.prediction.layer_parts import CostKey, Part, ancestors
 
@@ -210,18 +210,8 @@ def _non_negative(products: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """The solution without negative parts of the normal equations ``products x = sums``."""
     scale = np.sqrt(np.diag(products))
     root = np.linalg.cholesky(products / np.outer(scale, scale)).T
-    solution: np.ndarray = _nnls()(root, np.linalg.solve(root.T, sums / scale))[0]
+    solution: np.ndarray = nnls(root, np.linalg.solve(root.T, sums / scale))[0]
     return solution / scale
-
-
-@lru_cache(maxsize=1)
-def _nnls() -> Callable[..., tuple[np.ndarray, float]]:
-    try:
-        from scipy.optimize import nnls  # noqa: PLC0415
-    except ImportError as error:
-        raise RunError("placer fit needs SciPy; run: pip install 'placer[fit]'") from error
-    found: Callable[..., tuple[np.ndarray, float]] = nnls
-    return found
 
 
 def _cost(key: CostKey, figures: np.ndarray, builds: int) -> Cost:

@@ -97,6 +97,8 @@ def fit(
         names,
     )
     _check(options)
+    if Path(output).is_dir():  # Else that is noticed when all is measured.
+        raise InputError(f"{output} is a folder; give the file to write")
     with _bench(options) as bench, tempfile.TemporaryDirectory() as folder:
         run = _Run(options, bench, Path(f"{output}.builds"), on_network)
         found = run.fitted(Path(folder))
@@ -178,16 +180,26 @@ class _Run:
         """Measure what was not measured yet, and fit; ``folder`` is for generated networks."""
         others = self._records.others()
         if others:
-            self._remark(
-                f"builds measured with other options are kept and take no part: "
-                f"{', '.join(path.name for path in others)} in {others[0].parent}"
-            )
+            remark = "builds measured with other options are kept and take no part"
+            names = ", ".join(path.name for path in others)
+            self._remark(remark, told=f"{remark}: {names} in {others[0].parent}")
         found = []
         for name in network_names(self._options.networks):
             found += self._network(name, write_network(name, folder))
         for path in model_paths(self._options.models) if self._options.models else ():
             found += self._network(f"{GIVEN}{path.stem}", path)
-        return self._fit(found)
+        return self._fit(self._distinct(found))
+
+    def _distinct(self, networks: list[PredictedNetwork]) -> list[PredictedNetwork]:
+        """Without copies of one model: left out, it would still be among those fitted to."""
+        first: dict[str, PredictedNetwork] = {}
+        for network in networks:
+            record = network.record
+            known = first.setdefault(record.fingerprint, network).record.network
+            if known != record.network:
+                told = f"{record.network} is a copy of {known} and is left out"
+                self._remark("copies of one model count once", told=told)
+        return list(first.values())
 
     def _network(self, name: str, path: Path) -> list[PredictedNetwork]:
         """The builds of one network, measured now or before; none if the engine refuses it."""
@@ -217,7 +229,7 @@ class _Run:
         return [predict(record, model.graph, predictor)]
 
     def _remark(self, remark: str, told: str = "") -> None:
-        """Keep ``remark`` for the file, once, and tell the user, who may know names."""
+        """Keep ``remark`` for the file, once, and tell the user, who may know names and paths."""
         self._tell(told or remark)
         if remark not in self._remarks:
             self._remarks.append(remark)

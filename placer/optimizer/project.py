@@ -19,7 +19,7 @@ from placer.engines.select import BUILT_IN
 from placer.errors import InputError
 from placer.optimizer.request import Export
 from placer.optimizer.run_options import Devices, RunOptions, Text, described
-from placer.prediction.gpus import load_gpu
+from placer.prediction.devices import load_device
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,49}$"
@@ -38,7 +38,7 @@ def _engine(name: str) -> str:
 
 def _gpu(text: str, info: ValidationInfo) -> str:
     try:
-        load_gpu(beside(_folder(info), text))
+        load_device(beside(_folder(info), text))
     except InputError as error:
         raise ValueError(str(error)) from error
     return text

@@ -75,6 +75,7 @@ def test_what_does_not_fit_is_left_to_the_reading_of_the_data(save: Callable[[st
         shapes_of_data(model, (), str(data))
 
 
+@pytest.mark.slow
 def test_a_run_needs_no_shapes_then(placer: Callable[..., Finished]):
     onnx.save(parse_model(IMAGE), "net.onnx")
     random = np.random.default_rng(0)

@@ -54,6 +54,7 @@ def result_in(folder: str) -> Result:
 # --- where options come from ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_project_names_model_and_options_from_its_own_folder(placer: Placer, project: Path):
     finished = placer("optimize", "--project", project, "--no-cache")
     assert finished.came_to_a_result, finished.err
@@ -74,6 +75,7 @@ def test_what_is_typed_wins(placer: Placer, project: Path):
     assert len(result.trials) == 1
 
 
+@pytest.mark.slow
 def test_a_profile_has_results_of_its_own(placer: Placer, project: Path):
     words = ("--profile", "l4", "--profile", "usual", "--budget", 2)
     finished = placer("optimize", "--project", project, *words, "--no-cache")
@@ -168,6 +170,7 @@ def test_a_mistake_is_one_sentence_with_line_and_field(project: Path, line: str,
 # --- models of one name ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_model_of_the_same_name_has_a_folder_of_its_own(placer: Placer):
     words = ("--engine", "fusion-model", "--gpu", "t4", "--budget", 2, "--no-cache")
     for folder in ("a", "b"):

@@ -103,9 +103,13 @@ def test_builds_of_other_options_are_kept_and_said_to_take_no_part(
     shutil.copytree(fitted, tmp_path / "other")
     output = tmp_path / "other" / "fit.json"
     before = sorted(output.parent.rglob("model*.json"))
-    found = placer.fit("onnxruntime", output, models=models, **{**FEW, "rounds": 4})
+    told: list[str] = []
+    options = {**FEW, "rounds": 4}
+    found = placer.fit("onnxruntime", output, models=models, on_network=told.append, **options)
     assert set(before) < set(output.parent.rglob("model*.json"))
-    assert "builds measured with other options are kept and take no part" in found.remarks[0]
+    remark = "builds measured with other options are kept and take no part"
+    assert found.remarks[0] == remark  # The file is passed on: no path of its user's is in it.
+    assert told[0] == f"{remark}: {before[0].parent.name} in {output}.builds"
 
 
 def test_a_model_that_has_changed_is_measured_again(fitted: Path, models: Path, tmp_path: Path):
@@ -114,6 +118,17 @@ def test_a_model_that_has_changed_is_measured_again(fitted: Path, models: Path, 
     onnx.save(parse_model(SECRET.format(c=12)), tmp_path / "models" / "secret-8.onnx")
     sentences = told("onnxruntime", tmp_path / "run" / "fit.json", tmp_path / "models")
     assert "model secret-8: 3 builds measured" in sentences
+
+
+def test_copies_of_one_model_are_one_network(fitted: Path, models: Path, tmp_path: Path):
+    shutil.copytree(fitted, tmp_path / "run")
+    shutil.copytree(models, tmp_path / "models")
+    shutil.copy(models / "secret-8.onnx", tmp_path / "models" / "secret-9.onnx")
+    found = placer.fit(
+        "onnxruntime", tmp_path / "run" / "fit.json", models=tmp_path / "models", **FEW
+    )
+    assert found.errors.networks == len(found.networks) == 5
+    assert "copies of one model count once" in found.remarks
 
 
 def test_damaged_builds_are_named(fitted: Path, models: Path, tmp_path: Path):
@@ -149,6 +164,12 @@ def test_wrong_options_are_refused(options: dict[str, object], said: str, tmp_pa
     given = {"engine": "onnxruntime", "output": tmp_path / "fit.json", **options}
     with pytest.raises(InputError, match=said):
         placer.fit(**given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_as_output_is_refused_before_anything_is_measured(tmp_path: Path):
+    with pytest.raises(InputError, match="is a folder; give the file to write"):
+        placer.fit("onnxruntime", tmp_path)
     assert not list(tmp_path.iterdir())
 
 

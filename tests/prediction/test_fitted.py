@@ -9,6 +9,7 @@ import placer
 from placer.errors import InputError
 from placer.graph.text import graph_of_text, parse_model
 from placer.model import save_model
+from placer.optimizer.project import keywords_of, read_project
 from placer.prediction.devices import load_device, make_estimator
 from placer.prediction.fitted import Cost, CostTable, Fit, FitErrors, FittedEngine
 from placer.prediction.layer_parts import CostKey, Part, ancestors, layer_parts
@@ -147,6 +148,12 @@ def test_bench_estimates_with_the_fit(fit_file: Path, model_file: Path):
     (measured,) = found.models
     assert measured.median_ms == pytest.approx(0.03610944)
     assert measured.p90_ms == pytest.approx(0.03610944 * 1.3)
+
+
+def test_a_project_file_names_a_fit_from_its_own_folder(fit_file: Path):
+    project = fit_file.parent / "placer.yaml"
+    project.write_text("engine: fusion-model\ngpu: fit.json\n")
+    assert keywords_of(read_project(project), project, ())["gpu"] == str(fit_file)
 
 
 def test_another_pack_or_base_than_was_measured_is_refused(fit_file: Path, model_file: Path):
