@@ -74,6 +74,8 @@ def _make_constant(proto: ModelProto, tensor: ValueInfoProto, value: float, path
     if not tensor.type.HasField("tensor_type") or not kind.HasField("shape") or 0 in sizes:
         raise InputError(f"{path}: the shape of input '{tensor.name}' is not known; give `shapes`")
     dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    if dtype.hasobject:
+        raise InputError(f"{path}: input '{tensor.name}' holds texts; fix inputs of numbers only")
     try:
         array = np.full(sizes, value, dtype)
     except (ValueError, OverflowError, TypeError):

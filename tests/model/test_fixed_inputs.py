@@ -98,6 +98,18 @@ def test_refusals(save: Save, tmp_path: Path, values: dict[str, float], expected
         placer.fix_inputs(save(NETWORK), tmp_path / "fixed.onnx", values)
 
 
+def test_texts_are_no_values(save: Save, tmp_path: Path):
+    texts = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,4] x, string[1] name) => (float[1,4] y, string[1] same) {
+      y = Relu(x)
+      same = Identity(name)
+    }
+    """
+    with pytest.raises(InputError, match="input 'name' holds texts; fix inputs of numbers only"):
+        placer.fix_inputs(save(texts), tmp_path / "fixed.onnx", {"name": 1})
+
+
 def test_explain_says_what_it_does_not_see(save: Save):
     found = placer.explain(save(NETWORK))
     assert found.inside.startswith("3 of 7 nodes (43%) stay float")
