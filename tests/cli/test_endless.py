@@ -84,7 +84,7 @@ def running(command: str, seconds: int) -> Iterator[subprocess.Popen[str]]:
     ) as process:
         yield process
     left = [path for path in Path().rglob("*") if path not in files]
-    assert not [path for path in left if path.name != "out"]
+    assert not [path for path in left if path.name not in ("out", "placer.log")]
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:

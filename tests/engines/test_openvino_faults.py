@@ -4,7 +4,7 @@ Of some forty small models with odd nodes (Resize, Pad, Expand, 1-D, 3-D and dil
 ConvTranspose with strides of 300, MatMul of all ranks), none made OpenVINO 2026.4.1 crash, hang or
 take more memory once it was quantized. What it does is to compute garbage (below) and to refuse
 recurrent layers. So crashes and hangs are real signals to the engine's own worker while OpenVINO
-works in it; memory really runs out.
+works in it.
 """
 
 from __future__ import annotations
@@ -154,24 +154,5 @@ def test_a_worker_that_hangs_while_it_compiles(save: Save, tmp_path: Path, break
     (trial,) = failed(result)
     assert trial.error is not None
     assert "took more than 10 s and was stopped while building the candidate" in trial.error
-    assert harmless(result)
-    assert_the_written_model_is_right(result, model)
-
-
-def test_a_candidate_that_takes_too_much_memory(save: Save, tmp_path: Path):
-    """Twelve weights of 16 MB: the float model fits once below the limit, but not twice.
-
-    So the trial of the float model fails; quantized, the weights take a quarter.
-    """
-    count = 12
-    weights = ", ".join(f"float[2048,2048] w{i} = {{0.02}}" for i in range(count))
-    chain = "\n".join(f"[fc{i}] a{i + 1} = MatMul(a{i}, w{i})" for i in range(count))
-    head = NET.strip().splitlines()[0]
-    graph = f"net (float[1,2048] a0) => (float[1,2048] a{count}) <{weights}> {{ {chain} }}"
-    model = save(head + graph.replace("a0", "x").replace(f"a{count}", "y"))
-    result = run(model, tmp_path, budget=3, engine_options={"memory-gb": "1"})
-    (trial, *_) = failed(result)
-    assert trial.error is not None
-    assert "took more than 1074 MB of memory and was stopped" in trial.error
     assert harmless(result)
     assert_the_written_model_is_right(result, model)
