@@ -165,3 +165,11 @@ def test_the_recipes_print_what_they_show(
         assert finished.code == (1 if refused else 0), finished.err
         matches = doctest.OutputChecker().check_output(printed, finished.out, COMPARISON)
         assert matches, f"placer {shlex.join(words)} printed\n{finished.out}"
+
+
+def test_each_dockerfile_has_its_list_of_what_the_context_leaves_out() -> None:
+    folder = ROOT / "docker"
+    dockerfiles = [path for path in folder.iterdir() if path.suffix != ".dockerignore"]
+    lists = {folder / f"{path.name}.dockerignore" for path in dockerfiles}
+    assert lists == set(folder.glob("*.dockerignore"))
+    assert len({path.read_text(encoding="utf-8") for path in lists}) == 1
