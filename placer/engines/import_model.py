@@ -133,16 +133,14 @@ def import_model(
         wanted = None if data is None else str(data)
         return _import_ir(source, Path(float_model), target, rules, given, wanted)
     loaded = load_model(source, given)
-    if loaded.imported is None:
-        raise InputError(f"{source} is not quantized; give it to placer optimize as it is")
+    loaded.source_quantization()  # Refuses a float model before anything is run.
     if not loaded.proto.graph.node:
         raise InputError(
             f"{source} computes nothing once its pairs are gone; there is no float model"
         )
     samples = samples_of(None if data is None else str(data), loaded)
     loaded, sqnr = recovered(loaded, samples)
-    imported = loaded.imported
-    assert imported is not None
+    imported = loaded.source_quantization()
     placement_file = target.with_name(f"{target.stem}.placement.yaml")
     comparison = _compare(loaded, imported, rules)
     losses = tuple(imported.losses(rules.manifest.scheme))

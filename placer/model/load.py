@@ -65,6 +65,12 @@ class Model:
         """Size of all initializers."""
         return sum(tensor_bytes(tensor) for tensor in self.graph.initializers.values())
 
+    def source_quantization(self) -> Imported:
+        """``imported`` of a model that was quantized; InputError if it was float."""
+        if self.imported is None:
+            raise InputError(f"{self.path} is not quantized; give it to placer optimize as it is")
+        return self.imported
+
     def array(self, initializer: str) -> np.ndarray:
         """Values of one initializer; reads no other one."""
         return read_tensor(self.graph.initializers[initializer], self.base_dir)

@@ -246,9 +246,9 @@ def _taken_apart(
     warn: Callable[[str], None],
 ) -> Model:
     """A model that was quantized, with or without what it said besides, as asked for."""
-    assert model.imported is not None
     keep = request.ranges == "imported"
-    sentence = model.imported.summary(request.model, pack.manifest.scheme, keep)
+    source = model.source_quantization()
+    sentence = source.summary(request.model, pack.manifest.scheme, keep)
     warn(f"{sentence}; {distance_sentence(distance)}")
     return model if keep else replace(model, imported=None)
 

@@ -20,6 +20,16 @@ from placer.graph.index import index_nodes
 
 _OPSET = 17
 _MAX_ELEMENTS = 1 << 20
+# What operators of ONNX's evaluator raise; it has no error of its own for all of them.
+_EVALUATOR_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomUniform")
 
 
@@ -71,7 +81,7 @@ def _evaluate(graph: Graph, settled: list[Node]) -> Mapping[str, TensorProto]:
     for node in settled:
         try:
             results = _results(graph, node, values)
-        except Exception:  # The evaluator raises what its operators do; the node stays a layer.
+        except _EVALUATOR_ERRORS:  # The node stays a layer.
             continue
         values.update(zip(node.outputs, results, strict=False))
     return {name: numpy_helper.from_array(array, name) for name, array in values.items()}

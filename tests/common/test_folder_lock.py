@@ -27,7 +27,6 @@ def test_another_process_is_named_and_its_death_frees_the_folder(tmp_path: Path)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         who = f"is in use by process {holder.pid} on {platform.node()}; wait for it"
         with pytest.raises(InputError, match=who), locked(tmp_path):

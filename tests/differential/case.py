@@ -57,17 +57,21 @@ class Refused(Exception):
     """The engine does not build the case; no disagreement, but counted."""
 
 
-class Engine(Protocol):
-    """A real engine and the predictor of its plans."""
+class Planner(Protocol):
+    """Predicts the plan of a case, and has it made."""
 
     name: str
 
-    def case(self, random: Random) -> Case:
-        """A random case. Raises PlacerError or Misfit where the graph drawn is none."""
-        ...
-
     def plans(self, case: Case) -> tuple[Plan, Plan]:
         """The predicted and the actual plan. Raises Refused if the engine refuses the case."""
+        ...
+
+
+class Engine(Planner, Protocol):
+    """A real engine and the predictor of its plans, with the cases that suit it."""
+
+    def case(self, random: Random) -> Case:
+        """A random case. Raises PlacerError or Misfit where the graph drawn is none."""
         ...
 
 
@@ -97,7 +101,7 @@ class Judgement:
         )
 
 
-def judge(engine: Engine, case: Case) -> Judgement:
+def judge(engine: Planner, case: Case) -> Judgement:
     """Compare the two plans of ``case``; strictly, every layer counts."""
     try:
         predicted, actual = engine.plans(case)

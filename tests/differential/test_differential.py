@@ -29,9 +29,6 @@ class Wrong:
     blind: str
     name: str = "wrong"
 
-    def case(self, random: Random) -> Case:
-        raise NotImplementedError
-
     def plans(self, case: Case) -> tuple[Plan, Plan]:
         nodes = case.model.graph.nodes
         layers = [Layer(node.name, node.op, (node.name,), (), ()) for node in nodes]

@@ -87,9 +87,7 @@ def test_an_unknown_provider_is_told_which_there_are():
      ("CUDA", "onnxruntime")],
 )  # fmt: skip
 def test_the_pack_follows_the_provider(name: str, pack: str):
-    provider = parse_provider(name)
-    assert provider is not None
-    assert provider.pack == pack
+    assert parse_provider(name).pack == pack
 
 
 def test_float16_becomes_tensorrts_own_option():

@@ -97,10 +97,9 @@ def test_scales_and_places_are_those_of_the_ir(imported: ImportedModel):
         scale = found.imported.activations[tensor]
         assert scale.scale == pytest.approx((high - low) / 255, rel=1e-6)
         assert scale.zero_point == round(-low / scale.scale)
-    assert found.matched is not None
     assert (found.matched.by_name, found.matched.by_structure) == (8, 0)
     assert found.matched.unmatched == ()
-    assert found.sqnr is not None and found.sqnr > 40
+    assert found.sqnr > 40
     assert found.losses == ()
     assert {path.name for path in found.model.parent.iterdir()} == {
         "nncf.qdq.onnx",
@@ -127,7 +126,6 @@ def test_weights_are_the_integers_of_the_ir(imported: ImportedModel):
 def test_what_is_written_is_imported_with_the_same_scales(imported: ImportedModel):
     """So placer optimize keeps them."""
     again = load_model(imported.model).imported
-    assert again is not None
     assert again.placement.edges == EDGES
     for tensor, scale in imported.imported.activations.items():
         assert again.activations[tensor].scale == np.float32(scale.scale)
@@ -138,7 +136,6 @@ def test_other_names_are_found_by_weights_and_what_is_not_found_is_named(here: P
     """Weights by their values, what convolutions read by these; input and output kept theirs."""
     other = renamed(FLOAT, here / "renamed.onnx")
     found = placer.import_model(IR, pack="openvino", float_model=other)
-    assert found.matched is not None
     assert (found.matched.by_name, found.matched.by_structure) == (2, 3)
     graph = load_model(other).graph
     weights = {edge.tensor for edge in found.imported.placement.edges} & graph.initializers.keys()

@@ -132,7 +132,6 @@ def test_a_run_says_inferences_per_second_and_no_latency(
     result = Result.read(Path("out"))
     assert result.objective == "throughput"
     assert result.command is not None and "--objective throughput" in result.command
-    assert result.baseline is not None and result.best is not None
     for part in (result.baseline, result.best):
         assert part.latency is None
         low, high = part.throughput.batches_per_s_interval or (0, 0)

@@ -177,7 +177,6 @@ def test_a_part_that_fails_is_a_warning_and_the_trial_goes_on(
     untimed = part in ("inspector", "profiler")
     assert all((layer.time_us is None) == untimed for layer in plan.layers)
     assert (compiled.memory_bytes({"x": X}) is None) == (part == "memory")
-    assert engine.conditions is not None
     on_gpu = not hasattr(api.runtime(), "ON_HOST")
     assert engine.conditions.captured == (on_gpu and part != "graph",)
     assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
@@ -194,7 +193,6 @@ def test_without_nvml_the_clocks_are_unknown(
     monkeypatch.setattr(trt_engine, "gpu_state", broken)
     compiled = engine.compile(parse_model(RELU.replace("batch", "1")), tmp_path)
     engine.measure([compiled], {"x": X}, 2)
-    assert engine.conditions is not None
     assert (engine.conditions.before, engine.conditions.throttled_by) == (None, ())
 
 

@@ -141,7 +141,6 @@ def test_a_second_interrupt_ends_in_a_sentence_and_the_run_resumes(placer: Place
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         for line in process.stdout:
             if "trial 4/1000" in " ".join(line.split()):
                 process.send_signal(signal.SIGINT)

@@ -24,7 +24,6 @@ def test_runs_stand_side_by_side(estimated: Path, missed: Path, tmp_path: Path):
     text = Text(page.read_text()).text
     assert text.startswith("2 runs compared - placer")
     best = Result.read(estimated).best
-    assert best is not None
     low, high = best.speedup_interval
     assert f"{best.speedup:.2f} ({low:.2f} to {high:.2f})" in text
     assert "gate not met ESTIMATE" in text

@@ -22,7 +22,6 @@ def run(estimated: Path) -> Run:
 @pytest.fixture(scope="module")
 def quantized(run: Run) -> Run:
     """The same with a pair on every edge that a Conv, MaxPool or Add reads."""
-    assert run.topology is not None
     ops = {node.name: node.op for node in run.topology.nodes}
     edges = [e for e in run.topology.edges() if ops.get(e.node) in {"Conv", "MaxPool", "Add"}]
     return replace(run, topology=replace(run.topology, quantized=frozenset(edges)))
@@ -30,8 +29,6 @@ def quantized(run: Run) -> Run:
 
 def test_what_changed_adds_up_to_both_plans(run: Run):
     lines = summary.what_changed(run)
-    assert run.float_plan is not None
-    assert run.plan is not None
     for plan, times in (
         (run.float_plan, [line.before_us for line in lines]),
         (run.plan, [line.after_us for line in lines]),
@@ -42,7 +39,6 @@ def test_what_changed_adds_up_to_both_plans(run: Run):
 
 
 def test_sites_that_read_quantized_values_are_counted(quantized: Run):
-    assert quantized.topology is not None
     nodes = {edge.node for edge in quantized.topology.quantized}
     sites = [s for s in quantized.result.site_decisions if not nodes.isdisjoint(s.nodes)]
     counted = sum(line.quantized for line in summary.what_changed(quantized))
@@ -75,7 +71,6 @@ def trial(number: int, ratio: float | None, state: str = "complete") -> TrialPar
 
 
 def test_the_chosen_trial_and_why(run: Run):
-    assert run.result.best is not None
     trials = [trial(0, 1.0), trial(1, 0.5), trial(2, 0.6), trial(3, 0.1, "gate missed")]
     best = run.result.best.model_copy(update={"trial": 1})
     engine = run.result.engine.model_copy(update={"estimated": False})
@@ -109,8 +104,6 @@ def test_sizes(size: int, text: str):
 
 
 def test_agreement_of_classes_is_shown_of_outputs_that_may_hold_classes(run: Run):
-    assert run.result.best is not None
-    assert run.topology is not None
     assert run.classifiers == {"logits"}
     metrics = {
         "sqnr logits": 20.0,

@@ -58,7 +58,6 @@ def test_it_is_the_best_of_all_placements_that_hold(world: int, part: float):
     held = [state for state in whole_states() if NOISE.predict(state) <= limit]
     best = min(LAND.value(state, own) for state in held)
     found = solve(LAND, own, NOISE, limit, FLOATS)
-    assert found is not None
     assert NOISE.predict(found.state) <= limit * (1 + 1e-6)
     assert LAND.value(found.state, own) == pytest.approx(best, rel=0.01)
     if found.proven and LAND.value(found.state, own) > best + 1e-9:

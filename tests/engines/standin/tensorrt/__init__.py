@@ -331,7 +331,8 @@ class _Context:
         self._profiler = value
 
     def set_optimization_profile_async(self, index: int, stream: int) -> bool:
-        assert stream is not None
+        if stream is None:
+            raise TypeError("set_optimization_profile_async(): incompatible function arguments")
         self.active_optimization_profile = index
         return 0 <= index < self._engine.num_optimization_profiles
 
