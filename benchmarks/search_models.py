@@ -20,7 +20,6 @@ from typing import Literal
 import numpy as np
 import onnx
 import rapidocr_onnxruntime
-from onnx import helper
 from topologies import Net, classifier
 
 from placer.graph import Graph
@@ -87,11 +86,7 @@ class ShapeNet(Net):
 
     def halves(self, x: str, channels: int) -> list[str]:
         """Split of channels in two."""
-        name = f"Split_{len(self._nodes)}"
-        sizes = self.constant(np.array([channels // 2] * 2, np.int64))
-        parts = [f"{name}_a", f"{name}_b"]
-        self._nodes.append(helper.make_node("Split", [x, sizes], parts, name, axis=1))
-        return parts
+        return list(self.split(x, channels // 2, channels // 2))
 
 
 def residual_net(

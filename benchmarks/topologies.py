@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+
+from placer.fitting.builder import NetworkBuilder
 
 
-class Net:
+class Net(NetworkBuilder):
     """Collects nodes and weights; every method returns the name of its output tensor.
 
     ``gain`` multiplies all weights; ``spread`` is the standard deviation of the logarithm of each
@@ -20,31 +21,15 @@ class Net:
     def __init__(
         self, shape: tuple[int, ...], seed: int = 0, gain: float = 1.0, spread: float = 0.0
     ) -> None:
+        super().__init__("image", shape, seed)
         self._gain, self._spread = gain, spread
-        self._rng = np.random.default_rng(seed)
-        self._nodes: list[onnx.NodeProto] = []
-        self._weights: list[onnx.TensorProto] = []
-        self._shape = shape
-        self.input = "image"
-
-    def add(self, op: str, *inputs: str, **attributes: object) -> str:
-        """Append a node."""
-        name = f"{op}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name, **attributes))
-        return f"{name}_out"
-
-    def constant(self, values: np.ndarray) -> str:
-        """Append an initializer."""
-        name = f"w{len(self._weights)}"
-        self._weights.append(numpy_helper.from_array(values, name))
-        return name
 
     def weight(self, *shape: int) -> str:
         """Append a random weight, scaled so that activations keep their magnitude."""
         fan_in = int(np.prod(shape[1:])) or 1
-        values = self._gain * self._rng.standard_normal(shape) / np.sqrt(fan_in)
+        values = self._gain * self.rng.standard_normal(shape) / np.sqrt(fan_in)
         if self._spread:
-            factors = np.exp(self._spread * self._rng.standard_normal(shape[0]))
+            factors = np.exp(self._spread * self.rng.standard_normal(shape[0]))
             values *= factors.reshape(-1, *[1] * (len(shape) - 1))
         return self.constant(values.astype(np.float32))
 
@@ -52,18 +37,8 @@ class Net:
         self, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1, group: int = 1
     ) -> str:
         """Convolution with bias and same padding."""
-        weight = self.weight(outputs, inputs // group, kernel, kernel)
-        bias = self.constant(self._rng.normal(0, 0.1, outputs).astype(np.float32))
-        pads = [kernel // 2] * 4
-        return self.add(
-            "Conv",
-            x,
-            weight,
-            bias,
-            strides=[stride] * 2,
-            group=group,
-            pads=pads,
-            kernel_shape=[kernel] * 2,
+        return self.same_conv(
+            x, self.weight(outputs, inputs // group, kernel, kernel), stride, group
         )
 
     def relu(self, x: str) -> str:
@@ -79,20 +54,15 @@ class Net:
         limits = [self.constant(np.array(v, np.float32)) for v in (0, 6)]
         return self.add("Clip", x, *limits)
 
+    def split(self, x: str, *sizes: int) -> tuple[str, ...]:
+        """Parts of ``sizes`` channels."""
+        return self.add_many("Split", (x, self.constant(np.array(sizes))), len(sizes), axis=1)
+
     def model(self, *outputs: str) -> onnx.ModelProto:
-        """The finished model, opset 17."""
-        inputs = [helper.make_tensor_value_info(self.input, TensorProto.FLOAT, self._shape)]
-        graph = helper.make_graph(
-            self._nodes,
-            "net",
-            inputs,
-            [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs],
-            self._weights,
-        )
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-        inferred = onnx.shape_inference.infer_shapes(proto)
-        onnx.checker.check_model(inferred, full_check=True)
-        return inferred
+        """The finished and checked model."""
+        proto = super().model(*outputs)
+        onnx.checker.check_model(proto, full_check=True)
+        return proto
 
 
 def classifier(net: Net, x: str, channels: int, classes: int = 100) -> onnx.ModelProto:
@@ -215,10 +185,7 @@ def c2f(size: int) -> onnx.ModelProto:
     def block(x: str, inputs: int, outputs: int, repeats: int) -> str:
         half = outputs // 2
         y = net.silu(net.conv(x, inputs, outputs, 1))
-        name = f"Split_{len(net._nodes)}"
-        sizes = net.constant(np.array([half, half], np.int64))
-        parts = [f"{name}_a", f"{name}_b"]
-        net._nodes.append(helper.make_node("Split", [y, sizes], parts, name, axis=1))
+        parts = list(net.split(y, half, half))
         for _ in range(repeats):
             inner = net.silu(net.conv(net.silu(net.conv(parts[-1], half, half, 3)), half, half, 3))
             parts.append(net.add("Add", parts[-1], inner))
@@ -278,9 +245,7 @@ def _c2f_block(
 ) -> str:
     half = outputs // 2
     y = net.silu(net.conv(x, inputs, outputs, 1))
-    sizes = net.constant(np.array([half, half], np.int64))
-    parts = [f"{y}_a", f"{y}_b"]
-    net._nodes.append(helper.make_node("Split", [y, sizes], parts, f"{y}_split", axis=1))
+    parts = list(net.split(y, half, half))
     for _ in range(repeats):
         inner = net.silu(net.conv(net.silu(net.conv(parts[-1], half, half, 3)), half, half, 3))
         parts.append(net.add("Add", parts[-1], inner) if residual else inner)
@@ -312,9 +277,7 @@ def _yolov8_decoded(net: Net, boxes: str, scores: str, size: int) -> str:
     steps = net.constant(np.arange(16, dtype=np.float32).reshape(1, 16, 1, 1))
     mean = net.add("Conv", net.add("Softmax", bins, axis=1), steps)
     sides = net.add("Reshape", mean, net.constant(np.array([1, 4, count], np.int64)))
-    halves = net.constant(np.array([2, 2], np.int64))
-    parts = [f"{sides}_a", f"{sides}_b"]
-    net._nodes.append(helper.make_node("Split", [sides, halves], parts, f"{sides}_split", axis=1))
+    parts = net.split(sides, 2, 2)
     centres = net.constant(np.random.default_rng(0).random((1, 2, count)).astype(np.float32))
     first, last = net.add("Sub", centres, parts[0]), net.add("Add", parts[1], centres)
     two = net.constant(np.array(2, np.float32))

@@ -9,39 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+
+from placer.fitting.builder import NetworkBuilder
 
 CONVOLUTIONAL, TOKENS, WIDE = "convolutional", "tokens", "wide"
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
 _MOST_MACS = 60e6  # Of one convolution: a network is to run in milliseconds on one core.
-_OPSET = 17
 
 
-class _Net:
+class _Net(NetworkBuilder):
     """Nodes and weights of a network in the making; ``shape``: of the last tensor."""
 
     def __init__(self, shape: tuple[int, ...], seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.input_shape = shape
+        super().__init__("input", shape, seed)
         self.shape = shape
-        self._nodes: list[onnx.NodeProto] = []
-        self._weights: list[onnx.TensorProto] = []
-
-    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Append a node; return the name of its output."""
-        name = f"{op}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name, **attributes))
-        return f"{name}_out"
-
-    def constant(self, values: np.ndarray) -> str:
-        """Append an initializer; return its name."""
-        name = f"w{len(self._weights)}"
-        self._weights.append(numpy_helper.from_array(values, name))
-        return name
 
     def weight(self, *shape: int) -> str:
         """Random weights (He et al. 2015): activations neither grow nor vanish."""
@@ -55,23 +39,10 @@ class _Net:
         """Convolution with bias; the size stays but for the stride."""
         channels, size = self.shape[1], self.shape[2]
         group = channels if depthwise else 1
-        weight = self.weight(outputs, channels // group, kernel, kernel)
-        bias = self.constant(self.rng.normal(0, 0.1, outputs).astype(np.float32))
         out = -(-size // stride)
         self.shape = (1, outputs, out, out)
-        return self.add(
-            "Conv", x, weight, bias, kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4,
-            strides=[stride] * 2, group=group,
-        )  # fmt: skip
-
-    def model(self, output: str) -> onnx.ModelProto:
-        """The finished model."""
-        image = helper.make_tensor_value_info("input", TensorProto.FLOAT, self.input_shape)
-        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
-        graph = helper.make_graph(self._nodes, "network", [image], [result], self._weights)
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
-        proto.ir_version = 9
-        return onnx.shape_inference.infer_shapes(proto)
+        return self.same_conv(x, self.weight(outputs, channels // group, kernel, kernel),
+                              stride=stride, group=group)  # fmt: skip
 
 
 # --- activations ----------------------------------------------------------------------------
