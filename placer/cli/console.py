@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+
+from placer.cli.trial_lines import header, line, mark, shown, speedup
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
     from placer.results.objective import Objective
@@ -54,11 +55,7 @@ class ConsoleObserver:
         )
         self._task: TaskID | None = None
         self._best: float | None = None
-        self._budget: int | None = None
         self._count = 0
-        self._start = 0.0
-        self._searching = False
-        self._unit = "ms"
         self._objective: Objective = "latency"
 
     def stage(self, text: str) -> None:
@@ -77,28 +74,24 @@ class ConsoleObserver:
         self._update_bar(done)
 
     def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:
-        """Begin the search's bar."""
-        self._unit = "ms (estimate)" if estimated else "ms"
-        self._objective = objective
-        self.stage("searching" if not done else f"searching, resumed after {done} trials")
-        self._budget, self._count, self._start = budget, done, time.monotonic()
+        """Begin the search's bar, and print what the columns of its trials hold."""
+        self._objective, self._count = objective, done
+        most = "" if budget is None else f", {budget} trials at most"
+        resumed = f", resumed after {done}" if done else ""
+        self.stage(f"searching{most}{resumed}")
+        told = header(objective, estimated=estimated)
+        self._console.print(f"[bold]{told}[/]", highlight=False, soft_wrap=True)
         self._begin_bar("trials", budget)
         self._update_bar(done)
 
     def trial(self, record: TrialRecord) -> None:
-        """Print the trial's latency, speed-up, gates, the best so far and the time left."""
+        """Print the trial's latency, speed-up and gates, and the best so far."""
         self._count += 1
         if record.feasible and record.ratio is not None:
             self._best = min(record.ratio, self._best or record.ratio)
-        best = f"best {_speedup(self._best)}" if self._best else "best -"
-        count = f"{self._count}/{self._budget}" if self._budget else str(self._count)
-        outcome = _outcome(record, self._unit, self._objective)
-        self._console.print(
-            f"trial {count:>7}  {outcome}  {best}  [dim]{escape(record.kind)}[/]",
-            highlight=False,
-            soft_wrap=True,
-        )
-        self._update_bar(self._count, best)
+        told = line(record, self._best, self._objective)
+        self._console.print(told, highlight=False, soft_wrap=True)
+        self._update_bar(self._count, f"best {speedup(self._best)}")
 
     def probe(self, done: int) -> None:
         """Say how often noise was measured beside the trials, without a terminal now and then."""
@@ -125,35 +118,6 @@ class ConsoleObserver:
             self._bar.remove_task(self._task)
             self._bar.stop()
             self._task = None
-
-
-def _outcome(record: TrialRecord, unit: str, objective: Objective) -> str:
-    if record.error is not None:
-        return f"[red]failed[/] {escape(record.error)[:60]}"
-    gates = " ".join(
-        f"{gate.gate}: {_number(gate.value)} {_mark(gate.passed)}" for gate in record.gates
-    )
-    measurement = record.measurement
-    if measurement is None:
-        return f"[dim]not measured[/]  {gates}"
-    latency, conditions = measurement.latency.median_ms, measurement.conditions
-    throttled = "  [yellow]throttled[/]" if conditions and conditions.throttled_by else ""
-    told = f"{latency:8.3f} {unit}"
-    if objective == "throughput":
-        told = f"{1e3 / latency:8.1f} inferences/s"
-    return f"{told}  {_speedup(record.ratio)}  {gates}{throttled}"
-
-
-def _speedup(ratio: float | None) -> str:
-    return "-" if ratio is None else f"x{1 / ratio:.2f}"
-
-
-def _mark(passed: bool) -> str:
-    return "[green]ok[/]" if passed else "[red]missed[/]"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def print_result(console: Console, result: Result, folder: str) -> None:
@@ -219,8 +183,8 @@ def _print_metrics(
     console: Console, before: dict[str, float | None], after: dict[str, float | None]
 ) -> None:
     for name, value in after.items():
-        was = f"{_number(before[name])} -> " if name in before else ""
-        console.print(f"{escape(name)}: {was}{_number(value)}", highlight=False)
+        was = f"{shown(before[name])} -> " if name in before else ""
+        console.print(f"{escape(name)}: {was}{shown(value)}", highlight=False)
 
 
 def _point(part: FrontPart) -> tuple[str, str]:
@@ -248,7 +212,7 @@ def _add_rows(table: Table, result: Result, before: BaselinePart, after: BestPar
     speedup = f"{after.speedup:.3f} ({low:.3f} to {high:.3f})"
     table.add_row(f"{kind}speed-up\n({interval})", "1", speedup)
     for gate in after.gates:
-        value = f"{_number(gate.value)} {_mark(gate.passed)}"
+        value = f"{shown(gate.value)} {mark(gate.passed)}"
         table.add_row(f"gate {escape(gate.gate)}", "", value)
     table.add_row("quantized edges", "0", str(after.quantized_edges))
 

@@ -160,7 +160,7 @@ def compiled_finalists(
             compiled = setup.candidates.compile_copies(placement, copies)
             found.append(Finalist(record, compiled))
         except RunError as error:
-            log.warning("finalist %d left out: %s", record.number, error)
+            log.warning("trial %d is no finalist: %s", record.number, error)
     if not found:
         raise RunError("the engine failed on every finalist; their reasons are in placer.log")
     return found

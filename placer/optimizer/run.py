@@ -34,7 +34,12 @@ from placer.optimizer.proposer import predictor_of, probes_of
 from placer.optimizer.request import Request
 from placer.optimizer.result_parts import throttling_warnings
 from placer.optimizer.search_loop import Device, devices_of, search
-from placer.optimizer.study_settings import earlier_study, keep_model_file, open_study
+from placer.optimizer.study_settings import (
+    dashboard_command,
+    earlier_study,
+    keep_model_file,
+    open_study,
+)
 from placer.optimizer.summary import (
     no_difference_sentence,
     summarize,
@@ -92,6 +97,7 @@ def _run(
     task, setup = devices[0].task, devices[0].setup
     if study.shared:
         observer.stage(f"others join with: placer worker --study '{study.name}' --storage ...")
+    observer.stage(f"watch the trials with: {dashboard_command(task.request)}")
     folder.remove_closest()
     stopped = search(devices, study, observer, INTERRUPTED)
     records = study.records()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task
 from placer.results.folder import SUFFIX, OutputFolder
-from placer.search.storage import holds_studies, kept_attributes, open_storage
+from placer.search.storage import holds_studies, kept_attributes, masked, open_storage
 from placer.search.study import STUDY_NAME, Study
 from placer.version import __version__
 
@@ -121,6 +122,12 @@ def apart_from_others(request: Request, observer: Observer) -> Request:
     return replace(request, output=output)
 
 
+def dashboard_command(request: Request) -> str:
+    """What opens Optuna's dashboard on the run's study, without the storage's password."""
+    url = request.storage or OutputFolder(request.output_folder).study_url
+    return f"optuna-dashboard {shlex.quote(masked(url))}"
+
+
 def _name(task: Task) -> str:
     request = task.request
     if request.storage is None:
@@ -130,7 +137,7 @@ def _name(task: Task) -> str:
 
 def _kept(request: Request, name: str) -> Mapping[str, Any] | None:
     """What is kept with the study ``name`` where ``request`` keeps it; None without it."""
-    url = request.storage or f"sqlite:///{OutputFolder(request.output_folder).study}"
+    url = request.storage or OutputFolder(request.output_folder).study_url
     if not holds_studies(url):
         return None
     return kept_attributes(open_storage(url, shared=request.storage is not None), name)
@@ -153,9 +160,9 @@ def open_study(task: Task) -> Study:
     """Open or create the run's study: in its output folder, or in the storage."""
     request, settings = task.request, settings_of(task)
     if request.storage is None:
-        path = OutputFolder(request.output_folder).study
-        with _gone_if_not_made(path):
-            storage = open_storage(f"sqlite:///{path}", shared=False)
+        folder = OutputFolder(request.output_folder)
+        with _gone_if_not_made(folder.study):
+            storage = open_storage(folder.study_url, shared=False)
             place = str(request.output_folder)
             return Study(storage, _name(task), task.space, settings, place=place)
     storage = open_storage(request.storage, shared=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -219,5 +220,5 @@ def facts(run: Run) -> Mapping[str, str]:
 
 def study_command(run: Run) -> str | None:
     """What opens Optuna's dashboard on the run's study; None if it is elsewhere."""
-    study = OutputFolder(Path(run.folder.name)).study
-    return f"optuna-dashboard sqlite:///{study}" if run.study else None
+    url = OutputFolder(Path(run.folder.name)).study_url
+    return f"optuna-dashboard {shlex.quote(url)}" if run.study else None

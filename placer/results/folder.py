@@ -59,6 +59,11 @@ class OutputFolder:
         return self.path / "study.db"
 
     @property
+    def study_url(self) -> str:
+        """The same as the URL of an Optuna storage."""
+        return f"sqlite:///{self.study}"
+
+    @property
     def given_model(self) -> Path:
         """The model that was given in memory."""
         return self.path / "model.onnx"

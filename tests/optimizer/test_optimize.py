@@ -88,7 +88,7 @@ def test_running_again_resumes_and_a_larger_budget_goes_on(placer: Placer):
     assert placer("optimize", MODEL, *QUICK, "--budget", 3).code == 0
     first = result().trials
     finished = placer("optimize", MODEL, *QUICK, "--budget", 5)
-    assert "resumed after 3 trials" in finished.out
+    assert "5 trials at most, resumed after 3" in finished.out
     again = result().trials
     assert len(again) == 5
     assert again[:3] == first
@@ -101,7 +101,7 @@ def test_a_killed_run_resumes_without_losing_a_trial(placer: Placer, tmp_path: P
     command += ["--engine", "onnxruntime"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     lines = []
-    while sum("trial " in line for line in lines) < 3:
+    while not lines or lines[-1].split()[:1] != ["2"]:
         lines.append(process.stdout.readline())
         assert lines[-1], "the process ended early: " + "".join(lines)
     process.send_signal(signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path: Path):
     command += ["--engine", "onnxruntime"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     for line in process.stdout:
-        if "trial 4/1000" in " ".join(line.split()):
+        if line.split()[:1] == ["3"]:
             process.send_signal(signal.SIGINT)
             break
     output = process.stdout.read()
@@ -142,7 +142,7 @@ def test_a_second_interrupt_ends_in_a_sentence_and_the_run_resumes(placer: Place
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         for line in process.stdout:
-            if "trial 4/1000" in " ".join(line.split()):
+            if line.split()[:1] == ["3"]:
                 process.send_signal(signal.SIGINT)
             if "interrupted" in line:
                 process.send_signal(signal.SIGINT)
