@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from placer.optimizer.observer import Observer, QuietObserver
     from placer.optimizer.project_draft import init_project
     from placer.plan.compare import diff_plans
+    from placer.probing.api import sensitivity
     from placer.report import write_comparison, write_report
     from placer.results.result import Result
+    from placer.results.sensitivity import Sensitivity
 
 __all__ = [
     "AppliedModel",
@@ -49,6 +51,7 @@ __all__ = [
     "Region",
     "Result",
     "RunError",
+    "Sensitivity",
     "ShapeRange",
     "__version__",
     "apply_placement",
@@ -68,6 +71,7 @@ __all__ = [
     "onboard",
     "optimize",
     "plan_onboarding",
+    "sensitivity",
     "work",
     "write_comparison",
     "write_report",
@@ -92,6 +96,7 @@ _MODULES = {
     "Region": "placer.calibration.region",
     "Result": "placer.results.result",
     "RunError": "placer.errors",
+    "Sensitivity": "placer.results.sensitivity",
     "ShapeRange": "placer.graph.shapes",
     "apply_placement": "placer.apply.api",
     "bench": "placer.engines.bench",
@@ -110,6 +115,7 @@ _MODULES = {
     "onboard": "placer.onboarding.api",
     "optimize": "placer.optimizer.api",
     "plan_onboarding": "placer.onboarding.api",
+    "sensitivity": "placer.probing.api",
     "work": "placer.optimizer.api",
     "write_comparison": "placer.report",
     "write_report": "placer.report",

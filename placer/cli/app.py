@@ -88,6 +88,11 @@ COMMANDS = (
         "placer.cli.eval_:eval_command",
         "Compare models with their float model by all metrics, and layer by layer.",
     ),
+    (
+        "sensitivity",
+        "placer.cli.sensitivity:sensitivity_command",
+        "Show the noise that each site, group and rule causes at the outputs, and what it saves.",
+    ),
     ("plan", "placer.cli.plan:plan_app", "Plans: compare predicted with actual layers."),
     ("rules", "placer.cli.rules:rules_app", "Rule packs: look, test, pass on, pin."),
     (

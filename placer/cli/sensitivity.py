@@ -1,0 +1,197 @@
+"""``placer sensitivity``: where the accuracy goes, and what each decision saves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import placer
+from placer.cli.console import ConsoleObserver
+from placer.cli.options import engine_options, option, shapes_of
+from placer.optimizer.request import Request
+
+if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.results.sensitivity import Noises, Sensitivity, SubjectPart
+
+EXAMPLES = (
+    "placer sensitivity model.onnx --data calibration.npz --figure sensitivity.html",
+    "placer sensitivity model.onnx --data images/ --engine fusion-model --gpu l4 --by site",
+)
+SAMPLES, ROWS = 16, 15
+_HEADS = {"rule": "rule", "group": "group: rule and first node", "site": "site: rule and node"}
+
+
+def sensitivity_command(
+    model: Annotated[Path, typer.Argument(help="The ONNX model: float, or quantized already.")],
+    shape: Annotated[list[str] | None, option("shapes")] = None,
+    data: Annotated[str | None, option("data")] = Request.data,
+    eval_data: Annotated[
+        str | None, option("eval_data", help="Data on which noise is measured.")
+    ] = Request.evaluation_data,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What to probe: rule, group or site; any number of times.",
+            show_default="all three",
+            rich_help_panel="Search",
+        ),
+    ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(help="Samples to measure noise on, at most.", rich_help_panel="Accuracy"),
+    ] = SAMPLES,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure what each saves, in turn with the default placement.",
+            rich_help_panel="Engine",
+        ),
+    ] = False,
+    calibration: Annotated[str, option("calibration")] = Request.calibration,
+    ranges: Annotated[str, option("ranges")] = Request.ranges,
+    engine: Annotated[str, option("engine")] = Request.engine,
+    gpu: Annotated[str | None, option("gpu")] = Request.gpu,
+    threads: Annotated[int, option("threads")] = Request.threads,
+    device: Annotated[str | None, option("device")] = Request.device,
+    engine_option: Annotated[list[str] | None, option("engine_options")] = None,
+    pack: Annotated[str | None, option("pack")] = Request.pack,
+    scheme: Annotated[str | None, option("scheme")] = Request.scheme,
+    base: Annotated[str | None, option("base")] = Request.base,
+    exclude: Annotated[list[str] | None, option("exclude")] = None,
+    only: Annotated[list[str] | None, option("only")] = None,
+    preset: Annotated[str, option("preset", help="Effort of calibration.")] = Request.preset,
+    seed: Annotated[int, option("seed")] = Request.seed,
+    cache: Annotated[bool, option("cache")] = True,
+    rows: Annotated[
+        int,
+        typer.Option(min=1, help="Rows of each table, the worst first.", rich_help_panel="Output"),
+    ] = ROWS,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Write a page with figures, one .html file.", rich_help_panel="Output"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")
+    ] = False,
+) -> None:
+    """Show the noise that each site, group and rule causes at the outputs, and what it saves.
+
+    What is measured is kept, so that the same command resumes.
+    """
+    console = Console()
+    observer = None if as_json else ConsoleObserver(console)
+    try:
+        found = placer.sensitivity(
+            model,
+            data=data,
+            eval_data=eval_data,
+            shapes=shapes_of(shape or []),
+            by=by or ("rule", "group", "site"),
+            samples=samples,
+            measure=measure,
+            engine=engine,
+            gpu=gpu,
+            threads=threads,
+            device=device,
+            engine_options=engine_options(engine_option or []),
+            pack=pack,
+            scheme=scheme,
+            base=base,  # type: ignore[arg-type]  # Values are checked with those of any run.
+            calibration=calibration,  # type: ignore[arg-type]
+            ranges=ranges,  # type: ignore[arg-type]
+            exclude=exclude or (),
+            only=only or (),
+            preset=preset,  # type: ignore[arg-type]
+            seed=seed,
+            cache=cache,
+            observer=observer,
+        )
+    finally:
+        if observer is not None:
+            observer.close()
+    if figure is not None:
+        # Plotly takes long to import.
+        from placer.report.sensitivity import write_sensitivity  # noqa: PLC0415
+
+        write_sensitivity(found, figure)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+        return
+    _print(console, found, rows)
+    if figure is not None:
+        console.print(f"figures are in {escape(str(figure))}", highlight=False, soft_wrap=True)
+
+
+def _print(console: Console, found: Sensitivity, limit: int) -> None:
+    for kind, head in _HEADS.items():
+        own = [subject for subject in found.subjects if subject.kind == kind]
+        if own:
+            console.print(_table(head, own, found, limit))
+            if len(own) > limit:
+                console.print(f"{len(own) - limit} more with --rows or --json", highlight=False)
+    console.print(
+        f"SQNR in dB at the worst output part, on {found.samples} samples: default placement "
+        f"{_db(found.default)}, as little quantized as the rules allow {_db(found.floats)}",
+        highlight=False,
+    )
+    console.print(
+        f"{found.probes} placements were measured, {found.known} were known", highlight=False
+    )
+    if not found.calibrated:
+        console.print("[yellow]not calibrated:[/] ranges and noise rest on random inputs")
+
+
+def _table(head: str, subjects: Sequence[SubjectPart], found: Sensitivity, limit: int) -> Table:
+    """The worst of ``subjects``, within 80 columns."""
+    timed = any(subject.saves is not None for subject in subjects)
+    several = len(found.default) > 1
+    table = Table()
+    table.add_column(head, overflow="fold")
+    table.add_column("sites", justify="right")
+    table.add_column("SQNR\nalone", justify="right")
+    if several:
+        table.add_column("worst at", overflow="fold", max_width=18)
+    table.add_column("default\nwithout", justify="right")
+    if timed:
+        table.add_column("saves µs" + ("\n(estimate)" if found.estimated else ""), justify="right")
+    for subject in subjects[:limit]:
+        cells = [escape(subject.name), str(subject.sites), _alone(subject)]
+        if several:
+            cells.append(escape(subject.worst_alone[1]))
+        cells.append("" if subject.without is None else _db(subject.without))
+        if timed:
+            cells.append(_saves(subject))
+        table.add_row(*cells)
+    return table
+
+
+def _alone(subject: SubjectPart) -> str:
+    if subject.error is not None:
+        return "refused"
+    return "follows" if subject.alone is None else _db(subject.alone)
+
+
+def _saves(subject: SubjectPart) -> str:
+    saved = subject.saves
+    if saved is None:
+        return ""
+    if saved.interval is None:
+        return f"{saved.microseconds:.1f}"
+    low, high = saved.interval
+    return f"{saved.microseconds:.1f}\n({low:.1f} to {high:.1f})"
+
+
+def _db(noises: Noises) -> str:
+    """SQNR in dB of the worst part."""
+    from placer.accuracy.metrics import decibels  # noqa: PLC0415
+    from placer.results.sensitivity import worst  # noqa: PLC0415
+
+    noise, _ = worst(noises)
+    return "exact" if noise == 0 else f"{decibels(noise):.1f}"

@@ -1,0 +1,144 @@
+"""What each decision does to each output, on a network whose heads do not touch each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import placer
+from placer.accuracy.metrics import decibels
+from placer.graph.text import parse_model
+from placer.probing.kept import KeptNoises
+from placer.results.sensitivity import Sensitivity, SubjectPart, worst
+from tests.conftest import Finished
+
+Placer = Callable[..., Finished]
+
+# `fine` and `coarse` have the same structure, so they are a group; `head` follows `coarse` alone.
+TWO_HEADS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4,8,8] x, float[1,4,8,8] z) => (float[1,4,8,8] left, float[1,2,8,8] right)
+<float[4,4,1,1] w = {1}, float[4,4,1,1] v = {1}, float[2,4,1,1] u = {1}>
+{
+    [fine] left = Conv(x, w)
+    [coarse] b = Conv(z, v)
+    [head] right = Conv(b, u)
+}
+"""
+FINE, COARSE, HEAD = (f"conv-act:{node}" for node in ("fine", "coarse", "head"))
+ESTIMATED = ("--engine", "fusion-model", "--gpu", "l4", "--calibration", "minmax")
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    proto = parse_model(TWO_HEADS)
+    for tensor in proto.graph.initializer:
+        values = rng.normal(size=tuple(tensor.dims)).astype(np.float32)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    onnx.save(proto, tmp_path / "m.onnx")
+    drawn = {name: rng.normal(size=(8, 4, 8, 8)).astype(np.float32) for name in "xz"}
+    np.savez(tmp_path / "data.npz", **drawn)
+    return tmp_path
+
+
+def probed(net: Path, **options: Any) -> Sensitivity:
+    given = {"engine": "onnxruntime", "calibration": "minmax", "samples": 4, **options}
+    return placer.sensitivity(net / "m.onnx", data=net / "data.npz", **given)
+
+
+def subject(found: Sensitivity, kind: str, name: str) -> SubjectPart:
+    (one,) = (s for s in found.subjects if (s.kind, s.name) == (kind, name))
+    return one
+
+
+def test_noise_is_told_by_output_alone_and_taken_out(net: Path):
+    found = probed(net, cache=False)
+    fine, head = (subject(found, "site", name) for name in (FINE, HEAD))
+    assert fine.nodes == ["fine"]
+    # What one head quantizes, the other one does not see.
+    assert fine.alone["left"] > 0 == fine.alone["right"]
+    assert fine.without["left"] == 0 < fine.without["right"] == found.default["right"]
+    assert head.alone["left"] == 0 < head.alone["right"]
+    assert head.without["right"] < found.default["right"]
+    # The two equal Convs are one group, and all three are sites of one rule.
+    both = subject(found, "group", FINE)
+    assert (both.sites, both.alone["left"]) == (2, fine.alone["left"])
+    every = subject(found, "rule", "conv-act")
+    assert (every.sites, every.alone, every.without) == (3, found.default, found.floats)
+    assert set(found.floats.values()) == {0.0}
+    rows = [s.worst_alone[0] for s in found.subjects if s.kind == "site"]
+    assert rows == sorted(rows, reverse=True)
+
+
+def test_probes_are_kept(net: Path):
+    first, again = probed(net), probed(net)
+    # Three sites and a pair of them, alone and taken out, and the default and the float placement;
+    # without the pair is the third alone, and without the third the pair.
+    assert (first.probes, first.known) == (8, 0)
+    assert (again.probes, again.known) == (0, 8)
+    assert again.subjects == first.subjects
+
+
+def test_excluded_nodes_are_not_probed(net: Path):
+    without = probed(net, exclude="head", cache=False)
+    assert {s.name for s in without.subjects if s.kind == "site"} == {FINE, COARSE}
+
+
+def test_damaged_lines_are_measured_again(tmp_path: Path):
+    kept = KeptNoises(tmp_path, ["context"])
+    kept.add("one", {"y": 0.5, "z": None})
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text() + '["two", {"y": 0.2\n')
+    again = KeptNoises(tmp_path, ["context"])
+    assert again.get("one") == {"y": 0.5, "z": None}
+    assert again.get("two") is None
+    assert KeptNoises(tmp_path, ["another"]).get("one") is None
+
+
+def test_the_table_fits_80_columns_and_the_page_needs_nothing_else(
+    placer: Placer, net: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = (net / "m.onnx", "--data", net / "data.npz", *ESTIMATED)
+    shown = placer("sensitivity", *words, "--figure", "page.html", "--by", "site")
+    assert shown.code == 0, shown.err
+    table = shown.out.partition("\n┏")[2]
+    assert max(map(len, table.splitlines())) <= 80
+    assert "(estimate)" in shown.out
+    page = Path("page.html").read_text()
+    assert "SQNR with one site quantized" in page
+    assert "What accuracy buys" in page
+    assert "default-src 'none'" in page
+
+    found = json.loads(placer("sensitivity", *words, "--json").out)
+    noise, part = worst(found["default"])
+    assert f"default placement {decibels(noise):.1f}" in " ".join(shown.out.split())
+    assert part in ("left", "right")
+    assert all(s["saves"] for s in found["subjects"] if s["default"])
+
+
+def test_what_sites_save_is_measured_where_that_is_asked_for(net: Path):
+    assert subject(probed(net, by="group"), "group", FINE).saves is None
+    saved = subject(probed(net, by="group", measure=True, preset="quick"), "group", FINE).saves
+    assert saved.interval[0] <= saved.microseconds <= saved.interval[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"by": "node"}, "unknown kind of `by` 'node'; use one of: rule, group, site"),
+        ({"samples": 0}, "`samples` is 0; give 1 or more"),
+        ({"only": "nothing"}, "'nothing' selects no node of the model"),
+    ],
+)
+def test_refusals(net: Path, wrong: dict[str, Any], expected: str):
+    with pytest.raises(placer.InputError) as error:
+        probed(net, **wrong)
+    assert expected in str(error.value)
