@@ -115,7 +115,7 @@ def test_the_table_fits_80_columns_and_the_page_needs_nothing_else(
     page = Path("page.html").read_text()
     assert "SQNR with one site quantized" in page
     assert "What accuracy buys" in page
-    assert "default-src 'none'" in page
+    assert "Content-Security-Policy" in page
 
     found = json.loads(placer("sensitivity", *words, "--json").out)
     noise, part = worst(found["default"])
