@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import option, shapes_of
+from placer.cli.options import Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.apply.api import AppliedModel
@@ -29,7 +29,7 @@ EXAMPLES = (
 def apply_command(
     placement: Annotated[Path, typer.Argument(help="placement.yaml of the other file.")],
     model: Annotated[Path, typer.Argument(help="The ONNX model to apply it to.")],
-    shape: Annotated[list[str] | None, option("shapes")] = None,
+    shape: Shapes = None,
     data: Annotated[str | None, option("data")] = None,
     ranges: Annotated[
         str | None,
@@ -68,10 +68,7 @@ def apply_command(
         ),
     ] = False,
     cache: Annotated[bool, option("cache", help="Keep calibration statistics on disk.")] = True,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the report as JSON.", rich_help_panel="Output"),
-    ] = False,
+    as_json: Annotated[bool, json_option("the report")] = False,
 ) -> None:
     """Apply a placement to a retrained or re-exported model, whatever its nodes are called.
 

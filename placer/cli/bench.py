@@ -13,7 +13,16 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import engine_options, option, shape_ranges_of
+from placer.cli.options import (
+    Device,
+    EngineOptions,
+    Shapes,
+    Threads,
+    engine_options,
+    json_option,
+    option,
+    shape_ranges_of,
+)
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.bench import Measured
@@ -26,21 +35,19 @@ def bench_command(
         list[Path],
         typer.Argument(help="ONNX models, or saved TensorRT engines, with the same inputs."),
     ],
-    shape: Annotated[list[str] | None, option("shapes")] = None,
+    shape: Shapes = None,
     data: Annotated[
         str | None, option("data", help="Inputs as for optimize.", default="random ones")
     ] = None,
     engine: Annotated[str, option("engine", help="auto, or an engine of placer doctor.")] = "auto",
     gpu: Annotated[str | None, option("gpu")] = None,
-    threads: Annotated[int, option("threads")] = 1,
-    device: Annotated[str | None, option("device")] = None,
-    engine_option: Annotated[list[str] | None, option("engine_options")] = None,
+    threads: Threads = 1,
+    device: Device = None,
+    engine_option: EngineOptions = None,
     rounds: Annotated[
         int, typer.Option(help="Interleaved rounds, 3 or more.", rich_help_panel="Engine")
     ] = 51,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")
-    ] = False,
+    as_json: Annotated[bool, json_option()] = False,
 ) -> None:
     """Measure models in turn on one engine: medians, spread, and ratios to the first."""
     found = placer.bench(

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import placer
-from placer.cli.options import option, shape_ranges_of
+from placer.cli.options import Shapes, json_option, option, shape_ranges_of
 from placer.errors import RunError
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -27,7 +27,7 @@ EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --g
 def check_command(
     model: Annotated[Path, typer.Argument(help="Any ONNX model, with or without Q/DQ pairs.")],
     gpu: Annotated[str, option("gpu", help="GPU to build for, e.g. orin, or sm89.")] = "sm89",
-    shape: Annotated[list[str] | None, option("shapes")] = None,
+    shape: Shapes = None,
     static: Annotated[
         bool,
         typer.Option(
@@ -36,9 +36,7 @@ def check_command(
             rich_help_panel="Engine",
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel="Output")
-    ] = False,
+    as_json: Annotated[bool, json_option("the report")] = False,
     plan_file: Annotated[
         Path | None,
         typer.Option(

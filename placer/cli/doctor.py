@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import engine_options, option
+from placer.cli.options import Device, EngineOptions, Threads, engine_options, option
 from placer.errors import InputError, RunError
 
 EXAMPLES = (
@@ -41,9 +41,9 @@ def doctor_command(
         typer.Option(help="With --full: write one file with all of it, to attach to an issue."),
     ] = None,
     engine: Annotated[str, option("engine", help="With --full: the engine.")] = "auto",
-    device: Annotated[str | None, option("device")] = None,
-    threads: Annotated[int, option("threads")] = 1,
-    engine_option: Annotated[list[str] | None, option("engine_options")] = None,
+    device: Device = None,
+    threads: Threads = 1,
+    engine_option: EngineOptions = None,
 ) -> None:
     """Show versions, GPUs, the engines that run here, and what the others lack.
 

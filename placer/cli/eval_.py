@@ -14,7 +14,16 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import engine_options, option, shapes_of
+from placer.cli.options import (
+    Device,
+    EngineOptions,
+    Shapes,
+    Threads,
+    engine_options,
+    json_option,
+    option,
+    shapes_of,
+)
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.accuracy.intervals import Measure
@@ -39,7 +48,7 @@ def eval_command(
             rich_help_panel="Model and data",
         ),
     ] = None,
-    shape: Annotated[list[str] | None, option("shapes")] = None,
+    shape: Shapes = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,12 +67,10 @@ def eval_command(
     engine: Annotated[
         str, option("engine", help="What the quantized models run on; placer doctor lists all.")
     ] = "onnxruntime",
-    threads: Annotated[int, option("threads")] = 1,
-    device: Annotated[str | None, option("device")] = None,
-    engine_option: Annotated[list[str] | None, option("engine_options")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")
-    ] = False,
+    threads: Threads = 1,
+    device: Device = None,
+    engine_option: EngineOptions = None,
+    as_json: Annotated[bool, json_option()] = False,
 ) -> None:
     """Compare models with their float model by all metrics, and layer by layer."""
     found = placer.evaluate(

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 import placer
-from placer.cli.options import option, shapes_of
+from placer.cli.options import Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.explanation import ModelExplanation
@@ -45,7 +45,7 @@ def explain_command(
             rich_help_panel="Model and data",
         ),
     ] = None,
-    shape: Annotated[list[str] | None, option("shapes")] = None,
+    shape: Shapes = None,
     gpu: Annotated[
         str | None,
         option(
@@ -99,10 +99,7 @@ def explain_command(
     show_all: Annotated[
         bool, typer.Option("--all", help="Show every layer and match.", rich_help_panel="Output")
     ] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the explanation as JSON.", rich_help_panel="Output"),
-    ] = False,
+    as_json: Annotated[bool, json_option("the explanation")] = False,
 ) -> None:
     """Show matched rules, the decision at each site, the predicted plan and its stray conversions.
 

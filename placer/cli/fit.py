@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import engine_options, option
+from placer.cli.options import Device, EngineOptions, Threads, engine_options, option
 
 EXAMPLES = (
     "placer fit --engine openvino --output fit.json",
@@ -33,10 +33,10 @@ def fit_command(
             help="A folder of ONNX models to measure too.", rich_help_panel="Model and data"
         ),
     ] = None,
-    device: Annotated[str | None, option("device")] = None,
-    threads: Annotated[int, option("threads")] = 1,
+    device: Device = None,
+    threads: Threads = 1,
     base: Annotated[str | None, option("base")] = None,
-    engine_option: Annotated[list[str] | None, option("engine_options")] = None,
+    engine_option: EngineOptions = None,
     networks: Annotated[int, typer.Option(help="Generated networks to measure.")] = 34,
     placements: Annotated[
         int, typer.Option(help="Random placements of each, beside float and the default.")

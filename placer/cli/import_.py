@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import option, shapes_of
+from placer.cli.options import Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.import_model import PackComparison
@@ -45,7 +45,7 @@ def import_command(
     pack: Annotated[
         str, option("pack", help="Rule pack whose scheme the scales are converted to.")
     ] = "tensorrt",
-    shape: Annotated[list[str] | None, option("shapes")] = None,
+    shape: Shapes = None,
     data: Annotated[
         str | None,
         option(
@@ -55,9 +55,7 @@ def import_command(
             default="random inputs",
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was found as JSON.", rich_help_panel="Output")
-    ] = False,
+    as_json: Annotated[bool, json_option("what was found")] = False,
 ) -> None:
     """Write the float model behind a quantized one, and its scales as placement.yaml.
 

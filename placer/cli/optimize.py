@@ -10,7 +10,15 @@ from rich.console import Console
 
 import placer
 from placer.cli.console import ConsoleObserver, print_result
-from placer.cli.options import engine_options, option, shape_ranges_of
+from placer.cli.options import (
+    Device,
+    EngineOptions,
+    Shapes,
+    Threads,
+    engine_options,
+    option,
+    shape_ranges_of,
+)
 from placer.cli.project import with_project
 from placer.common.durations import parse_duration
 from placer.optimizer.request import Request
@@ -45,7 +53,7 @@ def optimize_command(
             rich_help_panel="Model and data",
         ),
     ] = None,
-    shape: Annotated[list[str] | None, option("shapes")] = None,
+    shape: Shapes = None,
     data: Annotated[str | None, option("data")] = Request.data,
     eval_data: Annotated[str | None, option("eval_data")] = Request.evaluation_data,
     gate: Annotated[list[str] | None, option("gates")] = None,
@@ -55,11 +63,11 @@ def optimize_command(
     engine: Annotated[str, option("engine")] = Request.engine,
     gpu: Annotated[str | None, option("gpu")] = Request.gpu,
     build_for: Annotated[str | None, option("build_for")] = Request.build_for,
-    threads: Annotated[int, option("threads")] = Request.threads,
+    threads: Threads = Request.threads,
     objective: Annotated[str, option("objective")] = Request.objective,
-    device: Annotated[str | None, option("device")] = Request.device,
+    device: Device = Request.device,
     devices: Annotated[str | None, option("devices")] = None,
-    engine_option: Annotated[list[str] | None, option("engine_options")] = None,
+    engine_option: EngineOptions = None,
     pack: Annotated[str | None, option("pack")] = Request.pack,
     scheme: Annotated[str | None, option("scheme")] = Request.scheme,
     base: Annotated[str | None, option("base")] = Request.base,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -34,6 +34,12 @@ def option(
     )
 
 
+def json_option(what: str = "") -> Any:
+    """The option ``--json``, for a command's signature; ``what`` it prints, if not everything."""
+    shown = f"Print {what} as JSON." if what else "Print JSON."
+    return typer.Option("--json", help=shown, rich_help_panel="Output")
+
+
 def _completion(choices: Sequence[str]) -> Callable[[str], list[str]]:
     """What a shell offers; the values themselves are checked with all others of a request."""
 
@@ -41,6 +47,13 @@ def _completion(choices: Sequence[str]) -> Callable[[str], list[str]]:
         return [choice for choice in choices if choice.startswith(incomplete)]
 
     return complete
+
+
+# Options that several commands take as they are.
+Shapes = Annotated[list[str] | None, option("shapes")]
+Threads = Annotated[int, option("threads")]
+Device = Annotated[str | None, option("device")]
+EngineOptions = Annotated[list[str] | None, option("engine_options")]
 
 
 def with_flags(text: str) -> str:

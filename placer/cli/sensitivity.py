@@ -13,7 +13,16 @@ from rich.table import Table
 
 import placer
 from placer.cli.console import ConsoleObserver
-from placer.cli.options import engine_options, option, shapes_of
+from placer.cli.options import (
+    Device,
+    EngineOptions,
+    Shapes,
+    Threads,
+    engine_options,
+    json_option,
+    option,
+    shapes_of,
+)
 from placer.optimizer.request import Request
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -29,7 +38,7 @@ _HEADS = {"rule": "rule", "group": "group: rule and first node", "site": "site: 
 
 def sensitivity_command(
     model: Annotated[Path, typer.Argument(help="The ONNX model: float, or quantized already.")],
-    shape: Annotated[list[str] | None, option("shapes")] = None,
+    shape: Shapes = None,
     data: Annotated[str | None, option("data")] = Request.data,
     eval_data: Annotated[
         str | None, option("eval_data", help="Data on which noise is measured.")
@@ -58,9 +67,9 @@ def sensitivity_command(
     ranges: Annotated[str, option("ranges")] = Request.ranges,
     engine: Annotated[str, option("engine")] = Request.engine,
     gpu: Annotated[str | None, option("gpu")] = Request.gpu,
-    threads: Annotated[int, option("threads")] = Request.threads,
-    device: Annotated[str | None, option("device")] = Request.device,
-    engine_option: Annotated[list[str] | None, option("engine_options")] = None,
+    threads: Threads = Request.threads,
+    device: Device = Request.device,
+    engine_option: EngineOptions = None,
     pack: Annotated[str | None, option("pack")] = Request.pack,
     scheme: Annotated[str | None, option("scheme")] = Request.scheme,
     base: Annotated[str | None, option("base")] = Request.base,
@@ -77,9 +86,7 @@ def sensitivity_command(
         Path | None,
         typer.Option(help="Write a page with figures, one .html file.", rich_help_panel="Output"),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")
-    ] = False,
+    as_json: Annotated[bool, json_option()] = False,
 ) -> None:
     """Show the noise that each site, group and rule causes at the outputs, and what it saves.
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import placer
 from placer.cli.console import ConsoleObserver
-from placer.cli.options import option
+from placer.cli.options import Device, option
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.search.records import TrialRecord
@@ -46,7 +46,7 @@ def worker_command(
             rich_help_panel="Model and data",
         ),
     ] = None,
-    device: Annotated[str | None, option("device")] = None,
+    device: Device = None,
     cache: Annotated[bool, option("cache", help="Keep times of layers on disk.")] = True,
     debug: Annotated[  # noqa: ARG001 - read in main, where errors are shown
         bool, typer.Option("--debug", help="Show tracebacks.")
