@@ -130,3 +130,7 @@ class NoiseMeter:
         except RunError:
             return 1.0
         return noise if math.isfinite(noise) else 1.0
+
+    def by_part(self, placement: Placement) -> Mapping[str, float]:
+        """Noise by part of an output; raises RunError where the engine refuses ``placement``."""
+        return self._evaluator.evaluate(self._candidates.runner(placement)).noises

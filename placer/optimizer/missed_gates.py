@@ -28,16 +28,16 @@ _ADVICE: dict[StopReason, str] = {
 def missed_sentence(task: Task, records: Sequence[TrialRecord], stopped: StopReason) -> str:
     """Which gates nothing meets, how near the closest candidate comes, and what would help."""
     gates = ", ".join(task.gate_texts)
-    closest = _closest(records)
-    if closest is None:
+    nearest = closest(records)
+    if nearest is None:
         return f"no quantized candidate was measured, so none meets {gates}; {_ADVICE[stopped]}"
     for output, node in random_outputs(task.model.graph).items():
         return (
             f"no candidate meets {gates}: output '{output}' is random (node '{node}') and differs "
             "from run to run; name the outputs to compare, e.g. sqnr>=15@scores"
         )
-    values = ", ".join(f"{gate.gate} has {_rounded(gate.value)}" for gate in closest.gates)
-    if closest.feasible:
+    values = ", ".join(f"{gate.gate} has {_rounded(gate.value)}" for gate in nearest.gates)
+    if nearest.feasible:
         return (
             f"the fastest candidate misses {gates} when it is confirmed, or as it was written "
             f"(placer.log says which); in its trial: {values}"
@@ -52,11 +52,11 @@ def write_closest(
     task: Task, setup: TrialSetup, folder: OutputFolder, records: Sequence[TrialRecord]
 ) -> None:
     """Write the candidate that misses the gates by least, to be looked at; it is no result."""
-    closest = _closest(records)
-    if closest is None:
+    nearest = closest(records)
+    if nearest is None:
         return
     try:
-        proto = setup.candidates.result(task.space.placement(closest.choices))
+        proto = setup.candidates.result(task.space.placement(nearest.choices))
         save_model(proto, task.model.base_dir, folder.closest)
     except RunError as error:
         log.warning("%s is not written: %s", folder.closest.name, error)
@@ -66,7 +66,8 @@ def _measured(records: Sequence[TrialRecord]) -> list[TrialRecord]:
     return [r for r in records if r.placement_id != EMPTY.id and r.ratio is not None]
 
 
-def _closest(records: Sequence[TrialRecord]) -> TrialRecord | None:
+def closest(records: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The quantized candidate that misses the gates by least; None if none was measured."""
     return min(_measured(records), key=lambda record: record.violation, default=None)
 
 

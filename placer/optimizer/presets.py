@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from placer.common.names import unknown
 from placer.common.yaml_file import parse_file
@@ -18,7 +18,8 @@ class Preset(BaseModel):
     ``budget``: trials. ``calibration_samples``, ``evaluation_samples``: at most that many samples
     are used. ``noise_samples``: calibration samples on which calibration methods and the noise of
     single groups are compared. ``mixed_groups``: scale groups for which every calibration method
-    is tried, the noisiest first. ``rounds``: interleaved rounds per trial. ``finalists``:
+    is tried, the noisiest first. ``noise_sources``: probes of the result's rules and groups, which
+    tell where its accuracy went. ``rounds``: interleaved rounds per trial. ``finalists``:
     candidates that are raced; ``race_rounds``: rounds before each elimination and ``races`` the
     most of those; ``confirm_rounds``: fresh rounds of the winner against the float model. In both
     every model is compiled ``copies`` times.
@@ -31,6 +32,7 @@ class Preset(BaseModel):
     evaluation_samples: PositiveInt
     noise_samples: PositiveInt
     mixed_groups: PositiveInt
+    noise_sources: NonNegativeInt
     rounds: PositiveInt
     finalists: PositiveInt
     race_rounds: PositiveInt

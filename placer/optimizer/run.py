@@ -22,6 +22,7 @@ from placer.optimizer.finals import (
     race,
 )
 from placer.optimizer.missed_gates import missed_sentence, write_closest
+from placer.optimizer.noise_sources import noise_sources
 from placer.optimizer.observer import Observer
 from placer.optimizer.open_choices import settle
 from placer.optimizer.pareto_front import (
@@ -115,7 +116,11 @@ def _run(
     if final is not None and not final.is_faster:
         observer.warn(no_difference_sentence(task, final))
     front = front_parts(task, setup, points)
-    result = summarize(task, records, setup, final, written, stopped, front, probes_of(study))
+    sources = noise_sources(task, setup, study, records, final, observer)
+    probes = probes_of(study)
+    result = summarize(
+        task, records, setup, final, written, stopped, front, probes=probes, sources=sources
+    )
     for sentence in throttling_warnings(result.trials, result.confirmation):
         observer.warn(sentence)
     result.write(folder.result)

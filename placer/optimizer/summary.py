@@ -31,6 +31,7 @@ from placer.results.result import (
     EvaluationPart,
     FrontPart,
     ModelPart,
+    NoiseSourcePart,
     PackPart,
     Result,
     RulePart,
@@ -67,12 +68,14 @@ def summarize(
     written: Written | None,
     stopped: StopReason,
     front: Sequence[FrontPart] = (),
+    *,
     probes: int = 0,
+    sources: Sequence[NoiseSourcePart] = (),
 ) -> Result:
     """Gather what result.json says.
 
     ``written``: what ``final`` is on disk. ``front``: with ``front``, its points. ``probes``: how
-    often noise alone was measured.
+    often noise alone was measured. ``sources``: where the accuracy went.
     """
     request, manifest = task.request, task.pack.manifest
     error = EstimateError.of(task.engine)
@@ -117,6 +120,7 @@ def summarize(
         source=_source_part(task, written),
         front=list(front),
         confirmation=confirmation,
+        noise_sources=list(sources),
         warnings=warnings,
         versions=dict(versions()),
         command=command_of(request),

@@ -66,17 +66,22 @@ def _noise_figure(rows: Sequence[SubjectPart]) -> go.Figure:
     for part, colour in zip(parts[:MOST_PARTS], PALETTE, strict=False):
         figure.add_scatter(
             x=[_db((row.alone or {}).get(part)) for row in rows],
-            y=[_label(row) for row in rows],
+            y=list(range(len(rows))),
             mode="markers",
             marker={"color": colour, "size": 9},
             name=part,
-            hovertemplate="%{y}<br>%{x:.1f} dB<extra></extra>",
+            text=[row.name for row in rows],
+            hovertemplate="%{text}<br>%{x:.1f} dB<extra></extra>",
         )
     figure.update_layout(
         base_layout(
             120 + 22 * len(rows),
             xaxis={"title": {"text": "SQNR with all else float, dB"}},
-            yaxis={"autorange": "reversed", "type": "category"},
+            yaxis={
+                "range": [len(rows) - 0.5, -0.5],
+                "tickvals": list(range(len(rows))),
+                "ticktext": [_label(row) for row in rows],
+            },
         )
     )
     return figure

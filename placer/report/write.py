@@ -9,6 +9,7 @@ from placer.common.files import write_text
 from placer.errors import InputError
 from placer.plan import Layer
 from placer.report import summary, tables
+from placer.report.accuracy_costs import next_decibel, source_lines
 from placer.report.graph_figure import graph_figure
 from placer.report.onboarding import onboarding_page, read_summary
 from placer.report.page import figure_data, render
@@ -81,6 +82,8 @@ def run_page(run: Run) -> str:
         "time": _time,
         "decisions": tables.decisions(run.result),
         "rules": tables.rule_shares(run.result),
+        "sources": source_lines(run.result),
+        "next_decibel": next_decibel(run.result),
         "facts": tables.facts(run),
         "study": tables.study_command(run),
     }

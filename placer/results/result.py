@@ -265,6 +265,18 @@ class DecisionPart(Part):
     )
 
 
+class NoiseSourcePart(Part):
+    """Sites of the result, alone quantized as it has them: what noise they make."""
+
+    name: str = Field(description="the rule, or the group: rule and first node")
+    rule: str
+    sites: int
+    noises: dict[str, float | None] = Field(
+        description="error power over signal power by output part, on a few calibration samples; "
+        "null if not finite"
+    )
+
+
 class RulePart(Part):
     """What a rule of the pack says, as far as sites came from it."""
 
@@ -322,6 +334,10 @@ class Result(Part):
     )
     confirmation: ConditionsPart | None = Field(
         description="of the measurement of baseline and best; null on engines that do not tell"
+    )
+    noise_sources: list[NoiseSourcePart] = Field(
+        default=[],
+        description="where the accuracy went: rules, or groups of their sites, the noisiest first",
     )
     warnings: list[str]
     versions: dict[str, str]

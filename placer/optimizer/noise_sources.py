@@ -1,0 +1,140 @@
+"""Where the accuracy of a result went: its rules and groups, each quantized alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.accuracy.metrics import finite
+from placer.errors import RunError
+from placer.optimizer.finals import Final
+from placer.optimizer.missed_gates import closest
+from placer.optimizer.observer import Observer
+from placer.optimizer.proposer import PROBE
+from placer.optimizer.task import Task
+from placer.optimizer.trial_setup import TrialSetup
+from placer.quantization import Placement
+from placer.results.result import NoiseSourcePart
+from placer.results.sensitivity import worst
+from placer.search.records import TrialRecord
+from placer.search.space import PER_SITE, Choices, Group, Space, site_key
+from placer.search.study import Study
+
+log = logging.getLogger(__name__)
+
+Noises = dict[str, float | None]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseSources:
+    """Measures rules and groups of ``space`` alone; ``measure``: noise of a placement by part.
+
+    What is measured is kept with ``study`` and counts as probes.
+    """
+
+    space: Space
+    measure: Callable[[Placement], Mapping[str, float]]
+    study: Study
+
+    def find(
+        self, choices: Choices, most: int, progress: Progress | None = None
+    ) -> list[NoiseSourcePart]:
+        """The sources of noise of the placement of ``choices``, the noisiest first.
+
+        At most ``most`` are measured: rules first, then the groups of the noisiest rules, which
+        stand in their rule's place. Rules that the engine refuses alone are left out.
+        """
+        rules = self._rules(choices)
+        told = 0
+
+        def measure(name: str, groups: Sequence[Group]) -> NoiseSourcePart | None:
+            nonlocal told
+            told += 1
+            if progress is not None:
+                progress(min(told, most), most)
+            return self._part(name, groups, choices)
+
+        first = {rule: measure(rule, own) for rule, own in list(rules.items())[:most]}
+        found = {rule: part for rule, part in first.items() if part is not None}
+        rows: list[NoiseSourcePart] = []
+        for rule, part in sorted(found.items(), key=lambda pair: -_worst(pair[1])):
+            groups = rules[rule]
+            if 1 < len(groups) <= most - told:
+                parts = (measure(group.name, [group]) for group in groups)
+                rows += [own for own in parts if own is not None]
+            else:
+                rows.append(part)
+        return sorted(rows, key=lambda row: -_worst(row))
+
+    def _rules(self, choices: Choices) -> dict[str, list[Group]]:
+        """Groups of which the placement quantizes anything, by rule."""
+        found: dict[str, list[Group]] = {}
+        for group in self.space.groups:
+            if any(self._quantizes(group, layout) for layout in _layouts(group, choices)):
+                found.setdefault(group.sites[0].match.rule.id, []).append(group)
+        return found
+
+    def _quantizes(self, group: Group, layout: str) -> bool:
+        return bool(group.sites[0].layouts[layout].quantize)
+
+    def _part(self, name: str, groups: Sequence[Group], choices: Choices) -> NoiseSourcePart | None:
+        alone = dict(self.space.floats)
+        for group in groups:
+            keys = (group.name, *(site_key(site) for site in group.sites))
+            alone.update({key: choices[key] for key in keys if key in choices})
+            alone.setdefault(group.name, group.default)
+        placement = self.space.placement(alone)
+        key = f"{PROBE}{placement.id} by part"
+        noises = self.study.attribute(key, Noises)
+        if noises is None:
+            try:
+                found = self.measure(placement)
+            except RunError as error:
+                log.info("%s alone is refused: %s", name, error)
+                return None
+            noises = {part: finite(noise) for part, noise in found.items()}
+            self.study.set_attribute(key, noises)
+        return NoiseSourcePart(
+            name=name,
+            rule=groups[0].sites[0].match.rule.id,
+            sites=sum(
+                self._quantizes(group, layout)
+                for group in groups
+                for layout in _layouts(group, choices)
+            ),
+            noises=noises,
+        )
+
+
+def _layouts(group: Group, choices: Choices) -> Iterator[str]:
+    """The layout of each site of ``group``."""
+    layout = choices.get(group.name, group.default)
+    for site in group.sites:
+        yield choices.get(site_key(site), group.default) if layout == PER_SITE else layout
+
+
+def _worst(part: NoiseSourcePart) -> float:
+    return worst(part.noises)[0]
+
+
+def noise_sources(
+    task: Task,
+    setup: TrialSetup,
+    study: Study,
+    records: Sequence[TrialRecord],
+    final: Final[TrialRecord] | None,
+    observer: Observer,
+) -> list[NoiseSourcePart]:
+    """Where the accuracy of ``final`` went, or without one that of the closest candidate.
+
+    Empty if the float model is the result, or if the preset spends nothing on it.
+    """
+    entry = closest(records) if final is None else final.entry if final.is_faster else None
+    most = task.preset.noise_sources
+    if entry is None or not most:
+        return []
+    observer.stage("measuring where the accuracy went")
+    sources = NoiseSources(task.space, setup.noise.by_part, study)
+    return sources.find(entry.choices, most, observer.progress)
