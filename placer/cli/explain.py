@@ -182,7 +182,9 @@ def _print_actual(
     """Sites that came out otherwise (all of them with --all), then what stray pairs really cost."""
     right = sum(outcome.agrees for outcome in outcomes)
     table = Table(title=f"{built.source}: {right} of {len(outcomes)} sites as predicted")
-    for column in ("site", "predicted", "est. us", "built", "measured us"):
+    estimated = built.estimated or built.estimated_times
+    time_of_built = "est. us of built" if estimated else "measured us"
+    for column in ("site", "predicted", "est. us", "built", time_of_built):
         table.add_column(column, overflow="fold")
     for outcome in outcomes:
         if show_all or not outcome.agrees:
@@ -194,8 +196,9 @@ def _print_actual(
                 _total(outcome.actual),
             )
     console.print(table)
+    word = "estimated" if estimated else "measured"
     for layer in built.of_kind("quantize", "dequantize", "requantize", "reformat"):
-        time = "" if layer.time_us is None else f": {layer.time_us:.1f} us measured"
+        time = "" if layer.time_us is None else f": {layer.time_us:.1f} us {word}"
         console.print(f"- {escape(layer.name)}{time}", highlight=False, soft_wrap=True)
 
 

@@ -13,8 +13,9 @@ from placer.graph.shapes import InputType, ShapeRange
 from placer.rules.target import ANY_TARGET, Target
 
 # shape-ranges: builds for all shapes of a range. implicit: HasImplicit. saved-engines:
-# LoadsEngines.
-Ability = Literal["shape-ranges", "implicit", "saved-engines"]
+# LoadsEngines. cpu-outputs: outputs are ONNX Runtime's, so that they can be judged without a build.
+# built-plans: layers are those of a real build, though latencies are estimates.
+Ability = Literal["shape-ranges", "implicit", "saved-engines", "cpu-outputs", "built-plans"]
 
 
 @runtime_checkable

@@ -95,7 +95,8 @@ class ModelExplanation:
             "plan": plan_json(self.explanation.plan),
         }
         if self.built is not None:
-            document["actual"] = [_outcome(outcome) for outcome in self.outcomes]
+            estimated = self.built.estimated or self.built.estimated_times
+            document["actual"] = [_outcome(outcome, estimated) for outcome in self.outcomes]
         return document
 
     def write_plan(self, path: str | PathLike[str]) -> None:
@@ -211,11 +212,12 @@ def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:
     )
 
 
-def _outcome(outcome: SiteOutcome) -> dict[str, object]:
+def _outcome(outcome: SiteOutcome, estimated: bool) -> dict[str, object]:
+    times = "estimated_us" if estimated else "measured_us"
     return {
         "site": outcome.decision.site.name,
         "agrees": outcome.agrees,
         "predicted": [layer.name for layer in outcome.predicted],
         "built": [layer.name for layer in outcome.actual],
-        "measured_us": [layer.time_us for layer in outcome.actual],
+        times: [layer.time_us for layer in outcome.actual],
     }

@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
+from placer.engines.built_plan import NAME as BUILT_PLAN
+from placer.engines.built_plan_factory import BuiltPlanFactory
 from placer.engines.fusion_model import FusionModelEngine
 from placer.engines.onnxruntime_factory import OnnxRuntimeFactory
 from placer.engines.openvino.factory import OpenVinoFactory
@@ -67,6 +69,7 @@ BUILT_IN: Mapping[str, EngineFactory] = MappingProxyType(
         "tensorrt": TensorRtFactory("tensorrt"),
         "tensorrt-rtx": TensorRtFactory("tensorrt-rtx"),
         "openvino": OpenVinoFactory(),
+        BUILT_PLAN: BuiltPlanFactory(),
     }
 )
 

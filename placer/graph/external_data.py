@@ -140,6 +140,23 @@ def fingerprint(path: Path, tensors: Iterable[TensorProto], base_dir: Path) -> s
     return f"sha256:{digest.hexdigest()}"
 
 
+def content_digest(proto: onnx.ModelProto, tensors: Iterable[TensorProto], base_dir: Path) -> str:
+    """64 hex digits that stand for a model in memory with the values of its external data.
+
+    Messages are hashed one by one: together they may be too large for one.
+    """
+    digest = hashlib.sha256()
+    bare = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import)
+    graph = proto.graph
+    for message in (bare, *graph.input, *graph.output, *graph.node, *graph.initializer):
+        digest.update(message.SerializeToString(deterministic=True))
+    locations = {ExternalDataInfo(t).location for t in tensors if is_external(t)}
+    for file in (base_dir / location for location in sorted(locations)):
+        for chunk in _chunks(file, 0, file.stat().st_size):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
 def header(tensor: TensorProto) -> TensorProto:
     """Name, type and shape of ``tensor`` without its values."""
     return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)

@@ -12,6 +12,7 @@ import onnx
 
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.sanity import invalid_output
+from placer.engines.abilities import abilities_of
 from placer.engines.base import Compiled, CompilesWritten, Engine, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import RunError
@@ -108,7 +109,8 @@ class Candidates:
 
         Raises RunError if the candidate is refused.
         """
-        return (self._on_cpu if self.engine.verified else self.compile)(placement).run
+        on_cpu = self.engine.verified or "cpu-outputs" in abilities_of(self.engine)
+        return (self._on_cpu if on_cpu else self.compile)(placement).run
 
     def _on_cpu(self, placement: Placement) -> HalfPrecisionModel:
         return HalfPrecisionModel(self.build(placement), self.model.base_dir, threads=1)

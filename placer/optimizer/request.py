@@ -133,7 +133,10 @@ class Request:
     ] = AUTO
     gpu: Annotated[
         str | None,
-        Option("Engine", "GPU of fusion-model, e.g. a100, a YAML file, or one of placer fit."),
+        Option(
+            "Engine",
+            "GPU to estimate for, e.g. a100, a YAML file, or one of placer fit.",
+        ),
     ] = None
     build_for: Annotated[
         str | None,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
+from placer.engines.abilities import abilities_of
 from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.optimizer.export import export
 from placer.optimizer.finals import (
@@ -183,9 +184,10 @@ def _write_plans(
 ) -> None:
     """Write what the engine really runs, layer by layer, and what the rules predict.
 
-    An engine that only estimates predicts both: the plan of the result and that of the float model.
+    An engine that only estimates predicts both, the plan of the result and that of the float model,
+    unless it builds what it estimates.
     """
-    estimated = task.engine.estimated
+    estimated = task.engine.estimated and "built-plans" not in abilities_of(task.engine)
     models = {folder.float_plan(predicted=estimated): setup.baseline}
     if final is not None:
         models[folder.plan(predicted=estimated)] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.accuracy.metrics import finite
+from placer.engines.abilities import abilities_of
 from placer.engines.base import Engine
 from placer.engines.conditions import memory_of
 from placer.engines.estimate_error import EstimateError
@@ -150,6 +151,7 @@ def _engine_part(engine: Engine) -> EnginePart:
         device=engine.device,
         clock=engine.clock,
         estimated=engine.estimated,
+        built_plans="built-plans" in abilities_of(engine),
     )
 
 

@@ -56,6 +56,7 @@ class _Plan(_Document):
     estimated: bool
     layers: list[_Layer]
     removed: list[str] = []
+    estimated_times: bool = False
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -69,7 +70,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "estimated": plan.estimated,
         "layers": [_layer_json(layer) for layer in plan.layers],
     }
-    return document | ({"removed": list(plan.removed)} if plan.removed else {})
+    optional = {"removed": list(plan.removed), "estimated_times": plan.estimated_times}
+    return document | {key: value for key, value in optional.items() if value}
 
 
 def _layer_json(layer: Layer) -> dict[str, Any]:
@@ -107,4 +109,4 @@ def parse_plan(document: object, origin: str) -> Plan:
         field = ".".join(map(str, first["loc"])) or "the document"
         raise InputError(f"{origin}: {field}: {first['msg']}; write it as {FORMAT} does") from error
     layers = tuple(layer.read() for layer in read.layers)
-    return Plan(layers, read.source, read.estimated, tuple(read.removed))
+    return Plan(layers, read.source, read.estimated, tuple(read.removed), read.estimated_times)

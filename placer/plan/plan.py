@@ -30,7 +30,7 @@ class Layer:
     ``nodes``: names of the float model's nodes that it covers (Q/DQ nodes left out).
     ``activation``: what the engine says was fused without naming a node, e.g. ``RELU``.
     ``kernel``: the implementation in the engine's words, e.g. ``brgconv_avx512_I8``.
-    ``time_us``: measured (or, in an estimated plan, estimated) time in microseconds.
+    ``time_us``: time in microseconds, measured unless the plan says that it is an estimate.
     """
 
     name: str
@@ -59,7 +59,8 @@ class Plan:
     """The layers in execution order.
 
     ``source``: who says so, e.g. ``TensorRT 8 inspector`` or ``fusion-model``.
-    ``estimated`` is set unless an engine reported the layers. ``removed``: names of the float
+    ``estimated`` is set unless an engine reported the layers. ``estimated_times``: it did, and the
+    times of the layers are estimates nevertheless. ``removed``: names of the float
     model's nodes that the engine does without, as far as it is known.
     """
 
@@ -67,6 +68,7 @@ class Plan:
     source: str = ""
     estimated: bool = False
     removed: tuple[str, ...] = ()
+    estimated_times: bool = False
 
     def of_kind(self, *kinds: Kind) -> tuple[Layer, ...]:
         """The layers of these kinds, in order."""

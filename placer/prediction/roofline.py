@@ -201,7 +201,7 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     dtype = _computing_type(layer.inputs)
     moved = sum(port_bytes(port, graph) for port in _distinct((*layer.inputs, *layer.outputs)))
     main = next((node for node in nodes if node.op in WEIGHTED), nodes[0])
-    moved += _weight_bytes(nodes, graph, _size(dtype))
+    moved += _weight_bytes(nodes, graph, type_bytes(dtype))
     return Work(
         _class_name(predicted, main, dtype, graph),
         dtype,
@@ -254,7 +254,7 @@ def _concat_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     ]
     if not copied:
         return None
-    moved = 2 * sum(_elements(tensor, graph) for tensor in copied) * _size(dtype)
+    moved = 2 * sum(_elements(tensor, graph) for tensor in copied) * type_bytes(dtype)
     return Work("memory", dtype, 0, moved)
 
 
@@ -338,10 +338,11 @@ def _distinct(ports: Sequence[Port]) -> Iterator[Port]:
 
 def port_bytes(port: Port, graph: Graph) -> float:
     """Bytes of the tensor that a layer reads or writes there."""
-    return _elements(port.tensor, graph) * _size(port.dtype)
+    return _elements(port.tensor, graph) * type_bytes(port.dtype)
 
 
-def _size(dtype: str) -> int:
+def type_bytes(dtype: str) -> int:
+    """Bytes of an element of ONNX type ``dtype``; 4 for types that are not known."""
     if dtype in _QUANTIZED:
         return 1
     return 2 if dtype in ("float16", "bfloat16") else _BYTES.get(dtype, 4)

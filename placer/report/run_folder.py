@@ -87,15 +87,15 @@ def load_run(folder: Path) -> Run:
     Raises InputError if it has no result.json, or if a file in it is damaged.
     """
     result = Result.read(folder)
-    found, estimated = result.best is not None, result.engine.estimated
+    found, predicts = result.best is not None, result.engine.predicts
     files = OutputFolder(folder)
     return Run(
         folder=folder,
         result=result,
         topology=_topology(files.model) if found else None,
         predicted=_plan(files.plan(predicted=True)) if found else None,
-        actual=_plan(files.plan(predicted=False)) if found and not estimated else None,
-        float_plan=_plan(files.float_plan(predicted=estimated)),
+        actual=_plan(files.plan(predicted=False)) if found and not predicts else None,
+        float_plan=_plan(files.float_plan(predicted=predicts)),
         study=files.study.is_file(),
     )
 

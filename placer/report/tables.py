@@ -85,17 +85,18 @@ def verdict(result: Result) -> VerdictSection:
         tone, headline = "good", f"{best.speedup:.2f} times as fast"
         sentence = f"Confirmed afresh, in turn with the float model: {interval}."
         if estimated:
-            sentence = "An estimate from predicted layers: nothing was measured."
+            sentence = f"An estimate from {_layers(result)} layers: nothing was measured."
     elif result.verdict is Verdict.INCONCLUSIVE:
         tone, headline = "neutral", "Inconclusive"
         sentence = "The rounds disagree too much, even when taken again; the float model is kept."
     else:
         tone, headline = "neutral", "Float model kept"
         sentence = "No quantized candidate that meets the gates is faster outside the noise."
+    layers = _layers(result) if estimated else ""
     cards = (
         Card(f"{word}speed-up", f"{best.speedup:.2f}", interval),
-        Card(f"float, {word}{result.objective}", *_measured(baseline, estimated)),
-        Card(f"result, {word}{result.objective}", *_measured(best, estimated)),
+        Card(f"float, {word}{result.objective}", *_measured(baseline, layers)),
+        Card(f"result, {word}{result.objective}", *_measured(best, layers)),
         Card("quantized edges", str(best.quantized_edges), f"placement {best.placement}"),
     )
     gates = tuple(GateLine(g.gate, number(g.value), g.where, g.passed) for g in best.gates)
@@ -109,16 +110,24 @@ def _missed(result: Result) -> str:
     return f"None of {len(quantized)} quantized trials meets {' and '.join(result.gates)}."
 
 
-def _measured(found: BaselinePart | BestPart, estimated: bool) -> tuple[str, str]:
-    """Latency or throughput, whichever was measured, and its spread."""
+def _layers(result: Result) -> str:
+    """What the layers are that an estimate is of."""
+    return "predicted" if result.engine.predicts else "built"
+
+
+def _measured(found: BaselinePart | BestPart, layers: str) -> tuple[str, str]:
+    """Latency or throughput, whichever was measured, and its spread.
+
+    ``layers``: of an estimate, what it is of; empty where it was measured.
+    """
     part, rate = found.latency, found.throughput
     if part is None:
         low, high = rate.batches_per_s_interval or (rate.batches_per_s, rate.batches_per_s)
         spread = f"p10 to p90: {low:.1f} to {high:.1f}, {rate.rounds} rounds"
         return per_second(rate.batches_per_s), spread
     spread = f"p10 to p90: {part.p10_ms:.3f} to {part.p90_ms:.3f}, {part.rounds} rounds"
-    if estimated:
-        spread = f"of predicted layers, 80% interval {part.p10_ms:.3f} to {part.p90_ms:.3f}"
+    if layers:
+        spread = f"of {layers} layers, 80% interval {part.p10_ms:.3f} to {part.p90_ms:.3f}"
     return milliseconds(part.median_ms), spread
 
 

@@ -56,6 +56,15 @@ class EnginePart(Part):
     device: str
     clock: str = Field(description="what latencies count, or how inferences per second are")
     estimated: bool = Field(description="latencies are estimates; nothing was measured")
+    built_plans: bool = Field(
+        default=False,
+        description="latencies are estimates, but of layers that the engine's builder has made",
+    )
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the plans that it wrote are predictions."""
+        return self.estimated and not self.built_plans
 
 
 class PackPart(Part):

@@ -19,9 +19,9 @@ from placer.engines.tensorrt.timing_cache import TimingCache
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
 from placer.plan import Plan
-from placer.plan.readers.rtx_log import parse_layers
+from placer.plan.readers.rtx_log import layer_lines, parse_layers
 
-__all__ = ["BuildReport", "BuildSettings", "Refusal", "ShapeRange", "build"]
+__all__ = ["BuildReport", "BuildSettings", "Refusal", "ShapeRange", "build", "check_gpu"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What the builder made of a model; ``plan`` and ``engine`` are empty unless it accepted."""
+    """What the builder made of a model; ``plan`` and ``engine`` are empty unless it accepted.
+
+    ``logged``: the lines of its log that ``plan`` was read from.
+    """
 
     builder: str
     gpu: str
@@ -69,6 +72,7 @@ class BuildReport:
     plan: Plan
     engine: bytes
     seconds: float
+    logged: tuple[str, ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -99,14 +103,15 @@ def build(library: Library, source: Path | bytes, settings: BuildSettings) -> Bu
         engine = _build(library, builder, network, settings)
     if not engine and not refusals:
         refusals = (Refusal("", "", log.reason()),)
-    layers = tuple(parse_layers(log.lines)) if engine else ()
+    logged = layer_lines(log.lines) if engine else ()
     return BuildReport(
         builder=library.title,
         gpu=settings.gpu or "the GPU here",
         refusals=refusals,
-        plan=Plan(layers, library.title),
+        plan=Plan(tuple(parse_layers(logged)), library.title),
         engine=engine,
         seconds=time.perf_counter() - start,
+        logged=logged,
     )
 
 
@@ -171,6 +176,11 @@ def _config(library: Library, builder: Any, network: Any, settings: BuildSetting
         config.int8_calibrator = settings.calibrator
     _add_profile(builder, network, config, settings.shapes, settings.calibrator is not None)
     return config
+
+
+def check_gpu(library: Library, gpu: str) -> None:
+    """Raise InputError if ``library`` does not build for ``gpu``, e.g. ``sm89``."""
+    _capability(library, gpu)
 
 
 def _capability(library: Library, gpu: str) -> Any:

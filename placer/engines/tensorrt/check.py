@@ -94,5 +94,5 @@ def _findings(model: Path) -> tuple[Finding, ...]:
 
 def _document(report: BuildReport) -> dict[str, object]:
     document = {**asdict(report), "accepted": report.accepted, "engine_bytes": len(report.engine)}
-    del document["engine"]
+    del document["engine"], document["logged"]
     return document

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from placer.plan.dtypes import is_float, is_quantized, port_of_onnx_type
+from placer.plan.dtypes import dtype_name, is_float, is_quantized, port_of_onnx_type
 from placer.plan.plan import Kind, Layer, Port
 from placer.plan.readers.tensorrt_inspector import NO_OPS, conversion_kind
 from placer.plan.readers.tensorrt_names import PAIR
@@ -64,7 +65,7 @@ _PORT = re.compile(
 )
 
 
-def parse_layers(lines: list[str]) -> Iterator[Layer]:
+def parse_layers(lines: Iterable[str]) -> Iterator[Layer]:
     """Layers from a build log at VERBOSE with DETAILED profiling verbosity.
 
     ``nodes`` are the ONNX nodes a layer came from, Q/DQ nodes left out.
@@ -91,3 +92,46 @@ def _ports(section: str) -> tuple[Port, ...]:
         Port(match["dtype"].lower(), (match["format"] or "").strip(), match["name"])
         for match in _PORT.finditer(section)
     )
+
+
+@dataclass(frozen=True)
+class TensorSize:
+    """A tensor of the log: ONNX's name of its type, and how many elements it has."""
+
+    dtype: str
+    elements: int
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """What a layer of the log reads, which constants it holds, and what it writes."""
+
+    inputs: tuple[TensorSize, ...]
+    constants: tuple[TensorSize, ...]
+    outputs: tuple[TensorSize, ...]
+
+
+def layer_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """The lines of a build log that describe layers; ``parse_layers`` and ``parse_sizes`` read."""
+    return tuple(line for line in lines if _LAYER.match(line))
+
+
+def parse_sizes(lines: Iterable[str]) -> Iterator[LayerSizes]:
+    """The sizes of each layer that ``parse_layers`` finds in the same lines, in the same order."""
+    for line in lines:
+        match = _LAYER.match(line)
+        if match is None:
+            continue
+        read, _, rest = match["rest"].partition("Outputs: [")
+        inputs, _, constants = read.partition("Constants: [")
+        outputs = rest.partition("TacticName:")[0]
+        yield LayerSizes(*(tuple(_sizes(section)) for section in (inputs, constants, outputs)))
+
+
+_SIZE = re.compile(r"Dimensions: \[(?P<dims>[^\]]*)\][^{}]*?Datatype: (?P<dtype>\w+)")
+
+
+def _sizes(section: str) -> Iterator[TensorSize]:
+    for match in _SIZE.finditer(section):
+        dims = [int(size) for size in match["dims"].split(",") if size.strip()]
+        yield TensorSize(dtype_name(match["dtype"]) or match["dtype"].lower(), math.prod(dims))
