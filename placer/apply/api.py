@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -25,6 +25,7 @@ from placer.calibration.dataset import load_dataset
 from placer.common.files import check_output_folder, make_output_folder, write_text
 from placer.common.folder_lock import locked
 from placer.common.names import unknown
+from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.source_model import recovered, samples_of
 from placer.errors import InputError
 from placer.model import Model, load_model, save_model
@@ -104,7 +105,7 @@ def apply_placement(
     model: str | PathLike[str],
     *,
     output: str | PathLike[str] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     data: str | PathLike[str] | None = None,
     ranges: AppliedRanges | None = None,
     calibration: str = AUTO,
@@ -132,7 +133,7 @@ def apply_placement(
     file = read_placement(source)
     scheme = file.scheme
     chosen = parse_base(base or ("float" if scheme.bias == "int32" else "float16"))
-    loaded = load_model(path, {name: tuple(shape) for name, shape in (shapes or {}).items()})
+    loaded = load_model(path, optima(given_ranges(shapes)))
     given = None if data is None else str(data)
     samples = samples_of(given, loaded)
     if loaded.imported is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +20,12 @@ from placer.version import __version__
 # How a command ends that Ctrl-C stopped, as shells have it: 128 and the signal's number.
 INTERRUPTED = 130
 _INTERRUPTED = "interrupted; run the same command again to resume"
+
+# What pydantic, which reads options for typer, says of words that are no number.
+_PLAIN = {
+    "Input should be a valid integer, unable to parse string as an integer": "give a whole number",
+    "Input should be a valid number, unable to parse string as a number": "give a number",
+}
 
 # Name, what it is and what it does: the first line of its own help, as a test checks.
 COMMANDS = (
@@ -154,23 +161,45 @@ def program() -> None:
 
 def main() -> None:
     """Run the command line; whatever goes wrong becomes one sentence and an exit code."""
-    debug = "--debug" in sys.argv
-    with safe_output():
+    with _json_alone() if "--json" in sys.argv else nullcontext(), safe_output():
         try:
-            app()
-        except SystemExit as ended:
-            if ended.code == INTERRUPTED:
+            code = app(prog_name="placer", standalone_mode=False)
+            sys.stdout.flush()  # Here, so that a reader that is gone is told by the exit code.
+            if code == INTERRUPTED:
                 _say(_INTERRUPTED, "")
-            raise
+            raise SystemExit(code)
         except KeyboardInterrupt:
             _say(_INTERRUPTED, "")
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
             raise SystemExit(1) from None
+        except typer.TyperException as error:
+            raise SystemExit(_tell_usage(error)) from None
         except Exception as error:
-            if debug:
+            if "--debug" in sys.argv:
                 traceback.print_exc()
             raise SystemExit(_tell(error)) from None
+
+
+def _json_alone() -> AbstractContextManager[None]:
+    # Imported only now, like all that the list of commands does not need.
+    from placer.cli.native_output import native_output_aside  # noqa: PLC0415
+
+    return native_output_aside()
+
+
+def _tell_usage(error: typer.TyperException) -> int:
+    """Say in a sentence what is wrong with the words of the command line; return the exit code."""
+    text = error.format_message()
+    if "\n" in text:  # Help, which a command without any words ends in.
+        print(text, file=sys.stderr)
+        return error.exit_code
+    for technical, plain in _PLAIN.items():
+        text = text.replace(technical, plain)
+    context = getattr(error, "ctx", None)  # Errors of the parser alone have none.
+    command = context.command_path if context else "placer"
+    _say(f"{text.rstrip('.')} ({command} --help tells more)")
+    return error.exit_code
 
 
 def _tell(error: Exception) -> int:

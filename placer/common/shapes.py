@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 
 from placer.errors import InputError
 
@@ -68,6 +69,10 @@ class ShapeRange:
                 )
 
 
+# A shape in Python: numbers, a text as on the command line, or a range.
+GivenShape = Sequence[int] | str | ShapeRange
+
+
 def parse_shape_range(text: str) -> tuple[str, ShapeRange]:
     """Read ``NAME=SHAPE`` or ``NAME=MIN:OPT:MAX``, a shape being e.g. ``1x3x224x224``.
 
@@ -85,6 +90,30 @@ def parse_shape_range(text: str) -> tuple[str, ShapeRange]:
     found = ShapeRange(minimum, optimum, maximum)
     found.check_order(name)
     return name, found
+
+
+def given_ranges(shapes: Mapping[str, GivenShape] | None) -> dict[str, ShapeRange]:
+    """Shapes by input as Python callers give them: numbers, a text as on the command line, a range.
+
+    Raises InputError, which names the input, for anything else.
+    """
+    if not isinstance(shapes, Mapping | None):
+        raise InputError(f"`shapes` is {shapes!r}; give a mapping such as {{'image': (1, 3, 32)}}")
+    return {name: _given_range(name, given) for name, given in (shapes or {}).items()}
+
+
+def _given_range(name: str, given: GivenShape) -> ShapeRange:
+    if isinstance(given, ShapeRange):
+        return given
+    if isinstance(given, str):
+        return parse_shape_range(f"{name}={given}")[1]
+    try:
+        return ShapeRange.fixed(tuple(map(index, given)))
+    except TypeError:
+        raise InputError(
+            f"`shapes`: that of '{name}' is {given!r}; give whole numbers such as (1, 3, 32, 32), "
+            "a text such as '1x3x32x32', or a placer.ShapeRange"
+        ) from None
 
 
 def optima(ranges: Mapping[str, ShapeRange]) -> dict[str, Shape]:

@@ -13,7 +13,7 @@ from onnx import helper
 
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.common.names import unknown
-from placer.common.shapes import ShapeRange, optima
+from placer.common.shapes import GivenShape, ShapeRange, given_ranges, optima
 from placer.common.statistics import paired_ratio
 from placer.engines.abilities import LoadsEngines, abilities_of, range_note
 from placer.engines.base import Compiled, Engine, Tensors
@@ -72,7 +72,7 @@ def bench(
     models: Sequence[str | PathLike[str]],
     *,
     engine: str = "auto",
-    shapes: Mapping[str, Sequence[int] | ShapeRange] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     data: str | PathLike[str] | None = None,
     rounds: int = 51,
     threads: int = 1,
@@ -93,10 +93,7 @@ def bench(
     for name, count, least in (("rounds", rounds, LEAST_ROUNDS), ("threads", threads, 1)):
         if count < least:
             raise InputError(f"`{name}` is {count}; give {least} or more")
-    ranges = {
-        name: given if isinstance(given, ShapeRange) else ShapeRange.fixed(tuple(given))
-        for name, given in (shapes or {}).items()
-    }
+    ranges = given_ranges(shapes)
     loaded = [_read(path, ranges) for path in paths]
     chosen, _, why = select_engine(
         engine,

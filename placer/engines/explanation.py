@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from placer.common.collector import without_collection
 from placer.common.files import write_text
 from placer.common.names import unknown
+from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.fusion_model import BASES
 from placer.errors import InputError
 from placer.graph import Graph
@@ -123,7 +124,7 @@ def explain(
     base: str | None = None,
     weak: bool = False,
     pack: str | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     actual: str | PathLike[str] | None = None,
     profile: str | PathLike[str] | None = None,
 ) -> ModelExplanation:
@@ -148,7 +149,7 @@ def explain(
     if base not in BASES:
         raise InputError(unknown("base", base, BASES))
     target = target_on(device, weak)
-    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    given = optima(given_ranges(shapes))
     source = None if placement is None else Path(placement)
     with without_collection():
         subject = _subject(path, source, given)

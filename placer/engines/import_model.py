@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -13,6 +13,7 @@ from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Dataset
 from placer.common.drafts import drafted
 from placer.common.files import write_text
+from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.openvino.ir_import import SUFFIX as IR_SUFFIX
 from placer.engines.openvino.ir_import import carried_over, distance
 from placer.engines.openvino.ir_matching import Matched
@@ -99,7 +100,7 @@ def import_model(
     output: str | PathLike[str] | None = None,
     *,
     pack: str = "tensorrt",
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     data: str | PathLike[str] | None = None,
     float_model: str | PathLike[str] | None = None,
 ) -> ImportedModel:
@@ -128,7 +129,7 @@ def import_model(
     if target.resolve() == source.resolve():
         raise InputError(f"output {target} is the quantized model itself; choose another name")
     rules = load_pack(pack)
-    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    given = optima(given_ranges(shapes))
     if float_model is not None:
         wanted = None if data is None else str(data)
         return _import_ir(source, Path(float_model), target, rules, given, wanted)

@@ -17,6 +17,7 @@ from placer.accuracy.labels import class_indices
 from placer.accuracy.metrics import ChannelGroup, Comparison, channel_groups, finite
 from placer.calibration.dataset import load_dataset
 from placer.calibration.sample import Sample
+from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.common.user_code import UserCode, load_function
 from placer.engines.base import Engine
 from placer.engines.half_precision import HalfPrecisionModel
@@ -68,7 +69,7 @@ def evaluate(
     data: str | PathLike[str],
     labels: str | PathLike[str] | None = None,
     metrics: Sequence[str] = (),
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     engine: str = "onnxruntime",
     threads: int = 1,
     device: str | None = None,
@@ -88,7 +89,7 @@ def evaluate(
     """
     if not quantized:
         raise InputError("no quantized model is given; give at least one beside the float model")
-    fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    fixed = optima(given_ranges(shapes))
     source = load_as_is(Path(float_model), fixed)
     graph = load_model(Path(float_model), fixed).graph
     samples = _labelled(list(load_dataset(str(data), source)), labels)
@@ -209,11 +210,12 @@ def _labelled(samples: list[Sample], labels: str | PathLike[str] | None) -> list
     counts = [_rows(sample) for sample in samples]
     if not isinstance(rows, np.ndarray) or rows.ndim == 0:
         raise InputError(f"{path} is no array of labels; give an .npy file, one label for each row")
-    if len(rows) < sum(counts):
+    if len(rows) != sum(counts):
         raise InputError(
-            f"{path} has {len(rows)} labels for {sum(counts)} rows of data; give one for each row"
+            f"{path} has {len(rows)} labels for {sum(counts)} rows of data; give one for each row "
+            "that fills a batch, in the same order"
         )
-    parts = np.split(rows[: sum(counts)], np.cumsum(counts)[:-1])
+    parts = np.split(rows, np.cumsum(counts)[:-1])
     return [_with_labels(sample, part) for sample, part in zip(samples, parts, strict=True)]
 
 

@@ -16,7 +16,7 @@ from onnx import ModelProto
 from placer.accuracy.gates import Gate
 from placer.calibration.collect import default_cache_dir
 from placer.common.files import make_output_folder, write_bytes
-from placer.common.shapes import ShapeRange
+from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
 from placer.model import save_model
 from placer.model.validate import read_model
@@ -52,7 +52,7 @@ def optimize(
     eval_data: Data | None = None,
     gates: str | Sequence[str] = Request.gates,
     beats: Beat | Sequence[Beat] = Request.beats,
-    shapes: Mapping[str, Sequence[int] | ShapeRange] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     engine: str = Request.engine,
     threads: int = Request.threads,
     objective: Objective = Request.objective,
@@ -101,7 +101,7 @@ def optimize(
     request = Request(
         model=_model_path(model, output),
         output=None if output is None else Path(output),
-        shape_ranges={name: _range(shape) for name, shape in (shapes or {}).items()},
+        shape_ranges=given_ranges(shapes),
         engine=engine,
         threads=threads,
         objective=objective,
@@ -245,10 +245,6 @@ def _input_names(model: StrPath | ModelProto) -> list[str]:
     graph = (model if isinstance(model, ModelProto) else read_model(Path(model))).graph
     constants = {tensor.name for tensor in graph.initializer}
     return [value.name for value in graph.input if value.name not in constants]
-
-
-def _range(shape: Sequence[int] | ShapeRange) -> ShapeRange:
-    return shape if isinstance(shape, ShapeRange) else ShapeRange.fixed(tuple(shape))
 
 
 def _several(given: Text | Sequence[Text]) -> tuple[Text, ...]:

@@ -61,6 +61,13 @@ class Final(Generic[T]):
         return self.ratio.high < 1 and not self.inconclusive
 
 
+@dataclass(frozen=True)
+class Rejected:
+    """Why a candidate that met the gates in its trial is no result, as a clause about it."""
+
+    reason: str
+
+
 def race(
     engine: Engine, finalists: Sequence[Finalist[T]], inputs: Tensors, rounds: int, races: int
 ) -> Finalist[T]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from placer.errors import RunError
 from placer.graph.randomness import random_outputs
 from placer.model import save_model
+from placer.optimizer.finals import Rejected
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.quantization import EMPTY
@@ -25,8 +26,13 @@ _ADVICE: dict[StopReason, str] = {
 }
 
 
-def missed_sentence(task: Task, records: Sequence[TrialRecord], stopped: StopReason) -> str:
-    """Which gates nothing meets, how near the closest candidate comes, and what would help."""
+def missed_sentence(
+    task: Task, records: Sequence[TrialRecord], stopped: StopReason, rejected: Rejected | None
+) -> str:
+    """Which gates nothing meets, how near the closest candidate comes, and what would help.
+
+    ``rejected``: why the one that met them in its trial is no result.
+    """
     gates = ", ".join(task.gate_texts)
     nearest = closest(records)
     if nearest is None:
@@ -37,11 +43,8 @@ def missed_sentence(task: Task, records: Sequence[TrialRecord], stopped: StopRea
             "from run to run; name the outputs to compare, e.g. sqnr>=15@scores"
         )
     values = ", ".join(f"{gate.gate} has {_rounded(gate.value)}" for gate in nearest.gates)
-    if nearest.feasible:
-        return (
-            f"the fastest candidate misses {gates} when it is confirmed, or as it was written "
-            f"(placer.log says which); in its trial: {values}"
-        )
+    if rejected is not None:
+        return f"the fastest candidate met the gates in its trial ({values}), but {rejected.reason}"
     return (
         f"none of {len(_measured(records))} quantized candidates meets {gates}; the closest: "
         f"{values}; {_ADVICE[stopped]}"

@@ -14,6 +14,7 @@ from placer.engines.estimate_error import EstimateError
 from placer.optimizer.finals import (
     Final,
     Finalist,
+    Rejected,
     compiled_finalists,
     confirm_all,
     copies_of,
@@ -48,12 +49,12 @@ class FrontPoint:
 
 def confirmed_front(
     task: Task, records: Sequence[TrialRecord], setup: TrialSetup, observer: Observer, count: int
-) -> tuple[Final[TrialRecord] | None, list[FrontPoint]]:
+) -> tuple[Final[TrialRecord] | Rejected | None, list[FrontPoint]]:
     """The result of a run and at most ``count`` points of its front, the fastest first.
 
     The result is the fastest point; without any, as no candidate is faster than the float model
-    outside the noise, it is the fastest candidate, or None if all miss the gates. Raises RunError
-    if the engine fails on every candidate.
+    outside the noise, it is the fastest candidate that meets the gates, or why none does
+    any more; None if none did in its trial. Raises RunError if the engine fails on every candidate.
     """
     records = _candidates(records, count, task.preset.finalists)
     if not records:
@@ -71,10 +72,13 @@ def confirmed_front(
     rounds = preset.confirm_rounds
     finals = confirm_all(task.engine, finalists, baseline, task.inputs, rounds, others)
     judged = [FrontPoint(final, setup.evaluator.evaluate(final.compiled.run)) for final in finals]
-    held = sorted((p for p in judged if _holds(p, setup)), key=lambda p: p.final.ratio.median)
+    judged.sort(key=lambda p: p.final.ratio.median)
+    held = [p for p in judged if _holds(p, setup)]
+    if not held:
+        return Rejected(f"confirmed once more it misses {_missed(judged[0], setup)}"), []
     faster = [p for p in held if p.final.is_faster]
     if not faster:
-        return (held[0].final if held else None), []
+        return held[0].final, []
     # The result is a point of the front, however small its gain is.
     points = [faster[index] for index in useful_front([p.point for p in faster]) or [0]]
     return points[0].final, points
@@ -110,12 +114,15 @@ def _spread(
 
 
 def _holds(point: FrontPoint, setup: TrialSetup) -> bool:
-    values = _gates(point, setup)
-    missed = [value.gate.text() for value in values if not value.passed]
+    missed = _missed(point, setup)
     if missed:
-        number = point.final.entry.number
-        log.warning("confirming trial %d: it misses %s", number, ", ".join(missed))
+        log.warning("confirming trial %d: it misses %s", point.final.entry.number, missed)
     return not missed
+
+
+def _missed(point: FrontPoint, setup: TrialSetup) -> str:
+    values = _gates(point, setup)
+    return ", ".join(value.gate.text() for value in values if not value.passed)
 
 
 def _gates(point: FrontPoint, setup: TrialSetup) -> tuple[AnyGateValue, ...]:
@@ -124,15 +131,21 @@ def _gates(point: FrontPoint, setup: TrialSetup) -> tuple[AnyGateValue, ...]:
 
 def write_front(
     task: Task, setup: TrialSetup, folder: OutputFolder, points: Sequence[FrontPoint]
-) -> list[FrontPoint]:
-    """Write ``points``; those of which the file meets all gates, with what the file scored."""
+) -> tuple[list[FrontPoint], Rejected | None]:
+    """Write ``points``; those of which the file meets all gates, with what the file scored.
+
+    Also why the first of the others does not, None if all do.
+    """
     held: list[FrontPoint] = []
+    rejected: Rejected | None = None
     for point in points:
         place = OutputFolder(folder.path / _folder(task, len(held) + 1, point))
         written = write_and_judge(task, setup, place, point.final)
-        if written is not None:
+        if isinstance(written, Rejected):
+            rejected = rejected or written
+        else:
             held.append(replace(point, evaluation=written.evaluation))
-    return held
+    return held, rejected
 
 
 def _folder(task: Task, rank: int, point: FrontPoint) -> str:

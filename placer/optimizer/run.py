@@ -15,6 +15,7 @@ from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.optimizer.export import export
 from placer.optimizer.finals import (
     Final,
+    Rejected,
     chosen_placement,
     compiled_finalists,
     confirm,
@@ -50,7 +51,7 @@ from placer.optimizer.task import Task, prepare
 from placer.optimizer.ties import tie_with_default
 from placer.optimizer.trial_setup import TrialSetup
 from placer.optimizer.worker import keep_for_workers, trial_setup_of
-from placer.optimizer.written import write_and_judge
+from placer.optimizer.written import Written, write_and_judge
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.quantization import EMPTY
@@ -104,23 +105,25 @@ def _run(
     stopped = search(devices, study, observer, INTERRUPTED)
     records = study.records()
     _refuse_if_all_failed(records)
-    final, points = _results(task, records, setup, observer)
+    found, points = _results(task, records, setup, observer)
     if points:
-        points = write_front(task, setup, folder, points)
-        final = points[0].final if points else None
-    written = None if final is None else write_and_judge(task, setup, folder, final)
-    if written is None:
-        final = None
+        points, rejected = write_front(task, setup, folder, points)
+        found = points[0].final if points else rejected
+    written = write_and_judge(task, setup, folder, found) if isinstance(found, Final) else found
+    final = found if isinstance(found, Final) and isinstance(written, Written) else None
+    if final is None:
         folder.remove_model()
-    if written is not None:
+    else:
         export(task, setup, folder, observer)
     if final is not None and not final.is_faster:
         observer.warn(no_difference_sentence(task, final))
     front = front_parts(task, setup, points)
+    why = written if isinstance(written, Rejected) else None
+    kept = written if isinstance(written, Written) else None
     sources = noise_sources(task, setup, study, records, final, observer)
     probes = probes_of(study)
     result = summarize(
-        task, records, setup, final, written, stopped, front, probes=probes, sources=sources
+        task, records, setup, final, kept, stopped, front, probes=probes, sources=sources
     )
     for sentence in throttling_warnings(result.trials, result.confirmation):
         observer.warn(sentence)
@@ -131,7 +134,7 @@ def _run(
     _write_report(folder, observer)
     if result.verdict is Verdict.GATE_NOT_MET:
         write_closest(task, setup, folder, records)
-        raise GateError(missed_sentence(task, records, stopped))
+        raise GateError(missed_sentence(task, records, stopped, why))
     if final is not None and final.inconclusive:
         raise RunError(no_difference_sentence(task, final))
     return result
@@ -145,7 +148,7 @@ def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:
 
 def _results(
     task: Task, records: Sequence[TrialRecord], setup: TrialSetup, observer: Observer
-) -> tuple[Final[TrialRecord] | None, list[FrontPoint]]:
+) -> tuple[Final[TrialRecord] | Rejected | None, list[FrontPoint]]:
     """The result and, with ``front``, the points of the front."""
     if task.request.front is None:
         return _final(task, records, setup, observer), []
@@ -154,8 +157,11 @@ def _results(
 
 def _final(
     task: Task, records: Sequence[TrialRecord], setup: TrialSetup, observer: Observer
-) -> Final[TrialRecord] | None:
-    """Race the fastest candidates that meet the gates; None if there are none."""
+) -> Final[TrialRecord] | Rejected | None:
+    """Race the fastest candidates that meet the gates; None if there are none.
+
+    The winner may miss a gate on latency when it is measured again.
+    """
     best = [r for r in by_latency(records) if r.placement_id != EMPTY.id]
     if not best:
         return None
@@ -176,7 +182,10 @@ def _final(
     missed = [gate for gate in latency_gates(setup.latency_baselines, final) if not gate.passed]
     for gate in missed:
         log.warning("confirming the winner: gate %s is missed: %s", gate.gate.text(), gate.ratio)
-    return None if missed else final
+    if missed:
+        names = ", ".join(gate.gate.text() for gate in missed)
+        return Rejected(f"measured again it misses {names}")
+    return final
 
 
 def _write_plans(

@@ -147,4 +147,4 @@ class RunOptions(Strict):
     front: Annotated[int, Field(ge=2)] | None = described("front")
     warm_starts: Texts | None = described("warm_starts")
     seed: NonNegativeInt | None = described("seed")
-    cache: bool = Field(default=True, description=options()["cache"].option.help)
+    cache: bool | None = described("cache")

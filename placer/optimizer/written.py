@@ -16,7 +16,7 @@ from placer.common.files import write_text
 from placer.engines.source_model import Source, inputs_of
 from placer.errors import RunError
 from placer.model import save_model
-from placer.optimizer.finals import Final, chosen_placement, latency_gates
+from placer.optimizer.finals import Final, Rejected, chosen_placement, latency_gates
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.quantization import Placement
@@ -47,11 +47,11 @@ class Written:
 
 def write_and_judge(
     task: Task, setup: TrialSetup, folder: OutputFolder, final: Final[TrialRecord]
-) -> Written | None:
-    """Write what ``final`` stands for into ``folder``; None if the file misses a gate.
+) -> Written | Rejected:
+    """Write what ``final`` stands for into ``folder``; why not, if the file cannot be the result.
 
     The file is read again and run on the evaluation data, by the engine or, where that only
-    estimates, by ONNX Runtime. One that misses a gate is removed.
+    estimates, by ONNX Runtime. One that misses a gate or cannot be run is removed.
     """
     placement = chosen_placement(task, final)
     path = folder.model
@@ -62,14 +62,16 @@ def write_and_judge(
     try:
         written = _judge(task, setup, path, final)
     except RunError as error:
-        log.warning("%s cannot be run: %s", path, error)
-        written = None
-    if written is None or written.missed:
-        missed = "cannot be run" if written is None else f"misses {', '.join(written.missed)}"
-        log.warning("the model as written %s; it is removed", missed)
-        folder.remove_model()
-        return None
+        return _removed(folder, f"as it was written it cannot be run: {error}")
+    if written.missed:
+        return _removed(folder, f"as it was written it misses {', '.join(written.missed)}")
     return written
+
+
+def _removed(folder: OutputFolder, reason: str) -> Rejected:
+    log.warning("%s is removed: %s", folder.model, reason)
+    folder.remove_model()
+    return Rejected(reason)
 
 
 def _judge(task: Task, setup: TrialSetup, path: Path, final: Final[TrialRecord]) -> Written:

@@ -1,5 +1,6 @@
 """The program as a whole: what it imports, its list of commands, completion."""
 
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +56,53 @@ def test_a_misspelt_command_is_corrected(placer):
     finished: Finished = placer("optimise")
     assert finished.code == 2
     assert "Did you mean 'optimize'?" in finished.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("optimize", "a.onnx", "--threads", "two"),
+            "Invalid value for '--threads': give a whole number "
+            "(placer optimize --help tells more)",
+        ),
+        (("bench",), "Missing argument 'models' (placer bench --help tells more)"),
+        (("rules", "nope"), "No such command 'nope' (placer rules --help tells more)"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(
+    placer: Callable[..., Finished], words: tuple[str, ...], said: str
+):
+    finished = placer(*words)
+    assert (finished.code, finished.out) == (2, "")
+    assert finished.err == f"placer: error: {said}\n"
+
+
+METRIC = """
+import ctypes, os
+
+def noisy(outputs, batch):
+    ctypes.CDLL(None).printf(b"from the C library's buffer\\n")
+    os.write(1, b"from the descriptor\\n")
+    return 1.0
+"""
+
+
+def test_json_stays_json_where_a_native_library_prints(tmp_path: Path):
+    (tmp_path / "noise.py").write_text(METRIC)
+    model, data = DIGITS / "digits.onnx", DIGITS / "evaluation.npz"
+    program = [sys.executable, "-c", "from placer.cli.app import program; program()"]
+    done = subprocess.run(
+        [*program, "eval", model, model, "--data", data, "--metric", "noise:noisy", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    metrics = json.loads(done.stdout)["models"][0]["metrics"]
+    assert {one["value"] for one in metrics if one["metric"] == "noise:noisy"} == {1.0}
+    assert "from the C library's buffer" in done.stderr
+    assert "from the descriptor" in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

@@ -31,7 +31,7 @@ profiles:
   l4:
     engine: fusion-model
     gpu: NVIDIA L4
-  usual: {gates: null, sampler: null}
+  usual: {gates: null, sampler: null, cache: null}
 """
 
 

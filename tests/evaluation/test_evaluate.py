@@ -156,6 +156,9 @@ def test_labels_of_their_own_file(net: Path):
     with pytest.raises(placer.InputError, match="labels for"):
         np.save(net / "few.npy", labels[:1])
         placer.evaluate(model, [model], data=net / "images.npz", labels=net / "few.npy")
+    with pytest.raises(placer.InputError, match="give one for each row that fills a batch"):
+        np.save(net / "many.npy", np.concatenate([labels, labels[:1]]))
+        placer.evaluate(model, [model], data=net / "images.npz", labels=net / "many.npy")
 
 
 def test_rows_are_counted_on_an_input_that_has_any(tmp_path: Path):

@@ -8,8 +8,10 @@ import onnx
 import pytest
 
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
+from placer.errors import RunError
 from placer.model import save
 from placer.optimizer import written
+from placer.optimizer.candidates import Candidates
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 
@@ -36,11 +38,28 @@ def test_a_file_that_is_not_what_was_measured_is_no_success(
     monkeypatch.setattr(written, "save_model", spoil)
     finished = placer(*RUN, "--gate", "sqnr>=20")
     assert finished.code == 3
-    assert "as it was written" in finished.err
+    assert "the fastest candidate met the gates in its trial (sqnr>=20 has" in finished.err
+    assert finished.err.endswith("but as it was written it misses sqnr>=20\n")
     assert Result.read("out").verdict == "gate not met"
     assert Result.read("out").best is None
     assert not Path("out/optimized.onnx").exists()
     assert not Path("out/placement.yaml").exists()
+
+
+def test_a_file_that_cannot_be_run_is_told_with_the_reason(
+    placer: Placer, monkeypatch: pytest.MonkeyPatch
+):
+    def no_memory(*_: object) -> None:
+        raise RunError("onnxruntime took more than 100 MB of memory and was stopped")
+
+    monkeypatch.setattr(Candidates, "run_written", no_memory)
+    finished = placer(*RUN, "--gate", "sqnr>=20")
+    assert finished.code == 3
+    assert finished.err.endswith(
+        "but as it was written it cannot be run: onnxruntime took more than 100 MB of memory and "
+        "was stopped\n"
+    )
+    assert not Path("out/optimized.onnx").exists()
 
 
 def test_gates_are_judged_again_on_the_file(placer: Placer, monkeypatch: pytest.MonkeyPatch):

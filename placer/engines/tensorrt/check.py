@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from placer.common.files import write_text
-from placer.common.shapes import ShapeRange
+from placer.common.shapes import GivenShape, given_ranges
 from placer.engines.tensorrt.build import BuildReport
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError
@@ -65,7 +65,7 @@ def check(
     model: str | PathLike[str],
     *,
     gpu: str = "sm89",
-    shapes: Mapping[str, Sequence[int] | ShapeRange] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     static: bool = False,
 ) -> CheckReport:
     """Parse and build ``model`` with TensorRT-RTX, which needs no GPU, and look at its Q/DQ pairs.
@@ -80,10 +80,7 @@ def check(
     findings = _findings(path)
     if static:
         return CheckReport(findings, None)
-    ranges = {
-        name: given if isinstance(given, ShapeRange) else ShapeRange.fixed(tuple(given))
-        for name, given in (shapes or {}).items()
-    }
+    ranges = given_ranges(shapes)
     return CheckReport(findings, check_file(import_builder(), path, architecture, ranges))
 
 
