@@ -40,8 +40,7 @@ from placer.accuracy.evaluator import Evaluation, Evaluator, Run
 from placer.accuracy.gates import GateResult
 from placer.common.files import write_text
 from placer.common.statistics import Ratio
-from placer.engines.base import Compiled, Tensors
-from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
+from placer.engines.base import Compiled, Engine, Tensors
 from placer.graph import Graph
 from placer.model import load_model
 from placer.optimizer.candidates import NoiseMeter
@@ -67,10 +66,11 @@ from placer.search.space import Choices, Space, build_space
 from placer.search.surrogate import SurrogateProposer
 
 SIZES = (100, 500, 1500, 5000)
-REAL_SITES = 500
+REAL_SITES, SMALL_SITES = 500, 90
 REAL: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "efficientnet-b7": lambda: efficientnet(2.0, 3.1, 600),
     "mixed": lambda: mixed_net(REAL_SITES),
+    "mixed-small": lambda: mixed_net(SMALL_SITES, size=192),
 }
 TRIALS = 30
 # Blocks of one width; the number of sites of a block, of which the wanted number of blocks follows.
@@ -141,37 +141,40 @@ class Stopwatch:
 class TimedModel:
     """A compiled candidate whose runs are timed."""
 
-    def __init__(self, model: OnnxRuntimeModel, watch: Stopwatch) -> None:
-        self._model = model
+    def __init__(self, model: Compiled, watch: Stopwatch) -> None:
+        self.model = model
         self._watch = watch
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """See ``Compiled``."""
         with self._watch.span("run"):
-            return self._model.run(inputs)
+            return self.model.run(inputs)
 
     def plan(self, inputs: Tensors | None = None) -> Plan:
         """See ``Compiled``."""
         with self._watch.span("profile"):
-            return self._model.plan(inputs)
+            return self.model.plan(inputs)
 
 
-class TimedEngine(OnnxRuntimeEngine):
-    """ONNX Runtime, timed."""
+class TimedEngine:
+    """The engine of a task, timed; it is what else the engine is."""
 
-    def __init__(self, watch: Stopwatch) -> None:
-        super().__init__()
+    def __init__(self, engine: Engine, watch: Stopwatch) -> None:
+        self._engine = engine
         self._watch = watch
 
-    def compile(self, model: onnx.ModelProto, base_dir: Path) -> TimedModel:  # type: ignore[override]
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def compile(self, model: onnx.ModelProto, base_dir: Path) -> TimedModel:
         """See ``Engine``."""
         with self._watch.span("compile"):
-            return TimedModel(super().compile(model, base_dir), self._watch)
+            return TimedModel(self._engine.compile(model, base_dir), self._watch)
 
-    def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
+    def measure(self, models: Sequence[TimedModel], inputs: Tensors, rounds: int) -> np.ndarray:
         """See ``Engine``."""
         with self._watch.span("measure"):
-            return super().measure(models, inputs, rounds)
+            return self._engine.measure([own.model for own in models], inputs, rounds)
 
 
 class TimedEvaluator(Evaluator):
@@ -215,7 +218,7 @@ def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
             Request(model=path, output=Path(folder), engine="onnxruntime", gates=(gate,)),
             QuietObserver(),
         )
-        task = replace(task, engine=TimedEngine(watch))
+        task = replace(task, engine=TimedEngine(task.engine, watch))
         bench = set_up(task, QuietObserver())
         timed = TimedEvaluator(bench.evaluator, watch)
         noise = NoiseMeter(task.space, bench.candidates, timed)
@@ -255,7 +258,7 @@ def _search(
     """The search of ``placer optimize``: study, predictions, proposals and trials."""
     study = open_study(task)
     landscape = make_landscape(task)
-    proposer = TimedProposer(make_proposer(task, bench, study, landscape, {}), watch)
+    proposer = TimedProposer(make_proposer(task, bench, study, landscape, {}, _unseen), watch)
     runner = TrialRunner(
         bench.candidates,
         bench.evaluator,
@@ -267,6 +270,11 @@ def _search(
     )
     study.run(proposer, runner, budget=trials, deadline=None, on_trial=lambda _: None)
     return proposer, study.records()
+
+
+def _unseen(count: int) -> None:
+    """What is told of measurements of noise: nobody looks."""
+    del count
 
 
 class InstantEngine:
