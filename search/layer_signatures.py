@@ -96,33 +96,34 @@ class LayerModel:
 
         ``near``: the layers of a similar placement, from which it takes less time to get there.
         """
-        prediction, changes = self._compare(placement, near)
+        before = near.prediction if near else None
+        prediction = self._predictor.predict(placement, before)
+        changed = {i: prediction.steps.get(i) for i in prediction.changed}
         counts = near.counts() if near else Counter()
-        for signature, _, sign in changes:
+        for signature, _, sign in self._changes(before.steps if before else {}, changed):
             counts[signature] += sign
         # In order of numbers, so that sums over them do not depend on ``near``.
         sums = Counter({n: counts[n] for n in sorted(+counts)})
         return PredictedLayers(prediction, sums)
 
     def changes(self, placement: Placement, near: PredictedLayers) -> list[Change]:
-        """What tells the layers of ``placement`` from those of ``near``, without their counts."""
-        return self._compare(placement, near)[1]
+        """What tells the layers of ``placement`` from those of ``near``, without their counts.
 
-    def _compare(
-        self, placement: Placement, near: PredictedLayers | None
-    ) -> tuple[Prediction, list[Change]]:
-        prediction = self._predictor.predict(placement, near.prediction if near else None)
-        return prediction, self._changes(near.prediction.steps if near else {}, prediction)
+        Takes time for what differs only, however large the model is.
+        """
+        before = near.prediction
+        changed = self._predictor.vary(before, before.placement.change_to(placement))
+        return self._changes(before.steps, changed)
 
-    def _changes(self, before: Mapping[int, Step], after: Prediction) -> list[Change]:
-        """The layers that only one of both has, or has with another signature."""
-        old = {e.key: e for i in after.changed if i in before for e in self._entries(before[i])}
-        new = {
-            e.key: e
-            for i in after.changed
-            if i in after.steps
-            for e in self._entries(after.steps[i])
-        }
+    def _changes(
+        self, before: Mapping[int, Step], after: Mapping[int, Step | None]
+    ) -> list[Change]:
+        """The layers that only one of both has, or has with another signature.
+
+        ``after``: the steps, by position, that are others than those of ``before``.
+        """
+        old = {e.key: e for i in after if i in before for e in self._entries(before[i])}
+        new = {e.key: e for step in after.values() if step is not None for e in self._entries(step)}
         found = []
         for own, other, sign in ((old, new, -1), (new, old, 1)):
             for entry in own.values():

@@ -39,11 +39,11 @@ def near_best(
         if not _sites(moves.moves[i]) & _sites(moves.moves[j])
     )
     found = []
-    for other in (*single, *(pair for _, pair in pairs[:LOOKED_AT])):
-        if allowed(other):
-            mean, deviation = latency.predict(other)
-            found.append((expected_gain(ratio - mean, deviation), other))
-    return max(found)[1] if found else None
+    for other in dict.fromkeys((*single, *(pair for _, pair in pairs[:LOOKED_AT]))):
+        mean, deviation = latency.predict(other)
+        found.append((expected_gain(ratio - mean, deviation), other))
+    # Whether a state is allowed takes longer to tell than its latency.
+    return next((other for _, other in sorted(found, reverse=True) if allowed(other)), None)
 
 
 def _sites(move: Move) -> set[int]:

@@ -26,6 +26,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from placer.errors import InputError, RunError
 from placer.search.reasons import reason_of
 from placer.search.records import Outcome
+from placer.search.study_storage import StudyStorage
 from placer.search.trial_attributes import CLAIM, DEATHS, FIX, OUTCOME, WITHDRAWN, outcome_json
 
 log = logging.getLogger(__name__)
@@ -227,7 +228,7 @@ def _connect(url: URL, arguments: Mapping[str, Any]) -> RDBStorage:
     )
     for attempt in range(1, OPEN_ATTEMPTS + 1):
         try:
-            return RDBStorage(text, engine_kwargs=dict(engine), **arguments)
+            return StudyStorage(text, engine_kwargs=dict(engine), **arguments)
         except (SQLAlchemyError, StorageInternalError) as error:
             is_race = isinstance(error, IntegrityError) or "already exists" in str(error)
             if not is_race or attempt == OPEN_ATTEMPTS:

@@ -207,7 +207,8 @@ class TrialStore:
     def _trials(self, *states: TrialState) -> list[FrozenTrial]:
         """All trials, or those in ``states``; InputError if Optuna cannot read one."""
         try:
-            return self._storage.get_all_trials(self._id, deepcopy=False, states=states or None)
+            # Through the study, which does not read again what has ended.
+            return self._study.get_trials(deepcopy=False, states=states or None)
         except (ValueError, LookupError, TypeError) as error:
             raise self._unreadable() from error
 

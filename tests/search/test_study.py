@@ -8,6 +8,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from sqlalchemy import event
 
 from placer.errors import InputError
 from placer.quantization import EMPTY, Placement
@@ -71,6 +72,30 @@ def test_the_search_ends_where_nothing_more_is_to_gain(tmp_path: Path):
     assert why == "converged"
     everything = space().placement(space().everything)
     assert by_latency(study.records())[0].ratio == cost(everything).ratio
+
+
+def statements_to_store(path: Path, decisions: int) -> list[str]:
+    """What is asked of the database for a trial with so many decisions."""
+    storage, asked = open_storage(f"sqlite:///{path}", shared=False), list[str]()
+    number = storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "study")
+    choices = {f"group {i}": "float" for i in range(decisions)}
+    options = optuna.distributions.CategoricalDistribution(["float", "quantized"])
+    template = optuna.trial.create_trial(
+        state=optuna.trial.TrialState.WAITING,
+        params=choices,
+        distributions=dict.fromkeys(choices, options),
+    )
+    storage.create_new_trial(number, template)  # Connections are opened with the first.
+    event.listen(storage.engine, "before_cursor_execute", lambda *own: asked.append(own[2]))
+    storage.create_new_trial(number, template)
+    assert [trial.params for trial in storage.get_all_trials(number)] == [choices, choices]
+    return asked
+
+
+def test_a_decision_is_stored_without_a_question_to_the_database(tmp_path: Path):
+    few = statements_to_store(tmp_path / "few.db", 2)
+    many = statements_to_store(tmp_path / "many.db", 200)
+    assert len(many) - len(few) == 200 - 2
 
 
 def test_random_sampling_ends_when_all_placements_are_tried(tmp_path: Path):
