@@ -6,7 +6,8 @@ NVIDIA's builder, which needs no GPU, and its layers are held against those that
 every layer on both sides counts. Strict: the same nodes and the same output types.
 
     python benchmarks/rtx_fidelity.py --json rtx.json --keep built/
-    python benchmarks/rtx_fidelity.py --unseen   # four networks that the pack was not mended with
+    python benchmarks/rtx_fidelity.py --networks unseen     # four of other families
+    python benchmarks/rtx_fidelity.py --networks held-out   # thirteen, see docs/benchmarks.md
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import held_out_networks
 import numpy as np
 import onnx
 import rapidocr_onnxruntime
@@ -27,6 +29,8 @@ import unseen_networks
 from rich.console import Console
 from rich.table import Table
 
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
 from placer.common.files import write_text
 from placer.engines.tensorrt.offline_builder import check_model, import_builder
 from placer.graph.edit import fix_input_shapes
@@ -65,6 +69,11 @@ FILES = {
     "PP-OCRv4 det": (OCR / "ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 160, 160)}),
     "PP-OCRv4 rec": (OCR / "ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}),
 }
+SETS = {
+    "fitted": GENERATED,
+    "unseen": unseen_networks.UNSEEN,
+    "held-out": held_out_networks.HELD_OUT,
+}
 
 
 @dataclass
@@ -89,16 +98,14 @@ class Counts:
         return 2 * matched / max(1, self.predicted + self.actual)
 
 
-def models(unseen: bool = False) -> Iterator[tuple[str, Model]]:
-    """The twelve networks with fixed shapes, or the four ``unseen`` ones."""
+def models(networks: str) -> Iterator[tuple[str, Model]]:
+    """The networks of one of ``SETS`` with fixed shapes; files are among the fitted ones."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        for name, build in (unseen_networks.UNSEEN if unseen else GENERATED).items():
+        for name, build in SETS[networks].items():
             onnx.save(build(), path)
             yield name, load_model(path)
-        if unseen:
-            return
-        for name, (file, shapes) in FILES.items():
+        for name, (file, shapes) in FILES.items() if networks == "fitted" else ():
             model = load_model(file, shapes)
             fix_input_shapes(model.proto, model.input_shapes)
             onnx.save(model.proto, path)
@@ -116,12 +123,21 @@ def placements(model: Model, count: int) -> Iterator[tuple[str, Placement]]:
         yield f"random {number}", space.placement(choices)
 
 
-def built(model: Model, placement: Placement, kept: Path | None) -> Plan | None:
+def calibrated(model: Model) -> Mapping[str, Range]:
+    """Ranges of all tensors on random data: as in real models, no two are alike by chance."""
+    graph, scheme = model.graph, load_pack("tensorrt").manifest.scheme
+    tensors = {e.tensor for edges in graph.consumers.values() for e in edges}
+    tensors -= graph.initializers.keys()
+    floats = {tensor for tensor in tensors if graph.type_of(tensor).is_float}
+    return calibrate(model, floats, synthetic_dataset(model, 1, 0)).ranges("minmax", scheme)
+
+
+def built(
+    model: Model, placement: Placement, ranges: Mapping[str, Range], kept: Path | None
+) -> Plan | None:
     """What the builder makes of a placement, None where it refuses; read from ``kept`` if there."""
     if kept is not None and kept.is_file():
         return read_plan(kept)
-    tensors = {t for node in model.graph.nodes for t in (*node.inputs, *node.outputs) if t}
-    ranges = dict.fromkeys(tensors, Range(-4.0, 4.0))
     inserter = Inserter(model, load_pack("tensorrt").manifest.scheme)
     mixed = MixedPrecision.of(inserter, "float16", "keep", ranges, placement.edges)
     report = check_model(import_builder(), mixed.insert(placement), GPU)
@@ -136,15 +152,16 @@ def built(model: Model, placement: Placement, kept: Path | None) -> Plan | None:
 
 
 def compare(
-    pack: str, count: int, keep: Path | None, differences: bool, unseen: bool
+    pack: str, count: int, keep: Path | None, differences: bool, networks: str
 ) -> dict[str, Counts]:
     """Counts by network and kind of placement."""
     found: dict[str, Counts] = {}
-    for name, model in models(unseen):
+    for name, model in models(networks):
         predictor = make_predictor(model.graph, load_pack(pack), TARGET, "float16")
+        ranges = calibrated(model)
         for what, placement in placements(model, count):
             kept = keep / f"{name}, {what}.json" if keep else None
-            actual = built(model, placement, kept)
+            actual = built(model, placement, ranges, kept)
             if actual is None:
                 continue
             diff = diff_plans(predictor.predict(placement).plan, actual)
@@ -169,14 +186,14 @@ def main() -> None:
     parser.add_argument("--pack", default="tensorrt-rtx")
     parser.add_argument("--placements", type=int, default=10, help="of each network")
     parser.add_argument("--differences", action="store_true")
-    parser.add_argument("--unseen", action="store_true", help="networks that nothing was fitted to")
+    parser.add_argument("--networks", choices=sorted(SETS), default="fitted")
     arguments = parser.parse_args()
     found = compare(
         arguments.pack,
         arguments.placements,
         arguments.keep,
         arguments.differences,
-        arguments.unseen,
+        arguments.networks,
     )
     table = Table(title=f"layers predicted by {arguments.pack} against the builder's")
     for column in ("network", "plans", "layers", "F1 by nodes", "F1 with types"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
-from placer.prediction.kernel_units import CONVS, Unit, Units
+from placer.prediction.kernel_units import CONVS, VIEWS, Unit, Units
 from placer.prediction.motion import Scale
 from placer.prediction.reductions import reduction
 
@@ -31,8 +31,10 @@ class Kernels:
         self._units = units.units
         self.groups = {unit.index: [unit] for unit in self._units}
         self._join_products()
+        self._before = self._ancestors()
         self._fuse_epilogues()
         self._add_quantizers(self.is_float)
+        self._dequantize_pools()
         self._before = self._ancestors()
         self._fuse_generated()
         self._add_quantizers(self._quantizes_apart)
@@ -78,7 +80,7 @@ class Kernels:
             if any(edge in self._form.scales for edge in inside):
                 continue
             others = [w for _, w in unit.reads if w is not None and w not in region]
-            if any(other.index > product.index for other in others):
+            if any(self._comes_later(other, product) for other in others):
                 continue
             if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
@@ -88,6 +90,15 @@ class Kernels:
                 best = len(region)
         chain, prepared = region[1:best], self._prepared(region)
         return prepared if len(prepared) == len(chain) or self._is_pulled(chain[-1]) else chain
+
+    def _comes_later(self, other: Unit, product: Unit) -> bool:
+        """Whether ``other`` is known after ``product`` only: another product, or what reads it.
+
+        What is generated from earlier tensors, such as a Resize, runs before (a feature pyramid).
+        """
+        if other.index < product.index:
+            return False
+        return not other.generated or bool(self._before[other.index] >> product.index & 1)
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
         """Whether a product's kernel does it; a cast only of a single matrix."""
@@ -137,25 +148,138 @@ class Kernels:
         """Quantize what ``is_apart`` holds for, once for each scale, before it is read."""
         made: dict[tuple[str, Scale], Unit] = {}
         ordered: list[Unit] = []
-        first = min(self.groups, default=0)
         for unit in self._units:
+            unit.in_place = unit.in_place or self._joins_in_place(unit)
             for edge, writer in list(unit.reads):
                 scale = self._form.scales.get(edge)
-                if scale is None or not is_apart(writer):
+                if scale is None or not (is_apart(writer) or self._may_run_twice(writer)):
                     continue
-                key = (edge.tensor, scale)
-                if unit.integers and key not in made:
-                    group = min(first, 0) - 1 - len(made)
-                    made[key] = Unit(0, unit.node, "quantize", False, group=group)
-                    self.groups[made[key].group] = [made[key]]
-                    self._made.link(Edge(edge.tensor, "", -2), writer, made[key])
-                    ordered.append(made[key])
-                if key in made:
-                    self._made.relink(unit, edge, made[key])
+                if unit.integers or unit.in_place:
+                    ordered += self._integers(edge, writer, unit, scale, made)
+                if (edge.tensor, scale) in made:
+                    self._made.relink(unit, edge, made[edge.tensor, scale])
             ordered.append(unit)
+        self._units = [unit for unit in ordered if not self._is_replaced(unit)]
+        for index, unit in enumerate(self._units):
+            unit.index = index
+
+    def _integers(
+        self,
+        edge: Edge,
+        writer: Unit | None,
+        reader: Unit,
+        scale: Scale,
+        made: dict[tuple[str, Scale], Unit],
+    ) -> list[Unit]:
+        """Units that quantize what is read, unless they are ``made``; parts of a Concat one by one.
+
+        Evidence: small graphs of two to four branches, and DenseNet, built by TensorRT-RTX 1.7.1.
+        """
+        if (edge.tensor, scale) in made:
+            return []
+        new: list[Unit] = []
+        if writer is not None and self._may_run_twice(writer):
+            joins = writer.role == "move"
+            unit = Unit(0, writer.node, writer.role, True, writer.outputs, in_place=joins)
+            unit.integers = not joins
+            for part, source in writer.reads:
+                if self.is_float(source) or self._may_run_twice(source):
+                    new += self._integers(part, source, unit, scale, made)
+                self._made.link(part, made.get((part.tensor, scale), source), unit)
+        else:
+            unit = Unit(0, reader.node, "quantize", False)
+            self._made.link(Edge(edge.tensor, "", -2), writer, unit)
+        unit.group = min(*self.groups, 0) - 1
+        self.groups[unit.group] = [unit]
+        made[edge.tensor, scale] = unit
+        return [*new, unit]
+
+    def _may_run_twice(self, unit: Unit | None) -> bool:
+        """Whether integers are read from another kernel than floats: of a MaxPool and a Concat."""
+        if unit is None or unit.integers:
+            return False
+        pools = unit.role == "pool" and unit.node.op == "MaxPool"
+        return pools or self._joins_floats(unit)
+
+    def _dequantize_pools(self) -> None:
+        """Dequantize what a MaxPool of integers writes for kernels that are not generated."""
+        ordered: list[Unit] = []
+        for unit in self._units:
+            ordered.append(unit)
+            floats = [
+                (edge, reader)
+                for edge, reader in unit.readers
+                if unit.pools_integers and not reader.integers and not reader.generated
+            ]
+            if floats:
+                cast = Unit(0, unit.node, "cast", False, group=min(*self.groups, 0) - 1)
+                self.groups[cast.group] = [cast]
+                self._made.link(floats[0][0]._replace(node="", input_index=-2), unit, cast)
+                for edge, reader in floats:
+                    self._made.relink(reader, edge, cast)
+                ordered.append(cast)
+        self._units = ordered
         for index, unit in enumerate(ordered):
             unit.index = index
-        self._units = ordered
+
+    def multiplies_row(self, unit: Unit) -> bool:
+        """Whether it is the product of a row, generated in float, or a view that it reads.
+
+        Such a kernel quantizes and dequantizes what it reads itself.
+        """
+        if unit.role == "reduce" and unit.node.op in ("Gemm", "MatMul"):
+            return True
+        views = unit.node.op in VIEWS and bool(unit.readers)
+        return views and all(self.multiplies_row(reader) for _, reader in unit.readers)
+
+    def _joins_floats(self, unit: Unit | None) -> bool:
+        """Whether it is a Concat of what products write in float, whatever its readers quantize."""
+        return (
+            unit is not None
+            and _joins_once(unit)
+            and not unit.in_place
+            and all(
+                edge not in self._form.scales
+                and (self.is_float(writer) or self._joins_floats(writer))
+                for edge, writer in unit.reads
+            )
+        )
+
+    def _joins_in_place(self, unit: Unit) -> bool:
+        """Whether it is a Concat of integers, parts of which have kernels that only quantize.
+
+        Where other kernels write all parts, or parts are quantized for other readers anyway, the
+        Concat is in one of these kernels, and where no product reads it in that of its reader.
+        """
+        scales = {self._form.scales.get(edge) for edge, _ in unit.reads}
+        if not _joins_once(unit) or len(scales) > 1 or None in scales:
+            return False
+        if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
+            return False
+        floats = [
+            (edge, writer)
+            for edge, writer in unit.reads
+            if self.is_float(writer) or self._joins_floats(writer) or (writer and writer.in_place)
+        ]
+        if len(floats) == len(unit.reads):
+            return True
+        return any(not self._is_quantized_for_others(*part) for part in floats)
+
+    def _is_quantized_for_others(self, edge: Edge, writer: Unit | None) -> bool:
+        readers = writer.readers if writer is not None else ()
+        scale = self._form.scales.get(edge)
+        return any(r.integers and self._form.scales.get(e) == scale for e, r in readers)
+
+    def _is_replaced(self, unit: Unit) -> bool:
+        """Whether nothing reads a Concat or MaxPool any more; it is taken away."""
+        kept = unit.readers or set(unit.outputs) & set(self._graph.outputs)
+        if kept or not (_is_concat(unit) or unit.role == "pool"):
+            return False
+        for edge, writer in unit.reads:
+            if writer is not None:
+                writer.readers.remove((edge, unit))
+        del self.groups[unit.group]
+        return True
 
     def _quantizes_apart(self, writer: Unit | None) -> bool:
         """Whether a mean is not quantized where it is taken: what it is of is written there, too.
@@ -207,6 +331,9 @@ class Kernels:
             return False
         if self.is_in_place(writer) or self.is_in_place(unit):
             return False
+        views = unit.node.op in VIEWS and any(e in self._form.scales for e, _ in unit.readers)
+        if views and self.multiplies_row(unit):
+            return False
         return self._may_fuse(writer, unit)
 
     def _may_fuse(self, writer: Unit, unit: Unit) -> bool:
@@ -230,14 +357,15 @@ class Kernels:
         inputs is moved besides or joined twice; integers of one scale are joined in place if what
         quantizes them cannot be in one kernel with it.
         """
-        if not _is_concat(unit):
-            return False
+        if unit.in_place or not _is_concat(unit):
+            return unit.in_place
         scales = {self._form.scales.get(edge) for edge, _ in (*unit.reads, *unit.readers)}
         if len(scales) > 1:
             return False
         writers = [writer for _, writer in unit.reads]
-        if scales != {None} and any(
-            self.is_float(w) or (w is not None and self._may_fuse(w, unit)) for w in writers
+        if scales != {None} and (
+            any(w is not None and self._may_fuse(w, unit) for w in writers)
+            or not any(reader.integers for _, reader in unit.readers)
         ):
             return False
         if not unit.readers or any(u.generated and not _is_concat(u) for _, u in unit.readers):
@@ -275,6 +403,12 @@ class Kernels:
 
 def _is_concat(unit: Unit) -> bool:
     return unit.role == "move" and unit.node.op == "Concat"
+
+
+def _joins_once(unit: Unit) -> bool:
+    """Whether it is a Concat of different tensors that something reads."""
+    parts = {edge.tensor for edge, _ in unit.reads}
+    return _is_concat(unit) and bool(unit.readers) and len(parts) == len(unit.node.inputs)
 
 
 def _resizes(unit: Unit) -> bool:

@@ -25,6 +25,7 @@ class KernelLayers:
         """The kernels in the order of their last units."""
         groups = [sorted(g, key=lambda unit: unit.index) for g in self._groups.values()]
         for units in sorted(groups, key=lambda group: group[-1].index):
+            yield from self._moved_parts(units[0])
             if units[0].role == "quantize":
                 yield self._quantize(units[0])
             elif all(unit.role == "cast" for unit in units):
@@ -81,6 +82,14 @@ class KernelLayers:
             edge = next(edge for edge, reader in unit.readers if self._kernels.is_in_place(reader))
             dtype = self._edge_type(edge, unit, unit)
             yield self._conversion("reformat", edge, dtype, dtype)
+
+    def _moved_parts(self, joined: Unit) -> Iterator[PredictedLayer]:
+        """Copies of parts of joined integers for the products that read them besides."""
+        for edge, writer in joined.reads if joined.in_place else ():
+            scale = self._form.scales.get(edge)
+            readers = writer.readers if writer is not None else ()
+            if any(r.integers and self._form.scales.get(e) == scale for e, r in readers):
+                yield self._conversion("reformat", edge, self._integer, self._integer)
 
     def _weights(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """Kernels that dequantize the weight of a ConvTranspose, which never reads integers."""
@@ -182,13 +191,17 @@ class KernelLayers:
 
     def _edge_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
         """The type in which a tensor passes from one kernel to another."""
+        if writer.pools_integers:
+            return self._integer
         if writer.integers and edge.input_index < 0:
             return FLOAT if writer.node.op in CONVS else self._base
         dtype = self._graph.type_of(edge.tensor)
         if edge.tensor in self._graph.types and not dtype.is_float:
             return type_name(self._graph, edge.tensor)
-        if writer.role == "quantize":
+        if writer.role == "quantize" or reader.pools_integers:
             return self._integer
+        if self._kernels.multiplies_row(reader):
+            return self._base
         scale = self._form.scales.get(edge)
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
             return self._integer
@@ -211,7 +224,7 @@ class KernelLayers:
             for other, reader in writer.readers
             if other.tensor == edge.tensor and self._form.scales.get(other) == scale
         ]
-        floats = [reader for reader in sharing if not reader.integers]
+        floats = [r for r in sharing if not (r.integers or r.pads_integers)]
         if len(floats) == len(sharing) and self._leaves_float(edge.tensor, writer):
             return False
         return all(r.generated and r.group != writer.group for r in floats)

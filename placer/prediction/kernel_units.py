@@ -36,7 +36,10 @@ _PADDED_CHANNELS = 3
 
 @dataclass(eq=False)
 class Unit:
-    """A part of a node that one kernel does; ``reads``: edges with the unit that writes each."""
+    """A part of a node that one kernel does; ``reads``: edges with the unit that writes each.
+
+    ``in_place``: a Concat of integers whose parts are written where they belong.
+    """
 
     index: int
     node: Node
@@ -47,6 +50,18 @@ class Unit:
     readers: list[tuple[Edge, Unit]] = field(default_factory=list)
     integers: bool = False
     group: int = 0
+    in_place: bool = False
+
+    @property
+    def pads_integers(self) -> bool:
+        """Whether it only pads what a product reads as integers."""
+        padded = self.role == "move" and not self.works
+        return padded and all(reader.integers for _, reader in self.readers)
+
+    @property
+    def pools_integers(self) -> bool:
+        """Whether it is a MaxPool of integers."""
+        return self.role == "pool" and self.integers
 
     @property
     def generated(self) -> bool:
@@ -192,15 +207,25 @@ class Units:
     ) -> Unit:
         unit = Unit(len(self.units), node, role, works, outputs)
         if role == "pool":
-            scales = {self.form.scales.get(e) for t in outputs for e in self.graph.edges_of(t)}
-            given = self.form.scales.get(edges[0])
-            same = {given} == scales or node.op == "AveragePool"
-            unit.integers = same and given is not None and None not in scales
+            unit.integers = self._pools_integers(node)
         self.units.append(unit)
         for edge in edges:
             self.link(edge, self._writer.get(edge.tensor), unit)
         self._writer.update(dict.fromkeys(outputs, unit))
         return unit
+
+    def _pools_integers(self, node: Node) -> bool:
+        """Whether a pool reads and writes integers.
+
+        A MaxPool that is read in integers by some and in float by others runs once for each; an
+        AveragePool of another stride than 1 computes in float (TensorRT-RTX 1.7.1, small graphs).
+        """
+        given = self.form.scales.get(Edge(node.inputs[0], node.name, 0))
+        written = {self.form.scales.get(e) for t in node.outputs for e in self.graph.edges_of(t)}
+        if given is None or len(written) > 1:
+            return False
+        strides = node.attributes.get("strides", (1,))
+        return node.op == "MaxPool" or (None not in written and set(strides) == {1})
 
     def relink(self, unit: Unit, edge: Edge, writer: Unit) -> None:
         """Let ``unit`` read at ``edge`` what ``writer`` makes of it."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
 from placer.engines.tensorrt.offline_builder import check_model, import_builder
 from placer.plan import Plan
 from placer.plan.readers.rtx_log import typed_layers
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
-from placer.quantization import Range
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 from tests.differential.case import Case, Refused, loaded
@@ -21,7 +22,10 @@ GPU, TARGET = "sm89", Target(compute_capability="8.9", typing="strong")
 
 
 class RtxEngine:
-    """Float tensors are FP16, inputs and outputs of the graph stay FP32; all ranges are alike."""
+    """Float tensors are FP16, inputs and outputs of the graph stay FP32; ranges are calibrated.
+
+    Ranges that are all alike would let the builder take copies for one that are not.
+    """
 
     name = "tensorrt-rtx"
 
@@ -41,10 +45,11 @@ class RtxEngine:
         """What is predicted and what NVIDIA's builder makes."""
         predictor = make_predictor(case.model.graph, self._pack, TARGET, "float16")
         predicted = predictor.predict(case.placement).plan
-        graph = case.model.graph
-        tensors = {t for node in graph.nodes for t in (*node.inputs, *node.outputs) if t}
-        ranges = dict.fromkeys(tensors, Range(-4.0, 4.0))
-        inserter = Inserter(case.model, self._pack.manifest.scheme)
+        scheme = self._pack.manifest.scheme
+        tensors = {e.tensor for e in case.placement.edges} - case.model.graph.initializers.keys()
+        statistics = calibrate(case.model, tensors, synthetic_dataset(case.model, 1, 0))
+        ranges = statistics.ranges("minmax", scheme)
+        inserter = Inserter(case.model, scheme)
         mixed = MixedPrecision.of(inserter, "float16", "keep", ranges, case.placement.edges)
         report = check_model(self._library, mixed.insert(case.placement), GPU)
         if not report.accepted:

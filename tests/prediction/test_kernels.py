@@ -185,6 +185,88 @@ QUANTIZED = {
           [conv2] out = Conv(p, w2)
         }""",
     ),
+    "averages of another stride are taken in float, and quantized behind": (
+        "x->conv1 w1->conv1 c->pool1 p->conv2 w2->conv2",
+        """
+        (float[1,16,8,8] x) => (float[1,16,4,4] out)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,16,1,1] w2 = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [pool1] p = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+          [conv2] out = Conv(p, w2)
+        }""",
+    ),
+    "a MaxPool of integers for a float Conv is dequantized behind": (
+        "c->pool1",
+        """
+        (float[1,16,8,8] x) => (float[1,16,4,4] out)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,16,1,1] w2 = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [pool1] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+          [conv2] out = Conv(p, w2, b)
+        }""",
+    ),
+    "a MaxPool read in INT8 and in float runs once for each": (
+        "p->conv2 w2->conv2",
+        """
+        (float[1,16,8,8] x) => (float[1,16,4,4] out, float[1,16,4,4] other)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,16,1,1] w2 = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [pool1] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+          [conv2] out = Conv(p, w2)
+          [conv3] other = Conv<pads = [1, 1, 1, 1]>(p, w1, b)
+        }""",
+    ),
+    "parts of a Concat of integers that float Convs write are quantized in place": (
+        "d->conv3 w3->conv3",
+        """
+        (float[1,16,8,8] x) => (float[1,16,8,8] out)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,16,1,1] w2 = {1},
+         float[16,32,1,1] w3 = {1}> {
+          [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [relu1] c = Relu(c1)
+          [conv2] e = Conv(c, w2, b)
+          [join] d = Concat<axis = 1>(c, e)
+          [conv3] out = Conv(d, w3)
+        }""",
+    ),
+    "a Concat of floats that an INT8 Conv and a float Conv read is made twice": (
+        "d->conv3 w3->conv3",
+        """
+        (float[1,16,8,8] x) => (float[1,16,8,8] out, float[1,16,8,8] other)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,16,1,1] w2 = {1},
+         float[16,32,1,1] w3 = {1}> {
+          [conv0] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [conv1] f = Conv<pads = [1, 1, 1, 1]>(c, w1, b)
+          [conv2] e = Conv(c, w2, b)
+          [join] d = Concat<axis = 1>(f, e)
+          [conv3] out = Conv(d, w3)
+          [conv4] other = Conv(d, w3, b)
+        }""",
+    ),
+    "what multiplies a row in float quantizes it itself": (
+        "c->mean1 f->head1",
+        """
+        (float[1,16,8,8] x) => (float[1,8] out)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,8] w2 = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [mean1] m = GlobalAveragePool(c)
+          [flat1] f = Flatten(m)
+          [head1] out = Gemm(f, w2)
+        }""",
+    ),
+    "a Conv adds what is resized from a later one": (
+        "",
+        """
+        (float[1,16,8,8] x) => (float[1,16,8,8] out)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,16,1,1] w2 = {1}> {
+          s = Constant<value = float[4] {1, 1, 2, 2}>()
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [conv2] d = Conv<strides = [2, 2]>(x, w2, b)
+          [up1] u = Resize<mode = "nearest">(d, , s)
+          [add1] sum = Add(c, u)
+          [conv3] out = Conv(sum, w2, b)
+        }""",
+    ),
     "an INT8 Conv of 6 channels gets two of zeros": (
         "r->conv1 w1->conv1",
         """
