@@ -132,6 +132,20 @@ def save(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def two_convs(channels: int, size: int, batch: int = 1, weight: float = 0.1) -> str:
+    """The text of a network of two 3x3 convolutions with a Relu between them."""
+    image, kernel = f"{batch},{channels},{size},{size}", f"{channels},{channels},3,3"
+    return f"""
+<ir_version: 9, opset_import: ["": 17]>
+net (float[{image}] x) => (float[{image}] y)
+<float[{kernel}] w1 = {{{weight}}}, float[{kernel}] w2 = {{{weight}}}> {{
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+  [relu1] r = Relu(c)
+  [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
+}}
+"""
+
+
 def with_random_weights(text: str) -> onnx.ModelProto:
     """An ONNX text model with seeded random weights.
 

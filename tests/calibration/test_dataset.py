@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,8 @@ from placer.calibration.dataset import (
     synthetic_dataset,
 )
 from placer.errors import InputError
-from placer.model import Model, load_model
+from placer.model import Model
+from tests.calibration.conftest import model_of
 
 IMAGE = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -39,12 +39,6 @@ voice (float[1,8] frame, float[2,1,3] state, int64 rate) => (float[1,8] y, float
   z = Identity(state)
 }
 """
-
-
-def model_of(text: str, folder: Path) -> Model:
-    path = folder / "model.onnx"
-    onnx.save(onnx.parser.parse_model(text), path)
-    return load_model(path)
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from placer.calibration.dataset import load_dataset
 from placer.errors import InputError
-from placer.model import Model, load_model
+from placer.model import Model
+from tests.calibration.conftest import model_of
 
 images = pytest.importorskip("PIL.Image")
 
@@ -34,12 +34,6 @@ net (float[1,3,4,8] x, int64[1,2] size) => (float[1,3,4,8] y, int64[1,2] z) {
 }
 """
 RED, BLUE = (255, 0, 0), (0, 0, 51)
-
-
-def model_of(text: str, folder: Path) -> Model:
-    path = folder / "model.onnx"
-    onnx.save(onnx.parser.parse_model(text), path)
-    return load_model(path)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from placer.optimizer.project import keywords_of, project_schema, read_project
 from placer.optimizer.request import options
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
+from tests.few_digits import copy_few_digits
 
 Placer = Callable[..., Finished]
 
@@ -40,8 +41,7 @@ def project(placer: Placer) -> Path:  # noqa: ARG001 - which makes a folder to b
     """A project in the folder ``mine``, its model and data below it."""
     net = Path("mine/net")
     net.mkdir(parents=True)
-    for name in ("digits.onnx", "calibration.npz", "evaluation.npz"):
-        shutil.copy(DIGITS / name, net)
+    copy_few_digits(net)
     path = Path("mine/placer.yaml")
     path.write_text(PROJECT)
     return path

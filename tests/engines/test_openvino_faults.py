@@ -28,6 +28,7 @@ from placer.engines.isolation.protocol import Command, Compile, Measure, Request
 from placer.results.result import Result, TrialPart
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
+from tests.conftest import two_convs
 from tests.engines.test_openvino import sqnr
 
 pytestmark = pytest.mark.slow
@@ -35,15 +36,7 @@ pytestmark = pytest.mark.slow
 Save = Callable[..., Path]
 Break = Callable[[type[Command], int, signal.Signals], list[int]]
 
-NET = """
-<ir_version: 9, opset_import: ["": 17]>
-net (float[1,64,24,24] x) => (float[1,64,24,24] y)
-<float[64,64,3,3] w1 = {0.1}, float[64,64,3,3] w2 = {0.1}> {
-  [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w1)
-  [relu1] b = Relu(a)
-  [conv2] y = Conv<pads = [1, 1, 1, 1]>(b, w2)
-}
-"""
+NET = two_convs(channels=64, size=24)
 # Quantized both, they become one compiled layer that computes garbage.
 LINEAR = """
 <ir_version: 9, opset_import: ["": 17]>

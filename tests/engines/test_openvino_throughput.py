@@ -21,22 +21,14 @@ from placer.errors import InputError
 from placer.results.onboarding import Summary
 from placer.results.result import Result
 from placer.rules.packaging.load import load_pack
-from tests.conftest import Finished
+from tests.conftest import Finished, two_convs
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
 from placer.engines.openvino.engine import OpenVinoEngine
 
 Save = Callable[..., Path]
 
-NET = """
-<ir_version: 9, opset_import: ["": 17]>
-net (float[1,32,16,16] x) => (float[1,32,16,16] y)
-<float[32,32,3,3] w1 = {0.1}, float[32,32,3,3] w2 = {0.1}> {
-  [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w1)
-  [relu1] b = Relu(a)
-  [conv2] y = Conv<pads = [1, 1, 1, 1]>(b, w2)
-}
-"""
+NET = two_convs(channels=32, size=16)
 RUN: dict[str, Any] = {
     "objective": "throughput",
     "threads": 2,

@@ -5,11 +5,10 @@ from pathlib import Path
 import onnx
 import yaml
 
-from tests.conftest import DIGITS
+from tests.few_digits import FEW
 from tests.optimizer.test_optimize import MODEL, Placer
 
 ESTIMATED = ("--engine", "fusion-model", "--gpu", "a100", "--preset", "quick", "--budget", 3)
-DATA = ("--data", DIGITS / "calibration.npz", "--eval-data", DIGITS / "evaluation.npz")
 
 
 def quantized_readers() -> set[str]:
@@ -20,19 +19,19 @@ def quantized_readers() -> set[str]:
 def test_excluded_nodes_read_no_pairs_and_only_chosen_ones_do(placer: Placer):
     convs = [node.name for node in onnx.load(MODEL).graph.node if node.op_type == "Conv"]
     finished = placer(
-        "optimize", MODEL, *DATA, *ESTIMATED, "--only", "op:Conv", "--exclude", convs[0]
+        "optimize", MODEL, *FEW, *ESTIMATED, "--only", "op:Conv", "--exclude", convs[0]
     )
     assert finished.code == 0, finished.err
     assert "sites stay float, as asked" in finished.out
     assert quantized_readers() <= set(convs[1:])
 
-    changed = placer("optimize", MODEL, *DATA, *ESTIMATED, "--exclude", convs[0])
+    changed = placer("optimize", MODEL, *FEW, *ESTIMATED, "--exclude", convs[0])
     assert changed.code == 2
     assert "holds a study with another only (['op:Conv'], now none)" in changed.err
 
 
 def test_nothing_left_to_quantize_is_said(placer: Placer):
-    finished = placer("optimize", MODEL, *DATA, *ESTIMATED, "--exclude", "*")
+    finished = placer("optimize", MODEL, *FEW, *ESTIMATED, "--exclude", "*")
     assert (finished.code, finished.err.count("\n")) == (2, 1)
     assert "--exclude and --only leave no site that could be quantized" in finished.err
     assert not Path("digits.placer").exists()

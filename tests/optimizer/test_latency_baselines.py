@@ -18,10 +18,11 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.errors import InputError, RunError
 from placer.optimizer.latency_baselines import FLOAT, LatencyBaselines, implicit_engine
 from placer.results.result import Result
-from tests.conftest import DIGITS, Finished
+from tests.conftest import DIGITS, Finished, two_convs
+from tests.few_digits import CALIBRATION
 
 MODEL = DIGITS / "digits.onnx"
-QUICK = ("--data", DIGITS / "calibration.npz", "--preset", "quick")
+QUICK = ("--data", CALIBRATION, "--preset", "quick")
 PREDICT = ("--engine", "fusion-model", "--gpu", "l4")
 SELF_QUANTIZING = EngineSpec("tests.engines.self_quantizing", "SelfQuantizingEngine")
 # Quantizing the one small Gemm takes more launches than it saves.
@@ -30,15 +31,7 @@ TINY = """
 g (float[1,16] x) => (float[1,16] y) <float[16,16] w = {0.1}> { [gemm] y = Gemm(x, w) }
 """
 # And here it saves more than it takes.
-LARGE = """
-<ir_version: 9, opset_import: ["": 17]>
-g (float[4,256,14,14] x) => (float[4,256,14,14] y)
-<float[256,256,3,3] v = {0.02}, float[256,256,3,3] w = {0.02}> {
-  [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, v)
-  [relu1] b = Relu(a)
-  [conv2] y = Conv<pads = [1, 1, 1, 1]>(b, w)
-}
-"""
+LARGE = two_convs(channels=256, size=14, batch=4, weight=0.02)
 
 Placer = Callable[..., Finished]
 

@@ -12,20 +12,12 @@ from placer.optimizer.observer import QuietObserver
 from placer.optimizer.open_choices import settle
 from placer.optimizer.request import Request
 from placer.optimizer.run import optimize
-from tests.conftest import DIGITS
+from tests.conftest import DIGITS, two_convs
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
 
 Save = Callable[..., Path]
-CHAIN = """
-<ir_version: 9, opset_import: ["": 17]>
-g (float[1,16,16,16] x) => (float[1,16,16,16] y)
-<float[16,16,3,3] w1 = {1}, float[16,16,3,3] w2 = {1}> {
-  [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
-  [relu1] r = Relu(c)
-  [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
-}
-"""
+CHAIN = two_convs(channels=16, size=16, weight=1)
 
 
 class Stages(QuietObserver):

@@ -19,6 +19,7 @@ import yaml
 
 from placer.results.result import Result, result_schema
 from tests.conftest import DIGITS, Finished
+from tests.few_digits import FEW
 from tests.model.test_normalize import outputs
 from tests.qdq.strip import strip
 
@@ -26,7 +27,7 @@ Placer = Callable[..., Finished]
 
 MODEL = DIGITS / "digits.onnx"
 DATA = ("--data", DIGITS / "calibration.npz", "--eval-data", DIGITS / "evaluation.npz")
-QUICK = (*DATA, "--preset", "quick", "--no-cache")
+QUICK = (*FEW, "--preset", "quick", "--no-cache")
 
 
 def result(folder: Path = Path("digits.placer")) -> Result:
@@ -34,7 +35,8 @@ def result(folder: Path = Path("digits.placer")) -> Result:
 
 
 def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
-    finished = placer("optimize", MODEL, *QUICK, "--budget", 8)
+    flags = ("--preset", "quick", "--no-cache", "--budget", 6)
+    finished = placer("optimize", MODEL, *DATA, *flags)
     assert finished.code == 0, finished.err
     found = result()
     assert found.verdict == "faster"
@@ -43,7 +45,7 @@ def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
     assert found.baseline.metrics["top1 logits"] >= 0.97
     assert all(gate.passed for gate in found.best.gates)
     assert [trial.kind for trial in found.trials[:2]] == ["none", "default"]
-    assert len(found.trials) == 8
+    assert len(found.trials) == 6
     assert "top1 logits" in finished.out
     files = {path.name for path in Path("digits.placer").iterdir()}
     models = {"optimized.onnx", "placement.yaml"}

@@ -26,7 +26,7 @@ from placer.engines.registry import EngineOptions
 from placer.errors import RunError
 from placer.optimizer.result_parts import conditions_part, throttling_warnings, throughput_part
 from placer.results.result import LatencyPart, Result, TrialPart
-from tests.conftest import Finished
+from tests.conftest import Finished, two_convs
 
 Save = Callable[..., Path]
 
@@ -36,15 +36,7 @@ COOL_RUN = Conditions(IDLE, IDLE, (True, True), 0)
 HOT_RUN = Conditions(IDLE, HOT, (True, False), 2)
 BYTES_PER_NODE = 1000
 
-CONVS = """
-<ir_version: 9, opset_import: ["": 17]>
-g (float[4,16,8,8] x) => (float[4,16,8,8] y)
-<float[16,16,3,3] w1 = {0.1}, float[16,16,3,3] w2 = {0.1}> {
-  [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w1)
-  [relu1] b = Relu(a)
-  [conv2] y = Conv<pads = [1, 1, 1, 1]>(b, w2)
-}
-"""
+CONVS = two_convs(channels=16, size=8, batch=4)
 X = {"x": np.ones((4, 16, 8, 8), np.float32)}
 
 

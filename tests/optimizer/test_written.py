@@ -14,12 +14,12 @@ from placer.optimizer import written
 from placer.optimizer.candidates import Candidates
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
+from tests.few_digits import FEW
 
 Placer = Callable[..., Finished]
 
 MODEL = DIGITS / "digits.onnx"
-DATA = ("--data", DIGITS / "calibration.npz", "--eval-data", DIGITS / "evaluation.npz")
-RUN = ("optimize", MODEL, *DATA, "--preset", "quick", "--no-cache", "--budget", 3, "-o", "out")
+RUN = ("optimize", MODEL, *FEW, "--preset", "quick", "--no-cache", "--budget", 3, "-o", "out")
 GATE = "def agreement(outputs, batch):\n    return {value}\n"
 
 

@@ -10,14 +10,15 @@ from placer.errors import GateError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
 from tests.conftest import DIGITS
+from tests.few_digits import CALIBRATION, EVALUATION
 
 
 def digits(output: Path, **changes: object) -> Request:
     """A short run on the bundled model."""
     settings = {
         "model": DIGITS / "digits.onnx",
-        "data": str(DIGITS / "calibration.npz"),
-        "evaluation_data": str(DIGITS / "evaluation.npz"),
+        "data": CALIBRATION,
+        "evaluation_data": EVALUATION,
         "engine": "onnxruntime",
         "preset": "quick",
         "budget": 4,
