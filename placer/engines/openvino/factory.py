@@ -7,7 +7,6 @@ from typing import Any
 
 from platformdirs import user_log_path
 
-from placer.engines.base import Engine
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.registry import EngineOptions
 from placer.errors import InputError
@@ -34,7 +33,7 @@ class OpenVinoFactory:
             return "OpenVINO is not installed; pip install 'placer[openvino]'"
         return None
 
-    def create(self, options: EngineOptions) -> Engine:
+    def create(self, options: EngineOptions) -> IsolatedEngine:
         """Raises InputError for wrong options and RunError if the engine cannot start."""
         if options.gpu is not None or options.build_for is not None:
             raise InputError(

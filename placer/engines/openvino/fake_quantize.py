@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,15 +68,18 @@ class QuantizedWeight:
 
 @dataclass(frozen=True)
 class Quantized:
-    """All that an IR quantizes. ``left``: a sentence for each that has no place in ONNX's Q/DQ."""
+    """All that an IR quantizes.
+
+    ``unsupported``: a sentence for each quantization that ONNX's Q/DQ cannot express.
+    """
 
     activations: tuple[QuantizedActivation, ...]
     weights: tuple[QuantizedWeight, ...]
-    left: tuple[str, ...]
+    unsupported: tuple[str, ...]
 
 
-class _Left(Exception):
-    """What cannot be taken over, and why."""
+class _Unsupported(Exception):
+    """Why ONNX's Q/DQ cannot express a quantization."""
 
 
 def read_ir(path: Path) -> Quantized:
@@ -95,49 +99,50 @@ def read_ir(path: Path) -> Quantized:
 
 
 class _Ir:
+    """The operations of the IR ``model``, an ``openvino.Model``, that was read from ``path``."""
+
     def __init__(self, model: Any, path: Path) -> None:
         self._model = model
         self._path = path
         self._constant: dict[str, bool] = {}
+        self._unsupported: list[str] = []
 
     def quantized(self) -> Quantized:
         activations: list[QuantizedActivation] = []
         weights: list[QuantizedWeight] = []
-        left: list[str] = []
         for op in self._model.get_ordered_ops():
-            name = str(op.get_friendly_name())
             if self._is_constant(op):
                 continue
             if op.get_type_name() == _FAKE:
-                self._add(left, name, activations, self._activation, op)
+                with self._noting_unsupported(op):
+                    activations.append(self._activation(op))
                 continue
-            for port in op.inputs():
-                source = port.get_source_output()
-                if self._is_constant(source.get_node()) and _is_quantized(source.get_node()):
-                    weight = str(source.get_node().get_friendly_name())
-                    self._add(left, weight, weights, self._weight, op, source)
-        return Quantized(tuple(activations), tuple(weights), tuple(left))
+            for source in _sources(op):
+                if self._is_constant(source) and _is_quantized(source):
+                    with self._noting_unsupported(source):
+                        weights.append(self._weight(op, source))
+        return Quantized(tuple(activations), tuple(weights), tuple(self._unsupported))
 
-    def _add(self, left: list[str], name: str, found: list[Any], make: Any, *given: Any) -> None:
+    @contextmanager
+    def _noting_unsupported(self, op: Any) -> Iterator[None]:
         try:
-            found.append(make(*given))
-        except _Left as error:
-            left.append(f"'{name}': {error}")
+            yield
+        except _Unsupported as error:
+            self._unsupported.append(f"'{op.get_friendly_name()}': {error}")
 
     def _is_constant(self, op: Any) -> bool:
         name = str(op.get_name())
         if name not in self._constant:
-            kind = op.get_type_name()
-            sources = [port.get_source_output().get_node() for port in op.inputs()]
-            self._constant[name] = kind != "Parameter" and all(map(self._is_constant, sources))
+            is_input = op.get_type_name() == "Parameter"
+            self._constant[name] = not is_input and all(map(self._is_constant, _sources(op)))
         return self._constant[name]
 
     def _activation(self, op: Any) -> QuantizedActivation:
         limits, levels = self._limits(op)
         if any(limit.size > 1 for limit in limits):
-            raise _Left("it has one scale per channel")
+            raise _Unsupported("it has one scale per channel")
         if not (np.array_equal(limits[0], limits[2]) and np.array_equal(limits[1], limits[3])):
-            raise _Left("it writes another range than it reads")
+            raise _Unsupported("it writes another range than it reads")
         source = op.input(0).get_source_output()
         return QuantizedActivation(
             name=str(op.get_friendly_name()),
@@ -151,9 +156,9 @@ class _Ir:
     def _limits(self, op: Any) -> tuple[Sequence[np.ndarray], int]:
         """The lowest and highest value read, then those written, and the number of levels."""
         name, levels = op.get_friendly_name(), int(op.get_attributes()["levels"])
-        sources = [port.get_source_output().get_node() for port in op.inputs()][1:]
+        sources = _sources(op)[1:]
         if any(source.get_type_name() != "Constant" for source in sources):
-            raise _Left("its range is computed at run time")
+            raise _Unsupported("its range is computed at run time")
         limits = [np.asarray(source.get_data(), np.float64) for source in sources]
         if np.any(limits[1] <= limits[0]) or np.any(limits[3] <= limits[2]):
             raise InputError(
@@ -161,7 +166,7 @@ class _Ir:
                 "quantize the model again"
             )
         if levels not in _LEVELS:
-            raise _Left(f"it has {levels} levels")
+            raise _Unsupported(f"it has {levels} levels")
         return limits, levels
 
     def _readers(self, op: Any) -> Iterator[Reader]:
@@ -185,12 +190,12 @@ class _Ir:
             yield from self._readers(op)
 
     def _weight(self, op: Any, source: Any) -> QuantizedWeight:
-        values, scale, names = self._constant_of(source.get_node())
+        values, scale, names = self._constant_of(source)
         if scale is None:
-            raise _Left("its scale is not known")
+            raise _Unsupported("its scale is not known")
         readers = [reader for reader in self._reader(op) if reader.tensors]
         return QuantizedWeight(
-            name=str(source.get_node().get_friendly_name()),
+            name=str(source.get_friendly_name()),
             tensors=names,
             values=values,
             scale=scale,
@@ -206,14 +211,14 @@ class _Ir:
         if kind == "Constant":
             names = frozenset(map(str, op.output(0).get_names()))
             return np.asarray(op.get_data(), np.float32), None, names
-        sources = [port.get_source_output().get_node() for port in op.inputs()]
+        sources = _sources(op)
         values, scale, names = self._constant_of(sources[0])
         match kind:
             case "Convert":
                 return values, scale, names
             case "Subtract":
                 if np.any(self._constant_of(sources[1])[0]):
-                    raise _Left("it has zero points")
+                    raise _Unsupported("it has zero points")
                 return values, scale, names
             case "Multiply":
                 factor = np.broadcast_to(self._constant_of(sources[1])[0], values.shape)
@@ -227,9 +232,9 @@ class _Ir:
                 limits, levels = self._limits(op)
                 step = (limits[3] - limits[2]) / (levels - 1)
                 if not np.allclose(limits[2], -limits[3], atol=float(step.max()) * 1.01):
-                    raise _Left("it has zero points")
+                    raise _Unsupported("it has zero points")
                 return values, np.broadcast_to(step, values.shape).astype(np.float32), names
-        raise _Left(f"it is made by {kind}")
+        raise _Unsupported(f"it is made by {kind}")
 
     def _check_positive(self, op: Any, scale: np.ndarray) -> None:
         if not np.all(scale > 0):
@@ -239,21 +244,25 @@ class _Ir:
             )
 
 
+def _sources(op: Any) -> list[Any]:
+    """The operations that ``op`` reads, by input."""
+    return [port.get_source_output().get_node() for port in op.inputs()]
+
+
 def _is_quantized(op: Any) -> bool:
     """Whether a constant is made of integers by Multiply, or passes FakeQuantize."""
     kind = op.get_type_name()
-    sources = [port.get_source_output() for port in op.inputs()]
     if kind == _FAKE:
         return True
     if kind == "Convert":
-        source = sources[0]
+        source = op.input(0).get_source_output()
         integer = str(source.get_element_type().get_type_name()) in ("i8", "u8", "i4", "u4")
         return integer and source.get_node().get_type_name() == "Constant"
-    return kind in ("Multiply", "Subtract", "Reshape") and _is_quantized(sources[0].get_node())
+    return kind in ("Multiply", "Subtract", "Reshape") and _is_quantized(_sources(op)[0])
 
 
-def narrowed(activation: QuantizedActivation) -> QuantizedActivation:
-    """``activation`` as 256 levels, of which one is out of its range if it has 255."""
+def with_256_levels(activation: QuantizedActivation) -> QuantizedActivation:
+    """``activation`` with a level more below its range if it has 255, as Q/DQ has 256."""
     if activation.levels == _LEVELS[1]:
         return activation
     step = (activation.high - activation.low) / (activation.levels - 1)

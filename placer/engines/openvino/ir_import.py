@@ -9,7 +9,6 @@ from pathlib import Path
 import onnx
 
 from placer.accuracy.sanity import MIN_SQNR_DB
-from placer.engines.abilities import LoadsEngines
 from placer.engines.base import Tensors
 from placer.engines.openvino.factory import OpenVinoFactory
 from placer.engines.openvino.fake_quantize import read_ir
@@ -38,7 +37,7 @@ def carried_over(
             f"{float_model} is quantized; give the float model that {ir} was made from"
         )
     quantized = read_ir(ir)
-    if not (quantized.activations or quantized.weights or quantized.left):
+    if not (quantized.activations or quantized.weights or quantized.unsupported):
         raise InputError(f"{ir} quantizes nothing; give what NNCF has written")
     matched = match_ir(quantized, model, ir)
     if not matched.imported.placement.edges:
@@ -61,22 +60,21 @@ def distance(
     and RunError if OpenVINO fails.
     """
     options = EngineOptions(load_pack("openvino"), shapes=dict(model.input_shapes))
-    engine = OpenVinoFactory().create(options)
-    assert isinstance(engine, LoadsEngines)
-    source, found = engine.load(ir), engine.compile(quantized, model.base_dir)
     names = model.graph.outputs
     sums = []
-    for inputs in samples:
-        expected, actual = source.run(inputs), found.run(inputs)
-        if len(expected) != len(names):
-            raise InputError(
-                f"the ONNX model has {len(names)} outputs ({', '.join(names)}), {ir} has "
-                f"{len(expected)} ({', '.join(expected)}); give the ONNX model that the IR was "
-                "made from"
-            )
-        # The IR may call its outputs otherwise; their order is the ONNX model's.
-        named = dict(zip(names, expected.values(), strict=True))
-        sums.append(output_sums(named, actual))
+    with OpenVinoFactory().create(options) as engine:
+        source, found = engine.load(ir), engine.compile(quantized, model.base_dir)
+        for inputs in samples:
+            expected, actual = source.run(inputs), found.run(inputs)
+            if len(expected) != len(names):
+                raise InputError(
+                    f"the ONNX model has {len(names)} outputs ({', '.join(names)}), {ir} has "
+                    f"{len(expected)} ({', '.join(expected)}); give the ONNX model that the IR was "
+                    "made from"
+                )
+            # The IR may call its outputs otherwise; their order is the ONNX model's.
+            named = dict(zip(names, expected.values(), strict=True))
+            sums.append(output_sums(named, actual))
     sqnr = Comparison(sums).sqnr
     if sqnr < MIN_SQNR_DB:
         raise InputError(

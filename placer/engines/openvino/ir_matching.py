@@ -15,10 +15,10 @@ from placer.engines.openvino.fake_quantize import (
     QuantizedActivation,
     QuantizedWeight,
     Reader,
-    narrowed,
+    with_256_levels,
 )
 from placer.graph import Edge, Node
-from placer.graph.weights import WEIGHTED_OPS, weight_input
+from placer.graph.weights import WEIGHTED_OPS, WeightInput, weight_input
 from placer.model import Model
 from placer.model.importing import ActivationScale, Imported, WeightScale
 from placer.model.importing.imported import digest
@@ -69,7 +69,7 @@ class _Matcher:
     found: set[str] = field(default_factory=set)  # Weights, by tensor.
 
     def matched(self, source: Path) -> Matched:
-        self.unmatched += self.quantized.left
+        self.unmatched += self.quantized.unsupported
         for weight in self.quantized.weights:
             self._weight(weight)
         for activation in self.quantized.activations:
@@ -94,24 +94,27 @@ class _Matcher:
             if found is None or found.tensor in self.found:
                 continue
             scale = self._scale_of(weight, found.tensor)
-            if scale is None:
-                continue
-            kept = _along(scale, found.axis)
-            if kept is None:
-                self.unmatched.append(
-                    f"weight '{weight.name}': its scales are not one per output channel, so it is "
-                    f"quantized with those of the values of '{found.tensor}'"
-                )
-            else:
-                tensor = graph.initializers[found.tensor]
-                axis = 0 if found.axis is None else found.axis
-                self.weights[found.tensor] = WeightScale(kept, axis, digest(tensor))
-            self.groups.append(frozenset({Edge(found.tensor, node.name, found.index)}))
-            self.nodes[weight.reader] = node
-            self.found.add(found.tensor)
-            self._count(is_named=node is named)
-            return
+            if scale is not None:
+                self._keep_scale(weight, scale, found)
+                self.groups.append(frozenset({Edge(found.tensor, node.name, found.index)}))
+                self.nodes[weight.reader] = node
+                self.found.add(found.tensor)
+                self._count(is_named=node is named)
+                return
         self.unmatched.append(f"weight '{weight.name}': no weight of the ONNX model has its values")
+
+    def _keep_scale(self, weight: QuantizedWeight, scale: np.ndarray, found: WeightInput) -> None:
+        """Keep ``scale`` for the ONNX model's weight ``found``, if Q/DQ can express it."""
+        kept = _along(scale, found.axis)
+        if kept is None:
+            self.unmatched.append(
+                f"weight '{weight.name}': its scales are not one per output channel, so it is "
+                f"quantized with those of the values of '{found.tensor}'"
+            )
+            return
+        axis = 0 if found.axis is None else found.axis
+        tensor = self.model.graph.initializers[found.tensor]
+        self.weights[found.tensor] = WeightScale(kept, axis, digest(tensor))
 
     def _count(self, *, is_named: bool) -> None:
         self.by_name += is_named
@@ -211,7 +214,7 @@ def _along(scale: np.ndarray, axis: int | None) -> np.ndarray | None:
 
 def _activation_scale(activation: QuantizedActivation) -> ActivationScale:
     """As uint8 with the zero point that makes zero exact; LookupError if none does."""
-    wide = narrowed(activation)
+    wide = with_256_levels(activation)
     scale = (wide.high - wide.low) / (wide.levels - 1)
     zero_point = -wide.low / scale
     whole = round(zero_point)
