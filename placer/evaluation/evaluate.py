@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -256,5 +255,5 @@ def _layer_json(layer: Layer) -> dict[str, Any]:
         "op": layer.op,
         "sqnr_db": finite(layer.sqnr),
         "before_db": finite(layer.before),
-        "own_db": layer.own if layer.own is None or math.isfinite(layer.own) else None,
+        "own_db": layer.own,
     }

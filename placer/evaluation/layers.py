@@ -26,8 +26,7 @@ class Layer:
     """A tensor that both models have, and the node of the float model that computes it.
 
     ``sqnr``: in dB against the float model, all layers before quantized too. ``before``: the
-    lowest SQNR of what the node's inputs come from; inf where they are exact. ``own``: dB that are
-    lost here, ``before`` - ``sqnr`` as far as both are finite, else None.
+    lowest SQNR of what the node's inputs come from; inf where they are exact.
     """
 
     tensor: str
@@ -38,7 +37,7 @@ class Layer:
 
     @property
     def own(self) -> float | None:
-        """``before`` - ``sqnr``."""
+        """dB lost in this layer: ``before`` - ``sqnr``; None if that is not finite."""
         lost = self.before - self.sqnr
         return lost if np.isfinite(lost) else None
 

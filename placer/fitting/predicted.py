@@ -12,7 +12,7 @@ from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.graph import Graph
 from placer.plan import Plan
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.layer_parts import layer_parts
+from placer.prediction.layer_parts import Part, layer_parts
 from placer.prediction.select import AnyPredictor
 from placer.search.layer_signatures import measured_times
 
@@ -67,7 +67,9 @@ def predict(record: NetworkRecord, graph: Graph, predictor: AnyPredictor) -> Pre
 def _costs(build: PredictedBuild, us: float, graph: Graph) -> Build:
     parts = [layer_parts(layer, graph) for layer in build.layers]
     times = measured_times(build.layers, build.built) if build.built.layers else []
-    # A layer that the engine does without has no time, which whole builds tell better.
-    layers = tuple((own, time) for own, time in zip(parts, times, strict=False) if own)
+    layers: tuple[tuple[tuple[Part, ...], float], ...] = ()
+    if times:
+        # A layer that the engine does without has no time, which whole builds tell better.
+        layers = tuple((own, time) for own, time in zip(parts, times, strict=True) if own)
     everything = tuple(part for own in parts for part in own)
     return Build(build.record.label, us, everything, layers)
