@@ -33,8 +33,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from search_models import FULL, GPUS, REDUCED, Problem, load_problem, neighbours, seed_of
-from search_regret import Case, measured_trial, parallel, starts_of
 from search_rivals import StartedProposer, TpeProposer
+from search_runs import Case, measured_trial, parallel, starts_of
 
 from placer.common.files import write_text
 from placer.results.result import versions
@@ -51,7 +51,7 @@ SHOWN = (10, 20, 50)
 
 
 class DeadHeads:
-    """Noise of one problem's placements, as ``search_regret`` wants its gate."""
+    """Noise of one problem's placements, as ``search_runs`` wants its gate."""
 
     def __init__(self, problem: Problem, share: float, world: int) -> None:
         """``world``: which groups destroy what."""

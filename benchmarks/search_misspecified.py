@@ -43,8 +43,9 @@ from search_models import (
     neighbours,
     seed_of,
 )
-from search_regret import LongSearch, measured_trial, parallel, starts_of
+from search_optima import LongSearch
 from search_rivals import CmaEsProposer, LocalProposer, StartedProposer, TpeProposer
+from search_runs import measured_trial, parallel, starts_of
 
 from placer.common.files import write_text
 from placer.prediction.gpus import load_gpu
