@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placer.graph import Graph
+from placer.graph import Edge, Graph
 from placer.graph.weights import weight_input
 from placer.quantization import Placement
 from placer.rules.sites import Site, place
@@ -41,15 +41,19 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """All sites of a model and the groups that leave a choice."""
+    """All sites of a model and the groups that leave a choice.
+
+    ``per_tensor``: edges of weights that have one scale wherever they are quantized.
+    """
 
     graph: Graph
     sites: tuple[Site, ...]
     groups: tuple[Group, ...]
+    per_tensor: frozenset[Edge] = frozenset()
 
     def placement(self, choices: Choices) -> Placement:
         """The placement of ``choices``; groups left out take their default layout."""
-        return place(self.sites, self.layouts(choices))
+        return place(self.sites, self.layouts(choices)).with_weights(self.per_tensor)
 
     def layouts(self, choices: Choices) -> dict[str, str]:
         """The layout of each site that is decided, by its name."""

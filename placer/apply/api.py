@@ -234,4 +234,5 @@ def _placement_text(result: AppliedModel) -> str:
         pack=result.file.pack,
         calibrated=result.scales.calibrated,
         graph=result.model.graph,
+        pinned=result.applied.pinned,
     )

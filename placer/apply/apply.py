@@ -17,6 +17,7 @@ from placer.accuracy.evaluator import Evaluator
 from placer.apply.matching import Correspondence, correspond
 from placer.calibration.collect import METHODS, calibrate
 from placer.calibration.dataset import Dataset
+from placer.calibration.methods import threshold
 from placer.common.names import unknown
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError, RunError
@@ -27,7 +28,7 @@ from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
 from placer.qdq.precision import Base, InputOutputTypes
 from placer.quantization import Placement, Range, Ranges, Scheme, union
-from placer.quantization.placement_file import PlacementFile
+from placer.quantization.placement_file import Pin, PlacementFile
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class Applied:
     """What ``apply_placement`` finds.
 
     ``ranges``: the file's, by the model's tensors; they are those of the other weights.
+    ``pinned``: of these tensors, what the user gave (``placer.quantization.overrides``).
     ``is_exact``: the models have the same structure, node by node; None if the file does not tell.
     ``new_nodes``: nodes of the model that correspond to none, in order; none if ``is_exact`` is
     None.
@@ -89,6 +91,7 @@ class Applied:
 
     placement: Placement
     ranges: Ranges
+    pinned: Mapping[str, Pin]
     found: tuple[Found, ...]
     lost: tuple[Lost, ...]
     broken: tuple[BrokenGroup, ...]
@@ -109,6 +112,8 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
     groups: set[frozenset[Edge]] = set()
     broken: list[BrokenGroup] = []
     ranges: dict[str, Range] = {}
+    pinned: dict[str, Pin] = {}
+    per_tensor: set[Edge] = set()
     for group in sorted(file.groups, key=lambda g: sorted(g.edges)):
         results = [finder.find(edge) for edge in sorted(group.edges)]
         here = [result for result in results if isinstance(result, Found)]
@@ -119,12 +124,15 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
             continue
         edges = frozenset(f.edge for f in here)
         groups.add(edges)
+        per_tensor.update(f.edge for f in here if f.source in group.per_tensor)
         if gone:
             broken.append(BrokenGroup(tuple(sorted(edges)), tuple(x.edge for x in gone)))
         if group.range is not None:
             for tensor in {edge.tensor for edge in edges}:
                 known = [ranges[tensor]] if tensor in ranges else []
                 ranges[tensor] = union([group.range, *known])
+                if group.pinned is not None:
+                    pinned[tensor] = group.pinned
     if lost and not found:
         raise InputError(
             f"{file.path}: none of its {len(lost)} edges is found in {model.path}; "
@@ -132,8 +140,9 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
         )
     matched = finder.correspondence
     return Applied(
-        placement=Placement(frozenset(groups)),
+        placement=Placement(frozenset(groups), frozenset(per_tensor)),
         ranges=ranges,
+        pinned=pinned,
         found=tuple(found),
         lost=tuple(lost),
         broken=tuple(broken),
@@ -259,7 +268,9 @@ def calibrated_scales(
     """Ranges of ``model`` on ``data`` by ``method``, one of ``METHODS``.
 
     ``auto``: the one with the highest SQNR against the float model on ``data``, as run by ONNX
-    Runtime. Raises InputError for an unknown method, RunError if ONNX Runtime refuses the model.
+    Runtime. Tensors that the user pinned keep the file's range or
+    their own method. Raises InputError for an unknown method, RunError if ONNX Runtime refuses the
+    model.
     """
     if method not in (AUTO, *METHODS):
         raise InputError(unknown("calibration", method, (AUTO, *METHODS)))
@@ -269,8 +280,16 @@ def calibrated_scales(
     evaluator = Evaluator(model.graph, (), data, reference.run)
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
     some = METHODS[:2] if scheme.is_float8 else METHODS
+    pinned = {
+        tensor: applied.ranges[tensor]
+        if pin == "range"
+        else threshold(calibration.statistics[tensor], pin, scheme)
+        for tensor, pin in applied.pinned.items()
+        if tensor in calibration.statistics
+    }
     tried = {
-        name: calibration.ranges(name, scheme) for name in (some if method == AUTO else (method,))
+        name: {**calibration.ranges(name, scheme), **pinned}
+        for name in (some if method == AUTO else (method,))
     }
     scores = {}
     for name, ranges in tried.items():

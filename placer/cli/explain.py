@@ -133,6 +133,8 @@ def explain_command(
         soft_wrap=True,
     )
     _print(console, found, show_all)
+    for sentence in found.pinned:
+        console.print(f"pinned: {escape(sentence)}", highlight=False, soft_wrap=True)
     if found.inside:
         console.print(escape(found.inside), highlight=False, soft_wrap=True)
     if found.built is not None:

@@ -65,6 +65,7 @@ def sensitivity_command(
     ] = False,
     calibration: Annotated[str, option("calibration")] = Request.calibration,
     ranges: Annotated[str, option("ranges")] = Request.ranges,
+    override: Annotated[list[str] | None, option("overrides")] = None,
     engine: Annotated[str, option("engine")] = Request.engine,
     gpu: Annotated[str | None, option("gpu")] = Request.gpu,
     threads: Threads = Request.threads,
@@ -113,6 +114,7 @@ def sensitivity_command(
             base=base,  # type: ignore[arg-type]  # Values are checked with those of any run.
             calibration=calibration,  # type: ignore[arg-type]
             ranges=ranges,  # type: ignore[arg-type]
+            overrides=override or (),
             exclude=exclude or (),
             only=only or (),
             preset=preset,  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ from placer.prediction.fitted import Fit
 from placer.prediction.select import make_predictor
 from placer.qdq.extract import extract_placement
 from placer.quantization import Placement
-from placer.quantization.placement_file import load_placement, placement_text
+from placer.quantization.placement_file import load_placement, placement_text, read_placement
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
@@ -59,6 +59,7 @@ class _Subject:
     source: str
     fingerprint: str
     bodies: Bodies
+    pinned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,11 @@ class ModelExplanation:
         inside = self._subject.bodies.sentence()
         return f"{inside}. Their time is not in the estimates" if inside else ""
 
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """What the user pinned in the placement, a sentence for each tensor."""
+        return self._subject.pinned
+
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``; times in microseconds."""
         bodies = self._subject.bodies
@@ -94,6 +100,7 @@ class ModelExplanation:
             "nodes_in_bodies": {"nodes": bodies.nodes, "of": bodies.total},
             **explanation_json(self.explanation, timed=self.gpu is not None),
             "plan": plan_json(self.explanation.plan),
+            "pinned": list(self.pinned),
         }
         if self.built is not None:
             estimated = self.built.estimated or self.built.estimated_times
@@ -112,7 +119,10 @@ class ModelExplanation:
                 f"nothing estimates what pairs cost engine {self.pack.manifest.engine}, so no "
                 "remedy is known; leave out `improved`, or give `gpu` a file of placer fit"
             )
-        text = _placement_text(self.explanation.improved, self._subject, self.pack)
+        improved = self.explanation.improved
+        if self._subject.placement is not None:
+            improved = improved.with_weights(self._subject.placement.per_tensor)
+        text = _placement_text(improved, self._subject, self.pack)
         write_text(Path(path), text)
 
 
@@ -186,10 +196,13 @@ def _subject(
             graph, found.placement, "the model's own Q/DQ pairs", "", bodies_of(found.proto)
         )
     loaded = load_model(model, shapes)
-    chosen, source = None, "the pack's default placement"
-    if placement is not None:
-        chosen, source = load_placement(placement, loaded.graph), f"placement {placement}"
-    return _Subject(loaded.graph, chosen, source, loaded.fingerprint, bodies_of(loaded.proto))
+    bodies = bodies_of(loaded.proto)
+    if placement is None:
+        source = "the pack's default placement"
+        return _Subject(loaded.graph, None, source, loaded.fingerprint, bodies)
+    chosen, pinned = load_placement(placement, loaded.graph), read_placement(placement).pinned
+    source = f"placement {placement}"
+    return _Subject(loaded.graph, chosen, source, loaded.fingerprint, bodies, tuple(pinned))
 
 
 def _explainer(

@@ -38,11 +38,14 @@ from placer.optimizer.run import optimize as run
 from placer.optimizer.study_settings import apart_from_others
 from placer.optimizer.worker import WorkDone
 from placer.optimizer.worker import work as work_on
+from placer.quantization.overrides import Override
 from placer.results.folder import OutputFolder
 from placer.results.objective import Objective
 from placer.results.result import Result
 
 Text = TypeVar("Text", bound=str)
+OneOverride = Override | Mapping[str, object] | str
+Overrides = OneOverride | Sequence[OneOverride]
 
 
 def optimize(
@@ -67,6 +70,7 @@ def optimize(
     scheme: str | None = Request.scheme,
     calibration: Calibration = Request.calibration,
     ranges: Ranges = Request.ranges,
+    overrides: Overrides = Request.overrides,
     exclude: str | Sequence[str] = Request.exclude,
     only: str | Sequence[str] = Request.only,
     preset: Preset = Request.preset,
@@ -116,6 +120,7 @@ def optimize(
         scheme=scheme,
         calibration=calibration,
         ranges=ranges,
+        overrides=overrides_of(overrides),
         gates=_several(gates),
         beats=_several(beats),
         exclude=_several(exclude),
@@ -245,6 +250,13 @@ def _input_names(model: StrPath | ModelProto) -> list[str]:
     graph = (model if isinstance(model, ModelProto) else read_model(Path(model))).graph
     constants = {tensor.name for tensor in graph.initializer}
     return [value.name for value in graph.input if value.name not in constants]
+
+
+def overrides_of(given: Overrides) -> tuple[Override, ...]:
+    """Overrides as a request has them; InputError for one that is wrong."""
+    if isinstance(given, Override | Mapping | str):
+        return (Override.of(given),)
+    return tuple(map(Override.of, given))
 
 
 def _several(given: Text | Sequence[Text]) -> tuple[Text, ...]:

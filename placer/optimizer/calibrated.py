@@ -14,6 +14,7 @@ from pydantic import FiniteFloat, TypeAdapter
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import decibels, finite
 from placer.calibration.collect import METHODS, Calibration, calibrate
+from placer.calibration.methods import threshold
 from placer.errors import RunError
 from placer.optimizer.observer import Observer
 from placer.optimizer.request import AUTO
@@ -70,19 +71,31 @@ class Calibrated:
 
 
 def ranges_of(task: Task, calibration: Calibration, method: str) -> Ranges:
-    """Ranges that an imported model had; of other tensors those of ``method``."""
+    """What the user pinned, then what an imported model had, then the ranges of ``method``."""
     scheme, imported = task.pack.manifest.scheme, task.model.imported
     calibrated = calibration.ranges(method, scheme)
-    return calibrated if imported is None else {**calibrated, **imported.ranges(scheme)}
+    known = {} if imported is None else imported.ranges(scheme)
+    return {**calibrated, **known, **_pinned(task, calibration)}
+
+
+def _pinned(task: Task, calibration: Calibration) -> Ranges:
+    """The ranges that overrides give, or that follow from the methods that they give."""
+    scheme, pins = task.pack.manifest.scheme, task.pins
+    by_method = {
+        tensor: threshold(calibration.statistics[tensor], method, scheme)
+        for tensor, method in pins.methods.items()
+    }
+    return {**by_method, **pins.ranges}
 
 
 def activations_of(task: Task) -> list[str]:
     """Tensors that some layout quantizes and whose range only data can tell.
 
-    Of an imported model those that had no scale.
+    Of an imported model those that had no scale, or whose method is pinned.
     """
     imported = task.model.imported
-    known = {*task.model.graph.initializers, *(imported.activations if imported else ())}
+    kept = (imported.activations if imported else {}).keys() - task.pins.methods.keys()
+    known = {*task.model.graph.initializers, *kept}
     return sorted({edge.tensor for edge in task.edges} - known)
 
 
@@ -117,7 +130,9 @@ def choose_ranges(
             log.warning("calibration methods are not compared: %s", error)
     single = METHODS[0] if requested == AUTO else requested
     ranking = {single: math.nan} if choice is None else choice.ranking.sqnr
-    used = Counter[str]() if choice is None else Counter(choice.methods.values())
+    pinned = task.pins.by_tensor.keys()
+    methods = {} if choice is None else choice.methods
+    used = Counter(method for tensor, method in methods.items() if tensor not in pinned)
     if choice is not None:
         single = choice.ranking.best
     mixed = len(used) > 1
@@ -133,6 +148,7 @@ def choose_ranges(
             requested_method=requested,
             sqnr_by_method={name: finite(value) for name, value in ranking.items()},
             tensors_by_method=dict(sorted(used.items())) if mixed else {},
+            pinned=task.pins.sentences(),
             held_back_sqnr=None if held_back is None else [finite(value) for value in held_back],
         ),
     )
@@ -195,9 +211,15 @@ def _alive(
 
 def _fold(task: Task, half: Half, methods: tuple[str, ...], reference: Run) -> Fold:
     scheme, imported = task.pack.manifest.scheme, task.model.imported
+    known = {} if imported is None else imported.ranges(scheme)
+    pinned = _pinned(task, half.calibration)
+    by_method = {name: half.calibration.ranges(name, scheme) for name in methods}
     return Fold(
-        ranges={name: half.calibration.ranges(name, scheme) for name in methods},
-        fixed={} if imported is None else imported.ranges(scheme),
+        ranges={
+            name: {tensor: own for tensor, own in ranges.items() if tensor not in pinned}
+            for name, ranges in by_method.items()
+        },
+        fixed={**known, **pinned},
         batches=[
             Evaluator(task.model.graph, (), batch, reference, tell_silent=False)
             for batch in half.batches

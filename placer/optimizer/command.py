@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from placer.common.shapes import ShapeRange
 from placer.optimizer.request import Request, options
+from placer.quantization.overrides import Override
 from placer.search.storage import masked
 
 
@@ -35,6 +36,9 @@ def words_of(given: Mapping[str, object]) -> Iterator[str]:
                 yield f"--no-{known.keyword}"
         elif known.keyword == "devices" and value:
             yield from (known.flag, ",".join(_texts(value)))
+        elif known.keyword == "overrides" and isinstance(value, tuple | list):
+            for one in value:
+                yield from (known.flag, str(Override.of(one)))
         elif value is not None:
             for text in _texts(value):
                 yield from (known.flag, text)

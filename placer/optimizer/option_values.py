@@ -16,6 +16,7 @@ from placer.common.shapes import ShapeRange
 from placer.errors import InputError
 from placer.optimizer.presets import load_preset
 from placer.optimizer.request import Request, RequestOption, options
+from placer.quantization.overrides import Override
 from placer.search.storage import check_url
 
 
@@ -56,7 +57,7 @@ def _check(known: RequestOption, value: object) -> None:
         _check_count(known, value)
     elif float in kinds:
         _check_seconds(known, value)
-    elif not isinstance(value, Mapping | Path | str) or value == "":
+    elif not isinstance(value, Mapping | Path | str | Override) or value == "":
         raise InputError(f"`{known.keyword}` is {value!r}; give a text or leave it out")
 
 

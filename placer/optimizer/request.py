@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from placer.common.shapes import ShapeRange
+from placer.quantization.overrides import Override
 from placer.results.folder import SUFFIX
 from placer.results.objective import Objective
 
@@ -127,6 +128,15 @@ class Request:
             "tensors only, calibrated keeps none.",
         ),
     ] = "imported"
+    overrides: Annotated[
+        tuple[Override, ...],
+        Option(
+            "Accuracy",
+            "Pin what you know of tensors, e.g. tensor=conv1*,method=percentile, "
+            "tensor=x,range=-1:1 or node=head/*,weights=per-tensor.",
+            flag="override",
+        ),
+    ] = ()
     engine: Annotated[
         str,
         Option("Engine", "auto, onnxruntime, openvino, fusion-model; placer doctor lists all."),

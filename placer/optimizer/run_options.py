@@ -21,6 +21,7 @@ from placer.optimizer.request import (
     Sampler,
     options,
 )
+from placer.quantization.overrides import Override
 from placer.results.objective import Objective
 
 
@@ -128,6 +129,7 @@ class RunOptions(Strict):
     beats: Annotated[Texts, AfterValidator(_beats)] | None = described("beats")
     calibration: Calibration | None = described("calibration")
     ranges: Ranges | None = described("ranges")
+    overrides: list[Override] | None = described("overrides")
     engine: Text | None = described("engine")
     gpu: Text | None = described("gpu")
     build_for: Text | None = described("build_for")

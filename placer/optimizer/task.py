@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -39,6 +39,8 @@ from placer.optimizer.warm_start import warm_starts
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import weights_beyond_float16
 from placer.qdq.precision import FLOAT8_OPSET, parse_base, with_opset
+from placer.quantization.overrides import Pins, resolve
+from placer.rules.connected import connected
 from placer.rules.pack import Pack
 from placer.rules.packaging.lock import check_lock
 from placer.rules.restriction import restricted
@@ -72,6 +74,7 @@ class Task:
     from_quantized: bool = False
     source_sqnr: float | None = None
     warm_starts: tuple[Proposal, ...] = ()
+    pins: Pins = field(default_factory=Pins)
 
     @cached_property
     def edges(self) -> frozenset[Edge]:
@@ -182,6 +185,8 @@ def prepare(request: Request, observer: Observer) -> Task:
     sites = quantizable_sites(found, model, pack, warn)
     sites = _chosen_sites(sites, model.graph, request, observer)
     space = _space_of(sites, model, pack, request.model)
+    pins = _pins(request, sites, model, pack)
+    space = replace(space, per_tensor=pins.per_tensor)
     inside = bodies_of(model.proto).sentence()
     if inside:
         warn(inside)
@@ -204,7 +209,19 @@ def prepare(request: Request, observer: Observer) -> Task:
         from_quantized=from_quantized,
         source_sqnr=distance,
         warm_starts=warm_starts(request.warm_starts, model, space),
+        pins=pins,
     )
+
+
+def _pins(request: Request, sites: tuple[Site, ...], model: Model, pack: Pack) -> Pins:
+    """What the option ``overrides`` pins on ``model``."""
+    if not request.overrides:
+        return Pins()
+    layouts = [layout for site in sites for layout in site.layouts.values()]
+    edges = frozenset(edge for layout in layouts for edge in layout.quantize)
+    shared = [tensors for layout in layouts for tensors in layout.shared]
+    joined = [{t for index in part for t in shared[index]} for part in connected(shared)]
+    return resolve(request.overrides, model.graph, edges, pack.manifest.scheme, joined)
 
 
 def _with_shapes_of_data(request: Request, observer: Observer) -> Request:

@@ -112,4 +112,5 @@ def _placement_text(task: Task, setup: TrialSetup, placement: Placement) -> str:
         pack=task.pack.name_and_version,
         calibrated=not task.calibration_data.synthetic,
         graph=task.model.graph,
+        pinned=task.pins.by_tensor,
     )

@@ -12,6 +12,7 @@ from placer.calibration.collect import default_cache_dir
 from placer.common.names import unknown
 from placer.common.shapes import ShapeRange
 from placer.errors import InputError
+from placer.optimizer.api import Overrides, overrides_of
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.request import BaseOption, Calibration, Preset, Ranges, Request
 from placer.optimizer.task import Task, prepare
@@ -45,6 +46,7 @@ def sensitivity(
     base: BaseOption | None = Request.base,
     calibration: Calibration = Request.calibration,
     ranges: Ranges = Request.ranges,
+    overrides: Overrides = Request.overrides,
     exclude: str | Sequence[str] = Request.exclude,
     only: str | Sequence[str] = Request.only,
     preset: Preset = Request.preset,
@@ -80,6 +82,7 @@ def sensitivity(
         base=base,
         calibration=calibration,
         ranges=ranges,
+        overrides=overrides_of(overrides),
         exclude=(exclude,) if isinstance(exclude, str) else tuple(exclude),
         only=(only,) if isinstance(only, str) else tuple(only),
         preset=preset,

@@ -123,7 +123,7 @@ class Inserter:
             self._draft_group(group, ranges, draft)
         for group in groups:
             for edge in group:
-                self._draft_weight(edge, draft)
+                self._draft_weight(edge, draft, per_tensor=edge in placement.per_tensor)
         return self._write(draft)
 
     def scales(self, placement: Placement, ranges: Ranges) -> list[ScaleNames]:
@@ -239,15 +239,17 @@ class Inserter:
                 draft.reads[edge.node, edge.input_index] = floats
                 draft.scales[edge.node, edge.input_index] = quantization
 
-    def _draft_weight(self, edge: Edge, draft: _Draft) -> None:
+    def _draft_weight(self, edge: Edge, draft: _Draft, *, per_tensor: bool) -> None:
         if not self.is_weight(edge):
             return
         index = self._weights.bias_of(edge.node)
         source = draft.scales.get((edge.node, 1 - edge.input_index))
         if index is None or source is None or (edge.node, index) in draft.reads:
-            made = self._weights.weight(edge)
+            made = self._weights.weight(edge, per_tensor=per_tensor)
         else:
-            made, bias = self._weights.with_bias(edge.node, index, source.scale)
+            made, bias = self._weights.with_bias(
+                edge.node, index, source.scale, per_tensor=per_tensor
+            )
             draft.add_constant(bias, edge.node)
             draft.reads[edge.node, index] = bias.node.output[0]
         readers = (e.node for e in self._graph.edges_of(edge.tensor) if not e.is_graph_output)

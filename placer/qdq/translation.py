@@ -23,7 +23,8 @@ def translate(placement: Placement, graph: Graph) -> Placement:
             moved = _translate_edge(edge, graph)
             by_type.setdefault(graph.type_of(moved.tensor).dtype, set()).add(moved)
         groups.update(frozenset(edges) for edges in by_type.values())
-    return Placement(frozenset(groups))
+    per_tensor = frozenset(_translate_edge(edge, graph) for edge in placement.per_tensor)
+    return Placement(frozenset(groups), per_tensor)
 
 
 def translate_ranges(ranges: Ranges, graph: Graph) -> Ranges:

@@ -39,6 +39,7 @@ class _Weighted(NamedTuple):
     """Weight and int32 bias of a node for one scale of its input."""
 
     input_scale: float
+    per_tensor: bool
     weight: QuantizedConstant
     bias: QuantizedConstant
 
@@ -78,9 +79,10 @@ class WeightQuantizer:
         """Input index of the bias of ``node`` that can be int32; None without one."""
         return self._biases.get(node)
 
-    def weight(self, edge: Edge) -> QuantizedConstant:
-        """The weight that ``edge`` reads, quantized by itself."""
-        return self._weight(edge.tensor, self._axis(self._weight_inputs[edge.node]))
+    def weight(self, edge: Edge, *, per_tensor: bool = False) -> QuantizedConstant:
+        """The weight that ``edge`` reads, quantized by itself; ``per_tensor``: with one scale."""
+        axis = None if per_tensor else self._axis(self._weight_inputs[edge.node])
+        return self._weight(edge.tensor, axis)
 
     def check_scale(self, edge: Edge, dtype: np.dtype[Any]) -> None:
         """Raise ScaleError if ``dtype`` cannot hold the scales of the weight at ``edge``."""
@@ -100,17 +102,24 @@ class WeightQuantizer:
         return self._arrays[initializer]
 
     def with_bias(
-        self, node: str, index: int, input_scale: float
+        self, node: str, index: int, input_scale: float, *, per_tensor: bool = False
     ) -> tuple[QuantizedConstant, QuantizedConstant]:
-        """Weight and bias of ``node``, kept for the last input scale: few ranges ever change."""
+        """Weight and bias of ``node``, kept for the last input scale: few ranges ever change.
+
+        ``per_tensor``: the weight has one scale.
+        """
         known = self._weighted.get(node)
-        if known is None or known.input_scale != input_scale:
-            known = self._weighted[node] = self._make_with_bias(node, index, input_scale)
+        if known is None or (known.input_scale, known.per_tensor) != (input_scale, per_tensor):
+            known = self._make_with_bias(node, index, input_scale, per_tensor=per_tensor)
+            self._weighted[node] = known
         return known.weight, known.bias
 
-    def _make_with_bias(self, node: str, index: int, input_scale: float) -> _Weighted:
+    def _make_with_bias(
+        self, node: str, index: int, input_scale: float, *, per_tensor: bool
+    ) -> _Weighted:
         source = self._weight_inputs[node]
-        weight = self._weight(source.tensor, self._axis(source))
+        axis = None if per_tensor else self._axis(source)
+        weight = self._weight(source.tensor, axis)
         bias = self.array(self._graph.by_name[node].inputs[index])
         if bias.size == 1:  # Gemm broadcasts it.
             bias = np.broadcast_to(bias, weight.scale.size)
@@ -118,13 +127,12 @@ class WeightQuantizer:
         if not np.array_equal(scale, weight.scale):
             # The bias would overflow: this node needs coarser weights of its own.
             name = self._own_names[node, source.index]
-            weight = self._quantize(source.tensor, self._axis(source), scale, name)
+            weight = self._quantize(source.tensor, axis, scale, name)
         product = bias_scale(scale, bias.size, input_scale)
         parts = (quantize_bias(bias, product), product, np.zeros(product.shape, np.int32))
-        axis = 0 if product.ndim else None
-        return _Weighted(
-            input_scale, weight, _make_constant(self._own_names[node, index], parts, axis)
-        )
+        bias_axis = 0 if product.ndim else None
+        made = _make_constant(self._own_names[node, index], parts, bias_axis)
+        return _Weighted(input_scale, per_tensor, weight, made)
 
     def _quantize(
         self, tensor: str, axis: int | None, scale: np.ndarray, name: PairName
@@ -188,7 +196,18 @@ class WeightQuantizer:
             key = (weight.tensor, self._axis(weight))
             if key not in names:
                 names[key] = claim(weight.tensor, self._taken, self._taken)
+        for tensor, _ in list(names):
+            if (tensor, None) not in names:
+                names[tensor, None] = self._name_per_tensor(tensor)
         return names
+
+    def _name_per_tensor(self, tensor: str) -> PairName:
+        """The name of a weight with one scale, beyond all that other uses of it may claim."""
+        number = 2 * self._reads[tensor]
+        while PairName(tensor, number) in self._taken:
+            number += 1
+        self._taken.add(PairName(tensor, number))
+        return PairName(tensor, number)
 
     def _name_own_constants(self) -> dict[tuple[str, int], PairName]:
         """Name, for nodes whose bias may be int32, that bias and a weight of the node's own."""

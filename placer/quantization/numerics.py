@@ -39,6 +39,11 @@ def quantized_dtype(name: str) -> np.dtype[Any]:
     return _FLOAT8 if name == FLOAT8 else np.dtype(name)
 
 
+def symmetric_limit(scheme: Scheme) -> int:
+    """The largest quantized magnitude of activations of a symmetric ``scheme``."""
+    return _LARGEST[scheme.activation]
+
+
 def activation_quantization(
     value_range: Range, scheme: Scheme, dtype: np.dtype[Any] = _FLOAT32
 ) -> Quantization:

@@ -36,10 +36,13 @@ class Placement:
     """The whole decision: quantized edges partitioned into scale groups.
 
     Each group is a set of edges that share one scale; edges of one tensor inside a group share
-    one Q/DQ pair. Two placements are equal exactly if their partitions are, however reached.
+    one Q/DQ pair. ``per_tensor``: edges of weights that have one scale where the scheme gives them
+    one for each channel. Two placements are equal exactly if their partitions and these edges are,
+    however reached.
     """
 
     groups: frozenset[Group]
+    per_tensor: frozenset[Edge] = frozenset()
 
     @staticmethod
     def of(edges: Iterable[Edge], shared: Iterable[Iterable[str]] = ()) -> Placement:
@@ -76,7 +79,11 @@ class Placement:
 
     def changed(self, change: Change) -> Placement:
         """The placement after ``change``."""
-        return Placement((self.groups - change.gone) | change.come)
+        return Placement((self.groups - change.gone) | change.come).with_weights(self.per_tensor)
+
+    def with_weights(self, per_tensor: frozenset[Edge]) -> Placement:
+        """This placement with those of ``per_tensor`` that it quantizes as its own."""
+        return Placement(self.groups, per_tensor & self.edges if per_tensor else per_tensor)
 
     @cached_property
     def group_of(self) -> Mapping[Edge, int]:
@@ -90,9 +97,10 @@ class Placement:
 
     def id_after(self, change: Change) -> str:
         """``id`` after ``change``; the groups that stay are not sorted again."""
-        gone = {_line(sorted(group)) for group in change.gone}
+        gone = {_line(sorted(group), self.per_tensor) for group in change.gone}
         kept = [item for item in self._lines if item[1] not in gone]
-        return _digest(line for _, line in sorted([*kept, *_lines(change.come)], key=_ORDER))
+        come = _lines(change.come, self.per_tensor)
+        return _digest(line for _, line in sorted([*kept, *come], key=_ORDER))
 
     def canonical(self) -> str:
         """One line per group, edges and groups sorted: equal text means equal placement."""
@@ -105,7 +113,7 @@ class Placement:
     @cached_property
     def _lines(self) -> Sequence[tuple[list[Edge], str]]:
         """Groups in canonical order, with the line of each in the canonical text."""
-        return sorted(_lines(self.groups), key=_ORDER)
+        return sorted(_lines(self.groups, self.per_tensor), key=_ORDER)
 
 
 _ORDER = itemgetter(0)
@@ -115,13 +123,16 @@ def _edges(groups: Iterable[Group]) -> Group:
     return frozenset(edge for group in groups for edge in group)
 
 
-def _lines(groups: Iterable[Group]) -> Iterator[tuple[list[Edge], str]]:
+def _lines(groups: Iterable[Group], per_tensor: Group) -> Iterator[tuple[list[Edge], str]]:
     for edges in map(sorted, groups):
-        yield edges, _line(edges)
+        yield edges, _line(edges, per_tensor)
 
 
-def _line(edges: Iterable[Edge]) -> str:
-    return "; ".join(f"{e.tensor!r}>{e.node!r}:{e.input_index}" for e in edges)
+def _line(edges: Iterable[Edge], per_tensor: Group) -> str:
+    return "; ".join(
+        f"{e.tensor!r}>{e.node!r}:{e.input_index}{' per tensor' if e in per_tensor else ''}"
+        for e in edges
+    )
 
 
 def _digest(lines: Iterable[str]) -> str:

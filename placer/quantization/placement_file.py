@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,8 @@ from placer.quantization.ranges import Range, Ranges, union
 from placer.quantization.scheme import Scheme
 
 FORMAT = "placer-placement/1"
+# What the user gave of a group's range: the range itself, or the method that it follows from.
+Pin = Literal["range", "minmax", "percentile", "entropy", "mse"]
 
 
 class _Part(BaseModel):
@@ -30,10 +33,12 @@ class _EdgeEntry(_Part):
     tensor: str
     node: str
     input: NonNegativeInt
+    weights: Literal["per-tensor"] | None = None
 
 
 class _GroupEntry(_Part):
     range: tuple[float, float] | None = None
+    pinned: Pin | None = None
     edges: tuple[_EdgeEntry, ...]
 
 
@@ -50,10 +55,15 @@ class _Document(_Part):
 
 @dataclass(frozen=True)
 class Group:
-    """Edges that share one scale, and the range that it represents; None where it is not told."""
+    """Edges that share one scale, and the range that it represents; None where it is not told.
+
+    ``per_tensor``: those that read a weight with one scale. ``pinned``: what the user gave.
+    """
 
     edges: frozenset[Edge]
     range: Range | None
+    per_tensor: frozenset[Edge] = frozenset()
+    pinned: Pin | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +81,20 @@ class PlacementFile:
     calibrated: bool
     groups: tuple[Group, ...]
     structure: Structure | None
+
+    @property
+    def pinned(self) -> list[str]:
+        """What the user pinned, a sentence for each tensor."""
+        found = []
+        for group in self.groups:
+            tensors = sorted({edge.tensor for edge in group.edges - group.per_tensor})
+            text = f"calibrated by {group.pinned}"
+            if group.pinned == "range" and group.range is not None:
+                text = f"range {group.range.low:g} to {group.range.high:g}"
+            found += [f"{tensor}: {text}" for tensor in tensors if group.pinned is not None]
+            weights = {edge.tensor for edge in group.per_tensor}
+            found += [f"{tensor}: one scale for the weight" for tensor in sorted(weights)]
+        return found
 
 
 def read_placement(path: Path) -> PlacementFile:
@@ -92,8 +116,13 @@ def read_placement(path: Path) -> PlacementFile:
 
 
 def _read_group(entry: _GroupEntry) -> Group:
-    edges = frozenset(Edge(e.tensor, e.node, e.input) for e in entry.edges)
-    return Group(edges, None if entry.range is None else Range(*entry.range))
+    edges = {Edge(e.tensor, e.node, e.input): e for e in entry.edges}
+    return Group(
+        edges=frozenset(edges),
+        range=None if entry.range is None else Range(*entry.range),
+        per_tensor=frozenset(edge for edge, e in edges.items() if e.weights is not None),
+        pinned=entry.pinned,
+    )
 
 
 def load_placement(path: Path, graph: Graph) -> Placement:
@@ -104,7 +133,11 @@ def load_placement(path: Path, graph: Graph) -> Placement:
     """
     document = _read(path)
     groups = [frozenset(_find(e, graph, path) for e in g.edges) for g in document.groups]
-    return Placement(frozenset(group for group in groups if group))
+    entries = (entry for group in document.groups for entry in group.edges)
+    return Placement(
+        frozenset(group for group in groups if group),
+        frozenset(_find(entry, graph, path) for entry in entries if entry.weights is not None),
+    )
 
 
 def _read(path: Path) -> _Document:
@@ -132,6 +165,7 @@ def placement_text(
     pack: str,
     calibrated: bool,
     graph: Graph | None = None,
+    pinned: Mapping[str, Pin] | None = None,
 ) -> str:
     """Return the YAML text of ``placement``.
 
@@ -148,7 +182,7 @@ def placement_text(
         "pack": pack,
         "scheme": scheme.model_dump(),
         "calibrated": calibrated,
-        "groups": [_group(edges, ranges) for edges in placement.sorted()],
+        "groups": [_group(e, placement, ranges, pinned or {}) for e in placement.sorted()],
     }
     text: str = yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
     if graph is None or not graph.nodes:
@@ -157,11 +191,22 @@ def placement_text(
     return f"{text}structure: |\n{textwrap.indent(structure_of(graph).text(), '  ')}"
 
 
-def _group(edges: list[Edge], ranges: Ranges) -> dict[str, Any]:
-    known = [ranges[tensor] for tensor in sorted({e.tensor for e in edges}) if tensor in ranges]
+def _group(
+    edges: list[Edge], placement: Placement, ranges: Ranges, pinned: Mapping[str, Pin]
+) -> dict[str, Any]:
+    tensors = sorted({e.tensor for e in edges})
+    known = [ranges[tensor] for tensor in tensors if tensor in ranges]
     group: dict[str, Any] = {}
     if known:
         low, high = union(known)
         group["range"] = [low, high]
-    group["edges"] = [{"tensor": e.tensor, "node": e.node, "input": e.input_index} for e in edges]
+        pins = [pinned[tensor] for tensor in tensors if tensor in pinned]
+        if pins:
+            group["pinned"] = pins[0]
+    group["edges"] = [_edge(edge, placement) for edge in edges]
     return group
+
+
+def _edge(edge: Edge, placement: Placement) -> dict[str, Any]:
+    entry = {"tensor": edge.tensor, "node": edge.node, "input": edge.input_index}
+    return {**entry, "weights": "per-tensor"} if edge in placement.per_tensor else entry

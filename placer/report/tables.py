@@ -216,6 +216,7 @@ def facts(run: Run) -> Mapping[str, str]:
         "pack fingerprint": result.pack.fingerprint,
         "calibration": f"{data.data or 'random inputs'}, {data.samples} samples, {data.method}"
         + ("" if data.requested_method == data.method else f" by {data.requested_method}"),
+        **({"pinned": "; ".join(data.pinned)} if data.pinned else {}),
         "evaluation": f"{evaluation.data or 'random inputs'}, {evaluation.samples} samples"
         + (", with labels" if evaluation.labels else ""),
         "gates": ", ".join(result.gates),

@@ -89,6 +89,9 @@ class CalibrationPart(Part):
     tensors_by_method: dict[str, int] = Field(
         default={}, description="where the method is `mixed`: how many tensors have each"
     )
+    pinned: list[str] = Field(
+        default=[], description="what overrides pin, a sentence for each tensor"
+    )
     held_back_sqnr: list[float | None] | None = Field(
         default=None,
         description="worst dB of the mixture and of the best single method, on calibration data "

@@ -114,6 +114,11 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "beats": ("floats", "floats", "unknown beat 'floats'; use one of: float, implicit; did you"),
     "calibration": ("max", "max", "unknown calibration 'max'; use one of: auto, minmax"),
     "ranges": ("kept", "kept", "unknown ranges 'kept'; use one of: imported, calibrated"),
+    "overrides": (
+        "tensor=imge,method=minmax",
+        "tensor=imge,method=minmax",
+        "field 'tensor': no rule",
+    ),
     "engine": ("onnxruntme", "onnxruntme", "did you mean 'onnxruntime'?"),
     "gpu": ("a100", "a100", "go with engine fusion-model"),
     "build_for": ("sm89", "sm89", "go with engine fusion-model"),
