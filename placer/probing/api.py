@@ -10,7 +10,7 @@ from typing import get_args
 
 from placer.calibration.collect import default_cache_dir
 from placer.common.names import unknown
-from placer.common.shapes import ShapeRange
+from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
 from placer.optimizer.api import Overrides, overrides_of
 from placer.optimizer.observer import Observer, QuietObserver
@@ -32,7 +32,7 @@ def sensitivity(
     *,
     data: str | PathLike[str] | None = None,
     eval_data: str | PathLike[str] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     by: str | Sequence[str] = KINDS,
     samples: int = SAMPLES,
     measure: bool = False,
@@ -69,7 +69,7 @@ def sensitivity(
         raise InputError(f"`samples` is {samples}; give 1 or more")
     request = Request(
         model=Path(model),
-        shape_ranges={n: ShapeRange.fixed(tuple(s)) for n, s in (shapes or {}).items()},
+        shape_ranges=given_ranges(shapes),
         data=None if data is None else str(data),
         evaluation_data=None if eval_data is None else str(eval_data),
         engine=engine,
