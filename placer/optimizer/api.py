@@ -31,6 +31,7 @@ from placer.optimizer.request import (
     InputOutputTypes,
     Preset,
     Ranges,
+    Recover,
     Request,
     Sampler,
 )
@@ -69,6 +70,7 @@ def optimize(
     pack: str | None = Request.pack,
     scheme: str | None = Request.scheme,
     calibration: Calibration = Request.calibration,
+    recover: Recover | Sequence[Recover] = Request.recover,
     ranges: Ranges = Request.ranges,
     overrides: Overrides = Request.overrides,
     exclude: str | Sequence[str] = Request.exclude,
@@ -119,6 +121,7 @@ def optimize(
         pack=pack,
         scheme=scheme,
         calibration=calibration,
+        recover=_several(recover),
         ranges=ranges,
         overrides=overrides_of(overrides),
         gates=_several(gates),

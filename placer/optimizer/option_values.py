@@ -36,6 +36,8 @@ def check_values(request: Request) -> None:
     parse_beats(request.beats)
     if request.beats and request.objective == "throughput":
         raise InputError("`beats` are gates on latency; leave them out with `objective` throughput")
+    if len(request.recover) > 1 and {"none", "auto"} & set(request.recover):
+        raise InputError("`recover` has none or auto beside other steps; give either alone")
     _check_devices(request)
     _check_files(request)
     if request.storage is not None:

@@ -130,7 +130,11 @@ def _gates(point: FrontPoint, setup: TrialSetup) -> tuple[AnyGateValue, ...]:
 
 
 def write_front(
-    task: Task, setup: TrialSetup, folder: OutputFolder, points: Sequence[FrontPoint]
+    task: Task,
+    setup: TrialSetup,
+    folder: OutputFolder,
+    points: Sequence[FrontPoint],
+    observer: Observer,
 ) -> tuple[list[FrontPoint], Rejected | None]:
     """Write ``points``; those of which the file meets all gates, with what the file scored.
 
@@ -140,7 +144,7 @@ def write_front(
     rejected: Rejected | None = None
     for point in points:
         place = OutputFolder(folder.path / _folder(task, len(held) + 1, point))
-        written = write_and_judge(task, setup, place, point.final)
+        written = write_and_judge(task, setup, place, point.final, observer)
         if isinstance(written, Rejected):
             rejected = rejected or written
         else:

@@ -27,6 +27,7 @@ InputOutputTypes = Literal["keep", "convert"]
 Export = Literal["openvino"]
 Preset = Literal["quick", "default", "thorough"]
 Ranges = Literal["imported", "calibrated"]
+Recover = Literal["none", "auto", "bias-correction", "scale-correction"]
 Sampler = Literal["surrogate", "tpe", "random", "exhaustive"]
 
 Group = Literal["Model and data", "Accuracy", "Engine", "Search", "Output"]
@@ -120,6 +121,16 @@ class Request:
     calibration: Annotated[
         Calibration, Option("Accuracy", "auto, minmax, percentile, entropy or mse.")
     ] = "auto"
+    recover: Annotated[
+        tuple[Recover, ...],
+        Option(
+            "Accuracy",
+            "Change values of the result's weights and biases, never its layers, where that makes "
+            "it more accurate: auto, none, bias-correction or scale-correction; any number of "
+            "times.",
+            "none",
+        ),
+    ] = ()
     ranges: Annotated[
         Ranges,
         Option(

@@ -107,9 +107,11 @@ def _run(
     _refuse_if_all_failed(records)
     found, points = _results(task, records, setup, observer)
     if points:
-        points, rejected = write_front(task, setup, folder, points)
+        points, rejected = write_front(task, setup, folder, points, observer)
         found = points[0].final if points else rejected
-    written = write_and_judge(task, setup, folder, found) if isinstance(found, Final) else found
+    written = (
+        write_and_judge(task, setup, folder, found, observer) if isinstance(found, Final) else found
+    )
     final = found if isinstance(found, Final) and isinstance(written, Written) else None
     if final is None:
         folder.remove_model()

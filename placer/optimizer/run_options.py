@@ -18,6 +18,7 @@ from placer.optimizer.request import (
     InputOutputTypes,
     Preset,
     Ranges,
+    Recover,
     Sampler,
     options,
 )
@@ -107,6 +108,9 @@ EngineOptions = Annotated[
     dict[str, str],
     BeforeValidator(_as_texts, json_schema_input_type=dict[str, str | int | float]),
 ]
+Recovery = Annotated[
+    list[Recover], BeforeValidator(_as_list, json_schema_input_type=Recover | list[Recover])
+]
 Devices = Annotated[
     list[str], BeforeValidator(_as_device_names, json_schema_input_type=list[str | int])
 ]
@@ -128,6 +132,7 @@ class RunOptions(Strict):
     gates: Gates | None = described("gates")
     beats: Annotated[Texts, AfterValidator(_beats)] | None = described("beats")
     calibration: Calibration | None = described("calibration")
+    recover: Recovery | None = described("recover")
     ranges: Ranges | None = described("ranges")
     overrides: list[Override] | None = described("overrides")
     engine: Text | None = described("engine")

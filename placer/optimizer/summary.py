@@ -118,6 +118,7 @@ def summarize(
         probes=probes,
         baseline=_baseline_part(task, setup, final),
         best=_best_part(task, setup, final, written),
+        recovery=None if written is None else written.recovery,
         source=_source_part(task, written),
         front=list(front),
         confirmation=confirmation,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.calibration.collect import METHODS
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Compiled, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.model import Model
 from placer.optimizer.calibrated import (
     Calibrated,
     calibration_of,
@@ -65,11 +66,11 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
         data = calibration_of(task, observer)
         plain = ranges_of(task, data.whole, METHODS[0])
         baseline = makers.candidates(plain).compile(EMPTY)
-        reference = _reference(task, baseline)
+        reference = reference_of(task, baseline)
         calibrated = choose_ranges(task, makers.inserter, data, reference, observer)
     else:
         baseline = makers.candidates(calibrated.plain).compile(EMPTY)
-        reference = _reference(task, baseline)
+        reference = reference_of(task, baseline)
     on_few = Evaluator(model.graph, (), few, reference)
     candidates = makers.candidates(calibrated.ranges, written=True)
     return TrialSetup(
@@ -80,6 +81,13 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
         calibrated=calibrated,
         latency_baselines=_rivals(task, observer),
     )
+
+
+def candidates_of(task: Task, model: Model, ranges: Ranges) -> Candidates:
+    """What makes candidates of ``model``, which has the layers of the task's, as trials do."""
+    changed = replace(task, model=model)
+    makers = _Makers(changed, Inserter(model, task.pack.manifest.scheme))
+    return makers.candidates(ranges, written=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +130,7 @@ class _Makers:
         return Candidates(task.model, task.engine, self.inserter, ranges, remainder)
 
 
-def _reference(task: Task, baseline: Compiled) -> Run:
+def reference_of(task: Task, baseline: Compiled) -> Run:
     """What gates compare with: the float model as it was given, not converted to another type."""
     kind = task.engine.remainder
     if kind in ("kept", "written") or (kind == "computed" and task.base == "float"):

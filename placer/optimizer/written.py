@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -11,17 +11,23 @@ import onnx.helper
 
 from placer.accuracy.evaluator import Evaluation
 from placer.accuracy.gates import AnyGateValue, Gate, GateValue
+from placer.accuracy.metrics import decibels, finite
 from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.common.files import write_text
 from placer.engines.source_model import Source, inputs_of
 from placer.errors import RunError
 from placer.model import save_model
+from placer.optimizer.candidates import Candidates
 from placer.optimizer.finals import Final, Rejected, chosen_placement, latency_gates
+from placer.optimizer.observer import Observer
+from placer.optimizer.recovered import recover, recovery_steps
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
-from placer.quantization import Placement
+from placer.quantization import EMPTY, Placement, Ranges
 from placer.quantization.placement_file import placement_text
+from placer.recovery.crossfit import score
 from placer.results.folder import OutputFolder
+from placer.results.result import RecoveryPart
 from placer.search.records import TrialRecord
 
 log = logging.getLogger(__name__)
@@ -32,12 +38,13 @@ class Written:
     """A model on disk: ``gates`` as it meets them, and ``evaluation`` with all metrics.
 
     ``source_sqnr``: of a model that was quantized, SQNR in dB against the file as it was given;
-    None if it was not, or cannot be run.
+    None if it was not, or cannot be run. ``recovery``: what was tried to make it more accurate.
     """
 
     gates: tuple[AnyGateValue, ...]
     evaluation: Evaluation
     source_sqnr: float | None
+    recovery: RecoveryPart | None = None
 
     @property
     def missed(self) -> tuple[str, ...]:
@@ -46,21 +53,53 @@ class Written:
 
 
 def write_and_judge(
-    task: Task, setup: TrialSetup, folder: OutputFolder, final: Final[TrialRecord]
+    task: Task,
+    setup: TrialSetup,
+    folder: OutputFolder,
+    final: Final[TrialRecord],
+    observer: Observer,
 ) -> Written | Rejected:
     """Write what ``final`` stands for into ``folder``; why not, if the file cannot be the result.
 
     The file is read again and run on the evaluation data, by the engine or, where that only
-    estimates, by ONNX Runtime. One that misses a gate or cannot be run is removed.
+    estimates, by ONNX Runtime. One that misses a gate or cannot be run is removed. With ``recover``
+    a file with other constants takes its place if it is more accurate there, and meets all gates.
     """
     placement = chosen_placement(task, final)
-    path = folder.model
-    proto = setup.candidates.result(placement)
+    steps = recovery_steps(task.request.recover) if placement != EMPTY else ()
+    plain = _write(task, setup, folder, final, setup.candidates, setup.ranges)
+    if not steps:
+        return plain
+    found = recover(task, setup, placement, steps, observer)
+    part = found.part
+    if found.candidates is not None:
+        recovered = _write(task, setup, folder, final, found.candidates, found.ranges)
+        part = _judged(part, plain, recovered)
+        if part.kept and isinstance(recovered, Written):
+            return replace(recovered, recovery=part)
+        if isinstance(plain, Written):
+            plain = _write(task, setup, folder, final, setup.candidates, setup.ranges)
+        else:
+            folder.remove_model()
+    return replace(plain, recovery=part) if isinstance(plain, Written) else plain
+
+
+def _write(
+    task: Task,
+    setup: TrialSetup,
+    folder: OutputFolder,
+    final: Final[TrialRecord],
+    candidates: Candidates,
+    ranges: Ranges,
+) -> Written | Rejected:
+    """Write the model of ``candidates`` and judge it."""
+    placement, path = chosen_placement(task, final), folder.model
+    proto = candidates.result(placement)
     _describe(proto, placement, task)
     save_model(proto, task.model.base_dir, path)
-    write_text(folder.placement, _placement_text(task, setup, placement))
+    write_text(folder.placement, _placement_text(task, ranges, placement))
     try:
-        written = _judge(task, setup, path, final)
+        written = _judge(task, setup, candidates, path, final)
     except RunError as error:
         return _removed(folder, f"as it was written it cannot be run: {error}")
     if written.missed:
@@ -74,9 +113,28 @@ def _removed(folder: OutputFolder, reason: str) -> Rejected:
     return Rejected(reason)
 
 
-def _judge(task: Task, setup: TrialSetup, path: Path, final: Final[TrialRecord]) -> Written:
+def _judged(
+    part: RecoveryPart, plain: Written | Rejected, recovered: Written | Rejected
+) -> RecoveryPart:
+    """``part`` with what the evaluation data says of the files without and with recovery."""
+    if isinstance(recovered, Rejected):
+        return part.model_copy(update={"kept": False, "reason": recovered.reason})
+    after = recovered.evaluation.noises
+    before = plain.evaluation.noises if isinstance(plain, Written) else {}
+    sqnr = {
+        where: [finite(decibels(before[where])) if before else None, finite(decibels(noise))]
+        for where, noise in after.items()
+    }
+    worse = bool(before) and score(after) <= score(before)
+    reason = "it does not help on the evaluation data" if worse else ""
+    return part.model_copy(update={"kept": not worse, "reason": reason, "sqnr": sqnr})
+
+
+def _judge(
+    task: Task, setup: TrialSetup, candidates: Candidates, path: Path, final: Final[TrialRecord]
+) -> Written:
     proto = onnx.load(path, load_external_data=False)
-    run = setup.candidates.run_written(proto, path.parent)
+    run = candidates.run_written(proto, path.parent)
     evaluation = setup.evaluator.evaluate(run)
     gates: tuple[AnyGateValue, ...] = (
         *evaluation.gates,
@@ -103,10 +161,10 @@ def _describe(proto: onnx.ModelProto, placement: Placement, task: Task) -> None:
     onnx.helper.set_model_props(proto, properties)
 
 
-def _placement_text(task: Task, setup: TrialSetup, placement: Placement) -> str:
+def _placement_text(task: Task, ranges: Ranges, placement: Placement) -> str:
     return placement_text(
         placement,
-        setup.ranges,
+        ranges,
         task.pack.manifest.scheme,
         model=task.model.fingerprint,
         pack=task.pack.name_and_version,

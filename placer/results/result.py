@@ -107,6 +107,33 @@ class EvaluationPart(Part):
     labels: bool
 
 
+class RecoveryStepPart(Part):
+    """A step that changed values of weights and biases, or was to."""
+
+    step: str
+    kept: bool
+    layers: int = Field(description="those whose constants it changed; 0: it did not apply")
+    held_back_sqnr: list[float | None] | None = Field(
+        description="worst dB before and after it, on calibration data that it did not learn from; "
+        "null: it did not apply"
+    )
+    reason: str = Field(description="why it does not apply or was not kept; empty if it was")
+
+
+class RecoveryPart(Part):
+    """Accuracy recovered in the result, whose layers stay the same."""
+
+    samples: int = Field(description="calibration samples that the steps learned from")
+    held_back: int = Field(description="calibration samples that they were judged on")
+    kept: bool = Field(description="the result has what the steps changed")
+    reason: str = Field(description="why nothing was kept; empty if something was")
+    steps: list[RecoveryStepPart]
+    sqnr: dict[str, list[float | None]] = Field(
+        default={},
+        description="dB before and after by part of an output, on evaluation data; null: exact",
+    )
+
+
 class BudgetPart(Part):
     """The budget and what ended the search."""
 
@@ -338,6 +365,9 @@ class Result(Part):
     )
     baseline: BaselinePart | None
     best: BestPart | None
+    recovery: RecoveryPart | None = Field(
+        default=None, description="null unless it was asked for, and of the float model"
+    )
     source: SourcePart | None = Field(
         default=None, description="null unless the model was quantized already"
     )

@@ -1,0 +1,91 @@
+"""Recovery: steps tried one after the other, each kept only if it helps where it did not learn."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from placer.errors import RunError
+from placer.recovery.correction import correct_bias, correct_scale
+from placer.recovery.crossfit import score, worst_db
+from placer.recovery.methods import mean_noises
+from placer.recovery.state import State, Step, Work
+
+log = logging.getLogger(__name__)
+
+# In the order in which they are tried: what changes ranges goes first, what repairs means last.
+STEPS: Mapping[str, Step] = MappingProxyType(
+    {"bias-correction": correct_bias, "scale-correction": correct_scale}
+)
+
+_NO_LAYER = "no layer has constants that it could change without changing layers"
+
+Noises = Sequence[Mapping[str, float]]  # By batch held back, then by part of an output.
+Judge = Callable[[State], Noises]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One step that was tried. ``layers``: those with other constants.
+
+    ``before``, ``after``: worst SQNR in dB on samples held back. ``reason``: why it did not apply,
+    or was not kept; empty if it was.
+    """
+
+    step: str
+    layers: int = 0
+    before: float | None = None
+    after: float | None = None
+    reason: str = ""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the step is part of the result."""
+        return not self.reason
+
+
+def try_steps(
+    state: State,
+    names: Sequence[str],
+    work: Work,
+    judge: Judge,
+    told: Callable[[str], None] = log.info,
+) -> tuple[State, list[Attempt]]:
+    """The state after those steps of ``names`` that help, and what each did.
+
+    ``judge``: noise of a state on samples that are not in ``work``; raises RunError if it cannot be
+    run. ``told``: is told which step begins. A step is kept if it scores better over all of these,
+    and is no worse in at least half of them: a single sample may carry most of the noise.
+    """
+    attempts: list[Attempt] = []
+    try:
+        before = judge(state)
+    except RunError as error:
+        return state, [Attempt(name, reason=str(error)) for name in names]
+    for name in (step for step in STEPS if step in names):
+        told(name)
+        try:
+            tried, layers = STEPS[name](state, work)
+            after = judge(tried) if layers else before
+        except (RunError, ValueError) as error:
+            attempts.append(Attempt(name, reason=str(error)))
+            continue
+        if not layers:
+            attempts.append(Attempt(name, reason=_NO_LAYER))
+            continue
+        found = worst_db(mean_noises(before)), worst_db(mean_noises(after))
+        better = _helps(after, before)
+        reason = "" if better else "it does not help on samples held back"
+        attempts.append(Attempt(name, layers, *found, reason))
+        log.info("%s: %d layers, %.2f to %.2f dB%s", name, layers, *found, reason and "; not kept")
+        if better:
+            state, before = tried, after
+    return state, attempts
+
+
+def _helps(after: Noises, before: Noises) -> bool:
+    gains = [score(new) - score(old) for new, old in zip(after, before, strict=True)]
+    total = score(mean_noises(after)) - score(mean_noises(before))
+    return total > 0 and sum(gain >= 0 for gain in gains) >= len(gains) / 2

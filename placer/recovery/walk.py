@@ -1,0 +1,113 @@
+"""A model run piece by piece on a few samples, so that tensors can be replaced on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto, NodeProto, helper
+
+from placer.common.ort_session import create_session, run_once
+from placer.graph.edit import reads, without_initializers
+
+_THREADS = 1
+# Pairs round and cut off, and nodes compute in float between them; see placer.recovery.simulation.
+_FLOAT_KERNELS = {"session.disable_quant_qdq": "1"}
+
+Tensors = Mapping[str, np.ndarray]
+
+
+class Walk:
+    """Values of chosen tensors of a model, in node order, each piece of it run once a sample.
+
+    What comes behind a tensor is computed from its values as ``replace`` left them. Values are kept
+    for all samples at once, and dropped with their last reader. ``base_dir``: where external data
+    is. Raises RunError if ONNX Runtime refuses a piece or fails to run it.
+    """
+
+    def __init__(
+        self,
+        model: ModelProto,
+        base_dir: Path,
+        stops: Collection[str],
+        samples: Sequence[Tensors],
+    ) -> None:
+        """``stops``: tensors that nodes write, to be visited. ``samples``: inputs by name."""
+        self._model = model
+        self._base_dir = base_dir
+        self._initializers = {t.name: t for t in model.graph.initializer}
+        self._shell = without_initializers(model, self._initializers.keys())
+        for field in ("node", "input", "output"):
+            self._shell.graph.ClearField(field)
+        self._pieces = list(_pieces(model.graph.node, stops))
+        self._last_read = {
+            tensor: index
+            for index, (nodes, _) in enumerate(self._pieces)
+            for tensor in _needs(nodes)
+        }
+        self._values: list[dict[str, np.ndarray]] = [dict(sample) for sample in samples]
+
+    def __iter__(self) -> Iterator[str]:
+        """Visit the stops: yields a tensor once ``values`` has it."""
+        for index, (piece, stop) in enumerate(self._pieces):
+            self._run(piece, index, stop)
+            yield stop
+            for values in self._values:
+                for name in [n for n in values if self._last_read.get(n, -1) <= index]:
+                    del values[name]
+
+    def values(self, tensor: str) -> list[np.ndarray]:
+        """What a tensor that was just visited has, by sample."""
+        return [values[tensor] for values in self._values]
+
+    def replace(self, tensor: str, values: Sequence[np.ndarray]) -> None:
+        """What a tensor that was just visited shall have, by sample."""
+        for known, value in zip(self._values, values, strict=True):
+            known[tensor] = value
+
+    def _run(self, nodes: Sequence[NodeProto], index: int, stop: str) -> None:
+        """Run the piece ``index`` on each sample; keep ``stop`` and what later pieces read."""
+        written = {tensor for node in nodes for tensor in node.output if tensor}
+        read = _needs(nodes)
+        given = [name for name in self._values[0] if name in read]
+        outputs = [t for t in sorted(written) if t == stop or self._last_read.get(t, -1) > index]
+        piece = ModelProto()
+        piece.CopyFrom(self._shell)
+        piece.graph.node.extend(nodes)
+        constants = sorted(read & self._initializers.keys())
+        piece.graph.initializer.extend(self._initializers[name] for name in constants)
+        for name in given:
+            value = self._values[0][name]
+            kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+            shape = [None] * value.ndim
+            piece.graph.input.append(helper.make_tensor_value_info(name, kind, shape))
+        for name in outputs:  # ONNX Runtime infers their types.
+            piece.graph.output.add(name=name)
+        session = create_session(
+            piece.SerializeToString(),
+            self._base_dir,
+            threads=_THREADS,
+            level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+            entries=_FLOAT_KERNELS,
+        )
+        for values in self._values:
+            found = run_once(session, outputs, {name: values[name] for name in given})
+            values.update(zip(outputs, found, strict=True))
+
+
+def _pieces(
+    nodes: Sequence[NodeProto], stops: Collection[str]
+) -> Iterator[tuple[list[NodeProto], str]]:
+    """The nodes up to and with each that writes a stop; those behind the last are left out."""
+    piece: list[NodeProto] = []
+    for node in nodes:
+        piece.append(node)
+        for stop in (tensor for tensor in node.output if tensor in stops):
+            yield piece, stop
+            piece = []
+
+
+def _needs(nodes: Sequence[NodeProto]) -> set[str]:
+    return {tensor for node in nodes for tensor in reads(node) if tensor}
