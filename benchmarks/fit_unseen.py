@@ -31,7 +31,7 @@ from placer.engines.abilities import target_of
 from placer.engines.isolation import IsolatedEngine
 from placer.engines.select import select_engine
 from placer.fitting.costs import fit_costs
-from placer.fitting.leave_out import Pair, estimate, pairs_of, within
+from placer.fitting.leave_out import BuildPair, conformal_quantile, estimate, pairs_of
 from placer.fitting.measure import Bench
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, predict
@@ -90,7 +90,7 @@ def measured(arguments: argparse.Namespace, folder: Path) -> list[PredictedNetwo
 
 def pairs_left_out(
     networks: Sequence[PredictedNetwork], generated_only: bool
-) -> dict[str, list[Pair]]:
+) -> dict[str, list[BuildPair]]:
     """Pairs of builds by network of ``UNSEEN``, estimated by a fit that did not see the network."""
     found = {}
     for network in networks:
@@ -107,22 +107,22 @@ def pairs_left_out(
     return found
 
 
-def figures(pairs: Sequence[Pair]) -> dict[str, float]:
+def figures(pairs: Sequence[BuildPair]) -> dict[str, float]:
     """Quantiles of the relative errors of ratios, and the share in the right order."""
     errors = [pair.error for pair in pairs]
     apart = [pair for pair in pairs if pair.apart]
     return {
         "pairs": len(pairs),
-        "median": within(errors, 0.5),
-        "80%": within(errors, 0.8),
-        "95%": within(errors, 0.95),
+        "median": conformal_quantile(errors, 0.5),
+        "80%": conformal_quantile(errors, 0.8),
+        "95%": conformal_quantile(errors, 0.95),
         "apart": len(apart),
         "ordered": sum(pair.ordered for pair in apart) / max(len(apart), 1),
     }
 
 
 def table_of(
-    title: str, networks: Sequence[PredictedNetwork], pairs: Mapping[str, list[Pair]]
+    title: str, networks: Sequence[PredictedNetwork], pairs: Mapping[str, list[BuildPair]]
 ) -> Table:
     """A row for each network and one for all."""
     table = Table(title=title)

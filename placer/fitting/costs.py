@@ -21,27 +21,28 @@ import numpy as np
 from scipy.optimize import nnls
 
 from placer.prediction.fitted import Cost
-from placer.prediction.layer_parts import CostKey, Part, ancestors
+from placer.prediction.layer_parts import EVERY_KIND, CostKey, Part, ancestors
 
-ANY = CostKey("", "")
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # How much an equation weighs: of a ratio to the float build, of a build, and of a layer. Errors are
 # shares of the build's time.
 _RATIO, _TOTAL, _LAYER = 1.0, 1.0, 0.5
 _RIDGE = 0.3  # Equations that being like its ancestor counts for.
-_OUTLIER = 0.06  # Error from which an equation counts less, in parts of the build's time.
+_OUTLIER = 0.06  # Error from which an equation counts less, as a share of the build's time.
 _ROUNDS = 3
-KEPT_NETWORKS = 256
+# Networks whose equations are kept: leaving out one after the other, each fit needs nearly all.
+_KEPT_NETWORKS = 256
 
-Features = Mapping[CostKey, np.ndarray]  # By kind: how often, operations, bytes; summed.
+# By kind, shape (WIDTH,): number of parts, million operations, megabytes read and written.
+Features = Mapping[CostKey, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Build:
     """A measured build in terms of its predicted layers.
 
-    ``us``: median latency. ``layers``: parts and measured time of each predicted layer that the
-    engine's profiler tells of.
+    ``us``: median latency in microseconds. ``layers``: parts and measured microseconds of each
+    predicted layer that the engine's profiler has a time for.
     """
 
     label: str
@@ -81,7 +82,7 @@ def fit_costs(networks: Sequence[Network]) -> tuple[Cost, ...]:
 
 def _with_ancestors(build: Build) -> Iterable[CostKey]:
     own = {part.key for part in build.parts}
-    return own.union(*map(ancestors, own), {ANY} if own else ())
+    return own.union(*map(ancestors, own), {EVERY_KIND} if own else ())
 
 
 def _levels(keys: Sequence[CostKey]) -> list[dict[CostKey, CostKey]]:
@@ -89,7 +90,7 @@ def _levels(keys: Sequence[CostKey]) -> list[dict[CostKey, CostKey]]:
     chains = {key: (key, *ancestors(key)) for key in keys}
     longest = max(map(len, chains.values()), default=0)
     return [
-        dict.fromkeys(keys, ANY),
+        dict.fromkeys(keys, EVERY_KIND),
         *(
             {key: chain[min(depth, len(chain) - 1)] for key, chain in chains.items()}
             for depth in reversed(range(longest))
@@ -101,7 +102,7 @@ def _levels(keys: Sequence[CostKey]) -> list[dict[CostKey, CostKey]]:
 
 
 class _Equation(NamedTuple):
-    """``features`` times the costs are ``value``, both in parts of the build's time."""
+    """``features`` times the costs are ``value``, both as shares of the build's time."""
 
     features: Features
     value: float
@@ -139,7 +140,7 @@ class _System:
         return columns
 
 
-@lru_cache(maxsize=KEPT_NETWORKS)
+@lru_cache(maxsize=_KEPT_NETWORKS)
 def _equations(network: Network) -> tuple[_Equation, ...]:
     base = network.builds[0]
     share = 1 / len(network.builds) ** 0.5  # Each network counts alike.
@@ -202,7 +203,7 @@ def _solve(
 
 
 def _prior(kind: CostKey, solved: Mapping[CostKey, np.ndarray]) -> np.ndarray:
-    near = (solved[other] for other in (kind, *ancestors(kind), ANY) if other in solved)
+    near = (solved[other] for other in (kind, *ancestors(kind), EVERY_KIND) if other in solved)
     return next(near, np.zeros(WIDTH))
 
 
@@ -223,5 +224,5 @@ def _cost(key: CostKey, figures: np.ndarray, builds: int) -> Cost:
         us_per_mop=op,
         us_per_mb_read=read,
         us_per_mb_written=written,
-        layers=builds,
+        builds=builds,
     )

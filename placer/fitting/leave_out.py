@@ -20,7 +20,7 @@ LEAST_NETWORKS, LEAST_BUILDS = 5, 2
 
 
 @dataclass(frozen=True)
-class Pair:
+class BuildPair:
     """Two builds of one network: the ratio of their times, measured and estimated.
 
     ``apart``: whether they differ by more than noise.
@@ -32,8 +32,8 @@ class Pair:
 
     @property
     def error(self) -> float:
-        """Relative error of the estimated ratio: the factor that it is off by, less 1."""
-        return math.exp(abs(math.log(self.estimated / self.measured))) - 1
+        """Relative error of the estimated ratio."""
+        return _relative_error(self.estimated, self.measured)
 
     @property
     def ordered(self) -> bool:
@@ -54,42 +54,62 @@ def leave_out(networks: Sequence[PredictedNetwork]) -> LeftOut:
 
     Raises RunError if there are too few for that to say anything.
     """
-    counts = [len(network.costs.builds) for network in networks]
-    enough = [count for count in counts if count >= LEAST_BUILDS]
+    _check_enough(networks)
+    costs = [network.costs for network in networks]
+    estimates = {
+        left_out.name: estimate(_fitted([one for one in costs if one is not left_out]), left_out)
+        for left_out in costs
+    }
+    table = _fitted(costs)
+    training = {network.name: estimate(table, network) for network in costs}
+    return LeftOut(estimates, _errors(networks, estimates, training))
+
+
+def _check_enough(networks: Sequence[PredictedNetwork]) -> None:
+    enough = [network for network in networks if len(network.costs.builds) >= LEAST_BUILDS]
     if len(enough) < LEAST_NETWORKS:
         raise RunError(
             f"{len(enough)} networks were measured with {LEAST_BUILDS} builds or more; "
             f"how far off a fit is for others takes {LEAST_NETWORKS}: measure more networks"
         )
-    costs = [network.costs for network in networks]
-    estimates = {}
-    for network in networks:
-        table = CostTable(fit_costs([other for other in costs if other is not network.costs]))
-        estimates[network.costs.name] = estimate(table, network.costs)
-    table = CostTable(fit_costs(costs))
-    trained = {network.name: estimate(table, network) for network in costs}
+
+
+def _fitted(networks: Sequence[Network]) -> CostTable:
+    return CostTable(fit_costs(networks))
+
+
+def _errors(
+    networks: Sequence[PredictedNetwork],
+    estimates: Mapping[str, Sequence[float]],
+    training: Mapping[str, Sequence[float]],
+) -> FitErrors:
+    """Errors of ``estimates``, and of ``training``: those by a fit to all networks."""
     pairs = [p for network in networks for p in pairs_of(network, estimates[network.costs.name])]
-    training = [p for network in networks for p in pairs_of(network, trained[network.costs.name])]
+    trained = [p for network in networks for p in pairs_of(network, training[network.costs.name])]
     apart = [pair for pair in pairs if pair.apart]
     latencies = [
-        math.exp(abs(math.log(us / build.us))) - 1
-        for network in costs
-        for us, build in zip(estimates[network.name], network.builds, strict=True)
+        _relative_error(us, build.us)
+        for network in networks
+        for us, build in zip(estimates[network.costs.name], network.costs.builds, strict=True)
     ]
-    found = [pair.error for pair in pairs]
-    errors = FitErrors(
+    ratios = [pair.error for pair in pairs]
+    return FitErrors(
         networks=len(networks),
-        builds=sum(counts),
+        builds=sum(len(network.costs.builds) for network in networks),
         pairs=len(pairs),
-        latency=within(latencies, COVERAGE),
-        ratio=within(found, COVERAGE),
-        ratio_median=within(found, 0.5),
-        ratio_95=within(found, 0.95),
+        latency=conformal_quantile(latencies, COVERAGE),
+        ratio=conformal_quantile(ratios, COVERAGE),
+        ratio_median=conformal_quantile(ratios, 0.5),
+        ratio_95=conformal_quantile(ratios, 0.95),
         pairs_apart=len(apart),
         ordered=sum(pair.ordered for pair in apart) / len(apart) if apart else None,
-        training_ratio=within([pair.error for pair in training], COVERAGE),
+        training_ratio=conformal_quantile([pair.error for pair in trained], COVERAGE),
     )
-    return LeftOut(estimates, errors)
+
+
+def _relative_error(estimated: float, measured: float) -> float:
+    """The factor that ``estimated`` is off by, in either direction, less 1."""
+    return math.exp(abs(math.log(estimated / measured))) - 1
 
 
 def estimate(table: CostTable, network: Network) -> tuple[float, ...]:
@@ -101,7 +121,7 @@ def _build_us(table: CostTable, build: Build) -> float:
     return max(table.layer_us(build.parts), 1e-3)  # A network of no-ops takes some time, too.
 
 
-def pairs_of(network: PredictedNetwork, estimates: Sequence[float]) -> list[Pair]:
+def pairs_of(network: PredictedNetwork, estimates: Sequence[float]) -> list[BuildPair]:
     """All pairs of builds of ``network``."""
     times = [build.us for build in network.costs.builds]
     seconds = network.record.seconds
@@ -109,14 +129,15 @@ def pairs_of(network: PredictedNetwork, estimates: Sequence[float]) -> list[Pair
     for one, other in itertools.combinations(range(len(times)), 2):
         apart = _apart(seconds[:, one] / seconds[:, other], network.noise)
         ratio = times[one] / times[other]
-        found.append(Pair(ratio, estimates[one] / estimates[other], apart))
+        found.append(BuildPair(ratio, estimates[one] / estimates[other], apart))
     return found
 
 
 def _apart(ratios: np.ndarray, noise: float) -> bool:
     """Whether the median differs from 1 by more than its scatter and what copies differ by.
 
-    The scatter is 1.25 standard errors of the mean for a median; three times the larger of both.
+    The scatter is the standard error of a median, estimated from the quartiles (McGill, Tukey &
+    Larsen 1978).
     """
     logs = np.log(ratios)
     low, high = np.quantile(logs, (0.25, 0.75))
@@ -124,11 +145,11 @@ def _apart(ratios: np.ndarray, noise: float) -> bool:
     return bool(abs(np.median(logs)) > max(3 * scatter, noise, 0.01))
 
 
-def within(errors: Sequence[float], share: float) -> float:
+def conformal_quantile(errors: Sequence[float], share: float) -> float:
     """What a new error stays within in ``share`` of cases, if it is like the others.
 
     The quantile of split conformal prediction (Lei et al. 2018): the ceil(share (n + 1))-th
-    smallest.
+    smallest, or the largest of fewer.
     """
     place = min(math.ceil(share * (len(errors) + 1)), len(errors))
     return sorted(errors)[place - 1]

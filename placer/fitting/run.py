@@ -20,7 +20,7 @@ from placer.engines.isolation import IsolatedEngine
 from placer.engines.select import select_engine
 from placer.errors import InputError, PlacerError
 from placer.fitting.costs import features, fit_costs
-from placer.fitting.leave_out import COVERAGE, LeftOut, leave_out, within
+from placer.fitting.leave_out import COVERAGE, LeftOut, conformal_quantile, leave_out
 from placer.fitting.measure import Bench, model_paths
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, predict
@@ -48,15 +48,15 @@ class FitOptions:
     """What is measured and how; ``networks``: generated ones. See ``fit``."""
 
     engine: str
-    models: Path | None = None
-    threads: int = 1
-    device: str | None = None
-    base: str | None = None
-    engine_options: Mapping[str, str] | None = None
-    networks: int = 34
-    placements: int = 4
-    rounds: int = 15
-    names: bool = False
+    models: Path | None
+    threads: int
+    device: str | None
+    base: str | None
+    engine_options: Mapping[str, str]
+    networks: int
+    placements: int
+    rounds: int
+    names: bool
 
 
 def fit(
@@ -85,16 +85,16 @@ def fit(
     little was measured to tell how far off the costs are.
     """
     options = FitOptions(
-        engine,
-        None if models is None else Path(models),
-        threads,
-        device,
-        base,
-        engine_options,
-        networks,
-        placements,
-        rounds,
-        names,
+        engine=engine,
+        models=None if models is None else Path(models),
+        threads=threads,
+        device=device,
+        base=base,
+        engine_options=engine_options or {},
+        networks=networks,
+        placements=placements,
+        rounds=rounds,
+        names=names,
     )
     _check(options)
     if Path(output).is_dir():  # Else that is noticed when all is measured.
@@ -130,7 +130,7 @@ def _bench(options: FitOptions) -> Iterator[Bench]:
         base=options.base,
         shapes=optima({}),
         device=options.device,
-        extra=options.engine_options or {},
+        extra=options.engine_options,
     )
     try:
         if engine.estimated:
@@ -169,7 +169,7 @@ class _Run:
                 "device": engine.device,
                 "clock": engine.clock,
                 "base": bench.base,
-                "engine options": dict(options.engine_options or {}),
+                "engine options": dict(options.engine_options),
                 "placements": bench.placements,
                 "rounds": bench.rounds,
             },
@@ -236,7 +236,7 @@ class _Run:
 
     def _fit(self, networks: list[PredictedNetwork]) -> Fit:
         left = leave_out(networks)
-        noise = within([network.noise for network in networks], COVERAGE)
+        noise = conformal_quantile([network.noise for network in networks], COVERAGE)
         if noise > TOO_NOISY:
             self._remark(
                 f"this machine was too noisy: two builds of one model differed by {noise:.0%} "

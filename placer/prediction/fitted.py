@@ -18,12 +18,11 @@ from placer.errors import InputError
 from placer.graph import Graph
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.estimator import Estimator
-from placer.prediction.layer_parts import CostKey, Part, ancestors, layer_parts
+from placer.prediction.layer_parts import EVERY_KIND, CostKey, Part, ancestors, layer_parts
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
 FORMAT = "placer-fit/1"
-_ANY = CostKey("", "")  # All kinds of parts together.
 
 
 class _Document(BaseModel):
@@ -34,7 +33,7 @@ class Cost(_Document):
     """What a kind of part costs; see ``placer.prediction.layer_parts``.
 
     Microseconds: for each one, each million operations or elements, each 10**6 bytes that are read
-    and each that are written. ``layers``: how many measured builds had such parts.
+    and each that are written. ``builds``: how many measured builds had such parts.
     """
 
     name: str
@@ -43,7 +42,7 @@ class Cost(_Document):
     us_per_mop: float = Field(ge=0)
     us_per_mb_read: float = Field(ge=0)
     us_per_mb_written: float = Field(ge=0)
-    layers: int = Field(ge=0)
+    builds: int = Field(ge=0)
 
     def part_us(self, part: Part) -> float:
         """The time of ``part`` in microseconds."""
@@ -225,7 +224,7 @@ class CostTable:
         """The cost of ``key``."""
         known = self._costs.get(key)
         if known is None:
-            near = (self._costs[k] for k in (*ancestors(key), _ANY) if k in self._costs)
+            near = (self._costs[k] for k in (*ancestors(key), EVERY_KIND) if k in self._costs)
             known = self._costs[key] = next(near)
         return known
 

@@ -27,6 +27,9 @@ class CostKey(NamedTuple):
     dtype: str
 
 
+EVERY_KIND = CostKey("", "")  # Stands for all kinds together.
+
+
 class Part(NamedTuple):
     """How much of a kind: how often, million operations or elements, megabytes read, written."""
 
@@ -66,7 +69,10 @@ def layer_parts(predicted: PredictedLayer, graph: Graph) -> tuple[Part, ...]:
 
 
 def ancestors(key: CostKey) -> tuple[CostKey, ...]:
-    """Kinds that stand for ``key`` where it was not measured, the most similar first."""
+    """Kinds that stand for ``key`` where it was not measured, the most similar first.
+
+    Behind them all is ``EVERY_KIND``.
+    """
     family = _family(key.name)
     if family in ("conv", "matmul", "conversion"):
         found = (CostKey(family, key.dtype), CostKey(family, ""))

@@ -7,7 +7,7 @@ import pytest
 
 from placer.errors import RunError
 from placer.fitting.costs import Build, Network, fit_costs
-from placer.fitting.leave_out import Pair, leave_out, within
+from placer.fitting.leave_out import BuildPair, conformal_quantile, leave_out
 from placer.fitting.predicted import PredictedNetwork
 from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.prediction.fitted import CostTable
@@ -107,11 +107,11 @@ def test_too_few_networks_are_refused_rather_than_called_perfect():
 
 
 def test_a_ratio_of_half_is_as_wrong_as_one_of_twice():
-    assert Pair(1.0, 0.5, apart=True).error == pytest.approx(1.0)
-    assert Pair(1.0, 2.0, apart=True).error == pytest.approx(1.0)
+    assert BuildPair(1.0, 0.5, apart=True).error == pytest.approx(1.0)
+    assert BuildPair(1.0, 2.0, apart=True).error == pytest.approx(1.0)
 
 
 def test_the_quantile_of_errors_is_the_one_that_a_new_error_stays_within():
     errors = [0.01 * number for number in range(1, 10)]
-    assert within(errors, 0.8) == pytest.approx(0.08)  # The 8th of 9: ceil(0.8 * 10).
-    assert within(errors, 0.95) == pytest.approx(0.09)
+    assert conformal_quantile(errors, 0.8) == pytest.approx(0.08)  # The 8th of 9: ceil(0.8 * 10).
+    assert conformal_quantile(errors, 0.95) == pytest.approx(0.09)

@@ -32,7 +32,7 @@ PACK = load_pack("openvino")
 
 def cost(name: str, dtype: str = "float", **figures: float) -> Cost:
     names = ("fixed_us", "us_per_mop", "us_per_mb_read", "us_per_mb_written")
-    return Cost(name=name, dtype=dtype, layers=3, **{n: figures.get(n, 0.0) for n in names})
+    return Cost(name=name, dtype=dtype, builds=3, **{n: figures.get(n, 0.0) for n in names})
 
 
 def fit_of(*costs: Cost) -> Fit:
