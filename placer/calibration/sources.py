@@ -158,23 +158,12 @@ def function_of(source: str) -> Callable[[], Iterable[object]]:
     return found
 
 
-_END = object()
-
-
 def _function_samples(
     function: Callable[[], Iterable[object]], source: str, specs: Specs, note: Note
 ) -> Iterator[Sample]:
     guard = UserCode(source, "correct the function")
-    with guard:
-        items = iter(function())
-    index = 0
-    while True:
-        with guard:
-            item = next(items, _END)
-        if item is _END:
-            return
+    for index, item in enumerate(guard.items(function)):
         yield _function_sample(item, f"{source}, sample {index}", source, specs, note)
-        index += 1
 
 
 def _function_sample(item: object, origin: str, source: str, specs: Specs, note: Note) -> Sample:

@@ -6,12 +6,14 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from placer.errors import InputError, PlacerError
+
+_END = object()
 
 
 def load_function(text: str) -> Callable[..., Any]:
@@ -57,6 +59,20 @@ class UserCode:
         self._what = what
         self._fix = fix
         self._raises = raises
+
+    def items(self, iterable: Callable[[], Iterable[object]]) -> Iterator[object]:
+        """Yield the items of what ``iterable`` returns; what the caller does with them is its own.
+
+        A ``with`` around a loop would blame the user's code for errors in the loop's body.
+        """
+        with self:
+            iterator = iter(iterable())
+        while True:
+            with self:
+                item = next(iterator, _END)
+            if item is _END:
+                return
+            yield item
 
     def __enter__(self) -> None:
         return None

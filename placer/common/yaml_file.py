@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -56,6 +57,15 @@ def parse_text(text: str, name: str, model: type[M], context: object = None) -> 
         message = first["msg"].removeprefix("Value error, ") + _meant(model, first)
         line = _line_of(tree, location)
         raise InputError(f"{name}:{line}: field '{field}': {message}") from error
+
+
+@contextmanager
+def as_value_error() -> Iterator[None]:
+    """Turn an InputError into the ValueError that pydantic's validators raise."""
+    try:
+        yield
+    except InputError as error:
+        raise ValueError(str(error)) from error
 
 
 def _meant(model: type[BaseModel], error: ErrorDetails) -> str:

@@ -20,8 +20,6 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 Data: TypeAlias = StrPath | Arrays | Iterable[object]
 InputNames = Callable[[], Sequence[str]]
 
-_END = object()
-
 
 def is_in_memory(data: Data | None) -> bool:
     """Whether ``data`` is no path or ``module:function``."""
@@ -61,13 +59,8 @@ def _gathered(batches: Iterable[object], inputs: Sequence[str], keyword: str) ->
     limit, taken = Limits.from_environment().data_bytes, 0
     parts: dict[str, list[np.ndarray]] = {}
     guard = UserCode(f"reading `{keyword}`", "give batches of numeric arrays")
-    with guard:
-        iterator = iter(batches)
-    while True:
+    for batch in guard.items(lambda: batches):
         with guard:
-            batch = next(iterator, _END)
-            if batch is _END:
-                break
             arrays = _named(batch, inputs, keyword)
         if parts and arrays.keys() != parts.keys():
             raise InputError(

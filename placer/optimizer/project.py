@@ -13,7 +13,7 @@ from placer.common.durations import parse_duration
 from placer.common.files import read_text
 from placer.common.names import unknown
 from placer.common.shapes import parse_shape_range
-from placer.common.yaml_file import parse_text
+from placer.common.yaml_file import as_value_error, parse_text
 from placer.engines.registry import AUTO, Registry
 from placer.engines.select import BUILT_IN
 from placer.errors import InputError
@@ -28,19 +28,15 @@ _PATHS = frozenset({"data", "eval_data", "output"})
 
 
 def _engine(name: str) -> str:
-    try:
-        if name != AUTO:
+    if name != AUTO:
+        with as_value_error():
             Registry.installed(BUILT_IN).factory(name)
-    except InputError as error:
-        raise ValueError(str(error)) from error
     return name
 
 
 def _gpu(text: str, info: ValidationInfo) -> str:
-    try:
+    with as_value_error():
         load_device(beside(_folder(info), text))
-    except InputError as error:
-        raise ValueError(str(error)) from error
     return text
 
 

@@ -10,8 +10,7 @@ from placer.accuracy.gates import Gate
 from placer.accuracy.latency_gates import parse_beats
 from placer.common.durations import parse_duration
 from placer.common.shapes import parse_shape_range
-from placer.common.yaml_file import Strict
-from placer.errors import InputError
+from placer.common.yaml_file import Strict, as_value_error
 from placer.optimizer.request import (
     BaseOption,
     Calibration,
@@ -56,35 +55,27 @@ def _as_shape_texts(given: object) -> object:
 
 
 def _gate(text: str) -> str:
-    try:
+    with as_value_error():
         Gate.parse(text)
-    except InputError as error:
-        raise ValueError(str(error)) from error
     return text
 
 
 def _beats(texts: list[str]) -> list[str]:
-    try:
+    with as_value_error():
         parse_beats(texts)
-    except InputError as error:
-        raise ValueError(str(error)) from error
     return texts
 
 
 def _duration(text: str) -> str:
-    try:
+    with as_value_error():
         parse_duration(text)
-    except InputError as error:
-        raise ValueError(str(error)) from error
     return text
 
 
 def _shapes(shapes: dict[str, str]) -> dict[str, str]:
     for name, text in shapes.items():
-        try:
+        with as_value_error():
             parse_shape_range(f"{name}={text}")
-        except InputError as error:
-            raise ValueError(str(error)) from error
     return shapes
 
 
