@@ -48,6 +48,7 @@ from placer.optimizer.layer_times import ProfiledLayers
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.proposer import make_landscape, make_proposer
 from placer.optimizer.request import Request
+from placer.optimizer.search_loop import leaves_cores
 from placer.optimizer.study_settings import open_study
 from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial import TrialRunner
@@ -58,6 +59,7 @@ from placer.results.result import LatencyPart, versions
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
+from placer.search.ahead import RehearsingSearch
 from placer.search.landscape import Landscape
 from placer.search.layer_signatures import LayerModel
 from placer.search.records import Judgement, Measurement, TrialRecord
@@ -197,19 +199,27 @@ class TimedProposer:
         self._proposer = proposer
         self._watch = watch
         self.seconds: list[float] = []
+        self.cpu_s = 0.0
 
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``Proposer``."""
         before, start = sum(self._watch.seconds.values()), time.perf_counter()
+        cpu = time.thread_time()
         try:
             return self._proposer.propose(trials)
         finally:
             inside = sum(self._watch.seconds.values()) - before
             self.seconds.append(time.perf_counter() - start - inside)
+            self.cpu_s += time.thread_time() - cpu
 
 
-def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
-    """Search on ONNX Runtime under ``gate``; ``hot``: functions to name by their own time."""
+def real_search(
+    name: str, trials: int, gate: str, hot: int, *, rehearses: bool = True
+) -> dict[str, Any]:
+    """Search on ONNX Runtime under ``gate``; ``hot``: functions to name by their own time.
+
+    ``rehearses``: whether the next proposal is worked out while a trial runs, where a core is free.
+    """
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.onnx"
@@ -218,11 +228,12 @@ def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
             Request(model=path, output=Path(folder), engine="onnxruntime", gates=(gate,)),
             QuietObserver(),
         )
-        task = replace(task, engine=TimedEngine(task.engine, watch))
+        unwatched, task = task, replace(task, engine=TimedEngine(task.engine, watch))
         bench = set_up(task, QuietObserver())
         timed = TimedEvaluator(bench.evaluator, watch)
         noise = NoiseMeter(task.space, bench.candidates, timed)
         bench = replace(bench, evaluator=timed, noise=noise)
+        rehearses = rehearses and leaves_cores(unwatched)
         inputs, rounds = task.inputs, task.preset.rounds
         float_s = float(np.median(task.engine.measure([bench.baseline], inputs, rounds)))
         watch.seconds.clear()
@@ -230,7 +241,7 @@ def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
         start = time.perf_counter()
         if hot:
             profile.enable()
-        proposer, records = _search(task, bench, watch, trials)
+        proposer, records = _search(task, bench, watch, trials, rehearses=rehearses)
         profile.disable()
         wall = time.perf_counter() - start
     spent = {name: watch.seconds[name] for name in ENGINE}
@@ -244,7 +255,9 @@ def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
         "gate_missed": sum(record.violation > 0 for record in records),
         "wall_s": wall,
         **{f"{name}_s": seconds for name, seconds in spent.items()},
+        "rehearses": rehearses,
         "propose_s": sum(proposer.seconds),
+        "propose_cpu_s": proposer.cpu_s,
         "other_s": rest - sum(proposer.seconds),
         "overhead": rest / wall,
         "proposals_s": proposer.seconds,
@@ -253,12 +266,13 @@ def real_search(name: str, trials: int, gate: str, hot: int) -> dict[str, Any]:
 
 
 def _search(
-    task: Task, bench: TrialSetup, watch: Stopwatch, trials: int
+    task: Task, bench: TrialSetup, watch: Stopwatch, trials: int, *, rehearses: bool
 ) -> tuple[TimedProposer, list[TrialRecord]]:
     """The search of ``placer optimize``: study, predictions, proposals and trials."""
     study = open_study(task)
     landscape = make_landscape(task)
-    proposer = TimedProposer(make_proposer(task, bench, study, landscape, {}, _unseen), watch)
+    inner = make_proposer(task, bench, study, landscape, {}, _unseen)
+    assert isinstance(inner, SurrogateProposer)
     runner = TrialRunner(
         bench.candidates,
         bench.evaluator,
@@ -268,7 +282,10 @@ def _search(
         task.sites,
         layers=ProfiledLayers(landscape, task.inputs, ()),
     )
-    study.run(proposer, runner, budget=trials, deadline=None, on_trial=lambda _: None)
+    rehearsing = RehearsingSearch(inner, runner)
+    proposer = TimedProposer(rehearsing if rehearses else inner, watch)
+    evaluate = rehearsing.evaluate if rehearses else runner
+    study.run(proposer, evaluate, budget=trials, deadline=None, on_trial=lambda _: None)
     return proposer, study.records()
 
 
@@ -440,6 +457,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--gate", default="sqnr>=15", help="of the real search")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of proposing per row")
+    parser.add_argument("--no-rehearsal", action="store_true", help="propose after each trial only")
     parser.add_argument("--hot", type=int, default=0, help="profile and keep so many hot spots")
     return parser.parse_args()
 
@@ -451,7 +469,15 @@ def main() -> None:
     console = Console(width=110)
     real, rows = [], []
     for name in arguments.real:
-        real.append(real_search(name, arguments.trials, arguments.gate, arguments.hot))
+        real.append(
+            real_search(
+                name,
+                arguments.trials,
+                arguments.gate,
+                arguments.hot,
+                rehearses=not arguments.no_rehearsal,
+            )
+        )
     for sites in arguments.sizes:
         for bound in (False, True):
             row = proposer_alone(

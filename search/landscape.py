@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from threading import Event
 
 import numpy as np
 
@@ -107,12 +108,21 @@ class Moves:
         return np.add.reduceat(by_site, self.site_starts) if len(self) else np.zeros(0)
 
 
+class Cancelled(Exception):
+    """Nobody waits any more for what was being worked out."""
+
+
 class Landscape:
-    """States of one space and changes between them."""
+    """States of one space and changes between them.
+
+    For one thread at a time. ``cancel``: once it is set, predictions raise ``Cancelled``; what was
+    predicted until then stays known.
+    """
 
     def __init__(self, space: Space, layers: LayerModel) -> None:
         self.space = space
         self.layers = layers
+        self.cancel = Event()
         self.sites: tuple[Site, ...] = tuple(s for group in space.groups for s in group.sites)
         self.members: tuple[tuple[int, ...], ...] = _members(space)
         self.names: tuple[tuple[str, ...], ...] = tuple(tuple(s.layouts) for s in self.sites)
@@ -167,8 +177,13 @@ class Landscape:
         return self._form(state)
 
     def _predict(self, state: State) -> PredictedLayers:
+        self._go_on()
         self._last = self.layers.predict(self._place(state), self._last)
         return self._last
+
+    def _go_on(self) -> None:
+        if self.cancel.is_set():
+            raise Cancelled
 
     def _place(self, state: State) -> Placement:
         return self._placer.place((*state, *self._fixed))
@@ -311,6 +326,7 @@ class Landscape:
 
     def _probe(self, state: State, pieces: Sequence[Piece]) -> list[int]:
         """Predict all of ``pieces``, which are far from each other, at once."""
+        self._go_on()
         after = apply(state, [piece.move for piece in pieces])
         owner = {node: i for i, piece in enumerate(pieces) for node in piece.nodes}
         found: list[list[Change]] = [[] for _ in pieces]

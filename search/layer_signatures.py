@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from threading import Lock
 from typing import NamedTuple
 
 from placer.graph import Graph, Node
@@ -81,7 +82,10 @@ class PredictedLayers:
 
 
 class LayerModel:
-    """Predicts the layers of placements of one model; numbers signatures as they appear."""
+    """Predicts the layers of placements of one model; numbers signatures as they appear.
+
+    Several threads may use it at once.
+    """
 
     def __init__(self, graph: Graph, predictor: AnyPredictor) -> None:
         self.graph = graph
@@ -89,6 +93,7 @@ class LayerModel:
         self._predictor = predictor
         self._numbers: dict[str, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
+        self._numbering = Lock()
         self._entries = lru_cache(maxsize=KEPT_STEPS)(self._count)
 
     def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
@@ -143,9 +148,10 @@ class LayerModel:
         number = self._known.get(key)
         if number is None:
             signature = _signature(predicted, self.graph)
-            number = self._numbers.setdefault(signature.id, len(self.signatures))
-            if number == len(self.signatures):
-                self.signatures.append(signature)
+            with self._numbering:
+                number = self._numbers.setdefault(signature.id, len(self.signatures))
+                if number == len(self.signatures):
+                    self.signatures.append(signature)
             self._known[key] = number
         return number
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
-from typing import TypeGuard
+from typing import NoReturn, TypeGuard
 
 import numpy as np
 
+from placer.common.statistics import Ratio
+from placer.results.result import LatencyPart
 from placer.search.exact import solve
-from placer.search.landscape import Landscape, Objective, State, apply
+from placer.search.landscape import Cancelled, Landscape, Objective, State, apply
 from placer.search.latency_model import LatencyModel, Observation
 from placer.search.near_best import near_best
 from placer.search.noise_limits import Probes, allowed_noise
@@ -100,14 +104,45 @@ class SurrogateProposer:
 
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``placer.search.samplers.Proposer``."""
+        for seed in self._untried_seeds(trials):
+            return seed
         space = self.landscape.space
-        tried = {trial.placement_id for trial in trials}
-        for seed in self._seeds:
-            if space.placement(seed.choices).id not in tried:
-                return seed
         if not any(trial.ratio is not None for trial in trials):
             return TpeProposer(space, self.seed).propose(trials)
         return self._first_to_offer(trials)
+
+    def _untried_seeds(self, trials: Sequence[TrialRecord]) -> Iterator[Proposal]:
+        tried = {trial.placement_id for trial in trials}
+        placement = self.landscape.space.placement
+        return (seed for seed in self._seeds if placement(seed.choices).id not in tried)
+
+    def rehearse(self, trials: Sequence[TrialRecord], running: Proposal) -> None:
+        """Predict what the next proposal will look at if ``running`` turns out as predicted.
+
+        What it finds is dropped: the next proposal is the same without a rehearsal, and sooner made
+        with one. Ends early once ``landscape.cancel`` is set, and where noise had to be measured.
+        """
+        rehearsing = copy.copy(self)
+        rehearsing._probe = _unknown
+        with suppress(Cancelled):
+            # The first proposals are given; that after them takes longest.
+            known = self._as_expected(trials, [running])
+            seeds = list(self._untried_seeds(known))
+            rehearsing.propose(self._as_expected(known, seeds))
+
+    def _as_expected(
+        self, trials: Sequence[TrialRecord], running: Sequence[Proposal]
+    ) -> list[TrialRecord]:
+        """``trials``, and those of ``running`` as if their latency was what is predicted."""
+        measured = [trial for trial in trials if trial.measurement is not None]
+        latency = LatencyModel(
+            self.landscape, observations(self.landscape, measured), self.remembered
+        )
+        found = list(trials)
+        for proposal in running:
+            expected, _ = latency.predict(self.landscape.state(proposal.choices))
+            found.append(_measured_as(expected, len(found), proposal, self.landscape.space))
+        return found
 
     def _first_to_offer(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """What the target whose turn it is proposes; one that expects a gain goes before it."""
@@ -164,11 +199,7 @@ class _Round:
         self._skipped = [skip for trial in trials for skip in trial.skipped]
         self._forms |= {self._form(skip.choices) for skip in self._skipped if self._is_out(skip)}
         self._noise = self._learn_noise()
-        self._observations = [
-            observe(self._land, trial.choices, trial.measurement)
-            for trial in trials
-            if trial.measurement is not None
-        ]
+        self._observations = observations(self._land, trials)
         self._best = min(self._feasible(trials), default=math.inf)
         self._passed_over: list[Skip] = []
         self._optimum: State | None = None
@@ -387,6 +418,34 @@ class _Round:
             for site, layout in suspects:
                 extras[site, layout] += FAILED / len(suspects)
         return Objective(objective.costs, extras)
+
+
+def _unknown(choices: Choices) -> NoReturn:
+    """What is told of noise that was not measured."""
+    del choices
+    raise Cancelled
+
+
+def _measured_as(ratio: float, number: int, proposal: Proposal, space: Space) -> TrialRecord:
+    """A trial of ``proposal`` whose latency is ``ratio`` of the float model's."""
+    part = LatencyPart(median_ms=ratio, p10_ms=ratio, p90_ms=ratio, rounds=1)
+    return TrialRecord(
+        number=number,
+        kind=proposal.kind,
+        choices=proposal.choices,
+        placement_id=space.placement(proposal.choices).id,
+        measurement=Measurement(Ratio(ratio, ratio, ratio, 1), part),
+        skipped=proposal.skipped,
+    )
+
+
+def observations(landscape: Landscape, trials: Sequence[TrialRecord]) -> list[Observation]:
+    """What all trials that were measured tell of latency."""
+    return [
+        observe(landscape, trial.choices, trial.measurement)
+        for trial in trials
+        if trial.measurement is not None
+    ]
 
 
 def observe(landscape: Landscape, choices: Choices, measurement: Measurement) -> Observation:

@@ -9,6 +9,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 
+from placer.common.cores import usable_cores
+from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError, PlacerError
 from placer.optimizer.layer_times import ProfiledLayers, keep_layers, layer_costs, remembered_layers
 from placer.optimizer.observer import Observer
@@ -18,8 +20,11 @@ from placer.optimizer.task import Task, engine_for
 from placer.optimizer.trial import TrialRunner
 from placer.optimizer.trial_setup import TrialSetup, set_up
 from placer.results.result import StopReason
+from placer.search.ahead import RehearsingSearch
 from placer.search.records import TrialRecord
-from placer.search.study import Study
+from placer.search.samplers import Proposer
+from placer.search.study import Evaluate, Study
+from placer.search.surrogate import SurrogateProposer
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +130,11 @@ def _work(
         earlier=earlier,
         judge_all=task.request.front is not None,
     )
+    propose_with: Proposer = proposer
+    evaluate: Evaluate = runner
+    if isinstance(proposer, SurrogateProposer) and leaves_cores(task):
+        rehearsing = RehearsingSearch(proposer, runner)
+        propose_with, evaluate = rehearsing, rehearsing.evaluate
     own: list[TrialRecord] = []
 
     def on_trial(record: TrialRecord) -> None:
@@ -134,8 +144,8 @@ def _work(
     def run() -> StopReason:
         try:
             return study.run(
-                proposer,
-                runner,
+                propose_with,
+                evaluate,
                 budget=task.budget,
                 deadline=deadline,
                 on_trial=on_trial,
@@ -145,6 +155,15 @@ def _work(
             keep_layers(costs, landscape, own)
 
     return run
+
+
+def leaves_cores(task: Task) -> bool:
+    """Whether proposals may be worked out beside measurements without disturbing them.
+
+    The engine must run in a process of its own, and a core be left by its threads on all devices.
+    """
+    busy = task.request.threads * max(1, len(task.request.devices))
+    return isinstance(task.engine, IsolatedEngine) and usable_cores() > busy
 
 
 def _start(run: Callable[[], StopReason]) -> Future[StopReason]:
