@@ -89,7 +89,7 @@ def _evaluate(graph: Graph, settled: list[Node]) -> Mapping[str, TensorProto]:
 
 def _results(graph: Graph, node: Node, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     if node.op in ("Shape", "Size"):
-        shape = graph.type_of(node.inputs[0]).shape or ()
+        shape = _shape(graph, node.inputs[0], values)
         if node.op == "Size":
             return [np.array(math.prod(shape), np.int64)]
         start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
@@ -105,6 +105,11 @@ def _results(graph: Graph, node: Node, values: Mapping[str, np.ndarray]) -> list
         opset_imports=[helper.make_opsetid("", _OPSET)],
     )
     return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, inputs)]
+
+
+def _shape(graph: Graph, tensor: str, values: Mapping[str, np.ndarray]) -> tuple[int, ...]:
+    """The shape of a tensor; inference leaves out that of what, say, a Range writes."""
+    return values[tensor].shape if tensor in values else graph.type_of(tensor).shape or ()
 
 
 def _value(graph: Graph, tensor: str, values: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -181,6 +181,28 @@ def test_each_node_is_in_one_layer_and_times_are_told():
     assert [layer.name for layer in compiled.plan().layers] == [layer.name for layer in plan.layers]
 
 
+def test_what_shapes_settle_is_in_no_layer(save: Save):
+    """An anchor grid, as detectors have it; the Add that reads it is a layer without it."""
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,8,4,4] x) => (float[1,8,4,4] y)
+    <float[8,8,1,1] w = {1}, int64 last = {3}, int64 zero = {0}, int64 one = {1}> {
+      [conv1] c = Conv(x, w)
+      [shape1] s = Shape(c)
+      [gather1] width = Gather(s, last)
+      [range1] columns = Range(zero, width, one)
+      [cast1] grid = Cast<to = 1>(columns)
+      [exp1] e = Exp(c)
+      [add1] y = Add(e, grid)
+    }
+    """
+    model = load_model(save(text))
+    plan = plan_of(model, EMPTY)
+    assert [layer.nodes for layer in plan.of_kind("compute")] == [("conv1",), ("exp1", "add1")]
+    settled = {node for layer in plan.of_kind("no-op") for node in layer.nodes}
+    assert settled == {"range1", "cast1"}  # Loading folds the others.
+
+
 # Outputs.
 
 

@@ -41,6 +41,29 @@ def test_shape_arithmetic_becomes_constants_with_their_values():
     assert np.array_equal(values["centres"], np.float32([0.5, 1.5, 2.5, 3.5]))
 
 
+def test_the_shape_of_what_is_computed_here_is_its_values():
+    """Inference does not tell how long a Range is."""
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,1,3] x) => (float[1,2,3] y)
+    <int64[1] last = {2}, int64 zero = {0}, int64 one = {1}, int64[1] two = {2}> {
+      [shape1] s = Shape(x)
+      [gather1] width = Gather<axis = 0>(s, last)
+      [squeeze1] w = Squeeze(width)
+      [range1] columns = Range(zero, w, one)
+      [shape2] count = Shape(columns)
+      [concat1] size = Concat<axis = 0>(two, count)
+      [cast1] floats = Cast<to = 1>(columns)
+      [expand1] grid = Expand(floats, size)
+      [add1] y = Add(x, grid)
+    }
+    """
+    graph = without_settled_nodes(graph_of_text(text))
+    assert [node.name for node in graph.nodes] == ["add1"]
+    grid = numpy_helper.to_array(graph.initializers["grid"])
+    assert grid.tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
 def test_a_shape_reads_no_data():
     graph = without_settled_nodes(graph_of_text(SPLIT))
     assert {edge.node for edge in graph.edges_of("c")} == {"slice1", "slice2"}

@@ -124,7 +124,7 @@ def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
     for op in operations:
         for number in op.nodes:
             homes.setdefault(number, op.name)
-    lost = [number for number in range(len(tags.nodes)) if number not in homes]
+    lost = [n for n in range(len(tags.nodes)) if n not in homes and n not in tags.settled]
     # OpenVINO gives an activation that it puts together from several nodes a name of its own.
     inventive = {op.name for op in operations if op.invented}
     for number in lost:

@@ -17,6 +17,7 @@ from typing import Any
 import onnx
 
 _TAG = re.compile(r"placer:(\d+):\d+")
+_SHAPES = ("Shape", "Size")
 QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
 
 
@@ -24,11 +25,22 @@ QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
 class Tags:
     """The candidate's nodes by the number in their tags, in the order of the graph.
 
-    ``outputs``: the graph's outputs in OpenVINO's order.
+    ``outputs``: the graph's outputs in OpenVINO's order. ``constants``: its initializers.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
     outputs: tuple[str, ...]
+    constants: frozenset[str] = frozenset()
+
+    @cached_property
+    def settled(self) -> frozenset[int]:
+        """The nodes that compute from constants and shapes alone, which OpenVINO does beforehand."""
+        known, found = {"", *self.constants}, set()
+        for number, node in enumerate(self.nodes):
+            if node.op_type in _SHAPES or (node.input and known.issuperset(node.input)):
+                known.update(node.output)
+                found.add(number)
+        return frozenset(found)
 
     @cached_property
     def _numbers(self) -> dict[str, tuple[list[int], list[int]]]:
@@ -66,7 +78,8 @@ def tag_nodes(model: Any, graph: onnx.GraphProto) -> Tags:
             taken[op.get_name()] = number
             op.set_friendly_name(f"placer:{number}:{count}")
     declared = [value.name for value in graph.output]
-    return Tags(nodes, _outputs(model, declared))
+    constants = frozenset(tensor.name for tensor in graph.initializer)
+    return Tags(nodes, _outputs(model, declared), constants)
 
 
 def _outputs(model: Any, declared: list[str]) -> tuple[str, ...]:
