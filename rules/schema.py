@@ -180,6 +180,12 @@ class Fusion(Strict):
         description="The layer exists only if all that read its outputs carry a pair: `alike`, of "
         "one scale; `as-read`, of the scale that the layer reads.",
     )
+    merges: bool = Field(
+        default=False,
+        description="Layers of the rule that read one another are one, however many, if whatever "
+        "else reads their results runs after all of them. Only for a single node with `reads` "
+        "`any`, or [], where a pair between two keeps them apart.",
+    )
     bare: list[Reference] = Field(
         default=[],
         description="Edges into the layer that carry no pair, else it does not exist.",
@@ -197,6 +203,12 @@ class Fusion(Strict):
         "nodes come first in the model; all others build the one whose nodes come last.",
     )
     when: Condition = Field(default=Condition(), description="Engines on which it is so.")
+
+    @model_validator(mode="after")
+    def _check_merging(self) -> Fusion:
+        if self.merges and (len(self.nodes) > 1 or self.reads not in ("any", [])):
+            raise ValueError("`merges` is for a single node with `reads` any or []")
+        return self
 
 
 class Motion(Strict):

@@ -17,7 +17,6 @@ from operator import attrgetter
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.motion import NormalForm, Scale
-from placer.rules.connected import connected
 from placer.rules.match import Match
 from placer.rules.matcher import Matches
 from placer.rules.schema import Fusion, Layout, Rule
@@ -163,65 +162,6 @@ class LayerCandidate:
         return next(iter(found)) if len(found) == 1 else None
 
 
-@dataclass(frozen=True, eq=False)
-class Region:
-    """Nodes whose claims overlap: which of them are met is decided apart from all others.
-
-    ``claimed``: candidates in the order in which they take their nodes. ``alone``: the candidates
-    of nodes that nothing took, and of graph outputs.
-    """
-
-    claimed: tuple[LayerCandidate, ...]
-    alone: tuple[LayerCandidate, ...]
-
-    @property
-    def absorbed(self) -> frozenset[Edge]:
-        """What else it depends on than the pairs on edges into and out of its nodes."""
-        claims = (candidate.claim for candidate in self.claimed)
-        return frozenset(edge for claim in claims if claim is not None for edge in claim.absorbed)
-
-    def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
-        """What the engine builds, by position."""
-        taken: set[int] = set()
-        found: dict[int, LayerCandidate] = {}
-        for candidate in self.claimed:
-            own = [node.index for node in candidate.nodes]
-            if taken.isdisjoint(own) and candidate.is_met(form):
-                taken.update(own)
-                found[candidate.position] = candidate
-        for candidate in self.alone:
-            if candidate.position not in taken:
-                found[candidate.position] = candidate
-        return found
-
-
-def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
-    """All regions of a graph; ``rules`` must be those that hold for ``target``."""
-    graph = matches.graph
-    claims = [claim for rule in rules for claim in _claims(matches, rule, target)]
-    claimed = [
-        LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
-        for claim in sorted(claims, key=lambda claim: claim.rank)
-    ]
-    alone = [LayerCandidate(node.index, (node,), None, graph) for node in graph.nodes]
-    alone += [
-        LayerCandidate(len(graph.nodes) + index, (), None, graph)
-        for index, tensor in enumerate(graph.outputs)
-        if graph.type_of(tensor).is_float
-    ]
-    candidates = [*claimed, *alone]
-    found = []
-    for region in connected([[n.index for n in b.nodes] or [b.position] for b in candidates]):
-        own = [candidates[i] for i in region]
-        found.append(
-            Region(
-                tuple(candidate for candidate in own if candidate.claim is not None),
-                tuple(candidate for candidate in own if candidate.claim is None),
-            )
-        )
-    return tuple(found)
-
-
 @dataclass(frozen=True)
 class _Offer:
     """A layer that a rule's layout fuses; ``reads``: references to the edges that it demands."""
@@ -254,7 +194,7 @@ def _reads(layout: Layout, fusion: Fusion) -> Sequence[str]:
     return [] if fusion.reads == ANY else fusion.reads
 
 
-def _claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]:
+def find_claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]:
     offers = _offers(rule, target)
     if not offers:
         return

@@ -18,7 +18,7 @@ from operator import itemgetter
 from placer.common.overlay import Overlay
 from placer.graph import Edge, Graph
 from placer.plan import Plan
-from placer.prediction.claims import FLOAT, LayerCandidate, Region, Written, find_regions
+from placer.prediction.claims import FLOAT, LayerCandidate, Written
 from placer.prediction.conversions import (
     BuildTarget,
     Conversion,
@@ -37,6 +37,7 @@ from placer.prediction.motion import (
     move_pairs,
     scale_of,
 )
+from placer.prediction.regions import Region, find_regions
 from placer.prediction.settled import without_settled_nodes
 from placer.prediction.steps import CONVS, Step, StepDraft
 from placer.quantization import EMPTY, Placement

@@ -137,14 +137,17 @@ def test_the_layers_that_a_rule_promises_are_executed(save: Save, rule: Rule):
             unseen = [fusion for fusion in unseen if fusion not in [seen for _, seen in own]]
             proto = Inserter(model, SCHEME).insert(placement, ranges)
             plan = ENGINE.compile(proto, model.base_dir).plan()
-            executed = [described(layer) for layer in plan.layers]
             for layer, _ in own:
-                assert described(layer) in executed
+                assert any(is_executed(layer, other) for other in plan.layers)
     assert unseen == []
 
 
-def described(layer: Layer) -> tuple[bool, frozenset[str], tuple[str, ...]]:
-    return layer.kind == "no-op", frozenset(layer.nodes), layer.output_types
+def is_executed(promised: Layer, executed: Layer) -> bool:
+    """Whether the nodes are one layer of these types; several that do nothing may be one, too."""
+    if "no-op" in (promised.kind, executed.kind):
+        return promised.kind == executed.kind and set(promised.nodes) <= set(executed.nodes)
+    types = promised.output_types == executed.output_types
+    return types and set(promised.nodes) == set(executed.nodes)
 
 
 # Plans.

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.common.yaml_file import parse_text
+from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.prediction.predictor import Prediction, Predictor
@@ -346,6 +347,44 @@ def test_a_compiled_layer_takes_pairs_inside_and_writes_what_each_reader_needs()
     ]
     found = predict(graph, [behind], [Edge("m", "conv3", 0), Edge("b", "", 0)], rules=rules)
     assert "sigmoid1+mul1: float16, float -> int8, int8" in lines(found)
+
+
+MERGING = """
+id: merging
+pattern:
+  op: {op: [Sigmoid, Add, Mul, Tanh], inputs: [x, "_*"], output: y}
+layouts:
+  follow:
+    default: true
+    fuses: [{nodes: [op], op: Compiled, inputs: int8, outputs: each, reads: READS, merges: true}]
+"""
+
+
+@pytest.mark.parametrize(("reads", "pair_splits"), [("any", False), ("[]", True)])
+def test_layers_that_merge_are_one_however_many_and_whatever_their_shape(
+    reads: str, pair_splits: bool
+):
+    graph = graph_of(
+        "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)",
+        "[sigmoid1] s = Sigmoid(x) [tanh1] t = Tanh(x) [add1] u = Add(s, t) [mul1] v = Mul(s, u) "
+        "[conv1] a = Conv(u, w1) [tanh2] w = Tanh(v) [conv2] b = Conv(w, w1)",
+    )
+    rules = [rule(CONV), rule(MERGING.replace("READS", reads))]
+
+    def merged(*groups: list[Edge]) -> list[tuple[str, ...]]:
+        layers = predict(graph, *groups, rules=rules, base="float").plan.of_kind("compute")
+        return [layer.nodes for layer in layers if not layer.nodes[0].startswith("conv")]
+
+    # Before tanh2 runs, conv1 has read what add1 writes.
+    four = ("sigmoid1", "tanh1", "add1", "mul1")
+    assert merged() == [four, ("tanh2",)]
+    split = [("sigmoid1", "tanh1", "add1"), ("mul1", "tanh2")]
+    assert merged([Edge("u", "mul1", 1)]) == (split if pair_splits else [four, ("tanh2",)])
+
+
+def test_only_layers_of_one_node_merge_that_read_whatever_there_is_or_floats():
+    with pytest.raises(InputError, match=r"`merges` is for a single node with `reads` any or \[\]"):
+        rule(MERGING.replace("READS", "[op.x]"))
 
 
 def test_a_layer_that_needs_its_readers_to_agree_splits_where_they_do_not():

@@ -22,6 +22,7 @@ _TYPES: Mapping[str, str] = {
 }
 _INTEGERS = ("uint8", "int8")
 _REMOVED = "Removed"
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 _ACTIVATION = re.compile(r"\b(HSwish|HSigmoid|Swish|Gelu|Mish|SoftPlus|MVN)_\d+")
 
 
@@ -30,7 +31,8 @@ class _Operation:
     """What is read of an executed operation.
 
     ``nodes``: numbers of the nodes that it names. ``invented``: it has an activation in it that is
-    called after no node.
+    called after no node. ``sources``: the operations that it reads. ``reshapes``: what it writes
+    has another shape than what it reads.
     """
 
     name: str
@@ -38,6 +40,8 @@ class _Operation:
     kernel: str
     nodes: tuple[int, ...]
     invented: bool
+    sources: frozenset[str]
+    reshapes: bool
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
@@ -80,7 +84,20 @@ def _operations(runtime: Any, tags: Tags) -> Iterator[_Operation]:
         ports = written[name] = _ports(op, info, inputs, [tags.nodes[n].output for n in nodes])
         if kind != "Input":
             kernel, invented = _text(info, "primitiveType"), bool(_ACTIVATION.search(named))
-            yield _Operation(name, kind, kernel, nodes, invented, inputs, ports)
+            sources = frozenset(_source_names(op)) & written.keys()
+            yield _Operation(
+                name, kind, kernel, nodes, invented, sources, _reshapes(op), inputs, ports
+            )
+
+
+def _source_names(op: Any) -> Iterator[str]:
+    for port in op.inputs():
+        yield str(port.get_source_output().get_node().get_friendly_name())
+
+
+def _reshapes(op: Any) -> bool:
+    shape = op.inputs()[0].get_partial_shape()
+    return any(output.get_partial_shape() != shape for output in op.outputs())
 
 
 def _sources(op: Any, written: Mapping[str, Sequence[Port]]) -> Iterator[Port]:
@@ -124,18 +141,44 @@ def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
     for op in operations:
         for number in op.nodes:
             homes.setdefault(number, op.name)
-    lost = [n for n in range(len(tags.nodes)) if n not in homes and n not in tags.settled]
+    settled = tags.settled
+    lost = [
+        number
+        for number, node in enumerate(tags.nodes)
+        if number not in homes and number not in settled and node.op_type not in _VIEWS
+    ]
+    _find_homes_between(lost, homes, operations, tags)
     # OpenVINO gives an activation that it puts together from several nodes a name of its own.
     inventive = {op.name for op in operations if op.invented}
     for number in lost:
         found = {homes[n] for n in tags.producers(number) if n in homes}
-        if len(found) == 1 and found <= inventive:
+        if number not in homes and len(found) == 1 and found <= inventive:
             homes[number] = found.pop()
     for number in reversed(lost):
         found = {homes.get(n, "") for n in tags.readers(number)} - {""}
         if number not in homes and len(found) == 1:
             homes[number] = found.pop()
     return homes
+
+
+def _find_homes_between(
+    lost: Sequence[int], homes: dict[int, str], operations: Sequence[_Operation], tags: Tags
+) -> None:
+    """Give lost nodes the operation that stands where they stood, if it names none.
+
+    Slices become a Split, a Transpose part of a Reorder, a Reduce of other axes another Reduce.
+    """
+    nameless = [op for op in operations if not op.nodes and op.reshapes]
+    readers: dict[str, set[str]] = {op.name: set() for op in nameless}
+    for op in operations:
+        for source in op.sources & readers.keys():
+            readers[source].add(op.name)
+    for number in lost:
+        before = {homes[n] for n in tags.producers(number) if n in homes}
+        behind = {homes[n] for n in tags.readers(number) if n in homes}
+        for op in nameless:
+            if before & op.sources and behind and behind <= readers[op.name]:
+                homes[number] = op.name
 
 
 def _layer(op: _Operation, nodes: Sequence[str], kind: Kind, time_us: float | None) -> Layer:
@@ -152,8 +195,10 @@ def _layer(op: _Operation, nodes: Sequence[str], kind: Kind, time_us: float | No
 
 
 def _kind(op: _Operation, computes: bool) -> Kind:
-    if op.kind == "Reshape" and op.kernel.startswith("unknown"):
-        return "no-op"  # It gives the memory another shape.
+    if op.kernel.startswith("unknown") and (
+        op.kind == "Reshape" or (op.kind == "Split" and not op.nodes)
+    ):
+        return "no-op"  # It gives the memory another shape, or hands out parts of it.
     if computes:
         return "compute"
     before, after = (port.dtype in _INTEGERS for port in (op.inputs[0], op.outputs[0]))

@@ -34,7 +34,7 @@ class Tags:
 
     @cached_property
     def settled(self) -> frozenset[int]:
-        """The nodes that compute from constants and shapes alone, which OpenVINO does beforehand."""
+        """The nodes that read constants and shapes alone: computed before the model runs."""
         known, found = {"", *self.constants}, set()
         for number, node in enumerate(self.nodes):
             if node.op_type in _SHAPES or (node.input and known.issuperset(node.input)):

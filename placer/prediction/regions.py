@@ -1,0 +1,161 @@
+"""Which of the layers that overlap are built, and which become one; decided region by region."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from placer.graph import Edge
+from placer.prediction.claims import ANY, LayerCandidate, find_claims
+from placer.prediction.motion import NormalForm
+from placer.rules.connected import connected
+from placer.rules.matcher import Matches
+from placer.rules.schema import Rule
+from placer.rules.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Nodes whose claims overlap: which of them are met is decided apart from all others.
+
+    ``claimed``: candidates in the order in which they take their nodes. ``alone``: the candidates
+    of nodes that nothing took, and of graph outputs. ``merged``: candidates that are known to be
+    made of several, by the indices of their nodes; a step is remembered by its candidate.
+    """
+
+    claimed: tuple[LayerCandidate, ...]
+    alone: tuple[LayerCandidate, ...]
+    merged: dict[tuple[int, ...], LayerCandidate] = field(default_factory=dict)
+
+    @property
+    def absorbed(self) -> frozenset[Edge]:
+        """What else it depends on than the pairs on edges into and out of its nodes."""
+        claims = (candidate.claim for candidate in self.claimed)
+        return frozenset(edge for claim in claims if claim is not None for edge in claim.absorbed)
+
+    def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
+        """What the engine builds, by position."""
+        taken: set[int] = set()
+        found: dict[int, LayerCandidate] = {}
+        for candidate in self.claimed:
+            own = [node.index for node in candidate.nodes]
+            if taken.isdisjoint(own) and candidate.is_met(form):
+                taken.update(own)
+                found[candidate.position] = candidate
+        for candidate in self.alone:
+            if candidate.position not in taken:
+                found[candidate.position] = candidate
+        for group in _groups(found, form):
+            for candidate in group:
+                del found[candidate.position]
+            whole = self._whole(group)
+            found[whole.position] = whole
+        return found
+
+    def _whole(self, group: Sequence[LayerCandidate]) -> LayerCandidate:
+        """The layer that the candidates of ``group`` are together."""
+        positions = tuple([candidate.position for candidate in group])
+        if positions not in self.merged:
+            self.merged[positions] = _merged(group)
+        return self.merged[positions]
+
+
+def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
+    """All regions of a graph; ``rules`` must be those that hold for ``target``."""
+    graph = matches.graph
+    claims = [claim for rule in rules for claim in find_claims(matches, rule, target)]
+    claimed = [
+        LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
+        for claim in sorted(claims, key=lambda claim: claim.rank)
+    ]
+    alone = [LayerCandidate(node.index, (node,), None, graph) for node in graph.nodes]
+    alone += [
+        LayerCandidate(len(graph.nodes) + index, (), None, graph)
+        for index, tensor in enumerate(graph.outputs)
+        if graph.type_of(tensor).is_float
+    ]
+    candidates = [*claimed, *alone]
+    places = [[n.index for n in b.nodes] or [b.position] for b in candidates]
+    found = []
+    for region in connected([*places, *_neighbours(claimed)]):
+        own = [candidates[i] for i in region if i < len(candidates)]
+        found.append(
+            Region(
+                tuple(candidate for candidate in own if candidate.claim is not None),
+                tuple(candidate for candidate in own if candidate.claim is None),
+            )
+        )
+    return tuple(found)
+
+
+def _merges(candidate: LayerCandidate) -> bool:
+    return candidate.claim is not None and candidate.claim.fusion.merges
+
+
+def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
+    """The nodes that read each other and may be part of one merged layer, by their indices."""
+    rules = {c.position: _rule(c) for c in claimed if _merges(c)}
+    for candidate in claimed:
+        for writer in _writers(candidate) if _merges(candidate) else ():
+            if rules.get(writer) == _rule(candidate):
+                yield writer, candidate.position
+
+
+def _rule(candidate: LayerCandidate) -> str | None:
+    return None if candidate.claim is None else candidate.claim.match.rule.id
+
+
+def _writers(candidate: LayerCandidate) -> list[int]:
+    """The indices of the nodes that write what a candidate reads."""
+    producers = candidate.graph.producer
+    return [producers[e.tensor].index for e in candidate.reads if e.tensor in producers]
+
+
+def _groups(
+    found: Mapping[int, LayerCandidate], form: NormalForm
+) -> list[tuple[LayerCandidate, ...]]:
+    """The layers of ``found``, by position, that are one: in the order of their nodes."""
+    groups: dict[int, tuple[LayerCandidate, ...]] = {}
+    for position in sorted(found):
+        candidate = found[position]
+        if not _merges(candidate):
+            continue
+        own: tuple[LayerCandidate, ...] = (candidate,)
+        groups[position] = own
+        for writer in _writers(candidate):
+            other = groups.get(writer, own)
+            if other is own or _rule(other[0]) != _rule(candidate):
+                continue
+            joined = tuple(sorted((*other, *own), key=lambda part: part.position))
+            if _is_one(joined, form):
+                own = joined
+                groups.update((part.position, own) for part in own)
+    return [group for group in dict.fromkeys(groups.values()) if len(group) > 1]
+
+
+def _is_one(group: Sequence[LayerCandidate], form: NormalForm) -> bool:
+    """Whether nothing outside comes between the first and the last of ``group``, no pair inside."""
+    graph = group[0].graph
+    inside = {node.name for part in group for node in part.nodes}
+    for edge in (edge for part in group for edge in part.readers):
+        if edge.node in inside:
+            if edge in form.scales and not _takes_pairs(group[0]):
+                return False
+        elif not edge.is_graph_output and graph.by_name[edge.node].index < group[-1].position:
+            return False
+    return True
+
+
+def _takes_pairs(candidate: LayerCandidate) -> bool:
+    return candidate.claim is not None and candidate.claim.fusion.reads == ANY
+
+
+def _merged(group: Sequence[LayerCandidate]) -> LayerCandidate:
+    nodes = tuple([node for part in group for node in part.nodes])
+    claim = group[0].claim
+    return LayerCandidate(
+        position=group[-1].position,
+        nodes=nodes,
+        claim=None if claim is None else replace(claim, nodes=nodes),
+        graph=group[0].graph,
+    )
