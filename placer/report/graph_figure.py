@@ -15,7 +15,7 @@ from placer.plan import Layer, Plan
 from placer.plan.diff import CONVERSIONS
 from placer.report.graph_layout import Layout, Point, layered_layout
 from placer.report.run_folder import Run, Topology, computes_integers, float_name
-from placer.report.style import CONVERSION, FLOAT, INK, INTEGER, NO_OP, base_layout
+from placer.report.style import BAD, CONVERSION, FLOAT, INK, INTEGER, NO_OP, base_layout
 
 Class = Literal["integer", "float", "no-op", "in no layer"]
 _LOOKS: Mapping[Class, tuple[str, str, str]] = {
@@ -27,6 +27,7 @@ _LOOKS: Mapping[Class, tuple[str, str, str]] = {
 # A place beside a vertex has to hold its operator's name.
 ASPECT = 0.75
 HEIGHT = 640
+FEW = 200  # Nodes that are drawn large; also in graph.js.
 Ends = tuple[Point, ...]
 
 
@@ -81,6 +82,7 @@ def graph_figure(run: Run) -> go.Figure | None:
         for trace in traces:
             figure.add_trace(trace.update(meta=name, visible=index == 0))
     _add_terminals(figure, drawing)
+    _add_ring(figure)
     figure.update_layout(
         base_layout(
             HEIGHT,
@@ -97,6 +99,23 @@ def graph_figure(run: Run) -> go.Figure | None:
 def _range(values: Iterable[float]) -> list[float]:
     found = list(values) or [0.0]
     return [min(found) - 0.8, max(found) + 1.0]
+
+
+def _size(drawing: _Drawing) -> int:
+    """Of markers in pixels while the whole graph is in view; the page's script changes it."""
+    return 9 if len(drawing.layout.points) < FEW else 6
+
+
+def _add_ring(figure: go.Figure) -> None:
+    """What marks the nodes that a search finds, the last trace."""
+    figure.add_scatter(
+        x=[],
+        y=[],
+        mode="markers",
+        marker={"color": "rgba(0,0,0,0)", "size": 20, "line": {"color": BAD, "width": 3}},
+        hoverinfo="skip",
+        showlegend=False,
+    )
 
 
 def _add_edges(figure: go.Figure, drawing: _Drawing) -> None:
@@ -181,13 +200,11 @@ def _nodes(plan: Plan, drawing: _Drawing, run: Run) -> Iterator[go.Scatter]:
                 marker={
                     "color": colour,
                     "symbol": symbol,
-                    "size": 9,
+                    "size": _size(drawing),
                     "line": {"color": INK, "width": 0.6},
                 },
                 name=name,
                 text=[escape(node.op) for node in nodes],
-                textposition="middle right",
-                textfont={"size": 11},
                 customdata=[_hover(n, layer_of.get(n.name), plan, run) for n in nodes],
                 hovertemplate="%{customdata}<extra></extra>",
                 ids=[node.name for node in nodes],
@@ -243,7 +260,7 @@ def _conversions(plan: Plan, drawing: _Drawing) -> Iterator[go.Scatter]:
         marker={
             "color": CONVERSION,
             "symbol": "diamond",
-            "size": 9,
+            "size": _size(drawing),
             "line": {"color": "#ffffff", "width": 1},
         },
         name="layer that only converts",
@@ -278,11 +295,9 @@ def _add_terminals(figure: go.Figure, drawing: _Drawing) -> None:
         x=[point.x for point in places],
         y=[point.y for point in places],
         mode="markers",
-        marker={"color": INK, "symbol": "square", "size": 9},
+        marker={"color": INK, "symbol": "square", "size": _size(drawing)},
         name="graph input or output",
         text=[_short(name) for name in names],
-        textposition="middle right",
-        textfont={"size": 11},
         customdata=[f"<b>{_short(name)}</b>" for name in names],
         hovertemplate="%{customdata}<extra></extra>",
         ids=names,

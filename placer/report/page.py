@@ -31,7 +31,7 @@ def figure_data(figure: go.Figure, *, zoom: bool = False) -> dict[str, Any]:
 
 def render(template: str, **values: Any) -> str:
     """Return the page; ``figures`` among the values makes plotly part of it."""
-    scripts = [_asset("report.js")]
+    scripts = [_asset("graph.js"), _asset("report.js")]
     if values.get("figures"):
         scripts.insert(0, _plotly())
     policy = "; ".join(

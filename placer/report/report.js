@@ -1,7 +1,5 @@
 "use strict";
-// Draws the figures of the page, filters and sorts its tables, searches its graph.
-
-const MOST_LABELS = 90;
+// Draws the figures of the page, filters and sorts its tables; its graph: graph.js.
 
 function read(id) {
   const element = document.getElementById(id);
@@ -15,6 +13,7 @@ const DARK = {
   "#00795c": "#3fbf97", "#7a5c00": "#d9b84a", "#b3261e": "#ff8a80", "#9aa3ad": "#8894a0",
 };
 const NARROW = 620;
+const PHONE_HEIGHT = 560;
 const darkPage = window.matchMedia("screen and (prefers-color-scheme: dark)");
 
 function themed(value, dark) {
@@ -34,6 +33,8 @@ function fitted(layout, width) {
   if (changed.yaxis.title) delete changed.yaxis.title;
   if (changed.yaxis.ticktext) changed.yaxis.ticktext = changed.yaxis.ticktext.map(shorter);
   if (changed.dragmode === "zoom") changed.dragmode = false;
+  // Beside the graph there has to be room to scroll on by.
+  else changed.height = Math.min(changed.height, PHONE_HEIGHT);
   return changed;
 }
 
@@ -81,103 +82,6 @@ function recolour(plot, data, layout) {
   });
   const { paper_bgcolor, plot_bgcolor, font } = layout;
   Plotly.relayout(plot, { paper_bgcolor, plot_bgcolor, "font.color": font.color });
-}
-
-// --- graph ------------------------------------------------------------------------------------
-
-function withIds(plot) {
-  return plot.data.map((trace, index) => ({ trace, index })).filter((found) => found.trace.ids);
-}
-
-function label(plot) {
-  const [left, right] = plot.layout.xaxis.range;
-  const [bottom, top] = plot.layout.yaxis.range;
-  const shown = withIds(plot).filter(({ trace }) => trace.text);
-  let count = 0;
-  for (const { trace } of shown) {
-    if (trace.visible === false) continue;
-    trace.x.forEach((x, i) => {
-      const y = trace.y[i];
-      if (x >= left && x <= right && y >= Math.min(top, bottom) && y <= Math.max(top, bottom)) count += 1;
-    });
-  }
-  const few = count <= MOST_LABELS * Math.min(1, plot.clientWidth / 1200);
-  const mode = few ? "markers+text" : "markers";
-  const changed = shown.filter(({ trace }) => trace.mode !== mode).map(({ index }) => index);
-  const size = few || count < 200 ? 9 : 6;
-  const all = withIds(plot).map(({ index }) => index);
-  if (changed.length) Plotly.restyle(plot, { mode }, changed);
-  if (plot.data[all[0]].marker.size !== size) Plotly.restyle(plot, { "marker.size": size }, all);
-}
-
-function startGraph(plot) {
-  const home = { x: [...plot.layout.xaxis.range], y: [...plot.layout.yaxis.range] };
-  const box = document.getElementById("graph-search");
-  const count = document.getElementById("graph-count");
-  const ring = { color: "rgba(0,0,0,0)", size: 20, line: { color: "#b3261e", width: 3 } };
-  let found = [];
-  let next = 0;
-
-  Plotly.addTraces(plot, { x: [], y: [], mode: "markers", marker: ring, hoverinfo: "skip", showlegend: false });
-  const last = plot.data.length - 1;
-  label(plot);
-  plot.on("plotly_relayout", () => label(plot));
-
-  function search() {
-    const words = box.value.trim().toLowerCase();
-    found = [];
-    next = 0;
-    for (const { trace } of words ? withIds(plot) : []) {
-      if (trace.visible === false) continue;
-      trace.ids.forEach((name, i) => {
-        const operator = trace.text ? trace.text[i] : "";
-        if (name.toLowerCase().includes(words) || operator.toLowerCase() === words) {
-          found.push({ x: trace.x[i], y: trace.y[i] });
-        }
-      });
-    }
-    found.sort((a, b) => a.x - b.x || a.y - b.y);
-    Plotly.restyle(plot, { x: [found.map((p) => p.x)], y: [found.map((p) => p.y)] }, [last]);
-    count.textContent = words ? `${found.length} found` : "";
-  }
-
-  function zoomTo(point) {
-    const width = Math.min(6, home.x[1] - home.x[0]) / 2;
-    const height = Math.min(16, home.y[0] - home.y[1]) / 2;
-    Plotly.relayout(plot, {
-      "xaxis.range": [point.x - width, point.x + width],
-      "yaxis.range": [point.y + height, point.y - height],
-    });
-  }
-
-  box.addEventListener("input", search);
-  box.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || !found.length) return;
-    zoomTo(found[next % found.length]);
-    count.textContent = `${(next % found.length) + 1} of ${found.length}`;
-    next += 1;
-  });
-  document.getElementById("graph-home").addEventListener("click", () => {
-    Plotly.relayout(plot, { "xaxis.range": [...home.x], "yaxis.range": [...home.y] });
-  });
-  const buttons = [...document.querySelectorAll("button[data-plan]")];
-  for (const button of buttons) {
-    button.addEventListener("click", () => {
-      const visible = [];
-      const indices = [];
-      plot.data.forEach((trace, index) => {
-        if (trace.meta) {
-          indices.push(index);
-          visible.push(trace.meta === button.dataset.plan);
-        }
-      });
-      Plotly.restyle(plot, { visible }, indices).then(() => {
-        label(plot);
-        search();
-      });
-      buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
-    });
-  }
 }
 
 // --- tables -----------------------------------------------------------------------------------

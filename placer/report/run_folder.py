@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -12,13 +13,17 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from placer.errors import InputError
-from placer.graph import Edge, Node
+from placer.graph import Edge, Node, TensorType
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
 from placer.plan.readers.read import read_plan
-from placer.qdq.extract import extract_placement
+from placer.qdq.extract import ExtractedModel, extract_placement
+from placer.quantization import Range
+from placer.quantization.placement_file import read_placement
 from placer.results.folder import OutputFolder
 from placer.results.result import Result, SitePart
+
+log = logging.getLogger(__name__)
 
 # As candidates name what their pairs add to a tensor.
 _ADDED = re.compile(r"/(?:quantized|dequantized)(?:_\d+)?$")
@@ -29,7 +34,8 @@ class Topology:
     """The model without its pairs.
 
     ``inputs``: graph inputs that nodes read. ``quantized``: edges that carry a pair.
-    ``classifiers``: outputs of shape (batch, classes), which may be scores of classes.
+    ``classifiers``: outputs of shape (batch, classes), which may be scores of classes. ``types``:
+    of tensors, as far as they can be inferred. ``ranges``: what pairs represent, by edge.
     """
 
     nodes: tuple[Node, ...]
@@ -38,6 +44,8 @@ class Topology:
     constants: frozenset[str]
     quantized: frozenset[Edge]
     classifiers: frozenset[str] = frozenset()
+    types: Mapping[str, TensorType] = field(default_factory=dict)
+    ranges: Mapping[Edge, Range] = field(default_factory=dict)
 
     def edges(self) -> Iterator[Edge]:
         """All edges that no constant feeds, in node order, graph outputs last."""
@@ -92,7 +100,7 @@ def load_run(folder: Path) -> Run:
     return Run(
         folder=folder,
         result=result,
-        topology=_topology(files.model) if found else None,
+        topology=_topology(files, result) if found else None,
         predicted=_plan(files.plan(predicted=True)) if found else None,
         actual=_plan(files.plan(predicted=False)) if found and not predicts else None,
         float_plan=_plan(files.float_plan(predicted=predicts)),
@@ -104,7 +112,8 @@ def _plan(path: Path) -> Plan | None:
     return read_plan(path) if path.is_file() else None
 
 
-def _topology(path: Path) -> Topology | None:
+def _topology(files: OutputFolder, result: Result) -> Topology | None:
+    path = files.model
     if not path.is_file():
         return None
     try:
@@ -116,7 +125,34 @@ def _topology(path: Path) -> Topology | None:
     read = {tensor for node in found.nodes for tensor in node.inputs}
     inputs = tuple(v.name for v in proto.graph.input if v.name in read and v.name not in constants)
     quantized, classes = found.placement.edges, _classifiers(proto)
-    return Topology(found.nodes, inputs, found.outputs, constants, quantized, classes)
+    shapes = {name: tuple(shape) for name, shape in result.model.input_shapes.items()}
+    return Topology(
+        nodes=found.nodes,
+        inputs=inputs,
+        outputs=found.outputs,
+        constants=constants,
+        quantized=quantized,
+        classifiers=classes,
+        types=_types(found, shapes, path),
+        ranges=_ranges(files.placement),
+    )
+
+
+def _types(
+    model: ExtractedModel, shapes: Mapping[str, tuple[int, ...]], path: Path
+) -> Mapping[str, TensorType]:
+    try:
+        return model.graph(shapes, path).types
+    except InputError as error:  # The engine took the model: its graph is drawn without shapes.
+        log.warning("the report tells no shapes: %s", error)
+        return {}
+
+
+def _ranges(path: Path) -> Mapping[Edge, Range]:
+    if not path.is_file():
+        return {}
+    groups = read_placement(path).groups
+    return {edge: group.range for group in groups if group.range for edge in group.edges}
 
 
 def _classifiers(proto: onnx.ModelProto) -> frozenset[str]:

@@ -25,6 +25,14 @@ const layout = document.getElementById('figure-graph').layout;
 return [...layout.xaxis.range, ...layout.yaxis.range]
 """
 
+LABELS = "return [...document.querySelectorAll('svg.labels text')].map(text => text.textContent)"
+# What plotly tells of a click on the node of this name.
+CLICK = """
+const plot = document.getElementById('figure-graph');
+const data = plot.data.find(t => t.visible !== false && (t.ids || []).includes(arguments[0]));
+plot.emit('plotly_click', { points: [{ data, pointNumber: data.ids.indexOf(arguments[0]) }] });
+"""
+
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Chrome]:
@@ -146,6 +154,53 @@ def test_searching_finds_a_node_and_goes_there(chromium: Chrome, measured: Path)
     )
     assert left < x < right
     assert top < y < bottom
+
+
+@pytest.mark.parametrize("width", [1400, 800, 390])
+def test_a_node_tells_its_tensors_ranges_and_attributes(
+    chromium: Chrome, measured: Path, width: int
+):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        browser = shown(chromium, measured / "report.html")
+        graph(browser)
+        panel = browser.find_element(By.ID, "graph-node")
+        assert not panel.is_displayed()
+        browser.execute_script(CLICK, "/head/Gemm")
+        assert panel.find_element(By.TAG_NAME, "h3").text == "/head/Gemm"
+        terms = [found.text for found in panel.find_elements(By.TAG_NAME, "dt")]
+        assert terms.count("input") == 3
+        assert terms.count("output") == 1
+        assert {"operator", "layer", "attributes"} <= set(terms)
+        assert "float 1x128" in panel.text
+        assert "transB = 1" in panel.text
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        panel.find_element(By.TAG_NAME, "button").click()
+        assert not panel.is_displayed()
+    finally:
+        chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_names_stand_where_there_is_room_and_a_map_leads_elsewhere(
+    chromium: Chrome, measured: Path
+):
+    browser = shown(chromium, measured / "report.html")
+    graph(browser)
+    whole = browser.execute_script(LABELS)
+    assert "Gemm head" in whole
+    assert "Conv" in whole  # Its name would lie over another node.
+    minimap = browser.find_element(By.ID, "graph-map")
+    assert not minimap.is_displayed()
+    browser.find_element(By.ID, "graph-search").send_keys("/head/Gemm", Keys.ENTER)
+    WebDriverWait(browser, 10).until(lambda _: minimap.is_displayed())
+    before = browser.execute_script(RANGES)
+    ActionChains(browser).move_to_element_with_offset(minimap, -60, -40).click().perform()
+    left, right, bottom, top = browser.execute_script(RANGES)
+    assert left < before[0]
+    assert (right - left, bottom - top) == pytest.approx(
+        (before[1] - before[0], before[2] - before[3])
+    )
 
 
 def test_buttons_choose_the_plan_that_is_drawn(chromium: Chrome, measured: Path):

@@ -27,6 +27,7 @@ from placer.plan import Layer, Plan, Port
 from placer.plan.json_format import plan_json
 from placer.report import write_report
 from placer.report.graph_figure import graph_figure
+from placer.report.node_details import node_details
 from placer.report.plans import changes, rows
 from placer.report.run_folder import load_run
 from placer.report.tables import verdict
@@ -451,3 +452,19 @@ def test_the_study_opens_in_optuna(estimated: Path):
     (name,) = optuna.get_all_study_names(storage)
     trials = optuna.load_study(study_name=name, storage=storage).trials
     assert len(trials) == len(Result.read(estimated).trials)
+
+
+def test_nodes_have_types_shapes_ranges_and_attributes(measured: Path):
+    topology = load_run(measured).topology
+    details = {name: rest for name, *rest in node_details(topology)}
+    assert len(details) == len(topology.nodes)
+    attributes, inputs, outputs = details["/head/Gemm"]
+    assert "transB = 1" in attributes
+    assert [(tensor, found) for tensor, found, _ in inputs][1:] == [
+        ("head.weight", "float 10x128"),
+        ("head.bias", "float 10"),
+    ]
+    assert outputs == [["logits", "float 1x10"]]
+    ranges = [span for _, ins, _ in details.values() for _, _, span in ins if span]
+    assert ranges
+    assert all(float(low) <= float(high) for low, high in (span.split(" to ") for span in ranges))
