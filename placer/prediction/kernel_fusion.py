@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
-from placer.prediction.kernel_units import CONVS, VIEWS, Unit, Units
+from placer.prediction.kernel_units import CONVS, NORMED, VIEWS, Unit, Units
 from placer.prediction.motion import Scale
 from placer.prediction.reductions import reduction
 
@@ -40,7 +40,7 @@ class Kernels:
         self._add_quantizers(self._quantizes_apart)
 
     def _join_products(self) -> None:
-        """Products of one tensor with weights of one shape are one (queries, keys and values)."""
+        """Products of one tensor with weights are one (queries, keys and values; heads)."""
         known: dict[object, Unit] = {}
         for unit in self._units:
             weight = weight_input(self._graph, unit.node)
@@ -53,7 +53,7 @@ class Kernels:
                 continue
             edge = unit.reads[0][0]
             shape = tuple(self._graph.initializers[weight.tensor].dims)
-            first = known.setdefault((edge.tensor, shape, unit.integers), unit)
+            first = known.setdefault((edge.tensor, shape[0], unit.integers), unit)
             if first is not unit:
                 self._merge(first.group, unit.group)
 
@@ -102,8 +102,11 @@ class Kernels:
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
         """Whether a product's kernel does it; a cast only of a single matrix."""
-        if unit.role != "cast":
-            return unit.role == "pointwise"
+        if unit.role != "cast":  # Pow is computed in FP32; what is only transposed comes later.
+            shape = self._graph.type_of(unit.node.outputs[0]).shape or ()
+            rows = product.node.op not in CONVS and len(shape) == 3
+            turned = rows and {r.node.op for _, r in unit.readers} == {"Transpose"}
+            return unit.role == "pointwise" and unit.node.op != "Pow" and not turned
         batch = (self._graph.type_of(product.node.outputs[0]).shape or (0, 0))[:-2]
         return product.node.op not in CONVS and math.prod(batch) == 1
 
@@ -331,10 +334,19 @@ class Kernels:
             return False
         if self.is_in_place(writer) or self.is_in_place(unit):
             return False
+        if any(edge.input_index == NORMED for edge, _ in unit.reads):
+            return False
+        if unit.pads_integers and any(self._turns_tokens(other) for other in own):
+            return False
         views = unit.node.op in VIEWS and any(e in self._form.scales for e, _ in unit.readers)
         if views and self.multiplies_row(unit):
             return False
         return self._may_fuse(writer, unit)
+
+    def _turns_tokens(self, unit: Unit) -> bool:
+        """Whether it transposes what has another rank than a map, and so is not padded as one."""
+        rank = len(self._graph.type_of(unit.node.outputs[0]).shape or ())
+        return unit.node.op == "Transpose" and rank != 4
 
     def _may_fuse(self, writer: Unit, unit: Unit) -> bool:
         """Whether what is generated of both may be one kernel."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from placer.graph import Edge, Node
+from placer.graph.weights import weight_input
 from placer.plan import Kind, Layer, Port
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import PredictedLayer, type_name
 from placer.prediction.kernel_fusion import EPILOGUE, Kernels
-from placer.prediction.kernel_units import CONVS, VIEWS, Unit, Units
+from placer.prediction.kernel_units import CONVS, NORMED, VIEWS, Unit, Units
+from placer.prediction.motion import Scale
 
 
 class KernelLayers:
@@ -20,6 +22,7 @@ class KernelLayers:
         self._graph, self._form = units.graph, units.form
         self._groups = kernels.groups
         self._base, self._integer = base, integer
+        self._weights_made: set[tuple[str, Scale]] = set()  # Shared weights are dequantized once.
 
     def layers(self) -> Iterator[PredictedLayer]:
         """The kernels in the order of their last units."""
@@ -92,19 +95,23 @@ class KernelLayers:
                 yield self._conversion("reformat", edge, self._integer, self._integer)
 
     def _weights(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
-        """Kernels that dequantize the weight of a ConvTranspose, which never reads integers."""
+        """Kernels that dequantize the weight of a Conv that does not read integers."""
         for edge in self._dequantized(units):
-            yield self._conversion("dequantize", edge, self._integer, self._base)
+            weight = edge.tensor, self._form.scales[edge]
+            if weight not in self._weights_made:
+                self._weights_made.add(weight)
+                yield self._conversion("dequantize", edge, self._integer, self._base)
 
     def _dequantized(self, units: Sequence[Unit]) -> Iterator[Edge]:
-        for node in (u.node for u in units if u.works and u.node.op == "ConvTranspose"):
-            edge = Edge(node.inputs[1], node.name, 1)
-            if edge in self._form.scales:
-                yield edge
+        for unit in units:
+            if unit.role == "product" and unit.node.op in CONVS and not unit.integers:
+                edge = Edge(unit.node.inputs[1], unit.node.name, 1)
+                if edge in self._form.scales:
+                    yield edge
 
     def _kernel(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         reads = list(self._inputs(units))
-        nodes = tuple(dict.fromkeys(n for unit in units for n in self._named(unit)))
+        nodes = tuple(dict.fromkeys(n for u in units for n in (*self._named(u), *u.views)))
         works = tuple(dict.fromkeys(n for u in units if u.works for n in self._nodes(u)))
         outputs = list(self._outputs(units))
         names = sorted(node.name for node in nodes)
@@ -155,11 +162,25 @@ class KernelLayers:
             return (unit.node, writer.node)
         if not unit.works and unit.role == "pointwise" and unit.node.op == "Conv":
             return (unit.node,) if len(unit.node.inputs) > 2 and unit.node.inputs[2] else ()
+        if not unit.works and unit.role == "pointwise" and self._multiplies_activations(unit):
+            return ()
+        if unit.node.op == "Transpose" and writer is not None and self._turns_rows(writer):
+            return (unit.node, writer.node)
         if unit.works or unit.role != "move":
             return self._nodes(unit)
         reader = unit.readers[0][1]
         units = self._groups[reader.group]
         return tuple(u.node for u in units) if self._is_prepared(units) else (unit.node,)
+
+    def _turns_rows(self, writer: Unit) -> bool:
+        """Whether what a MatMul writes as rows of a matrix is read as a map, which is named so."""
+        product = self._groups[writer.group][0]
+        rank = len(self._graph.type_of(writer.node.outputs[0]).shape or ())
+        weighted = weight_input(self._graph, product.node) is not None
+        return weighted and product.node.op == "MatMul" and not product.generated and rank > 3
+
+    def _multiplies_activations(self, unit: Unit) -> bool:
+        return unit.node.op == "MatMul" and weight_input(self._graph, unit.node) is None
 
     def _takes_bias(self, unit: Unit, writer: Unit) -> bool:
         """Whether the bias of a Conv is added with the constant of what scales its result."""
@@ -193,6 +214,8 @@ class KernelLayers:
         """The type in which a tensor passes from one kernel to another."""
         if writer.pools_integers:
             return self._integer
+        if edge.input_index == NORMED:
+            return FLOAT
         if writer.integers and edge.input_index < 0:
             return FLOAT if writer.node.op in CONVS else self._base
         dtype = self._graph.type_of(edge.tensor)

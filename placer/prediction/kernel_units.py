@@ -11,6 +11,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
+from placer.prediction.kernel_views import FanOut, fan_outs, free_nodes, is_split_norm
 from placer.prediction.motion import NormalForm
 
 # ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
@@ -29,6 +30,7 @@ _MOVES = VIEWS | frozenset(
     {"Concat", "Resize", "Transpose", "Slice", "Split", "Pad", "Gather", "Expand", "Tile"}
     | {"DepthToSpace", "SpaceToDepth"}
 )
+NORMED = -4  # The input index of what the second kernel of a norm reads.
 _TINY_CHANNELS = 4
 # Images, and what has other than a multiple of 2 channels (INT8: 4), get channels of zeros before.
 _PADDED_CHANNELS = 3
@@ -38,7 +40,8 @@ _PADDED_CHANNELS = 3
 class Unit:
     """A part of a node that one kernel does; ``reads``: edges with the unit that writes each.
 
-    ``in_place``: a Concat of integers whose parts are written where they belong.
+    ``in_place``: a Concat of integers whose parts are written where they belong; ``views``: nodes
+    that cost nothing and are named after it.
     """
 
     index: int
@@ -51,6 +54,7 @@ class Unit:
     integers: bool = False
     group: int = 0
     in_place: bool = False
+    views: tuple[Node, ...] = ()
 
     @property
     def pads_integers(self) -> bool:
@@ -87,6 +91,9 @@ class Units:
         self.graph, self.form, self._base = graph, form, base
         self.units: list[Unit] = []
         self._writer: dict[str, Unit] = {}
+        self._views: dict[str, tuple[Node, ...]] = {}
+        self._free, self._fans = free_nodes(graph, form.scales), fan_outs(graph)
+        self._apart = {n.name: fan for fan in self._fans.values() for n in (*fan.chain, *fan.tails)}
         self.shaped_as: dict[str, str] = {}
         self.whole = {n.name: nodes for nodes in attentions.values() for n in nodes}
         self._add_units()
@@ -94,28 +101,74 @@ class Units:
             unit.group = unit.index
 
     def _add_units(self) -> None:
-        mixes = {nodes[-1].name: nodes for nodes in self.whole.values()}
         for tensor in self.graph.inputs:
             self._add_input_cast(tensor)
         for node in self.graph.nodes:
-            if node.name in self.whole and self._is_whole(self.whole[node.name]):
-                if node.name in mixes:
-                    self._add_attention(mixes[node.name])
-            elif node.op in CONVS and self._is_tiny(node):
-                self._add(node, "pointwise", self._edges(node), tuple(node.outputs))
-            elif node.op in CONVS:
-                self._add_convolution(node)
-            elif node.op in _PRODUCTS:
-                self._add_product(node)
-            elif node.op == "Split":
-                for tensor in node.outputs:
-                    self._add(node, "move", self._edges(node), (tensor,))
+            if node.name in self._free:
+                self._pass_on(node)
+            elif node.name in self._apart:
+                self._add_apart(node, self._apart[node.name])
+            elif node.name in self.whole and self._is_whole(self.whole[node.name]):
+                nodes = self.whole[node.name]
+                if node is nodes[-1]:
+                    self._add_attention(nodes)
             else:
-                self._add(node, _role(node), self._edges(node), tuple(node.outputs))
+                self._add_node(node)
         for index, tensor in enumerate(self.graph.outputs):
             writer = self._writer.get(tensor)
             if writer is not None and self._is_cast(tensor):
                 self._add(writer.node, "cast", [Edge(tensor, "", index)], (), works=False)
+
+    def _add_node(self, node: Node) -> None:
+        """The units of a node that is seen for itself."""
+        if node.op in CONVS and self._is_tiny(node):
+            self._add(node, "pointwise", self._edges(node), tuple(node.outputs))
+        elif node.op in CONVS:
+            self._add_convolution(node)
+        elif node.op in _PRODUCTS:
+            self._add_product(node)
+        elif is_split_norm(self.graph, node, self._free):
+            self._add_norm(node)
+        elif node.op == "Split":
+            for tensor in node.outputs:
+                self._add(node, "move", self._edges(node), (tensor,))
+        else:
+            self._add(node, _role(node), self._edges(node), tuple(node.outputs))
+
+    def _pass_on(self, node: Node) -> None:
+        """Let the readers of a view read what it is of."""
+        given, made = node.inputs[0], node.outputs[0]
+        named = (node,) if node.op == "Transpose" else ()
+        writer = self._writer.get(given)
+        if writer is not None:
+            self._writer[made] = writer
+            if writer.role == "pointwise":  # What scales the sums of an INT8 Conv writes tokens.
+                writer.views += named
+                named = ()
+        self._views[made] = (*self._views.get(given, ()), *named)
+
+    def _add_apart(self, node: Node, fan: FanOut) -> None:
+        """The units of one branch of a joint product, when its last node comes."""
+        if node not in fan.tails:
+            return
+        first = fan.chain[0] if fan.chain else node
+        source = next(t for t in first.inputs if t in self._writer)
+        for tensor in node.outputs:
+            writer = self._writer[source]
+            for part in (*fan.chain, node):
+                made = (tensor,) if part is node else tuple(part.outputs)
+                unit = Unit(len(self.units), part, _role(part), True, made)
+                self.units.append(unit)
+                edges = self._edges(part)
+                self.link(edges[0], writer, unit)
+                writer = unit
+            self._writer[tensor] = writer
+
+    def _add_norm(self, node: Node) -> None:
+        """A norm in two kernels: mean and variance, in FP32; scaling, with what follows."""
+        sums = self._add(node, "reduce", self._edges(node), (f"{node.outputs[0]}/norm",))
+        scaled = self._add(node, "pointwise", [], tuple(node.outputs), works=False)
+        self.link(Edge(sums.outputs[0], node.name, NORMED), sums, scaled)
 
     def _is_cast(self, tensor: str) -> bool:
         """Whether a tensor of the graph's interface has another float type inside the engine."""
@@ -130,10 +183,11 @@ class Units:
             self.link(Edge(tensor, node.name, -3), None, unit)
 
     def _is_whole(self, nodes: Sequence[Node]) -> bool:
-        """Whether an attention is one kernel: in float, or with all its products in INT8."""
+        """Whether an attention is one kernel: in float, or all of it from INT8 to INT8."""
         edges = [e for n in (nodes[0], nodes[-1]) for e in self._edges(n)]
         count = sum(edge in self.form.scales for edge in edges)
-        return count in (0, len(edges))
+        written = self.graph.edges_of(nodes[-1].outputs[0])
+        return not count or (count == len(edges) and all(e in self.form.scales for e in written))
 
     def _is_tiny(self, node: Node) -> bool:
         """Whether a generated kernel multiplies: few channels, pixel by pixel."""
@@ -142,7 +196,8 @@ class Units:
         single = (1, 1) in (shape[2:], window)
         if node.attributes.get("group", 1) != 1 or self._reads_integers(node):
             return shape[2:] == (1, 1) and shape[1] <= _TINY_CHANNELS
-        return len(shape) == 4 and single and shape[1] <= _TINY_CHANNELS
+        strided = set(node.attributes.get("strides", (1,))) != {1}
+        return len(shape) == 4 and single and shape[1] <= _TINY_CHANNELS and not strided
 
     def _add_attention(self, nodes: Sequence[Node]) -> None:
         written = {t for node in nodes for t in node.outputs}
@@ -186,7 +241,7 @@ class Units:
         return name
 
     def _finish(self, product: Unit, node: Node) -> None:
-        if product.integers:
+        if product.integers and node.name not in self._fans:
             self._add_epilogue(node, product)
         else:
             product.outputs = tuple(node.outputs)
@@ -209,6 +264,7 @@ class Units:
         if role == "pool":
             unit.integers = self._pools_integers(node)
         self.units.append(unit)
+        unit.views = tuple(v for edge in edges for v in self._views.get(edge.tensor, ()))
         for edge in edges:
             self.link(edge, self._writer.get(edge.tensor), unit)
         self._writer.update(dict.fromkeys(outputs, unit))

@@ -95,6 +95,11 @@ def _attentions(graph: Graph) -> Mapping[str, tuple[Node, ...]]:
         mix = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
         if node is None or mix is None or {node.op, mix.op} != {"MatMul"}:
             continue
-        if all(t in graph.producer for t in (*node.inputs, *mix.inputs)):
+        if all(_is_heads(graph, t) for t in (*node.inputs, *mix.inputs)):
             found[node.name] = (node, *inner, mix)
     return found
+
+
+def _is_heads(graph: Graph, tensor: str) -> bool:
+    """Whether an attention may read it: an activation, or learned queries of several heads."""
+    return tensor in graph.producer or len(graph.type_of(tensor).shape or ()) > 2

@@ -267,6 +267,78 @@ QUANTIZED = {
           [conv3] out = Conv(sum, w2, b)
         }""",
     ),
+    "joint queries and keys: a bias is added once for each": (
+        "",
+        """
+        (float[1,16,32] x) => (float[1,2,16,16] q, float[1,2,16,16] k)
+        <float[32,64] w1 = {1}, float[64] b = {1}> {
+          shape = Constant<value = int64[4] {1, 16, 2, 16}>()
+          [product1] p = MatMul(x, w1)
+          [bias1] y = Add(p, b)
+          [parts] a, c = Split<axis = 2>(y)
+          [heads1] h = Reshape(a, shape)
+          [turn1] q = Transpose<perm = [0, 2, 1, 3]>(h)
+          [heads2] i = Reshape(c, shape)
+          [turn2] k = Transpose<perm = [0, 2, 1, 3]>(i)
+        }""",
+    ),
+    "a norm whose tokens are transposed takes two kernels": (
+        "",
+        """
+        (float[1,16,32] x) => (float[1,16,16,2] out)
+        <float[32,32] w1 = {1}, float[32] g = {1}, float[32] b = {1}> {
+          shape = Constant<value = int64[4] {1, 2, 16, 16}>()
+          [product1] p = MatMul(x, w1)
+          [norm1] n = LayerNormalization(p, g, b)
+          [turn1] t = Transpose<perm = [0, 2, 1]>(n)
+          [heads1] h = Reshape(t, shape)
+          [turn2] out = Transpose<perm = [0, 2, 3, 1]>(h)
+        }""",
+    ),
+    "tokens of a map cost nothing beside a Conv": (
+        "",
+        """
+        (float[1,16,8,8] x) => (float[1,64,16] out)
+        <float[16,16,3,3] w1 = {1}, float[16] b = {1}, float[16,16] w2 = {1}> {
+          shape = Constant<value = int64[3] {1, 16, 64}>()
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+          [flat1] f = Reshape(c, shape)
+          [turn1] t = Transpose<perm = [0, 2, 1]>(f)
+          [norm1] n = LayerNormalization(t, b, b)
+          [product1] p = MatMul(n, w2)
+          [bias1] out = Add(p, b)
+        }""",
+    ),
+    "powers are computed in FP32, behind the product": (
+        "",
+        """
+        (float[1,16,32] x) => (float[1,16,32] out) <float[32,32] w1 = {1}, float[32] b = {1}> {
+          three = Constant<value = float {3}>()
+          [product1] p = MatMul(x, w1)
+          [bias1] y = Add(p, b)
+          [cube] z = Pow(y, three)
+          [add1] out = Add(y, z)
+        }""",
+    ),
+    "heads of other widths are one product": (
+        "",
+        """
+        (float[1,16,32] x) => (float[1,16,24] one, float[1,16,8] two)
+        <float[32,24] w1 = {1}, float[24] b1 = {1}, float[32,8] w2 = {1}, float[8] b2 = {1}> {
+          [product1] p = MatMul(x, w1)
+          [bias1] one = Add(p, b1)
+          [product2] q = MatMul(x, w2)
+          [bias2] two = Add(q, b2)
+        }""",
+    ),
+    "a shared weight of float Convs is dequantized once, when it runs": (
+        "w1->conv1 w1->conv2",
+        """
+        (float[1,16,8,8] x) => (float[1,16,8,8] out) <float[16,16,3,3] w1 = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [conv2] out = Conv<pads = [1, 1, 1, 1]>(c, w1)
+        }""",
+    ),
     "an INT8 Conv of 6 channels gets two of zeros": (
         "r->conv1 w1->conv1",
         """
