@@ -46,7 +46,7 @@ class CrossFit:
     """One placement with any method for each tensor.
 
     ``activations``: the placement without its weights, to tell what one tensor alone does.
-    ``folds``: each has the same number of batches, at least one.
+    ``folds``: each has at least one batch.
     """
 
     simulation: Simulation
@@ -55,7 +55,7 @@ class CrossFit:
 
     @cached_property
     def batches(self) -> int:
-        """Number of batches."""
+        """Number of batches that every fold has."""
         return min(len(fold.batches) for fold in self.folds)
 
     @cached_property

@@ -160,10 +160,22 @@ def _mixture(
     most: int,
     progress: Progress | None,
 ) -> dict[str, str]:
-    """For each of the ``most`` noisiest groups the method that lowers the sum of all noise best.
+    """For each of the ``most`` noisiest groups the method that lowers the sum of all noise best."""
+    alone = _noises_by_method(crossfit, single, batches, most, progress)
+    chosen = _best_sum(alone, {group: single[group[0]] for group in alone})
+    return {**single, **{t: method for group, method in chosen.items() for t in group}}
 
-    Errors of different tensors are nearly independent, so what each group does alone adds up. The
-    sums are lowered group by group until no other method of any group scores better.
+
+def _noises_by_method(
+    crossfit: CrossFit,
+    single: Methods,
+    batches: Sequence[int],
+    most: int,
+    progress: Progress | None,
+) -> dict[Group, dict[str, dict[str, float]]]:
+    """Noise of each group quantized alone, by method: for the ``most`` noisiest by all of them.
+
+    The other groups have the method of ``single`` only.
     """
     # What an imported model gave a range keeps it, also where it shares a scale with others.
     free = (tuple(t for t in group if t in single) for group in crossfit.activations.groups)
@@ -186,7 +198,18 @@ def _mixture(
             tried = {**single, **dict.fromkeys(group, method)}
             alone[group][method] = crossfit.noises_alone(tried, batches, group)
         tell(len(groups) + done * closely)
-    chosen = {group: single[group[0]] for group in groups}
+    return alone
+
+
+def _best_sum(
+    alone: Mapping[Group, Mapping[str, Mapping[str, float]]], start: Mapping[Group, str]
+) -> dict[Group, str]:
+    """The methods of the groups whose noises of ``alone`` have the best sum, by coordinate descent.
+
+    Errors of different tensors are nearly independent, so what each group does alone adds up.
+    From ``start``, one group after the other takes its best method until none changes.
+    """
+    chosen = dict(start)
     for _ in range(_PASSES):
         before = dict(chosen)
         for group, noises in alone.items():
@@ -197,7 +220,7 @@ def _mixture(
                 )
         if chosen == before:
             break
-    return {**single, **{t: method for group, method in chosen.items() for t in group}}
+    return chosen
 
 
 def _noisiest(alone: Mapping[Group, Mapping[str, float]]) -> list[Group]:
