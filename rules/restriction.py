@@ -1,8 +1,8 @@
-"""Sites whose layouts leave nodes float, as the user asked."""
+"""Sites whose layouts leave nodes float, or quantize them, as the user asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placer.graph import Edge, Graph
@@ -67,4 +67,76 @@ def _with_layouts(site: Site, names: Sequence[str]) -> Site:
         layouts={name: site.layouts[name] for name in names},
         default=site.default if site.default in names else nearest,
         signature=f"{site.signature} {' '.join(names)}",
+    )
+
+
+@dataclass(frozen=True)
+class Forced:
+    """Sites that quantize what the user forces.
+
+    ``nodes``: those of the user's that some site can quantize. ``edges``: what each site that
+    decides on them quantizes of its own nodes' inputs whatever is proposed, by its name.
+    """
+
+    sites: tuple[Site, ...]
+    nodes: frozenset[str]
+    edges: Mapping[str, frozenset[Edge]]
+
+
+def forced(sites: Sequence[Site], graph: Graph, wanted: frozenset[str]) -> Forced:
+    """``sites`` whose layouts that leave ``wanted`` nodes, by name, float are barred.
+
+    Of a site's layouts those stay that quantize inputs of the most of these nodes; if none does, as
+    of a Relu that runs in the layer of its Conv, those that quantize any input of the site's nodes.
+    Sites that follow others cannot be forced. A neighbour's layouts that keep one of the forced
+    edges float are barred too, if others are left.
+    """
+    offered: dict[str, list[str]] = {}
+    nodes: set[str] = set()
+    for site in sites:
+        own = wanted & {node.name for node in site.match.nodes.values()}
+        names = _forcing(site, _Inputs(site, graph), own) if own else []
+        if names:
+            offered[site.name] = names
+            nodes |= own
+    by_name = {site.name: site for site in sites}
+    edges = {
+        name: frozenset.intersection(*(_own_edges(by_name[name], n, graph) for n in names))
+        for name, names in offered.items()
+    }
+    needed = frozenset[Edge]().union(*edges.values())
+    found = []
+    for site in sites:
+        names = offered.get(site.name, list(site.layouts))
+        yielding = [n for n in names if needed.isdisjoint(site.layouts[n].keep_float)]
+        found.append(_with_offered(site, yielding or names))
+    return Forced(tuple(found), frozenset(nodes), edges)
+
+
+def _own_edges(site: Site, layout: str, graph: Graph) -> frozenset[Edge]:
+    """The inputs of the site's own nodes that ``layout`` quantizes."""
+    return frozenset(_Inputs(site, graph).own(site.layouts[layout].quantize))
+
+
+def _forcing(site: Site, inputs: _Inputs, own: frozenset[str]) -> list[str]:
+    """The layouts of ``site`` that quantize its nodes ``own``; none where it cannot be forced."""
+    decided = {name: lay for name, lay in site.layouts.items() if not lay.requires}
+    read = {name: set(inputs.own(_quantized(lay)).values()) for name, lay in decided.items()}
+    most = max((len(nodes & own) for nodes in read.values()), default=0)
+    if most:
+        return [name for name, nodes in read.items() if len(nodes & own) == most]
+    return [name for name, nodes in read.items() if nodes]
+
+
+def _with_offered(site: Site, names: Sequence[str]) -> Site:
+    """``site`` with all layouts but ``names`` barred; decided apart from sites that have others."""
+    if len(names) == len(site.layouts):
+        return site
+    wanted = site.layouts[site.default].quantize
+    nearest = min(names, key=lambda n: len(site.layouts[n].quantize ^ wanted))
+    return replace(
+        site,
+        default=site.default if site.default in names else nearest,
+        signature=f"{site.signature} forced {' '.join(names)}",
+        barred=frozenset(site.layouts) - frozenset(names),
     )

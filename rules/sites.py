@@ -42,13 +42,15 @@ class Site:
     """A decision at one match: mutually exclusive layouts, one of which is the default.
 
     ``signature`` is equal for sites of equal structure: same rule, operators, attributes and
-    tensor shapes. Such sites are decided together.
+    tensor shapes. Such sites are decided together. ``barred``: layouts that nobody may propose,
+    as the user forces nodes; the search still reckons with them.
     """
 
     match: Match
     layouts: Mapping[str, ResolvedLayout]
     default: str
     signature: str
+    barred: frozenset[str] = frozenset()
 
     @cached_property
     def name(self) -> str:

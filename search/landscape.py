@@ -126,6 +126,11 @@ class Landscape:
         self.sites: tuple[Site, ...] = tuple(s for group in space.groups for s in group.sites)
         self.members: tuple[tuple[int, ...], ...] = _members(space)
         self.names: tuple[tuple[str, ...], ...] = tuple(tuple(s.layouts) for s in self.sites)
+        # What may be proposed at each site.
+        self._offered: tuple[tuple[int, ...], ...] = tuple(
+            tuple(number for number, name in enumerate(site.layouts) if name not in site.barred)
+            for site in self.sites
+        )
         decided = set(self.sites)
         fixed = [site for site in space.sites if site not in decided]
         self._fixed = tuple(tuple(site.layouts).index(site.default) for site in fixed)
@@ -190,12 +195,12 @@ class Landscape:
 
     @cached_property
     def group_moves(self) -> Moves:
-        """All changes of one whole group."""
+        """All changes of one whole group to a layout that may be proposed."""
         return self.moves(
             [
                 tuple((site, layout) for site in members)
                 for members in self.members
-                for layout in range(len(self.names[members[0]]))
+                for layout in self._offered[members[0]]
             ]
         )
 
@@ -207,7 +212,7 @@ class Landscape:
             for members in self.members
             if len(members) > 1
             for site in members
-            for layout in range(len(self.names[site]))
+            for layout in self._offered[site]
         ]
         return self.moves([*self.group_moves.moves, *single])
 
@@ -233,7 +238,7 @@ class Landscape:
         nodes = [self._nodes(members) for members in self.members]
         start, owners = 0, []
         for members in self.members:
-            count = len(self.names[members[0]])
+            count = len(self._offered[members[0]])
             owners.append(range(start, start + count))
             start += count
         pairs = [

@@ -51,7 +51,7 @@ class RandomProposer:
         rng = np.random.default_rng([self._seed, len(trials)])
 
         def draw() -> Choices:
-            return {g.name: g.layouts[rng.integers(len(g.layouts))] for g in self._space.groups}
+            return {g.name: g.offered[rng.integers(len(g.offered))] for g in self._space.groups}
 
         return untried("random", draw, self._space, trials)
 
@@ -66,7 +66,7 @@ class ExhaustiveProposer:
         """See ``Proposer``; a linear search for the first that was not tried."""
         tried = {trial.placement_id for trial in trials}
         groups = self._space.groups
-        for layouts in itertools.product(*(group.layouts for group in groups)):
+        for layouts in itertools.product(*(group.offered for group in groups)):
             choices = {g.name: lay for g, lay in zip(groups, layouts, strict=True)}
             if self._space.placement(choices).id not in tried:
                 return Proposal("exhaustive", choices)
@@ -103,7 +103,7 @@ def untried(
 
 def mirror(space: Space, trials: Sequence[TrialRecord], sampler: BaseSampler) -> optuna.Study:
     """An Optuna study in memory with the trials whose groups are whole."""
-    plain = {g.name: CategoricalDistribution(g.layouts) for g in space.groups}
+    plain = {g.name: CategoricalDistribution(g.offered) for g in space.groups}
     study = optuna.create_study(sampler=sampler)
     for trial in trials:
         if trial.ratio is None or PER_SITE in trial.choices.values():
@@ -127,7 +127,7 @@ def _sample(study: optuna.Study, sampler: BaseSampler, space: Space) -> Choices:
     )
     choices = {}
     for group in space.groups:
-        own = CategoricalDistribution(group.layouts)
+        own = CategoricalDistribution(group.offered)
         choices[group.name] = str(
             relative[group.name]
             if group.name in relative

@@ -25,18 +25,29 @@ def site_key(site: Site) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Sites that are decided together; ``name`` is the first site's and unique in a model."""
+    """Sites that are decided together; ``name`` is the first site's and unique in a model.
+
+    ``layouts``: all, of which ``offered`` may be proposed.
+    """
 
     name: str
     sites: tuple[Site, ...]
     layouts: tuple[str, ...]
     default: str
 
-    def layout_with(self, *, most_edges: bool) -> str:
-        """The layout that quantizes the most or the fewest edges; the default wins ties."""
+    @cached_property
+    def offered(self) -> tuple[str, ...]:
+        """The layouts that may be proposed: all but those that the user bars."""
+        return tuple(name for name in self.layouts if name not in self.sites[0].barred)
+
+    def layout_with(self, *, most_edges: bool, barred: bool = False) -> str:
+        """The layout that quantizes the most or the fewest edges; the default wins ties.
+
+        ``barred``: of all layouts, also those that may not be proposed.
+        """
         sign = -1 if most_edges else 1
-        layouts = self.sites[0].layouts
-        return min(self.layouts, key=lambda n: (sign * len(layouts[n].quantize), n != self.default))
+        layouts, names = self.sites[0].layouts, self.layouts if barred else self.offered
+        return min(names, key=lambda n: (sign * len(layouts[n].quantize), n != self.default))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +107,16 @@ class Space:
 
     @cached_property
     def floats(self) -> dict[str, str]:
-        """The fewest quantized edges everywhere."""
+        """The fewest quantized edges everywhere, whatever may be proposed.
+
+        Models of latency and noise begin here: it is the float model but for sites without a
+        choice.
+        """
+        return {g.name: g.layout_with(most_edges=False, barred=True) for g in self.groups}
+
+    @cached_property
+    def least(self) -> dict[str, str]:
+        """The fewest quantized edges that may be proposed."""
         return {group.name: group.layout_with(most_edges=False) for group in self.groups}
 
     @cached_property
@@ -106,9 +126,9 @@ class Space:
 
     @cached_property
     def weighted_only(self) -> dict[str, str]:
-        """The default at groups with weights, float elsewhere."""
+        """The default at groups with weights, as little as may be elsewhere."""
         weighted = [group for group in self.groups if self._is_weighted(group)]
-        return {**self.floats, **{g.name: g.default for g in weighted}}
+        return {**self.least, **{g.name: g.default for g in weighted}}
 
     def _is_weighted(self, group: Group) -> bool:
         nodes = group.sites[0].match.nodes.values()
@@ -122,7 +142,7 @@ def _nearest_layout(site: Site, placement: Placement) -> str:
     def distance(name: str) -> tuple[int, bool]:
         return len(site.layouts[name].quantize ^ wanted), name != site.default
 
-    return min(site.layouts, key=distance)
+    return min((name for name in site.layouts if name not in site.barred), key=distance)
 
 
 def build_space(graph: Graph, sites: Sequence[Site]) -> Space:

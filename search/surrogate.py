@@ -48,8 +48,8 @@ Probe = Callable[[Choices], float]
 
 
 def seed_proposals(space: Space) -> Iterator[Proposal]:
-    """Where every search begins: nothing quantized, the pack's default, everything."""
-    yield Proposal("none", space.floats)
+    """Where every search begins: nothing but what is forced, the pack's default, everything."""
+    yield Proposal("none" if space.least == space.floats else "forced", space.least)
     yield Proposal("default", space.defaults)
     yield Proposal("everything", space.everything)
 
@@ -328,7 +328,7 @@ class _Round:
         if len(self._land.group_moves) > LARGE:
             return
         whole = [state for state in best_states(pool, FINALISTS) if self._land.is_whole(state)]
-        start = whole[0] if whole else self._land.state(self._land.space.floats)
+        start = whole[0] if whole else self._land.state(self._land.space.least)
         found = solve(self._land, objective, noise, self._limit, start)
         if found is None:
             return
@@ -367,7 +367,7 @@ class _Round:
             if trial.ratio is not None
         )
         best = [state for *_, state in ranked[:2]]
-        fixed = (space.defaults, space.floats, space.everything, space.weighted_only)
+        fixed = (space.defaults, space.least, space.everything, space.weighted_only)
         starts = [*best, *(self._land.state(choices) for choices in fixed)]
         rng = np.random.default_rng(self._seed(START))
         for _ in range(RESTARTS):

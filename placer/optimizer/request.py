@@ -225,6 +225,10 @@ class Request:
         tuple[str, ...],
         Option("Search", "Quantize at most these nodes, named as for exclude.", "all"),
     ] = ()
+    force: Annotated[
+        tuple[str, ...],
+        Option("Search", "Nodes that every proposal quantizes, named as for exclude."),
+    ] = ()
     preset: Annotated[Preset, Option("Search", "Effort: quick, default or thorough.")] = "default"
     budget: Annotated[
         int | None, Option("Search", "Number of trials.", "the preset's", least=1)

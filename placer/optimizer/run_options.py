@@ -138,6 +138,7 @@ class RunOptions(Strict):
     io_type: InputOutputTypes | None = described("io_type")
     exclude: Texts | None = described("exclude")
     only: Texts | None = described("only")
+    force: Texts | None = described("force")
     preset: Preset | None = described("preset")
     budget: PositiveInt | None = described("budget")
     timeout: Duration | None = described("timeout")

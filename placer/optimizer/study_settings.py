@@ -59,7 +59,7 @@ def settings_of(task: Task) -> dict[str, Any]:
 
 def _nodes(request: Request) -> dict[str, list[str]]:
     """Which nodes may be quantized, as far as the user said so."""
-    given = {"exclude": request.exclude, "only": request.only}
+    given = {"exclude": request.exclude, "only": request.only, "force": request.force}
     return {option: sorted(patterns) for option, patterns in given.items() if patterns}
 
 

@@ -25,11 +25,11 @@ from placer.engines.base import Engine, Tensors
 from placer.engines.select import select_engine
 from placer.engines.source_model import distance_sentence, recovered
 from placer.errors import InputError
-from placer.graph import Edge, Graph
+from placer.graph import Edge
 from placer.graph.bodies import bodies_of
-from placer.graph.selection import selected_nodes
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.model import Model, load_model
+from placer.optimizer.chosen_nodes import check_forced, chosen_sites
 from placer.optimizer.latency_baselines import implicit_engine
 from placer.optimizer.observer import Observer
 from placer.optimizer.option_values import check_values
@@ -43,7 +43,6 @@ from placer.quantization.overrides import Pins, resolve
 from placer.rules.connected import connected
 from placer.rules.pack import Pack
 from placer.rules.packaging.lock import check_lock
-from placer.rules.restriction import restricted
 from placer.rules.sites import Site, find_sites
 from placer.search.samplers import Proposal
 from placer.search.space import Space, build_space
@@ -183,8 +182,9 @@ def prepare(request: Request, observer: Observer) -> Task:
         model = with_opset(model, FLOAT8_OPSET)
     found = find_sites(model.graph, pack.rules, target_of(engine))
     sites = quantizable_sites(found, model, pack, warn)
-    sites = _chosen_sites(sites, model.graph, request, observer)
+    sites, needed = chosen_sites(sites, model.graph, request, observer)
     space = _space_of(sites, model, pack, request.model)
+    check_forced(space, needed)
     pins = _pins(request, sites, model, pack)
     space = replace(space, per_tensor=pins.per_tensor)
     inside = bodies_of(model.proto).sentence()
@@ -286,23 +286,6 @@ def quantizable_sites(
     first = next(iter(wrong.values()))
     warn(f"{len(sites) - len(kept)} of {len(sites)} sites stay as they are: {first}")
     return kept
-
-
-def _chosen_sites(
-    sites: tuple[Site, ...], graph: Graph, request: Request, observer: Observer
-) -> tuple[Site, ...]:
-    """``sites`` as the options ``exclude`` and ``only`` leave them."""
-    if not (request.exclude or request.only):
-        return sites
-    floats = selected_nodes(graph, request.exclude, "exclude")
-    if request.only:
-        floats |= graph.by_name.keys() - selected_nodes(graph, request.only, "only")
-    found = restricted(sites, graph, floats)
-    kept = sum(any(layout.quantize for layout in site.layouts.values()) for site in found)
-    if not kept:
-        raise InputError("`exclude` and `only` leave no site that could be quantized; relax them")
-    observer.stage(f"{len(sites) - kept} of {len(sites)} sites stay float, as asked")
-    return found
 
 
 def _space_of(sites: tuple[Site, ...], model: Model, pack: Pack, path: Path) -> Space:

@@ -60,7 +60,7 @@ def _choices_of_result(path: Path, space: Space) -> dict[str, str]:
     choices, known = dict(space.defaults), 0
     for group in space.groups:
         layout = layouts.get(group.sites[0].signature)
-        if layout in group.layouts:
+        if layout in group.offered:
             choices[group.name] = layout
             known += 1
     if not known:

@@ -1,10 +1,12 @@
-"""``--exclude`` and ``--only``: what the user leaves float stays float in every candidate."""
+"""``--exclude``, ``--only`` and ``--force``: what the user decides holds in every candidate."""
 
 from pathlib import Path
 
 import onnx
+import pytest
 import yaml
 
+from placer.results.result import Result
 from tests.few_digits import FEW
 from tests.optimizer.test_optimize import MODEL, Placer
 
@@ -34,4 +36,33 @@ def test_nothing_left_to_quantize_is_said(placer: Placer):
     finished = placer("optimize", MODEL, *FEW, *ESTIMATED, "--exclude", "*")
     assert (finished.code, finished.err.count("\n")) == (2, 1)
     assert "--exclude and --only leave no site that could be quantized" in finished.err
+    assert not Path("digits.placer").exists()
+
+
+def test_forced_nodes_are_quantized_in_every_trial_and_float_is_the_baseline(placer: Placer):
+    # No Gemm is quantized by default: it is too small to gain.
+    finished = placer("optimize", MODEL, *FEW, *ESTIMATED, "--force", "op:Gemm")
+    assert finished.code == 0, finished.err
+    assert "1 of 1 named nodes quantized in every proposal, as asked" in finished.out
+    found = Result.read(Path("digits.placer"))
+    assert [trial.kind for trial in found.trials] == ["forced", "default", "everything"]
+    # The forced Gemm costs time here, which is told, and the float model is the result.
+    assert found.trials[0].ratio_to_float > 1
+    assert found.verdict == "no difference"
+    assert quantized_readers() == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--force", "op:Softplus"), "unknown operator 'Softplus'"),
+        (("--force", "op:Flatten"), "--force 'op:Flatten': no rule of this pack decides on such"),
+        (("--force", "op:Gemm", "--exclude", "op:Gemm"), "which --exclude or --only leaves float"),
+        (("--force", "op:Gemm", "--only", "op:Conv"), "which --exclude or --only leaves float"),
+    ],
+)
+def test_what_cannot_be_forced_is_refused(placer: Placer, words: tuple[str, ...], expected: str):
+    finished = placer("optimize", MODEL, *FEW, *ESTIMATED, *words)
+    assert (finished.code, finished.err.count("\n")) == (2, 1)
+    assert expected in finished.err
     assert not Path("digits.placer").exists()

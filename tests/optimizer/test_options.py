@@ -135,6 +135,7 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "io_type": ("kep", "kep", "unknown io type 'kep'; use one of: keep, convert; did you"),
     "exclude": ("/head", "/head", "'/head' selects no node of the model"),
     "only": ("op:Cnv", "op:Cnv", "unknown operator 'Cnv'; use one of: Add, "),
+    "force": ("op:Cnv", "op:Cnv", "unknown operator 'Cnv'; use one of: Add, "),
     "preset": ("quik", "quik", "did you mean 'quick'?"),
     "budget": ("-1", -1, "is -1; give 1 or more"),
     "timeout": ("nan", math.nan, "nan"),

@@ -1,11 +1,13 @@
 """Layouts that are left where the user decides which nodes stay float."""
 
+import itertools
+
 import pytest
 
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.rules.packaging.load import load_pack
-from placer.rules.restriction import restricted
+from placer.rules.restriction import Forced, forced, restricted
 from placer.rules.sites import Site, find_sites, place
 from placer.search.space import build_space
 
@@ -71,3 +73,42 @@ def test_sites_with_other_layouts_are_decided_apart():
     assert [[site.match.anchor.name for site in group.sites] for group in groups] == [
         ["conv1", "conv3"]
     ]
+
+
+# --- forced nodes ---------------------------------------------------------------------------
+
+
+def forced_sites(pack: str, *nodes: str) -> Forced:
+    return forced(sites_of(pack), NET, frozenset(nodes))
+
+
+@pytest.mark.parametrize("pack", ["tensorrt", "openvino", "onnxruntime"])
+@pytest.mark.parametrize("node", ["conv1", "conv2", "conv3", "add"])
+def test_a_forced_node_reads_a_pair_whatever_is_proposed(pack: str, node: str):
+    found = forced_sites(pack, node)
+    assert found.nodes == {node}
+    space = build_space(NET, found.sites)
+    names = [group.name for group in space.groups]
+    for layouts in itertools.product(*(group.offered for group in space.groups)):
+        edges = space.placement(dict(zip(names, layouts, strict=True))).edges
+        assert node in readers(edges)
+        assert all(own <= edges for own in found.edges.values())
+    # What models of the search begin with is the float model all the same.
+    assert node not in readers(space.placement(space.floats).edges)
+
+
+def test_a_node_in_the_layer_of_another_forces_that_one():
+    found = forced_sites("tensorrt", "relu1")
+    space = build_space(NET, found.sites)
+    assert found.nodes == {"relu1"}
+    assert readers(space.placement(space.least).edges) >= {"conv1"}
+
+
+def test_nodes_that_no_rule_decides_on_are_not_forced():
+    assert forced_sites("tensorrt", "softmax").nodes == frozenset()
+    assert forced_sites("tensorrt", "softmax", "conv1").nodes == {"conv1"}
+
+
+def test_without_forced_nodes_nothing_is_barred():
+    sites = sites_of("tensorrt")
+    assert forced(sites, NET, frozenset()).sites == sites
