@@ -105,7 +105,8 @@ def calibration_of(task: Task, observer: Observer) -> SplitCalibration:
     if activations:
         observer.stage(f"calibrating on {len(data)} samples")
     cache = task.request.cache_dir
-    if task.request.calibration != AUTO or not activations:
+    free = set(activations) - task.pins.by_tensor.keys()
+    if task.request.calibration != AUTO or not free:
         whole = calibrate(task.model, activations, data, cache, observer.progress)
         return SplitCalibration(whole, ())
     batches = _LEAST_BATCHES + _effort(task).held_back
@@ -157,7 +158,7 @@ def choose_ranges(
 def _ranges(task: Task, whole: Calibration, choice: Choice | None, single: str) -> Ranges:
     if choice is None:
         return ranges_of(task, whole, single)
-    by_method = {name: ranges_of(task, whole, name) for name in set(choice.methods.values())}
+    by_method = {name: ranges_of(task, whole, name) for name in {single, *choice.methods.values()}}
     mixed = {tensor: by_method[method][tensor] for tensor, method in choice.methods.items()}
     return {**by_method[single], **mixed}
 

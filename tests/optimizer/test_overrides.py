@@ -23,6 +23,7 @@ from placer.optimizer.calibrated import calibration_of, ranges_of
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task, prepare
+from placer.optimizer.trial_setup import set_up
 from placer.optimizer.worker import request_json
 from placer.qdq import Inserter
 from placer.qdq.extract import extract_placement
@@ -114,6 +115,17 @@ def test_a_scale_is_what_quantization_then_has(net: Path):
     assert scales_of(candidate)["x"] == 0.25
     points = {t.name: numpy_helper.to_array(t) for t in candidate.graph.initializer}
     assert points["x/zero_point"] == 100
+
+
+@pytest.mark.parametrize("pattern", ["x", "*"])
+def test_what_is_pinned_takes_no_part_in_the_choice_of_methods(net: Path, pattern: str):
+    task = task_of(net, {"tensor": pattern, "range": [-1, 1]}, calibration="auto")
+    setup = set_up(task, QuietObserver())
+    assert setup.ranges["x"] == Range(-1, 1)
+    assert (setup.ranges["a"] == Range(-1, 1)) == (pattern == "*")
+    assert "x: range -1 to 1" in setup.calibration.pinned
+    compared = [value for value in setup.calibration.sqnr_by_method.values() if value is not None]
+    assert len(compared) == (0 if pattern == "*" else len(METHODS))
 
 
 # --- weights --------------------------------------------------------------------------------
