@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -27,12 +27,23 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from placer.common.files import write_text
 from placer.errors import PlacerError
+from placer.learning.case import Case, Judgement, Planner, judge
+from placer.learning.shrink import shrink
 from placer.results.result import versions
-from tests.differential.case import Case, Engine, Judgement, judge
 from tests.differential.cpu import onnx_runtime, openvino
 from tests.differential.net import Misfit
 from tests.differential.rtx import RtxEngine
-from tests.differential.shrink import shrink
+
+
+class Engine(Planner, Protocol):
+    """What predicts and builds, with the random cases that suit it."""
+
+    name: str
+
+    def case(self, random: Random) -> Case:
+        """A random case. Raises PlacerError or Misfit where the graph drawn is none."""
+        ...
+
 
 ENGINES: Mapping[str, Callable[[], Engine]] = {
     "onnxruntime": onnx_runtime,

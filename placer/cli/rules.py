@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 import yaml
@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from placer.cli.options import option, shape_ranges_of
+from placer.common.shapes import optima
 from placer.errors import InputError, RunError
 from placer.prediction.rule_tests import failures_of
 from placer.rules.lint import lint
@@ -147,6 +149,53 @@ def new_command(
     """Start a pack in a new folder here: manifest, an example rule with its tests, README."""
     folder = new_pack(name, engine, extends, Path(), Store.default())
     typer.echo(f"made {folder}; see {folder / 'README.md'}")
+
+
+@rules_app.command("learn")
+def learn_command(
+    candidate: Annotated[Path, typer.Argument(help="A float ONNX model, or one with Q/DQ pairs.")],
+    source: Annotated[
+        Literal["builder"],
+        typer.Option("--from", help="Who builds: NVIDIA's TensorRT-RTX, without a GPU."),
+    ],
+    pack: PackOption = "tensorrt-rtx",
+    placement: Annotated[
+        Path | None,
+        typer.Option(help="placement.yaml of a float model.", show_default="the pack's default"),
+    ] = None,
+    gpu: Annotated[str, typer.Option(help="GPU to build for, e.g. l4, or sm89.")] = "sm89",
+    shape: Annotated[list[str] | None, option("shapes")] = None,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Pack of drafts, made if it is not there."),
+    ] = Path("drafts"),
+) -> None:
+    """Draft the rule that is missing where a candidate is built otherwise than predicted.
+
+    The difference is cut down to a minimal graph, which becomes the draft's test. Nothing is
+    written where the plans agree, or where no rule can say what differs; a file that is there
+    already is never written over. A person reviews the draft.
+    """
+    # Help is shown without what takes long to import.
+    from placer.learning.candidate import Asked, learn_from_builder  # noqa: PLC0415
+    from placer.learning.learn import told  # noqa: PLC0415
+    from placer.learning.write import write_draft  # noqa: PLC0415
+
+    del source  # The only one there is.
+    loaded = load_pack(str(output.resolve()) if output.exists() else pack)
+    shapes = optima(shape_ranges_of(shape or []))
+    lesson = learn_from_builder(Asked(candidate, placement, loaded, gpu, shapes))
+    for sentence in told(lesson):
+        typer.echo(sentence)
+    if lesson.rule is None:
+        return
+    path = write_draft(lesson.rule, output, pack, loaded.manifest.engine)
+    typer.echo(f"wrote {path}; review its pattern, `where`, `why` and `source`")
+    drafts = load_pack(str(output.resolve()))
+    failed, findings = list(failures_of(drafts)), list(lint(drafts))
+    for sentence in (*failed, *findings):
+        typer.echo(sentence)
+    typer.echo(f"rules test: {len(failed)} failures; rules lint: {len(findings)} findings")
 
 
 @rules_app.command("pack")

@@ -83,9 +83,7 @@ class BuiltPlanEngine:
         self._estimator = BuiltEstimator(gpu, classes)
         fixed = {name: ShapeRange.fixed(shape) for name, shape in self._shapes.items()}
         self._cache = BuildCache(folder, library.title, architecture, fixed)
-        spec = EngineSpec("placer.engines.tensorrt.plan_builder", "create", {"gpu": architecture})
-        described = PlanBuilder(library, architecture, {})
-        self._builder = IsolatedEngine(spec, limits, log_dir, described)
+        self._builder = builder_process(library, architecture, limits, log_dir)
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> BuiltCandidate:
         """Build ``model``, unless it was built before, and estimate the layers that result.
@@ -126,6 +124,15 @@ class BuiltPlanEngine:
         fix_input_shapes(fixed, shapes)
         del fixed.graph.value_info[:]
         return fixed
+
+
+def builder_process(library: Library, gpu: str, limits: Limits, log_dir: Path) -> IsolatedEngine:
+    """NVIDIA's builder for ``gpu``, e.g. ``sm89``, in a process that starts with the first build.
+
+    ``log_dir``: of processes that failed.
+    """
+    spec = EngineSpec("placer.engines.tensorrt.plan_builder", "create", {"gpu": gpu})
+    return IsolatedEngine(spec, limits, log_dir, PlanBuilder(library, gpu, {}))
 
 
 class BuiltCandidate:

@@ -82,10 +82,11 @@ def predicted_lines(
     more = [edge for edge in _all_edges(graph) if _text(edge) in pairs]
     placement = Placement.of([*placed.edges, *more], tied)
     predictor = make_predictor(graph, pack, Target(typing="strong"), "float16")
-    return [_line(layer) for layer in predictor.predict(placement).plan.layers]
+    return [layer_line(layer) for layer in predictor.predict(placement).plan.layers]
 
 
-def _line(layer: Layer) -> str:
+def layer_line(layer: Layer) -> str:
+    """A layer as tests write it, e.g. ``conv1+relu1: int8, float -> int8``."""
     return f"{layer.name}: {', '.join(layer.input_types)} -> {', '.join(layer.output_types)}"
 
 

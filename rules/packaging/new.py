@@ -85,12 +85,21 @@ Raise `version` in `pack.yaml` with every change that others get.
 """)
 
 
-def new_pack(name: str, engine: str, extends: str | None, parent: Path, store: Store) -> Path:
+def new_pack(
+    name: str,
+    engine: str,
+    extends: str | None,
+    parent: Path,
+    store: Store,
+    rules: Mapping[str, bytes] | None = None,
+) -> Path:
     """Write the folder ``parent/name`` and return it.
 
-    ``engine``: the one that the rules are for. ``extends``: the pack to take rules over from,
-    ``NAME`` or ``NAME@VERSIONS``. Raises InputError for a name that a pack cannot have, for an
-    extended pack that is not there or for another engine, and if the folder is there already.
+    ``rules``: files of rules by name, in place of the example. ``engine``: the one that the rules
+    are for. ``extends``: the pack to take rules over from, ``NAME`` or ``NAME@VERSIONS``.
+
+    Raises InputError for a name that a pack cannot have, for an extended pack that is not there or
+    for another engine, and if the folder is there already.
     """
     if is_builtin(name):
         raise InputError(f"'{name}' is the name of a built-in pack; choose another name")
@@ -102,7 +111,7 @@ def new_pack(name: str, engine: str, extends: str | None, parent: Path, store: S
     folder = parent / name
     if folder.exists():
         raise InputError(f"{folder} exists; choose another name or remove it")
-    files = _files(name, engine, extends, folder, store)
+    files = _files(name, engine, extends, folder, store, rules)
     load_files(files, store)
     try:
         files.write(folder, beside=_schemas())
@@ -116,7 +125,14 @@ def _schemas() -> Mapping[str, bytes]:
     return {f"{SCHEMA_FOLDER}/{name}": (configs / name).read_bytes() for name in SCHEMAS}
 
 
-def _files(name: str, engine: str, extends: str | None, folder: Path, store: Store) -> PackFiles:
+def _files(
+    name: str,
+    engine: str,
+    extends: str | None,
+    folder: Path,
+    store: Store,
+    rules: Mapping[str, bytes] | None,
+) -> PackFiles:
     extended = None if extends is None else load_pack(str(_requirement(extends)), store)
     like = extended or _builtin_for(engine)
     scheme = like.manifest.scheme if like else _GENERIC_SCHEME
@@ -129,6 +145,9 @@ def _files(name: str, engine: str, extends: str | None, folder: Path, store: Sto
     }
     templates = {MANIFEST: _MANIFEST, EXAMPLE: _RULE, "README.md": _README}
     written = {file: text.substitute(words).encode() for file, text in templates.items()}
+    if rules is not None:
+        del written[EXAMPLE]
+        written |= rules
     return PackFiles(folder, written)
 
 

@@ -15,12 +15,12 @@ from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.errors import RunError
+from placer.learning.case import Case, Refused, loaded
 from placer.plan import Plan
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
-from tests.differential.case import Case, Refused, loaded
 from tests.differential.graphs import random_model
 from tests.differential.net import Misfit
 from tests.differential.placements import random_placement

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 from placer.graph import Edge, Graph
+from placer.learning.shrink import with_whole_products
 from placer.model import Model
 from placer.quantization import EMPTY, Placement
 from placer.rules.pack import Pack
@@ -37,24 +38,6 @@ def _mutated(placement: Placement, graph: Graph, random: Random) -> Placement:
         tensor = random.choice(free)
         groups.append(frozenset(e for e in _activations(graph) if e.tensor == tensor))
     return with_whole_products(Placement(frozenset(groups)), graph)
-
-
-def with_whole_products(placement: Placement, graph: Graph) -> Placement:
-    """``placement`` without pairs on one operand only of a convolution or matrix product.
-
-    No layout of a rule has them, and what an engine makes of them tells nothing of those that do.
-    """
-    edges = placement.edges
-    halves = {
-        edge
-        for node in graph.nodes
-        if node.op in ("Conv", "ConvTranspose", "MatMul", "Gemm")
-        for operands in [[Edge(node.inputs[i], node.name, i) for i in (0, 1)]]
-        if sum(edge in edges for edge in operands) == 1
-        for edge in operands
-    }
-    groups = (group - halves for group in placement.groups)
-    return Placement(frozenset(group for group in groups if group))
 
 
 def _activations(graph: Graph) -> Iterator[Edge]:

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from random import Random
 
+from placer.learning.case import Case, loaded
+from placer.learning.shrink import shrink
 from placer.plan import Layer, Plan
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
-from tests.differential.case import Case, loaded
 from tests.differential.graphs import random_model
 from tests.differential.net import Net
 from tests.differential.placements import random_placement
-from tests.differential.shrink import shrink
 
 PACK = load_pack("tensorrt")
 

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Protocol
 
 import onnx
@@ -60,18 +59,8 @@ class Refused(Exception):
 class Planner(Protocol):
     """Predicts the plan of a case, and has it made."""
 
-    name: str
-
     def plans(self, case: Case) -> tuple[Plan, Plan]:
         """The predicted and the actual plan. Raises Refused if the engine refuses the case."""
-        ...
-
-
-class Engine(Planner, Protocol):
-    """A real engine and the predictor of its plans, with the cases that suit it."""
-
-    def case(self, random: Random) -> Case:
-        """A random case. Raises PlacerError or Misfit where the graph drawn is none."""
         ...
 
 
@@ -101,10 +90,10 @@ class Judgement:
         )
 
 
-def judge(engine: Planner, case: Case) -> Judgement:
+def judge(planner: Planner, case: Case) -> Judgement:
     """Compare the two plans of ``case``; strictly, every layer counts."""
     try:
-        predicted, actual = engine.plans(case)
+        predicted, actual = planner.plans(case)
     except Refused as refusal:
         return Judgement(case, None, refusal=str(refusal))
     return Judgement(case, diff_plans(predicted, actual), (predicted, actual))

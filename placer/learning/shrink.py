@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import onnx.shape_inference
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from placer.errors import PlacerError
+from placer.graph import Edge, Graph
+from placer.learning.case import Case
 from placer.quantization import Placement
-from tests.differential.case import Case
-from tests.differential.placements import with_whole_products
 
 _MOST_TRIALS = 60
 
@@ -71,7 +71,8 @@ def _part(
     proto: ModelProto, outputs: list[str], given: dict[str, onnx.ValueInfoProto]
 ) -> ModelProto:
     """What ``outputs`` need, with the tensors of ``given`` as inputs."""
-    needed, nodes = set(outputs), []
+    needed = set(outputs)
+    nodes: list[NodeProto] = []
     for node in reversed(proto.graph.node):
         if not all(t in given for t in node.output) and needed & set(node.output):
             nodes.insert(0, node)
@@ -108,3 +109,21 @@ def _without_node(proto: ModelProto) -> Iterator[ModelProto]:
 
 def _inferred(proto: ModelProto) -> ModelProto:
     return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+
+
+def with_whole_products(placement: Placement, graph: Graph) -> Placement:
+    """``placement`` without pairs on one operand only of a convolution or matrix product.
+
+    No layout of a rule has them, and what an engine makes of them tells nothing of those that do.
+    """
+    edges = placement.edges
+    halves = {
+        edge
+        for node in graph.nodes
+        if node.op in ("Conv", "ConvTranspose", "MatMul", "Gemm")
+        for operands in [[Edge(node.inputs[i], node.name, i) for i in (0, 1)]]
+        if sum(edge in edges for edge in operands) == 1
+        for edge in operands
+    }
+    groups = (group - halves for group in placement.groups)
+    return Placement(frozenset(group for group in groups if group))

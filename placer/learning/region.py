@@ -1,0 +1,126 @@
+"""Parts of a model around one difference of its plans, the smallest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
+
+from placer.errors import PlacerError
+from placer.graph import Graph, TensorType
+from placer.graph.external_data import is_external, read_tensor
+from placer.learning.case import Case, Judgement
+from placer.plan import Layer
+from placer.plan.dtypes import is_quantized
+
+Operators = tuple[str, ...]
+_MOST_HOPS = 3
+
+
+def parts_around(judged: Judgement) -> Iterator[tuple[Operators, Case]]:
+    """Parts of a case in which its plans may differ, too, and the operators that differ there.
+
+    Each is the nodes of layers that differ and up to three nodes around them; those of the
+    smallest differences come first.
+    """
+    case = judged.case
+    graph, seen = case.model.graph, set[frozenset[str]]()
+    for nodes in _differing(judged):
+        for hops in range(_MOST_HOPS + 1):
+            region = _grown(nodes, hops, graph)
+            if region in seen:
+                continue
+            seen.add(region)
+            try:
+                part = Case.of(cut(case, region), case.placement)
+            except PlacerError:
+                continue
+            yield _operators(nodes, graph), part
+
+
+def differing_operators(judged: Judgement) -> frozenset[Operators]:
+    """The operators of each difference between the plans of a case."""
+    graph = judged.case.model.graph
+    return frozenset(_operators(nodes, graph) for nodes in _differing(judged))
+
+
+def _operators(nodes: frozenset[str], graph: Graph) -> Operators:
+    return tuple(sorted(graph.by_name[name].op for name in nodes))
+
+
+def _differing(judged: Judgement) -> Sequence[frozenset[str]]:
+    """The nodes of each layer without a partner of its nodes and types, fewest first.
+
+    A partner reads integers, too, if the layer does. A conversion has the nodes that read what it
+    converts.
+    """
+    diff, graph = judged.diff, judged.case.model.graph
+    if diff is None:
+        return ()
+    other = {id(pair.predicted) for pair in diff.other_types}
+    same = [
+        pair
+        for pair in diff.matched
+        if id(pair.predicted) not in other
+        and _reads_integers(pair.predicted) == _reads_integers(pair.actual)
+    ]
+    paired = {id(layer) for pair in same for layer in (pair.predicted, pair.actual)}
+    layers = (layer for plan in judged.plans for layer in plan.of_kind("compute"))
+    found = [layer.nodes for layer in layers if id(layer) not in paired]
+    for conversion in diff.conversions:
+        for layer in (*conversion.missing, *conversion.extra):
+            tensors = {port.tensor for port in (*layer.inputs, *layer.outputs)}
+            found.append(tuple(e.node for t in tensors for e in graph.edges_of(t) if e.node))
+    regions = (frozenset(name for name in nodes if name in graph.by_name) for nodes in found)
+    return sorted(dict.fromkeys(filter(None, regions)), key=lambda r: (len(r), sorted(r)))
+
+
+def _reads_integers(layer: Layer) -> bool:
+    return any(map(is_quantized, layer.input_types))
+
+
+def _grown(nodes: frozenset[str], hops: int, graph: Graph) -> frozenset[str]:
+    """``nodes`` and all that are up to ``hops`` edges away."""
+    found = set(nodes)
+    for _ in range(hops):
+        for name in tuple(found):
+            node = graph.by_name[name]
+            found |= {graph.producer[t].name for t in node.inputs if t in graph.producer}
+            found |= {e.node for t in node.outputs for e in graph.edges_of(t) if e.node}
+    return frozenset(found)
+
+
+def cut(case: Case, nodes: frozenset[str]) -> ModelProto:
+    """The model of ``nodes`` alone; what they read from others is an input, of fixed shape.
+
+    Raises PlacerError where a tensor at the border has no known type or shape.
+    """
+    graph, proto = case.model.graph, case.model.proto
+    inside = [node for node in graph.nodes if node.name in nodes]
+    made = {t for node in inside for t in node.outputs if t}
+    read = list(dict.fromkeys(t for node in inside for t in node.inputs if t))
+    outside = {t for t in made for e in graph.edges_of(t) if e.node not in nodes}
+    unread = {t for node in inside for t in node.outputs[:1] if not graph.edges_of(t)}
+    outputs = [t for node in inside for t in node.outputs if t in outside | unread]
+    inputs = [t for t in read if t not in made and t not in graph.initializers]
+    weights = []
+    for tensor in (graph.initializers[t] for t in read if t in graph.initializers):
+        if is_external(tensor):
+            values = read_tensor(tensor, case.model.base_dir)
+            weights.append(numpy_helper.from_array(values, tensor.name))
+        else:
+            weights.append(tensor)
+    part = helper.make_graph(
+        [node.proto for node in inside],
+        "part",
+        [_value(t, graph.type_of(t)) for t in inputs],
+        [_value(t, graph.type_of(t)) for t in outputs],
+        weights,
+    )
+    return helper.make_model(part, opset_imports=proto.opset_import, ir_version=proto.ir_version)
+
+
+def _value(tensor: str, found: TensorType) -> ValueInfoProto:
+    if found.shape is None or found.dtype is None:
+        raise PlacerError(f"tensor '{tensor}' has no known type; give input shapes")
+    return helper.make_tensor_value_info(tensor, found.dtype, found.shape)
