@@ -16,6 +16,7 @@ from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup, candidates_of, reference_of
 from placer.quantization import Placement, Ranges
 from placer.recovery.constants import same_layers
+from placer.recovery.crossfit import score
 from placer.recovery.state import State, Work
 from placer.recovery.steps import STEPS, Attempt, Noises, try_steps
 from placer.results.result import RecoveryPart, RecoveryStepPart
@@ -24,8 +25,10 @@ log = logging.getLogger(__name__)
 
 # Samples that steps learn from, and that they are judged on: at most so many for each of the
 # preset's ``noise_samples``, and half of the calibration data.
-_TIMES_NOISE_SAMPLES = 4
+_TIMES_NOISE_SAMPLES = 8
 _LEAST_SAMPLES = 8
+# Samples that the variants of one step are compared on.
+_LOSS_SAMPLES = 16
 # A seed of its own: folders are often sorted by class, and the split is not to follow that.
 _SEED = 0x5EC0
 
@@ -67,8 +70,13 @@ def recover(
         run = candidates.runner(placement)
         return [batch.evaluate(run).noises for batch in batches]
 
-    inputs = [dict(sample.inputs) for sample in learned]
-    work = Work(placement, task.pack.manifest.scheme, inputs)
+    few = Evaluator(task.model.graph, (), learned.limit(_LOSS_SAMPLES), reference)
+
+    def loss(state: State) -> float:
+        run = candidates_of(task, state.model, state.ranges).runner(placement)
+        return -score(few.evaluate(run).noises)
+
+    work = Work(placement, task.pack.manifest.scheme, learned, loss, _fixed(task))
     first = State(task.model, task.model, setup.ranges)
     state, attempts = try_steps(first, steps, work, judge)
     kept = any(attempt.kept for attempt in attempts)
@@ -93,6 +101,12 @@ def recover(
 def _nothing(setup: TrialSetup, reason: str) -> Recovered:
     part = RecoveryPart(samples=0, held_back=0, kept=False, reason=reason, steps=[])
     return Recovered(part, None, setup.ranges)
+
+
+def _fixed(task: Task) -> frozenset[str]:
+    """Tensors whose range the user or an imported model has given."""
+    imported = task.model.imported
+    return frozenset([*task.pins.by_tensor, *(imported.activations if imported else ())])
 
 
 def _step_part(attempt: Attempt) -> RecoveryStepPart:

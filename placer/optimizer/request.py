@@ -27,7 +27,14 @@ InputOutputTypes = Literal["keep", "convert"]
 Export = Literal["openvino"]
 Preset = Literal["quick", "default", "thorough"]
 Ranges = Literal["imported", "calibrated"]
-Recover = Literal["none", "auto", "bias-correction", "scale-correction"]
+Recover = Literal[
+    "none",
+    "auto",
+    "cross-layer-equalization",
+    "smooth-quant",
+    "bias-correction",
+    "scale-correction",
+]
 Sampler = Literal["surrogate", "tpe", "random", "exhaustive"]
 
 Group = Literal["Model and data", "Accuracy", "Engine", "Search", "Output"]
@@ -126,8 +133,8 @@ class Request:
         Option(
             "Accuracy",
             "Change values of the result's weights and biases, never its layers, where that makes "
-            "it more accurate: auto, none, bias-correction or scale-correction; any number of "
-            "times.",
+            "it more accurate: auto, none, cross-layer-equalization, smooth-quant, "
+            "bias-correction or scale-correction; any number of times.",
             "none",
         ),
     ] = ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
+from placer.calibration.dataset import Dataset
 from placer.model import Model
 from placer.quantization import Placement, Ranges, Scheme
 
@@ -29,11 +31,22 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What steps recover: a placement under a scheme, with samples to learn from (inputs)."""
+    """What steps recover: a placement under a scheme, with samples to learn from.
+
+    ``samples``: the inputs of ``data``. ``loss``: less is better, on these samples; raises RunError
+    if a state cannot be run; None where no step needs it. ``fixed``: tensors whose range stays.
+    """
 
     placement: Placement
     scheme: Scheme
-    samples: Sequence[Tensors]
+    data: Dataset
+    loss: Callable[[State], float] | None = None
+    fixed: frozenset[str] = frozenset()
+
+    @cached_property
+    def samples(self) -> Sequence[Tensors]:
+        """Inputs by name, of each sample."""
+        return [dict(sample.inputs) for sample in self.data]
 
 
 class Step(Protocol):

@@ -11,13 +11,19 @@ from placer.errors import RunError
 from placer.recovery.correction import correct_bias, correct_scale
 from placer.recovery.crossfit import score, worst_db
 from placer.recovery.methods import mean_noises
+from placer.recovery.scaling import equalize, smooth
 from placer.recovery.state import State, Step, Work
 
 log = logging.getLogger(__name__)
 
 # In the order in which they are tried: what changes ranges goes first, what repairs means last.
 STEPS: Mapping[str, Step] = MappingProxyType(
-    {"bias-correction": correct_bias, "scale-correction": correct_scale}
+    {
+        "cross-layer-equalization": equalize,
+        "smooth-quant": smooth,
+        "bias-correction": correct_bias,
+        "scale-correction": correct_scale,
+    }
 )
 
 _NO_LAYER = "no layer has constants that it could change without changing layers"

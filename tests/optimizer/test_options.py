@@ -113,7 +113,7 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "gates": ("sqnt>=20", "sqnt>=20", "unknown metric 'sqnt'; use one of: "),
     "beats": ("floats", "floats", "unknown beat 'floats'; use one of: float, implicit; did you"),
     "calibration": ("max", "max", "unknown calibration 'max'; use one of: auto, minmax"),
-    "recover": ("bias", "bias", "unknown recover 'bias'; use one of: none, auto, bias-correction"),
+    "recover": ("bias", "bias", "unknown recover 'bias'; use one of: none, auto, cross-layer-"),
     "ranges": ("kept", "kept", "unknown ranges 'kept'; use one of: imported, calibrated"),
     "overrides": (
         "tensor=imge,method=minmax",

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
+from placer.calibration.dataset import load_dataset
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.graph.text import parse_model
 from placer.model import Model, load_model
@@ -58,7 +59,9 @@ def state_of(model: Model) -> State:
 def work_of(model: Model, scheme: Scheme, samples: int = 64) -> Work:
     nodes = [node for node in model.graph.nodes if node.op in ("Conv", "Gemm", "MatMul")]
     edges = [edge for node in nodes for edge in model.graph.edges_into(node)[:2]]
-    return Work(Placement.of(edges), scheme, inputs(samples, 1))
+    path = model.path.with_name(f"data{samples}.npz")
+    np.savez(path, x=np.stack([sample["x"] for sample in inputs(samples, 1)]))
+    return Work(Placement.of(edges), scheme, load_dataset(str(path), model))
 
 
 def error(state: State, work: Work, reference: Model) -> np.ndarray:
