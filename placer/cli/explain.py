@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,19 +18,17 @@ from placer.cli.options import Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.explanation import ModelExplanation
-    from placer.graph import Edge
     from placer.plan import Layer, Plan
     from placer.prediction.explain import (
         DecisionCost,
         Explanation,
         SiteOutcome,
-        StandaloneConversion,
     )
-    from placer.prediction.remedies import Remedy
 
 EXAMPLES = (
     "placer explain model.onnx --gpu l4",
     "placer explain quantized.onnx --gpu l4 --improved better.yaml",
+    "placer explain model.onnx --gpu orin --html explained.html",
 )
 
 
@@ -96,6 +93,10 @@ def explain_command(
             help="Write the placement with all remedies applied.", rich_help_panel="Output"
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write the explanation as a page of its own.", rich_help_panel="Output"),
+    ] = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show every layer and match.", rich_help_panel="Output")
     ] = False,
@@ -121,17 +122,14 @@ def explain_command(
         found.write_plan(plan_file)
     if improved is not None:
         found.write_improved(improved)
+    if html is not None:
+        _write_page(model, found, html)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
         return
     console = Console()
-    estimates = "" if found.gpu is None else f"estimates for {found.gpu.name}, "
-    console.print(
-        f"{escape(str(model))}: {escape(found.source)}; {estimates}"
-        f"{found.base} remainder, pack {found.pack.name_and_version}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    told = f"{model}: {_of_what(found)}"
+    console.print(escape(told), highlight=False, soft_wrap=True)
     _print(console, found, show_all)
     for sentence in found.pinned:
         console.print(f"pinned: {escape(sentence)}", highlight=False, soft_wrap=True)
@@ -139,6 +137,28 @@ def explain_command(
         console.print(escape(found.inside), highlight=False, soft_wrap=True)
     if found.built is not None:
         _print_actual(console, found.outcomes, found.built, show_all)
+
+
+def _of_what(found: ModelExplanation) -> str:
+    estimates = "" if found.gpu is None else f"estimates for {found.gpu.name}, "
+    return f"{found.source}; {estimates}{found.base} remainder, pack {found.pack.name_and_version}"
+
+
+def _write_page(model: Path, found: ModelExplanation, path: Path) -> None:
+    # Imported only now, for the same reason.
+    from placer.report.explanation import Explained, write_explanation  # noqa: PLC0415
+
+    pinned = [f"pinned: {sentence}" for sentence in found.pinned]
+    facts = [_of_what(found), *pinned, *([found.inside] if found.inside else [])]
+    timed = found.gpu is not None
+    if not timed:
+        facts.append(_no_times(found))
+    write_explanation(Explained(model.name, facts, found.explanation, timed), path)
+
+
+def _no_times(found: ModelExplanation) -> str:
+    engine = found.pack.manifest.engine
+    return f"no times: nothing estimates {engine}; placer optimize or placer bench measures it"
 
 
 def _print(console: Console, found: ModelExplanation, show_all: bool) -> None:
@@ -155,9 +175,7 @@ def _print(console: Console, found: ModelExplanation, show_all: bool) -> None:
     if timed:
         _print_times(console, explanation)
     else:
-        engine = found.pack.manifest.engine
-        told = f"no times: nothing estimates {engine}; placer optimize or placer bench measures it"
-        console.print(told, highlight=False, soft_wrap=True)
+        console.print(_no_times(found), highlight=False, soft_wrap=True)
 
 
 def _print_times(console: Console, explanation: Explanation) -> None:
@@ -218,31 +236,18 @@ def _total(layers: tuple[Layer, ...]) -> str:
 def _decisions(explanation: Explanation, timed: bool, show_all: bool) -> Tree:
     """Rules, the layouts chosen for them and where, the costliest first."""
     # Imported only now, for the same reason.
-    from placer.prediction.explain import decision_costs  # noqa: PLC0415
+    from placer.prediction.decision_tree import decision_tree  # noqa: PLC0415
 
-    decided: dict[str, dict[str, list[DecisionCost]]] = defaultdict(lambda: defaultdict(list))
-    for cost in decision_costs(explanation):
-        if len(cost.decision.site.layouts) > 1:
-            decided[cost.decision.site.match.rule.id][cost.decision.layout].append(cost)
     tree = Tree("[bold]what was decided[/]" + (", the costliest first" if timed else ""))
     total = explanation.total_us if timed else 0.0
-    for rule, layouts in sorted(decided.items(), key=lambda item: _order(*item[1].values())):
-        costs = [cost for same in layouts.values() for cost in same]
-        branch = tree.add(f"[bold]{escape(rule)}[/]: {_sites(costs, total)}")
-        first = costs[0].decision.site.match.rule
-        source = f" [{first.source}]" if show_all else ""
-        branch.add(f"[dim]{escape(first.why + source)}[/]")
-        for layout, same in sorted(layouts.items(), key=lambda item: _order(item[1])):
-            default = same[0].decision.site.default
-            chosen = layout if layout == default else f"{layout} (default: {default})"
-            leaf = branch.add(f"[cyan]{escape(chosen)}[/]: {_sites(same, total)}")
-            leaf.add(escape(_anchors(same)))
+    for found in decision_tree(explanation):
+        branch = tree.add(f"[bold]{escape(found.rule.id)}[/]: {_sites(found.costs, total)}")
+        source = f" [{found.rule.source}]" if show_all else ""
+        branch.add(f"[dim]{escape(found.rule.why + source)}[/]")
+        for layout in found.layouts:
+            leaf = branch.add(f"[cyan]{escape(layout.shown)}[/]: {_sites(layout.costs, total)}")
+            leaf.add(escape(_anchors(layout.costs)))
     return tree
-
-
-def _order(*groups: Sequence[DecisionCost]) -> tuple[float, int]:
-    """The costliest first, then those at most sites."""
-    return -sum(cost.us for same in groups for cost in same), -sum(map(len, groups))
 
 
 def _sites(costs: Sequence[DecisionCost], total_us: float) -> str:
@@ -253,8 +258,7 @@ def _sites(costs: Sequence[DecisionCost], total_us: float) -> str:
 
 
 def _anchors(costs: Sequence[DecisionCost]) -> str:
-    ordered = sorted(costs, key=lambda cost: -cost.us)
-    names = ", ".join(cost.decision.site.match.anchor.name for cost in ordered[:3])
+    names = ", ".join(cost.decision.site.match.anchor.name for cost in costs[:3])
     return names + (f" and {len(costs) - 3} more" if len(costs) > 3 else "")
 
 
@@ -302,32 +306,11 @@ def _print_conversions(console: Console, explanation: Explanation, timed: bool) 
         f"[bold]{len(explanation.conversions)} layers only convert tensors[/]{cost}:",
         highlight=False,
     )
+    # Imported only now, for the same reason.
+    from placer.prediction.conversion_text import conversion_text  # noqa: PLC0415
+
     for conversion in explanation.conversions:
-        for line in _conversion_lines(conversion, timed):
-            console.print(escape(line), highlight=False, soft_wrap=True)
-
-
-def _conversion_lines(conversion: StandaloneConversion, timed: bool) -> list[str]:
-    cost = f"est. {conversion.us:.1f} us; " if timed else ""
-    lines = [f"- {conversion.name}: {cost}{conversion.because}"]
-    if conversion.remedy is not None:
-        lines.append(f"    remove it: {_remedy(conversion.remedy)}")
-    elif conversion.goes_with_others:
-        lines.append("    it goes with the remedies of the others")
-    return lines
-
-
-def _remedy(remedy: Remedy) -> str:
-    parts = []
-    added, removed = remedy.change.added, remedy.change.removed
-    if added:
-        parts.append(f"quantize {_edges(added)}")
-    if removed:
-        parts.append(f"leave {_edges(removed)} in float")
-    what = " and ".join(parts) or "give the tensors one scale"
-    return f"{what}; the engine gains est. {remedy.saves_us:.1f} us"
-
-
-def _edges(edges: tuple[Edge, ...]) -> str:
-    shown = ", ".join(map(str, edges[:4]))
-    return shown if len(edges) <= 4 else f"{shown} and {len(edges) - 4} more"
+        because, remedy = conversion_text(conversion, timed=timed)
+        console.print(f"- {escape(because)}", highlight=False, soft_wrap=True)
+        if remedy:
+            console.print(f"    {escape(remedy)}", highlight=False, soft_wrap=True)

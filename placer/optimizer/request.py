@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from placer.common.shapes import ShapeRange
-from placer.quantization.overrides import Override
 from placer.results.folder import SUFFIX
 from placer.results.objective import Objective
+
+if TYPE_CHECKING:  # It brings in onnx, and help is shown without.
+    from placer.quantization.overrides import Override
 
 AUTO = "auto"
 
@@ -316,7 +318,7 @@ class RequestOption:
 @cache
 def options() -> Mapping[str, RequestOption]:
     """Every option by its keyword, in the order of ``Request``."""
-    hints = get_type_hints(Request, include_extras=True)
+    hints = get_type_hints(Request, localns={"Override": object}, include_extras=True)
     found = {}
     for one in fields(Request):
         hint = hints[one.name]

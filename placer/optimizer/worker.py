@@ -19,6 +19,7 @@ from placer.optimizer.search_loop import Device, search
 from placer.optimizer.study_settings import functions_of, settings_of
 from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial_setup import TrialSetup, set_up
+from placer.quantization.overrides import Override
 from placer.results.result import StopReason
 from placer.search.records import TrialRecord
 from placer.search.storage import holds_studies, kept_attributes, masked, open_storage, study_names
@@ -30,6 +31,8 @@ _REQUEST, _CALIBRATION = "request", "calibration"
 # Parts of a request that concern one machine or one run; a storage's URL may hold a password.
 _OWN = {"output", "storage", "study", "device", "devices", "cache_dir", "warm_starts"}
 _REQUESTS = TypeAdapter(Request)
+# Request itself does not import it, so that help is shown without what it brings in.
+_REQUESTS.rebuild(_types_namespace={"Override": Override})
 
 
 @dataclass(frozen=True)

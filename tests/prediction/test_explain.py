@@ -1,6 +1,7 @@
 """``placer explain``: decisions, the predicted plan, stray conversions and their remedies."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,6 +153,24 @@ def test_decisions_are_a_tree_with_the_costliest_first(
     assert us == sorted(us, reverse=True)
 
 
+def test_the_same_as_a_page(save: Callable[..., Path], placer: Callable[..., Finished]):
+    finished = placer("explain", save(RESIDUAL), "--gpu", "l4", "--html", "page.html")
+    assert finished.code == 0, finished.err
+    page = Path("page.html").read_text()
+    assert "the pack&#39;s default placement; estimates for l4" in page
+    rules = re.findall(r"<summary><b>(.*?)</b>: \d+ sites?, est. ([\d.]+) µs", page)
+    assert len(rules) > 1
+    assert [rule for rule, _ in rules] == [
+        line.split()[1].rstrip(":")
+        for line in finished.out.splitlines()
+        if line[:4] in ("├── ", "└── ")
+    ]
+    costs = [float(us) for _, us in rules]
+    assert costs == sorted(costs, reverse=True)
+    assert "conv2+add+relu2" in page
+    assert not re.search(r"(src|href)=.https?:", page)  # Nothing is loaded from elsewhere.
+
+
 def test_an_engine_without_estimates_has_no_times(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):
@@ -162,6 +181,11 @@ def test_an_engine_without_estimates_has_no_times(
     assert "float remainder, pack onnxruntime" in finished.out
     assert "no times: nothing estimates onnxruntime" in finished.out
     document = json.loads(placer("explain", path, "--pack", "onnxruntime", "--json").out)
+    placer("explain", path, "--pack", "onnxruntime", "--html", "page.html", "--json")
+    page = Path("page.html").read_text()
+    assert "no times: nothing estimates onnxruntime" in page
+    assert "est. µs" not in page
+    assert "ESTIMATE" not in page
     times = [document[key] for key in ("gpu", "total_us", "float_us", "speedup")]
     assert times == [None] * 4
     assert all("time_us" not in layer for layer in document["plan"]["layers"])

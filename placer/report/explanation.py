@@ -1,0 +1,52 @@
+"""The page of ``placer explain``: decisions as a tree, stray conversions and the predicted plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from placer.common.files import write_text
+from placer.prediction.conversion_text import conversion_text
+from placer.prediction.decision_tree import decision_tree, total_us
+from placer.prediction.explain import DecisionCost, Explanation
+from placer.report.page import render
+
+
+@dataclass(frozen=True)
+class Explained:
+    """``facts``: sentences under the title. ``timed``: whether there are estimates of time."""
+
+    title: str
+    facts: Sequence[str]
+    explanation: Explanation
+    timed: bool
+
+
+def write_explanation(explained: Explained, path: Path) -> None:
+    """Write the page, one file that needs nothing else."""
+    write_text(path, explanation_page(explained))
+
+
+def explanation_page(explained: Explained) -> str:
+    """The page as HTML."""
+    explanation, timed = explained.explanation, explained.timed
+    total = explanation.total_us if timed else 0.0
+
+    def cost(costs: Sequence[DecisionCost]) -> str:
+        sites = f"{len(costs)} site{'s' if len(costs) > 1 else ''}"
+        us = total_us(costs)
+        return f"{sites}, est. {us:.1f} µs ({us / total:.0%})" if total else sites
+
+    return render(
+        "explanation.html.j2",
+        title=explained.title,
+        facts=explained.facts,
+        timed=timed,
+        found=explanation,
+        total=total,
+        branches=decision_tree(explanation),
+        cost=cost,
+        conversions=[conversion_text(one, timed=timed) for one in explanation.conversions],
+        figures={},
+    )
