@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import plotly.graph_objects as go
@@ -19,7 +20,7 @@ from placer.report.page import figure_data, render
 from placer.report.run_folder import Run, load_run
 from placer.report.style import INK, PALETTE, base_layout, milliseconds, number, per_second
 from placer.results.folder import OnboardingFolder, OutputFolder
-from placer.results.result import BaselinePart, BestPart, Result, TrialPart
+from placer.results.result import BaselinePart, BestPart, Result
 from placer.results.verdict import Verdict
 
 MOST = len(PALETTE)
@@ -107,7 +108,7 @@ def write_comparison(folders: Sequence[Path], output: Path) -> Path:
 
 def comparison_page(columns: Sequence[Column]) -> str:
     """The page as HTML."""
-    figures = {"speedups": _speedups(columns), "fronts": _fronts(columns)}
+    figures = {"speedups": speedup_figure(columns), "fronts": front_figure(columns)}
     return render(
         "comparison.html.j2",
         title=f"{len(columns)} runs compared",
@@ -169,14 +170,16 @@ def _rules(columns: Sequence[Column]) -> list[RuleRow]:
                 times = f"{line.before_us:.1f} → {line.after_us:.1f} µs"
             text = ", ".join(part for part in (done, times) if part)
             cells.setdefault(line.name, {})[column.name] = text
-    order = {"left float": 1, "in no site": 2, "conversions": 3}
+    # Rules in the order of the runs, then what is beside them.
+    beside = {name: place for place, name in enumerate(summary.BESIDE_RULES, 1)}
+    names = sorted(cells, key=lambda name: beside.get(name, 0))
     return [
-        RuleRow(rule, tuple(found.get(column.name, "") for column in columns))
-        for rule, found in sorted(cells.items(), key=lambda item: order.get(item[0], 0))
+        RuleRow(name, tuple(cells[name].get(column.name, "") for column in columns))
+        for name in names
     ]
 
 
-def _speedups(columns: Sequence[Column]) -> go.Figure | None:
+def speedup_figure(columns: Sequence[Column]) -> go.Figure | None:
     """A bar for each run that has a result, with its interval."""
     figure = go.Figure()
     for index, column in enumerate(columns):
@@ -215,27 +218,24 @@ def _speedups(columns: Sequence[Column]) -> go.Figure | None:
     return figure
 
 
-def _fronts(columns: Sequence[Column]) -> go.Figure | None:
+def front_figure(columns: Sequence[Column]) -> go.Figure | None:
     """SQNR and share of float's time of the trials that meet the gates, with each run's front."""
     figure = go.Figure()
     for index, column in enumerate(columns):
-        trials = [t for t in column.result.trials if t.state == "complete" and t.noise]
-        points = {t.number: (-10 * math.log10(t.noise or 1.0), t.ratio_to_float) for t in trials}
-        found = [t for t in trials if t.ratio_to_float is not None]
-        if not found:
+        points = list(_points(column.result))
+        if not points:
             continue
-        front = _front(found, points)
-        for part, mode, shown in ((front, "lines", False), (found, "markers", True)):
+        for part, mode, shown in ((_front(points), "lines", False), (points, "markers", True)):
             figure.add_scatter(
-                x=[points[t.number][0] for t in part],
-                y=[points[t.number][1] for t in part],
+                x=[point.sqnr_db for point in part],
+                y=[point.ratio for point in part],
                 mode=mode,
                 line={"color": PALETTE[index], "width": 1.5, "dash": "dot"},
                 marker={"color": PALETTE[index], "size": 9},
                 name=escape(column.name),
                 legendgroup=column.name,
                 showlegend=shown,
-                customdata=[f"{escape(column.name)}, trial {t.number}" for t in part],
+                customdata=[f"{escape(column.name)}, trial {point.trial}" for point in part],
                 hovertemplate="%{customdata}<br>%{x:.1f} dB, %{y:.1%} of float<extra></extra>",
             )
     if not figure.data:
@@ -245,12 +245,26 @@ def _fronts(columns: Sequence[Column]) -> go.Figure | None:
     return figure
 
 
-def _front(
-    trials: Sequence[TrialPart], points: Mapping[int, tuple[float, float | None]]
-) -> list[TrialPart]:
-    """The trials of which none is both faster and more accurate, the fastest first."""
-    front: list[TrialPart] = []
-    for trial in sorted(trials, key=lambda t: (t.ratio_to_float or 0.0, -points[t.number][0])):
-        if not front or points[trial.number][0] > points[front[-1].number][0]:
-            front.append(trial)
+class _Point(NamedTuple):
+    """A trial that meets the gates. ``ratio``: of its time to the float model's."""
+
+    trial: int
+    sqnr_db: float
+    ratio: float
+
+
+def _points(result: Result) -> Iterator[_Point]:
+    """The trials that a figure of noise and time can show."""
+    for trial in result.trials:
+        # Without noise an SQNR is infinite.
+        if trial.state == "complete" and trial.noise and trial.ratio_to_float is not None:
+            yield _Point(trial.number, -10 * math.log10(trial.noise), trial.ratio_to_float)
+
+
+def _front(points: Sequence[_Point]) -> list[_Point]:
+    """The points that no other one beats in time and accuracy, the fastest first."""
+    front: list[_Point] = []
+    for point in sorted(points, key=lambda point: (point.ratio, -point.sqnr_db)):
+        if not front or point.sqnr_db > front[-1].sqnr_db:
+            front.append(point)
     return front

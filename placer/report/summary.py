@@ -13,6 +13,9 @@ from placer.results.result import Result, SitePart
 
 _BODIES = frozenset({"If", "Loop", "Scan"})
 MOST_RULES = 5
+LEFT_FLOAT, IN_NO_SITE, CONVERSIONS = "left float", "in no site", "conversions"
+# The lines behind those of rules, in their order.
+BESIDE_RULES = (LEFT_FLOAT, IN_NO_SITE, CONVERSIONS)
 _MODELS = ("*.onnx", "*.onnx.data", "*.engine", "*.plan", "*.xml", "*.bin", "placement.yaml")
 
 
@@ -60,10 +63,9 @@ def what_changed(run: Run, limit: int = MOST_RULES) -> list[ChangeLine]:
     if len(lines) > limit:
         lines[limit - 1 :] = [_together("other rules", lines[limit - 1 :], bool(times))]
     if kept:
-        lines.append(_together("left float", kept, bool(times)))
+        lines.append(_together(LEFT_FLOAT, kept, bool(times)))
     if times:
-        rest = {"": "in no site", "conversions": "conversions"}
-        lines += [ChangeLine(text, 0, 0, *times[key]) for key, text in rest.items()]
+        lines += [ChangeLine(name, 0, 0, *times[name]) for name in (IN_NO_SITE, CONVERSIONS)]
     return lines
 
 
@@ -77,7 +79,7 @@ def _together(name: str, lines: list[ChangeLine], timed: bool) -> ChangeLine:
 
 
 def _times(run: Run) -> dict[str, tuple[float, float]]:
-    """Microseconds in float and in the result by rule, "" and "conversions"; or nothing."""
+    """Microseconds in float and in the result by rule and beside rules; or nothing."""
     before, after = run.float_plan, run.plan
     if before is None or after is None or not (has_times(before) and has_times(after)):
         return {}
@@ -86,7 +88,7 @@ def _times(run: Run) -> dict[str, tuple[float, float]]:
         rules = Counter(
             run.sites_by_node[node].rule for node in change.nodes if node in run.sites_by_node
         )
-        key = "" if change.nodes else "conversions"
+        key = IN_NO_SITE if change.nodes else CONVERSIONS
         if rules:
             key = rules.most_common(1)[0][0]
         found[key][0] += change.before_us

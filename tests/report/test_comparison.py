@@ -10,6 +10,7 @@ import pytest
 
 import placer as package
 from placer.errors import InputError
+from placer.report.comparison import Column, front_figure
 from placer.report.run_folder import load_run
 from placer.report.summary import what_changed
 from placer.results.result import Result
@@ -47,6 +48,15 @@ def test_rules_are_compared_by_their_sites(estimated: Path, tmp_path: Path):
         assert first == second
         (line,) = [line for line in lines if line.name == rule]
         assert first.startswith(f"{line.quantized} of {line.sites} sites") == bool(line.sites)
+
+
+def test_a_front_joins_the_trials_that_no_other_beats(estimated: Path):
+    line, markers = front_figure([Column("estimated", None, load_run(estimated))]).data
+    front, trials = (list(zip(trace.x, trace.y, strict=True)) for trace in (line, markers))
+    for sqnr, ratio in trials:
+        beaten = any(s >= sqnr and r <= ratio and (s, r) != (sqnr, ratio) for s, r in trials)
+        assert ((sqnr, ratio) in front) == (not beaten)
+    assert front == sorted(front, key=lambda point: point[1])
 
 
 def test_the_command_takes_several_folders(placer: Placer, estimated: Path, missed: Path):
