@@ -12,13 +12,13 @@ place), and ``digits-seed1-dynamo.onnx``, the second by torch's other exporter.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import onnx
 import torch
+from command_line import parser_of
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "digits"))
@@ -50,7 +50,7 @@ def export_dynamo(net: nn.Module, path: Path) -> None:
 
 def main() -> None:
     """Train with two seeds, export and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--width", type=int, default=16)
     arguments = parser.parse_args()

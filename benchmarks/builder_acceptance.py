@@ -9,8 +9,6 @@ with the options that suit TensorRT (symmetric int8, per channel, float bias).
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ import numpy as np
 import onnx
 import onnx.version_converter
 import rapidocr_onnxruntime
+from command_line import parser_of, write_json
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from rich.console import Console
@@ -159,7 +158,7 @@ def total(rows: dict[str, Any], column: str) -> tuple[int, int]:
 
 def main() -> None:
     """Run the benchmark, print a table and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--per-model", type=int, default=28)
     parser.add_argument("--gpu", default="sm89")
@@ -177,7 +176,7 @@ def main() -> None:
     for reason, count in found["refusals"].items():
         console.print(f"{count} x {reason}", highlight=False)
     found |= {"gpu": arguments.gpu, "versions": dict(versions())}
-    arguments.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(arguments.json, found)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from command_line import parser_of, write_json
 from onnx import TensorProto, helper
 from rich.console import Console
 from rich.table import Table
@@ -188,7 +189,7 @@ def print_tables(console: Console, document: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run the benchmark, print tables and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--make", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--process", type=Path, help=argparse.SUPPRESS)
@@ -210,7 +211,7 @@ def main() -> None:
     }
     print_tables(Console(), document)
     if arguments.json:
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_json(arguments.json, document)
 
 
 if __name__ == "__main__":

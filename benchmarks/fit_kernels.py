@@ -10,7 +10,6 @@ stand the estimates that the classes of other GPUs gave for the same kernels.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from command_line import parser_of
 from rich.console import Console
 from rich.table import Table
 from scipy.optimize import lsq_linear
@@ -159,7 +159,7 @@ def _up(channels: int) -> int:
 
 def main() -> None:
     """Print the fitted classes and their errors."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("measured", nargs="?", type=Path, default=MEASURED)
     parser.add_argument("--gpu", default="h100", help="description of the GPU, by name or file")
     arguments = parser.parse_args()

@@ -13,9 +13,7 @@ their own (benchmarks/fit_kernels.py) are kept.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 import tempfile
 from collections import defaultdict
@@ -28,6 +26,7 @@ import onnx
 import plan_fidelity
 import reference_engines as engines
 import yaml
+from command_line import parser_of, write_json
 from profiled_layers import Sample, profiler_us, samples
 from rich.console import Console
 from rich.table import Table
@@ -410,7 +409,7 @@ def write_classes(path: Path, classes: LayerClasses, ratio: float, latency: floa
 
 def main() -> None:
     """Print the tables and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--classes", type=Path)
     arguments = parser.parse_args()
@@ -434,7 +433,7 @@ def main() -> None:
             "ratios": [asdict(e) for e in ratios],
             "errors": errors,
         }
-        write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+        write_json(arguments.json, document)
     if arguments.classes:
         ratio, latency = errors["ratio"]["error_80"], errors["latency"]["error_80"]
         write_classes(arguments.classes, classes, ratio, latency)

@@ -16,17 +16,16 @@ how far two builds of the same float model were apart.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
 import topologies
+from command_line import parser_of, write_json
 from rich.console import Console
 from rich.table import Table
 
-from placer.common.files import write_text
 from placer.engines.abilities import target_of
 from placer.engines.isolation import IsolatedEngine
 from placer.engines.select import select_engine
@@ -140,7 +139,7 @@ def table_of(
 
 def main() -> None:
     """Measure what is missing, leave out each network, print and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--engine", default="openvino")
     parser.add_argument("--builds", type=Path, required=True)
     parser.add_argument("--generated", type=int, default=34, help="generated networks")
@@ -161,7 +160,7 @@ def main() -> None:
         }
     document["copies differ"] = {n.record.network: n.noise for n in networks}
     if arguments.json:
-        write_text(arguments.json, json.dumps(document, indent=1) + "\n")
+        write_json(arguments.json, document)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from command_line import parser_of
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.fuzz.cases import KINDS, case
@@ -32,7 +34,7 @@ from tests.fuzz.runs import finished
 
 def main() -> None:
     """Run the cases and print the counts."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--cases", type=int, default=200, help="cases of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=sorted(KINDS), action="append")

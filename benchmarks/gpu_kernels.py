@@ -16,7 +16,6 @@ with PyTorch's in float.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -30,6 +29,7 @@ from pathlib import Path
 import cudnn
 import numpy as np
 import torch
+from command_line import parser_of
 
 CALLS, REPLAYS, MOST_PLANS = 20, 30, 12
 INPUT_SCALE, WEIGHT_SCALE, OUTPUT_SCALE = 0.02, 0.01, 0.05
@@ -301,7 +301,7 @@ def all_timings(quick: bool, workers: int) -> Iterator[Timing]:
 
 def main() -> None:
     """Print the table and write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path, help="file to write the timings to")
     parser.add_argument("--quick", action="store_true", help="a few shapes at batch 1 and 8")
     cores = os.cpu_count() or 1

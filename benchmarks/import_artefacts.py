@@ -11,7 +11,6 @@ The seed fixes weights and data. What ONNX Runtime's quantizer makes is made in 
 
 from __future__ import annotations
 
-import argparse
 import copy
 import shutil
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from command_line import parser_of
 from torch import nn
 
 SHAPE = (1, 3, 8, 8)
@@ -187,7 +187,7 @@ def _feed(model: nn.Module) -> None:
 
 def main() -> None:
     """Make the artefacts of one tool."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("tool", choices=("torch", "modelopt", "nncf"))
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()

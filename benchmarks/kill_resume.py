@@ -12,7 +12,6 @@ outputs are compared with those of the uninterrupted run, and the kills go on wi
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from command_line import write_json
 
 from placer.results.result import Result
 
@@ -88,7 +88,7 @@ def main() -> None:
     print(f"killed {dict(moments)}; {figures.interrupted_trials} trials were cut and made again")
     print(f"differences from the uninterrupted run: {figures.differences or 'none'}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(asdict(figures), indent=2) + "\n")
+        write_json(arguments.json, asdict(figures))
     if figures.differences:
         raise SystemExit(1)
 

@@ -13,8 +13,6 @@ which nobody predicts, are counted apart.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Set
@@ -24,13 +22,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import rapidocr_onnxruntime
+from command_line import parser_of, write_json
 from rich.console import Console
 from rich.table import Table
 from topologies import TOPOLOGIES
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
-from placer.common.files import write_text
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.errors import RunError
 from placer.graph import Graph, Node
@@ -175,7 +173,7 @@ def fidelity(placements: int, seed: int = 0) -> Iterator[Counts]:
 
 def main() -> None:
     """Print the table and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--placements", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
@@ -199,7 +197,7 @@ def main() -> None:
     Console(width=110).print(table)
     if arguments.json:
         document = {"versions": dict(versions()), "models": [c.to_json() for c in found]}
-        write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+        write_json(arguments.json, document)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
+from command_line import parser_of
+
 os.environ["NNCF_CI"] = "1"  # No telemetry; read when nncf is imported.
 
 import nncf
@@ -457,7 +459,7 @@ def _add(variants: Variants, job: Job, found: Mapping[str, Any], folder: Path) -
 
 def main() -> None:
     """Search side by side, measure alone, print tables and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="keeps everything")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--jobs", type=int, default=1, help="searches at a time")

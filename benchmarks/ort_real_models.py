@@ -11,8 +11,6 @@ placer's best under three gates: SQNR of quantize_static, 3 dB more, 6 dB more.
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import math
 import tempfile
@@ -26,6 +24,7 @@ import numpy as np
 import onnx
 import onnx.version_converter
 import rapidocr_onnxruntime
+from command_line import parser_of, write_json
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from PIL import Image, ImageDraw, ImageFont
@@ -233,7 +232,7 @@ def table(name: str, found: dict[str, Any]) -> Table:
 
 def main() -> None:
     """Run the benchmark, print a table per model and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--budget", type=int, default=40)
     parser.add_argument("--samples", type=int, default=32)
@@ -266,7 +265,7 @@ def main() -> None:
         "samples": arguments.samples,
         "models": results,
     }
-    arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_json(arguments.json, document)
 
 
 if __name__ == "__main__":

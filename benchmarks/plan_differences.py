@@ -11,7 +11,6 @@ graph is searched for. The table counts cases and differences by operator.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +19,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+from command_line import parser_of, write_json
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from placer.common.files import write_text
 from placer.errors import PlacerError
 from placer.learning.case import Case, Judgement, Planner, judge
 from placer.learning.shrink import shrink
@@ -128,7 +127,7 @@ def run(engine: Engine, options: argparse.Namespace) -> Iterator[tuple[int, Judg
 
 def main() -> None:
     """Run the cases, print the counts and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--engine", choices=sorted(ENGINES), required=True)
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
@@ -152,7 +151,7 @@ def main() -> None:
             **{"engine": options.engine, "seed": options.seed, "versions": dict(versions())},
             **totals.to_json(),
         }
-        write_text(options.json, json.dumps(document, indent=2) + "\n")
+        write_json(options.json, document)
 
 
 def _described(number: int, judged: Judgement) -> dict[str, Any]:

@@ -14,19 +14,17 @@ qat-residual-qgap's placement.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import reference_engines as engines
+from command_line import parser_of, write_json
 from rich.console import Console
 from rich.table import Table
 
-from placer.common.files import write_text
 from placer.model import load_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
@@ -165,7 +163,7 @@ def search(budget: int) -> dict[str, float]:
 
 def main() -> None:
     """Print the table and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--differences", action="store_true")
     parser.add_argument("--search", type=int, metavar="TRIALS")
@@ -186,7 +184,7 @@ def main() -> None:
         document["search_estimates_ms"] = estimates = search(arguments.search)
         print("optimize with the fusion model, strong typing, estimates in ms:", estimates)
     if arguments.json:
-        write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+        write_json(arguments.json, document)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from command_line import parser_of
 from rich.console import Console
 from rich.table import Table
 from search_models import FULL, GPUS, REDUCED, Problem, load_problem, neighbours, seed_of
@@ -210,9 +211,7 @@ def table(runs: Sequence[Run]) -> Table:
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     known = [*REDUCED, *FULL]
     parser.add_argument(
         "--models", nargs="+", choices=known, metavar="MODEL", default=["YOLO full"]

@@ -18,7 +18,6 @@ the gate, as it does for a user.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
 import tempfile
@@ -31,11 +30,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+from command_line import parser_of, write_json
 from ort_real_models import FOLDER, SUBJECTS, Subject, render
 from rich.console import Console
 from rich.table import Table
 
-from placer.common.files import write_text
 from placer.common.shapes import ShapeRange
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.base import Compiled
@@ -357,7 +356,7 @@ def _quiet() -> Iterator[None]:
 
 def parse() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--engine", default="onnxruntime", choices=("onnxruntime", "openvino"))
@@ -389,7 +388,7 @@ def main() -> None:
         "versions": dict(versions()),
         "models": results,
     }
-    write_text(arguments.json, json.dumps(document, indent=2) + "\n")
+    write_json(arguments.json, document)
 
 
 if __name__ == "__main__":

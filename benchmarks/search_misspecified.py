@@ -30,6 +30,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from command_line import parser_of
 from rich.console import Console
 from rich.table import Table
 from search_models import (
@@ -250,9 +251,7 @@ def read_references(path: Path | None) -> dict[Case, float]:
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     known, default = [*REDUCED, *FULL], [*DEVELOPED_ON, *HELD_OUT]
     parser.add_argument("--models", nargs="+", choices=known, metavar="MODEL", default=default)
     parser.add_argument("--gpus", nargs="+", choices=GPUS, metavar="GPU", default=[GPUS[0]])

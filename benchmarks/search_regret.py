@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import parser_of
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from rich.console import Console
@@ -230,9 +231,7 @@ def document(plan: Plan, bests: Mapping[Case, Best], runs: Sequence[Run]) -> dic
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     known = [*REDUCED, *FULL]
     parser.add_argument("--models", nargs="+", choices=known, metavar="MODEL", default=known)
     parser.add_argument("--gpus", nargs="+", choices=GPUS, metavar="GPU", default=list(GPUS))

@@ -14,7 +14,6 @@ never reached where it is missing (``UNREACHED``).
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import os
@@ -26,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from command_line import parser_of, write_json
 from rich.console import Console
 from rich.table import Table
 
@@ -156,7 +156,7 @@ def missing(
 
 def main() -> None:
     """Print the table; exit code 1 if a name that must be there is missing somewhere."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--versions", nargs="+", default=VERSIONS)
     parser.add_argument("--json", type=Path, help="file to write what was found to")
     arguments = parser.parse_args()
@@ -175,7 +175,7 @@ def main() -> None:
     Console(width=150).print(table)
     if arguments.json:
         document = {"used": sorted(names & used.keys()), "missing": lacking}
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(arguments.json, document)
     if any(not used[name].optional and name not in UNREACHED for name in lacking):
         raise SystemExit(1)
 

@@ -29,6 +29,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import optuna
+from command_line import write_json
 
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
@@ -97,7 +98,7 @@ def main() -> None:
             "same_best": len({figures.best_ratio for figures in runs.values()}) == 1,
             **{name: asdict(figures) for name, figures in runs.items()},
         }
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+        write_json(arguments.json, found)
 
 
 def study(url: str, name: str, folder: Path, seconds: float, budget: int) -> Figures:
