@@ -11,6 +11,8 @@ from tests.conftest import DIGITS
 IMAGES = {"calibration": 12, "evaluation": 32}
 CALIBRATION, EVALUATION = "tests.few_digits:calibration", "tests.few_digits:evaluation"
 FEW = ("--data", CALIBRATION, "--eval-data", EVALUATION)
+# Without the comparison of calibration methods, a third of a short run's time.
+FEW_BY_MINMAX = (*FEW, "--calibration", "minmax")
 
 
 def calibration() -> Iterator[dict[str, np.ndarray]]:

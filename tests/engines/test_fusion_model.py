@@ -24,14 +24,15 @@ from placer.quantization import EMPTY, Placement, Range
 from placer.results.result import Result
 from placer.rules.packaging.load import load_pack
 from tests.conftest import DIGITS, Finished
-from tests.few_digits import FEW
+from tests.few_digits import FEW_BY_MINMAX
 
 Placer = Callable[..., Finished]
 Save = Callable[..., Path]
 
 PACK = load_pack("tensorrt")
 MODEL = DIGITS / "digits.onnx"
-RUN = ("optimize", MODEL, *FEW, "--preset", "quick", "--no-cache", "--engine", "fusion-model")
+QUICK = (*FEW_BY_MINMAX, "--preset", "quick", "--no-cache")
+RUN = ("optimize", MODEL, *QUICK, "--engine", "fusion-model")
 
 # So slow that the work of the small model counts, not the launches.
 SLOW_GPU = """\

@@ -97,7 +97,8 @@ class Story:
 
 
 STORY = """
-defaults: {preset: quick, budget: 2, cache: false, engine: fusion-model, gpu: a100}
+defaults:
+  {preset: quick, budget: 2, calibration: minmax, cache: false, engine: fusion-model, gpu: a100}
 jobs: 2
 models:
   - model: nets/*.onnx

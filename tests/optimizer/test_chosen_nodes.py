@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from placer.results.result import Result
-from tests.few_digits import FEW
+from tests.few_digits import FEW_BY_MINMAX
 from tests.optimizer.test_optimize import MODEL, Placer
 
 ESTIMATED = ("--engine", "fusion-model", "--gpu", "a100", "--preset", "quick", "--budget", 3)
@@ -21,19 +21,19 @@ def quantized_readers() -> set[str]:
 def test_excluded_nodes_read_no_pairs_and_only_chosen_ones_do(placer: Placer):
     convs = [node.name for node in onnx.load(MODEL).graph.node if node.op_type == "Conv"]
     finished = placer(
-        "optimize", MODEL, *FEW, *ESTIMATED, "--only", "op:Conv", "--exclude", convs[0]
+        "optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, "--only", "op:Conv", "--exclude", convs[0]
     )
     assert finished.code == 0, finished.err
     assert "sites stay float, as asked" in finished.out
     assert quantized_readers() <= set(convs[1:])
 
-    changed = placer("optimize", MODEL, *FEW, *ESTIMATED, "--exclude", convs[0])
+    changed = placer("optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, "--exclude", convs[0])
     assert changed.code == 2
     assert "holds a study with another only (['op:Conv'], now none)" in changed.err
 
 
 def test_nothing_left_to_quantize_is_said(placer: Placer):
-    finished = placer("optimize", MODEL, *FEW, *ESTIMATED, "--exclude", "*")
+    finished = placer("optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, "--exclude", "*")
     assert (finished.code, finished.err.count("\n")) == (2, 1)
     assert "--exclude and --only leave no site that could be quantized" in finished.err
     assert not Path("digits.placer").exists()
@@ -41,7 +41,7 @@ def test_nothing_left_to_quantize_is_said(placer: Placer):
 
 def test_forced_nodes_are_quantized_in_every_trial_and_float_is_the_baseline(placer: Placer):
     # No Gemm is quantized by default: it is too small to gain.
-    finished = placer("optimize", MODEL, *FEW, *ESTIMATED, "--force", "op:Gemm")
+    finished = placer("optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, "--force", "op:Gemm")
     assert finished.code == 0, finished.err
     assert "1 of 1 named nodes quantized in every proposal, as asked" in finished.out
     found = Result.read(Path("digits.placer"))
@@ -62,7 +62,7 @@ def test_forced_nodes_are_quantized_in_every_trial_and_float_is_the_baseline(pla
     ],
 )
 def test_what_cannot_be_forced_is_refused(placer: Placer, words: tuple[str, ...], expected: str):
-    finished = placer("optimize", MODEL, *FEW, *ESTIMATED, *words)
+    finished = placer("optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, *words)
     assert (finished.code, finished.err.count("\n")) == (2, 1)
     assert expected in finished.err
     assert not Path("digits.placer").exists()

@@ -22,7 +22,7 @@ from tests.conftest import DIGITS, Finished, two_convs
 from tests.few_digits import CALIBRATION
 
 MODEL = DIGITS / "digits.onnx"
-QUICK = ("--data", CALIBRATION, "--preset", "quick")
+QUICK = ("--data", CALIBRATION, "--calibration", "minmax", "--preset", "quick")
 PREDICT = ("--engine", "fusion-model", "--gpu", "l4")
 SELF_QUANTIZING = EngineSpec("tests.engines.self_quantizing", "SelfQuantizingEngine")
 # Quantizing the one small Gemm takes more launches than it saves.

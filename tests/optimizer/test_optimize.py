@@ -19,7 +19,7 @@ import yaml
 
 from placer.results.result import Result, result_schema
 from tests.conftest import DIGITS, Finished
-from tests.few_digits import FEW
+from tests.few_digits import FEW_BY_MINMAX
 from tests.model.test_normalize import outputs
 from tests.qdq.strip import strip
 
@@ -27,7 +27,7 @@ Placer = Callable[..., Finished]
 
 MODEL = DIGITS / "digits.onnx"
 DATA = ("--data", DIGITS / "calibration.npz", "--eval-data", DIGITS / "evaluation.npz")
-QUICK = (*FEW, "--preset", "quick", "--no-cache")
+QUICK = (*FEW_BY_MINMAX, "--preset", "quick", "--no-cache")
 
 
 def result(folder: Path = Path("digits.placer")) -> Result:

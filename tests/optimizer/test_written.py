@@ -14,12 +14,13 @@ from placer.optimizer import written
 from placer.optimizer.candidates import Candidates
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
-from tests.few_digits import FEW
+from tests.few_digits import FEW_BY_MINMAX
 
 Placer = Callable[..., Finished]
 
 MODEL = DIGITS / "digits.onnx"
-RUN = ("optimize", MODEL, *FEW, "--preset", "quick", "--no-cache", "--budget", 3, "-o", "out")
+QUICK = (*FEW_BY_MINMAX, "--preset", "quick", "--no-cache")
+RUN = ("optimize", MODEL, *QUICK, "--budget", 3, "-o", "out")
 GATE = "def agreement(outputs, batch):\n    return {value}\n"
 
 
