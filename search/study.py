@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 STUDY_NAME = "placer"
 T = TypeVar("T")
 POLL_S = 0.5
+# Trials by which it is judged how long the next one may take.
+RECENT = 5
 
 
 class Evaluate(Protocol):
@@ -169,22 +171,26 @@ class Study:
     ) -> StopReason:
         """Evaluate placements until ``budget`` trials are in the study or ``deadline`` passes.
 
-        ``deadline`` is a ``time.monotonic`` time. Returns why it stopped: ``budget``, ``timeout``,
-        ``converged`` (the proposer has nothing more to try) or ``interrupted`` (``stop`` is set).
+        ``deadline`` is a ``time.monotonic`` time; no trial begins that would end after it if it
+        took as long as the longest of the last ``RECENT``. Returns why it stopped: ``budget``,
+        ``timeout``, ``converged`` (the proposer has nothing more to try) or ``interrupted``
+        (``stop`` is set).
         May run in several threads and processes at once, each with its own ``proposer`` and
         ``evaluate``; each returns when nothing is left to do and no trial is running, since the
         trial of a worker that died is tried again. Proposers are asked by one thread at a time.
         An exception from ``evaluate`` gives the trial back. Raises RunError if the storage fails.
         """
         asked = _Asked(proposer)
+        took = [] if deadline is None else [record.seconds for record in self.records()]
         while stop is None or not stop.is_set():
-            if deadline is not None and time.monotonic() >= deadline:
+            if deadline is not None and time.monotonic() + _longest(took) >= deadline:
                 return "timeout"
             with self._lock:
                 step = self._next(asked, budget)
             if isinstance(step, int):
                 record = self._evaluate(step, evaluate)
                 if record is not None:
+                    took.append(record.seconds)
                     on_trial(record)
             elif step == "wait":
                 time.sleep(POLL_S)
@@ -229,6 +235,11 @@ class Study:
                 raise
         ended = replace(outcome, seconds=time.monotonic() - start)
         return self._ask(lambda: self._trials.end(number, ended))
+
+
+def _longest(seconds: Sequence[float]) -> float:
+    """What the next trial may take by those before it; nothing is known before the first."""
+    return max(seconds[-RECENT:], default=0.0)
 
 
 class _Asked:

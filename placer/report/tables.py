@@ -15,7 +15,7 @@ from placer.report.run_folder import Run
 from placer.report.style import milliseconds, number, per_second
 from placer.report.trial_figures import accuracies
 from placer.results.folder import OutputFolder
-from placer.results.result import BaselinePart, BestPart, Result
+from placer.results.result import BaselinePart, BestPart, Result, StopReason
 from placer.results.verdict import Verdict
 
 FLOAT_TRIAL = "none"  # Kind of the trial that quantizes nothing.
@@ -66,6 +66,14 @@ class DecisionLine:
     source: str
 
 
+_ADVICE: dict[StopReason, str] = {
+    "budget": "Relax the gate, raise the budget or give better calibration data.",
+    "timeout": "Relax the gate, raise the timeout or give better calibration data.",
+    "converged": "Relax the gate or give better calibration data: nothing is left to try.",
+    "interrupted": "Run the same command again to go on, or relax the gate.",
+}
+
+
 def verdict(result: Result) -> VerdictSection:
     """The run's verdict; numbers are called estimates where they are."""
     word = "estimated " if result.engine.estimated else ""
@@ -74,7 +82,7 @@ def verdict(result: Result) -> VerdictSection:
         return VerdictSection(
             "bad",
             "Gate not met",
-            f"{_missed(result)} Relax the gate, raise the budget or give better calibration data.",
+            f"{_missed(result)} {_ADVICE[result.budget.stopped]}",
             (),
             tuple(_closest(result)),
         )

@@ -98,6 +98,50 @@ def test_a_decision_is_stored_without_a_question_to_the_database(tmp_path: Path)
     assert len(many) - len(few) == 200 - 2
 
 
+class Clock:
+    """A clock that stands still but for what is added to ``now``."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def timed_run(path: Path, clock: Clock, seconds: Sequence[float], limit: float) -> int:
+    """Trials in the study after a run of at most ``limit`` whose trials take ``seconds``."""
+    left = list(seconds)
+
+    def slow(placement: Placement) -> Outcome:
+        clock.now += left.pop(0)
+        return cost(placement)
+
+    study = open_study(path)
+    proposer, deadline = SurrogateProposer(landscape(), 0, probe), clock.now + limit
+    why = study.run(proposer, slow, budget=None, deadline=deadline, on_trial=lambda _: None)
+    assert why == "timeout"
+    return len(study.records())
+
+
+def test_no_trial_begins_that_would_end_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    monkeypatch.setattr("placer.search.study.time", clock)
+    path = tmp_path / "study.db"
+    assert timed_run(path, clock, [30, 20, 25, 10], limit=100) == 3
+    assert clock.now == 175
+    # What the trials of the study took is known when it goes on; the limit counts from then.
+    assert timed_run(path, clock, [10], limit=29) == 3
+    assert timed_run(path, clock, [10, 5, 5], limit=40) == 4
+
+
+def test_the_first_trial_begins_however_little_time_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock = Clock()
+    monkeypatch.setattr("placer.search.study.time", clock)
+    assert timed_run(tmp_path / "study.db", clock, [30], limit=5) == 1
+
+
 def test_random_sampling_ends_when_all_placements_are_tried(tmp_path: Path):
     study = open_study(tmp_path / "study.db")
     proposer = RandomProposer(space(), 0)
