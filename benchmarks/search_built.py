@@ -28,6 +28,7 @@ from rich.table import Table
 
 import placer
 from placer.common.files import write_text
+from placer.graph import Node
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.proposer import predictor_of
 from placer.optimizer.request import Request
@@ -120,30 +121,31 @@ def compared(model: Path, gpu: str, budget: int, folder: Path) -> dict[str, Judg
     found = {}
     for name, placement in placements.items():
         built, predicted = plans[BUILT, name], plans[PREDICTED, name]
-        diff = diff_plans(predictor.predict(placement).plan, built)
+        foretold = predictor.predict(placement).plan
+        diff = diff_plans(foretold, built)
         found[name] = Judged(
             edges=len(placement.edges),
             share=total(built) / total(plans[BUILT, "float"]),
             promised=total(predicted) / total(plans[PREDICTED, "float"]),
             layers=sum(layer.kind != "no-op" for layer in built.layers),
             f1=diff.exact.f1,
-            differences=dict(Counter(differences(diff, task.model.graph.by_name))),
+            differences=dict(Counter(differences(foretold, built, diff, task.model.graph.by_name))),
         )
     return found
 
 
-def differences(diff: PlanDiff, nodes: Mapping[str, object]) -> Iterator[str]:
-    """Each difference by its kind and the operators that it is about."""
-
-    def ops(names: tuple[str, ...]) -> str:
-        return "+".join(sorted({getattr(nodes[name], "op", "") for name in names if name in nodes}))
-
-    for split in diff.splits:
-        yield f"built apart: {ops(split.whole.nodes)}"
-    for fusion in diff.fusions:
-        yield f"built as one: {ops(fusion.whole.nodes)}"
-    for pair in diff.other_types:
-        yield f"other type: {ops(pair.nodes)}"
+def differences(
+    predicted: Plan, built: Plan, diff: PlanDiff, nodes: Mapping[str, Node]
+) -> Iterator[str]:
+    """Layers without a partner of the same nodes and types, by side and operators; conversions."""
+    other = {id(pair.predicted) for pair in diff.other_types}
+    same = [pair for pair in diff.matched if id(pair.predicted) not in other]
+    paired = {id(layer) for pair in same for layer in (pair.predicted, pair.actual)}
+    for side, plan in (("predicted", predicted), ("built", built)):
+        for layer in plan.of_kind("compute"):
+            if id(layer) not in paired:
+                ops = sorted({nodes[name].op for name in layer.nodes if name in nodes})
+                yield f"only {side}: {'+'.join(ops)}"
     for conversion in diff.conversions:
         yield from (f"false {conversion.kind}" for _ in conversion.missing)
         yield from (f"missed {conversion.kind}" for _ in conversion.extra)
