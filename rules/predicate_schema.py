@@ -62,7 +62,7 @@ class ConsumersAre(Strict):
 
 
 class ValuesAre(Strict):
-    """The tensor is a constant of at most 64 elements, and each is within the limits given."""
+    """The tensor is a constant of at most 1024 elements, and each is within the limits given."""
 
     tensor: TensorName = Field(description="The tensor.")
     at_least: float | None = Field(default=None, description="Lower limit.")
@@ -113,7 +113,7 @@ class Predicate(Strict):
     )
     values: ValuesAre | None = Field(
         default=None,
-        description="The tensor is a constant of at most 64 elements, all within the limits.",
+        description="The tensor is a constant of at most 1024 elements, all within the limits.",
     )
     written_by: WrittenBy | None = Field(
         default=None, description="A node of one of the operators writes the tensor."

@@ -20,7 +20,7 @@ from placer.rules.predicate_schema import (
     WrittenBy,
 )
 
-MAX_VALUES = 64  # Larger constants are weights; no condition needs their values.
+MAX_VALUES = 1024  # Larger constants are weights; no condition needs their values.
 
 Nodes = Mapping[str, Node]  # By pattern node.
 Tensors = Mapping[str, tuple[str, ...]]  # By tensor name of the pattern.

@@ -15,8 +15,8 @@ from placer.rules.target import Target
 HEAD = '<ir_version: 9, opset_import: ["": 17]>'
 NET = f"""
 {HEAD}
-g (float[1,4,8,8] x) => (float[1,4,8,8] out, float[1,4,8,8] r)
-<float[4,4,3,3] w = {{1}}, float low = {{0}}, float high = {{6}}, float[2] two = {{-1, 6}}> {{
+g (float[1,32,8,8] x) => (float[1,4,8,8] out, float[1,4,8,8] r)
+<float[4,32,3,3] w = {{1}}, float low = {{0}}, float high = {{6}}, float[2] two = {{-1, 6}}> {{
   [conv1] c = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1], auto_pad = "NOTSET">(x, w)
   [clip1] r = Clip(c, low, high)
   [relu1] out = Relu(r)
@@ -65,7 +65,7 @@ pattern:{pattern}
         ("values: {tensor: high, at_most: 5.5}", False),
         ("values: {tensor: low, at_least: 0.5}", False),
         ("values: {tensor: x, at_least: -1000}", False),  # no constant
-        ("values: {tensor: w, at_least: -1000}", False),  # more than 64 elements
+        ("values: {tensor: w, at_least: -1000}", False),  # more than 1024 elements
         ("values: {tensor: b, at_least: -1000}", False),
         ("attribute: {node: conv, name: pads, at_least: 0}", True),
         ("attribute: {node: conv, name: pads, at_least: 1, at_most: 1}", True),
