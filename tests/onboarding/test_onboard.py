@@ -174,6 +174,7 @@ def test_every_model_ends_in_its_own_state(story: Story):
     assert story.first.trials == dict.fromkeys((*GOOD, "strict"), 2)
 
 
+@pytest.mark.slow
 def test_the_table_and_the_files_say_what_is_an_estimate(story: Story):
     summary = story.first.summary
     assert {name: summary[name].estimated for name in GOOD} == {
@@ -190,6 +191,7 @@ def test_the_table_and_the_files_say_what_is_an_estimate(story: Story):
     assert [gate.gate for gate in summary["digits"].gates] == ["top1_drop<=0.01"]
 
 
+@pytest.mark.slow
 def test_junit_tells_misses_from_failures(story: Story):
     (strict,) = next(suite for suite in story.first.junit if suite.name == "strict")
     assert [(type(r).__name__, r.type) for r in strict.result] == [("Failure", "gate not met")]
@@ -200,6 +202,7 @@ def test_junit_tells_misses_from_failures(story: Story):
         assert [suite.name for suite in suites if suite.errors] == ["corrupt", "unsupported"]
 
 
+@pytest.mark.slow
 def test_a_second_run_does_nothing_and_ends_the_same(story: Story):
     assert story.second.files == story.first.files
     assert story.second.trials == story.first.trials
@@ -211,6 +214,7 @@ def test_a_second_run_does_nothing_and_ends_the_same(story: Story):
     assert "bad input, unchanged" in story.second.finished.out
 
 
+@pytest.mark.slow
 def test_a_third_run_redoes_the_one_model_that_changed(story: Story):
     ran = {name: model.why for name, model in story.third.summary.items() if model.ran}
     assert ran == {"b": "model changed"}
@@ -226,7 +230,7 @@ def test_a_third_run_redoes_the_one_model_that_changed(story: Story):
     assert not list(story.output.glob("*.new")) + list(story.output.glob(".*.old"))
 
 
-def test_the_published_schemas_are_current(story: Story):
+def test_the_published_schemas_are_current():
     manifests = json.loads((CONFIGS / "onboarding.schema.json").read_text())
     assert manifests == manifest_schema()
     jsonschema.validate(yaml.safe_load(STORY), manifests)
@@ -235,7 +239,11 @@ def test_the_published_schemas_are_current(story: Story):
         jsonschema.validate({"models": [{"model": "a.onnx", "buget": 3}]}, manifests)
     summaries = json.loads((CONFIGS / "onboarding.summary.schema.json").read_text())
     assert summaries == summary_schema()
-    jsonschema.validate(json.loads((story.output / "summary.json").read_text()), summaries)
+
+
+@pytest.mark.slow
+def test_a_summary_follows_its_schema(story: Story):
+    jsonschema.validate(json.loads((story.output / "summary.json").read_text()), summary_schema())
 
 
 def test_the_example_manifest_names_the_bundled_model():
@@ -607,6 +615,7 @@ def test_the_worst_state_decides_the_exit_code():
         assert exit_code_of(["faster", "gate not met", state]) == 1
 
 
+@pytest.mark.slow
 def test_junit_holds_any_reason(story: Story):
     odd = story.first.summary["corrupt"].model_copy(update={"reason": "<\x1b[31m> \ud800 & 名"})
     summary = Summary.model_validate_json((story.output / "summary.json").read_text())
