@@ -9,8 +9,9 @@ whether two placements that differ by more than noise are put in the right order
     python benchmarks/fit_unseen.py --engine openvino --builds builds --json unseen.json
 
 ``--builds`` keeps what was measured; another run measures only what is missing there, and
-``--only-fit`` measures nothing. Latencies mean something on a quiet machine only: the table shows
-how far two builds of the same float model were apart.
+``--only-fit`` measures nothing. ``--share 1/3`` measures every third network and fits nothing, for
+processes beside each other, each pinned to a core. Latencies mean something on a quiet machine
+only: the table shows how far two builds of the same float model were apart.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ def measured(arguments: argparse.Namespace, folder: Path) -> list[PredictedNetwo
     counts = {"rounds": bench.rounds, "placements": bench.placements}
     records = Records(arguments.builds, {**options, **counts})
     found = []
-    for name in (*UNSEEN, *network_names(arguments.generated)):
+    names = (*UNSEEN, *network_names(arguments.generated))
+    if arguments.share:
+        own, count = map(int, arguments.share.split("/"))
+        names = names[own - 1 :: count]
+    for name in names:
         if name in UNSEEN:
             path = folder / f"{name}.onnx"
             onnx.save(UNSEEN[name](), path)
@@ -146,10 +151,13 @@ def main() -> None:
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only-fit", action="store_true")
+    parser.add_argument("--share", help="of the networks: 2/3 are the second of each three")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         networks = measured(arguments, Path(folder))
+    if arguments.share:
+        return
     document: dict[str, object] = {"engine": arguments.engine, "versions": versions()}
     for title, generated_only in (("all others", False), ("generated networks only", True)):
         pairs = pairs_left_out(networks, generated_only)

@@ -1,13 +1,12 @@
 """placer against NNCF on OpenVINO's CPU plugin.
 
-Models: PP-OCRv4 as packed in rapidocr-onnxruntime (ort_real_models.py), and networks of public
-topology with random weights (topologies.py). Calibration and evaluation images are disjoint and the
-same for all tools. Per model: the float model; ``nncf.quantize`` with its defaults, with the preset
-MIXED and, where there is attention, for transformers; ``nncf.quantize_with_accuracy_control`` for 3
-and 6 dB more than the best of these, with a limit on its iterations, as it does not end by itself
-on every model; placer under gates at that best SQNR, 3 and 6 dB above, and at what accuracy control
-reached, with ``base`` auto; placer on ONNX Runtime. SQNR is the worst channel group's of the
-engine's own outputs against its float ones.
+Models: PP-OCRv4 and networks of public topology (real_networks.py). Calibration and evaluation
+images are disjoint and the same for all tools. Per model: the float model; ``nncf.quantize`` with
+its defaults, with the preset MIXED and, where there is attention, for transformers;
+``nncf.quantize_with_accuracy_control`` for 3 and 6 dB more than the best of these, with a limit on
+its iterations, as it does not end by itself on every model; placer under gates at that best SQNR, 3
+and 6 dB above, and at what accuracy control reached, with ``base`` auto; placer on ONNX Runtime.
+SQNR is the worst channel group's of the engine's own outputs against its float ones.
 
 The searches run side by side (``--jobs``), each in a process. Then, alone, all variants of a model
 are measured in one interleaved run, NNCF's with f32 and bf16 inference. The table ``against`` holds
@@ -27,7 +26,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -45,13 +44,12 @@ import onnx
 from nncf.definitions import NNCF_CI_ENV_VAR_NAME
 from onnx import version_converter
 from openvino_against import against, ratio_of, tables
-from ort_real_models import FOLDER, SUBJECTS, Subject, render
+from real_networks import NAMES, Case, case
 from rich.console import Console
-from topologies import c2f, efficientnet, mobilenet_v2, resnet, unet, vit
 
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import finite
-from placer.calibration.dataset import Dataset, Sample, load_dataset
+from placer.calibration.dataset import Sample
 from placer.common.files import write_text
 from placer.common.shapes import ShapeRange
 from placer.engines.base import Compiled, Engine
@@ -59,7 +57,6 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine, create
 from placer.errors import InputError, RunError
 from placer.graph.edit import fix_input_shapes
-from placer.model import Model, load_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.request import Preset, Request
 from placer.optimizer.run import optimize
@@ -73,57 +70,6 @@ ENDED = "the process ended before it was done"
 MOST_DB = 100.0
 TRANSFORMER = {"model_type": nncf.ModelType.TRANSFORMER}
 assert NNCF_CI_ENV_VAR_NAME in os.environ
-
-NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
-    "ResNet50": lambda: resnet(128, (3, 4, 6, 3), bottleneck=True),
-    "MobileNetV2": lambda: mobilenet_v2(128),
-    "EfficientNet-B0": lambda: efficientnet(1, 1, 128),
-    "U-Net": lambda: unet(128),
-    "YOLO-like": lambda: c2f(160),
-    "ViT": lambda: vit(64, 192, 3, blocks=4),
-}
-NAMES = (*(subject.name for subject in SUBJECTS), *NETWORKS)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model on disk with its data; both parts have as many samples."""
-
-    model: Model
-    path: Path
-    shapes: dict[str, tuple[int, ...]]
-    sources: dict[str, Path]
-    data: dict[str, Dataset]
-
-
-def case(name: str, samples: int, folder: Path) -> Case:
-    """The model called ``name``, with data in ``folder``, made unless it is there."""
-    subject = next((s for s in SUBJECTS if s.name == name), None)
-    path = folder / "model.onnx" if subject is None else FOLDER / subject.file
-    if subject is None and not path.exists():
-        onnx.save(NETWORKS[name](), path)
-    entry = onnx.load(path).graph.input[0]
-    shape = tuple(dimension.dim_value for dimension in entry.type.tensor_type.shape.dim)
-    if subject is not None:
-        shape = (1, 3, subject.height, subject.width)
-    model = load_model(path, {entry.name: shape})
-    sources, data = {}, {}
-    for part, first in (("calibration", 0), ("evaluation", 10_000)):
-        sources[part] = folder / f"{part}-{samples}.npz"
-        if not sources[part].exists():
-            images = [_sample(subject, shape, first + i) for i in range(samples)]
-            np.savez(sources[part], **{entry.name: np.stack(images)})
-        data[part] = load_dataset(str(sources[part]), model)
-    return Case(model, path, {entry.name: shape}, sources, data)
-
-
-def _sample(subject: Subject | None, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """A page of text, or tokens where the model takes no image."""
-    if subject is not None:
-        return render(subject, seed)
-    if len(shape) == 4:
-        return render(Subject("image", "", shape[2], shape[3], 3), seed)
-    return np.random.default_rng(seed).standard_normal(shape[1:]).astype(np.float32)
 
 
 def fixed(found: Case) -> onnx.ModelProto:
@@ -370,9 +316,12 @@ def kept(job: Job, options: Options) -> dict[str, Any] | None:
     return found
 
 
-def do_all(jobs: Iterable[Job], options: Options, count: int) -> None:
-    """Those that are not done, ``count`` at a time, each in a process of its own."""
-    waiting = [job for job in jobs if kept(job, options) is None]
+def search_all(names: Sequence[str], options: Options, count: int) -> None:
+    """All jobs that are not done, ``count`` at a time, each in a process of its own.
+
+    What a model's later jobs ask for follows from its earlier ones; models do not wait for each
+    other.
+    """
 
     def run(job: Job) -> None:
         command = [sys.executable, __file__, "--job", json.dumps(asdict(job))]
@@ -384,8 +333,14 @@ def do_all(jobs: Iterable[Job], options: Options, count: int) -> None:
         state = "done" if ended.returncode == 0 else f"ended with {ended.returncode}"
         print(f"{job.model}: {job.variant}: {state}", flush=True)
 
-    with ThreadPoolExecutor(count) as pool:
-        list(pool.map(run, waiting))
+    def chain(name: str) -> None:
+        for stage in (first_jobs, gated_jobs, last_jobs):
+            waiting = [job for job in stage(name, options) if kept(job, options) is None]
+            # NNCF's first, since a search waits for what accuracy control reaches.
+            list(pool.map(run, sorted(waiting, key=lambda job: job.tool != "nncf")))
+
+    with ThreadPoolExecutor(count) as pool, ThreadPoolExecutor(len(names)) as chains:
+        list(chains.map(chain, names))
 
 
 def first_jobs(name: str, options: Options) -> list[Job]:
@@ -469,6 +424,7 @@ def main() -> None:
     parser.add_argument("--preset", default="default", choices=get_args(Preset))
     parser.add_argument("--rounds", type=int, default=81)
     parser.add_argument("--models", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--only", choices=("search", "measure"), help="one half of the work")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     given = parser.parse_args()
     logging.getLogger("placer").propagate = False
@@ -480,8 +436,10 @@ def main() -> None:
         return
     for name in given.models:
         (options.folder / name).mkdir(parents=True, exist_ok=True)
-    for stage in (first_jobs, gated_jobs, last_jobs):
-        do_all([job for name in given.models for job in stage(name, options)], options, given.jobs)
+    if given.only != "measure":
+        search_all(given.models, options, given.jobs)
+    if given.only == "search":
+        return
     console, results = Console(width=120), {}
     for name in given.models:
         results[name] = measured(name, options)

@@ -1,23 +1,30 @@
-"""Ways to search on measured latency: the best placement after 10, 20 and 40 trials.
+r"""Ways to search on measured latency: the best placement after 10, 20 and 40 trials.
 
 On ONNX Runtime or OpenVINO (``--engine``): placer's own search (surrogate), TPE by itself and from
 the placements that placer starts with, greedy by sensitivity, and random. Greedy quantizes groups
 of sites in the order of the noise that each makes alone. Evaluations are trials and noise measured
 beside them; greedy's count towards its budget, placer's are told.
 
-Models: the bundled digits network and PP-OCRv4 detection, recognition and direction classifier as
-packed in the PyPI package rapidocr-onnxruntime. Per model, seed and sampler one study, as
-``placer optimize --no-cache`` runs it, under one gate and with the same ranges for all. What was
-the best then, by its own trial, is measured again at the end: all placements of a model in one
-interleaved run, each compiled several times. The float model stands in where nothing faster held
-the gate, as it does for a user.
+Models: the bundled digits network, PP-OCRv4 and networks of public topology (real_networks.py).
+Per model, seed and sampler one study, as ``placer optimize --no-cache`` runs it, under one gate and
+with the same ranges for all. What was the best then, by its own trial, is measured again at the
+end: all placements of a model in one interleaved run, each compiled several times. The float model
+stands in where nothing faster held the gate, as it does for a user.
 
     python benchmarks/search_measured.py --json results.json
+
+On a machine with many cores, models and seeds run beside each other, each pinned to a core, and
+their files are put together:
+
+    taskset -c 2 python benchmarks/search_measured.py --models det --first-seed 1 --seeds 1 \
+        --json det-1.json
+    python benchmarks/search_measured.py --merge det-*.json --json results.json
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import math
 import tempfile
@@ -29,9 +36,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from command_line import parser_of, write_json
-from ort_real_models import FOLDER, SUBJECTS, Subject, render
+from real_networks import NAMES, case
 from rich.console import Console
 from rich.table import Table
 
@@ -57,7 +63,7 @@ from placer.search.surrogate import seed_proposals
 SAMPLERS = ("surrogate", "tpe", "tpe from the same starts", "greedy", "random")
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"
 DIGITS_NAME = "digits"
-MODELS = (DIGITS_NAME, *(subject.name for subject in SUBJECTS))
+MODELS = (DIGITS_NAME, *NAMES)
 GATE = "sqnr>=15"
 CHECKPOINTS = (10, 20, 40)
 
@@ -66,6 +72,7 @@ CHECKPOINTS = (10, 20, 40)
 class Effort:
     """``budget``: trials per study. ``rounds`` and ``copies``: of the measurement at the end."""
 
+    first_seed: int
     seeds: int
     budget: int
     samples: int
@@ -96,7 +103,7 @@ class Searched:
 
 
 def make_task(name: str, effort: Effort, gate: str, folder: Path, engine: str) -> Task:
-    """Load one of ``MODELS`` with its data; writes the data of PP-OCR models to ``folder``."""
+    """Load one of ``MODELS`` with its data; what has to be made is written to ``folder``."""
     request = Request(
         model=DIGITS / "digits.onnx",
         data=str(DIGITS / "calibration.npz"),
@@ -106,23 +113,15 @@ def make_task(name: str, effort: Effort, gate: str, folder: Path, engine: str) -
         preset=effort.preset,
     )
     if name != DIGITS_NAME:
-        subject = next(s for s in SUBJECTS if s.name == name)
-        path = FOLDER / subject.file
-        tensor = onnx.load(path).graph.input[0].name
+        found = case(name, effort.samples, folder)
         request = replace(
             request,
-            model=path,
-            shape_ranges={tensor: ShapeRange.fixed((1, 3, subject.height, subject.width))},
-            data=str(_images(subject, tensor, effort.samples, 0, folder)),
-            evaluation_data=str(_images(subject, tensor, effort.samples, 10_000, folder)),
+            model=found.path,
+            shape_ranges={tensor: ShapeRange.fixed(s) for tensor, s in found.shapes.items()},
+            data=str(found.sources["calibration"]),
+            evaluation_data=str(found.sources["evaluation"]),
         )
     return prepare(request, QuietObserver())
-
-
-def _images(subject: Subject, tensor: str, count: int, first: int, folder: Path) -> Path:
-    path = folder / f"{subject.name}{first}.npz"
-    np.savez(path, **{tensor: np.stack([render(subject, first + i) for i in range(count)])})
-    return path
 
 
 def search(task: Task, bench: TrialSetup, sampler: str, seed: int, effort: Effort) -> Searched:
@@ -249,7 +248,7 @@ def run_model(
         bench = set_up(task, QuietObserver())
         found = []
         # Seeds outside, so that what drifts with time drifts for all samplers alike.
-        for seed in range(effort.seeds):
+        for seed in range(effort.first_seed, effort.first_seed + effort.seeds):
             for sampler in SAMPLERS:
                 found.append(search(task, bench, sampler, seed, effort))
                 last = found[-1]
@@ -268,7 +267,6 @@ def run_model(
         "gate": gate,
         "studies": [_study(task, searched, ratios) for searched in found],
         "confirmed": {name: asdict(ratio) for name, ratio in ratios.items()},
-        "ratio": {s: _medians(task, found, ratios, s, effort) for s in SAMPLERS},
     }
 
 
@@ -313,33 +311,52 @@ def _trial(record: TrialRecord) -> dict[str, Any]:
     }
 
 
-def _medians(
-    task: Task, found: Sequence[Searched], ratios: Mapping[str, Ratio], sampler: str, effort: Effort
-) -> dict[int, list[float]]:
-    """Median, least and greatest confirmed ratio over the seeds, by checkpoint."""
-    rows = {}
-    for trials in effort.checkpoints:
-        own = [ratios[_id(task, s.best[trials])].median for s in found if s.sampler == sampler]
-        rows[trials] = [float(np.median(own)), min(own), max(own)]
-    return rows
+def medians(model: Mapping[str, Any], sampler: str, trials: str) -> tuple[float, float, float]:
+    """Median, least and greatest confirmed ratio over the seeds after so many ``trials``."""
+    studies = [study for study in model["studies"] if study["sampler"] == sampler]
+    own = [study["best"][trials]["confirmed"]["median"] for study in studies]
+    return float(np.median(own)), min(own), max(own)
 
 
-def table(results: Mapping[str, Any], effort: Effort) -> Table:
+def table(document: Mapping[str, Any]) -> Table:
     """Ratio to float by model, sampler and number of trials."""
+    effort = document["effort"]
     drawn = Table(
-        title=f"latency of float's, median of {effort.seeds} seeds (least to greatest), "
-        f"{effort.rounds} interleaved rounds of {effort.copies} copies"
+        title=f"{document['engine']}: latency of float's, median of {effort['seeds']} seeds (least "
+        f"to greatest), {effort['rounds']} interleaved rounds of {effort['copies']} copies"
     )
     drawn.add_column("model")
     drawn.add_column("sampler")
-    for trials in effort.checkpoints:
+    checkpoints = [str(n) for n in CHECKPOINTS if n < effort["budget"]] + [str(effort["budget"])]
+    for trials in checkpoints:
         drawn.add_column(f"{trials} trials")
-    for name, found in results.items():
-        for sampler, row in found["ratio"].items():
-            cells = ["{:.3f} ({:.3f} to {:.3f})".format(*row[n]) for n in effort.checkpoints]
+    for name, found in document["models"].items():
+        for sampler in SAMPLERS:
+            rows = [medians(found, sampler, trials) for trials in checkpoints]
+            cells = [f"{middle:.3f} ({least:.3f} to {most:.3f})" for middle, least, most in rows]
             drawn.add_row(name, sampler, *cells)
         drawn.add_section()
     return drawn
+
+
+def merged(paths: Sequence[Path]) -> dict[str, Any]:
+    """One document of several runs, each of some seeds of some models on one engine."""
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    first = documents[0]
+    models: dict[str, Any] = {}
+    for document in documents:
+        for key in ("engine", "versions"):
+            if document[key] != first[key]:
+                raise SystemExit(f"the runs differ in {key}: {document[key]}, {first[key]}")
+        for name, found in document["models"].items():
+            if name not in models:
+                models[name] = {**found, "confirmed": []}
+                models[name]["studies"] = []
+            models[name]["studies"] += found["studies"]
+            models[name]["confirmed"].append(found["confirmed"])
+    seeds = {study["seed"] for found in models.values() for study in found["studies"]}
+    effort = {**first["effort"], "first_seed": min(seeds), "seeds": len(seeds)}
+    return {**first, "effort": effort, "models": models}
 
 
 @contextmanager
@@ -360,35 +377,49 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--engine", default="onnxruntime", choices=("onnxruntime", "openvino"))
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--budget", type=int, default=40)
-    parser.add_argument("--samples", type=int, default=32, help="images for PP-OCR models")
+    parser.add_argument("--samples", type=int, default=32, help="images, but for digits")
     parser.add_argument("--gate", default=GATE)
+    parser.add_argument("--merge", type=Path, nargs="+", help="files of earlier runs; runs nothing")
     parser.add_argument("--quick", action="store_true", help="little effort, to see that it runs")
     return parser.parse_args()
+
+
+def run_all(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """All models; what is done is written after each."""
+    seeds = (arguments.first_seed, arguments.seeds)
+    effort = Effort(*seeds, arguments.budget, arguments.samples, 61, 3, "default")
+    if arguments.quick:
+        effort = Effort(arguments.first_seed, 1, min(arguments.budget, 14), 8, 21, 2, "quick")
+    document: dict[str, Any] = {
+        "engine": arguments.engine,
+        "effort": asdict(effort),
+        "versions": dict(versions()),
+        "models": {},
+    }
+    start = time.monotonic()
+    with _quiet():
+        for name in arguments.models:
+            found = run_model(name, effort, arguments.gate, console, arguments.engine)
+            document["models"][name] = found
+            document["seconds"] = time.monotonic() - start
+            write_json(arguments.json, document)
+    # As it is read again: with texts as keys.
+    return dict(json.loads(arguments.json.read_text(encoding="utf-8")))
 
 
 def main() -> None:
     """Run the benchmark, print a table and write JSON."""
     arguments = parse()
-    effort = Effort(arguments.seeds, arguments.budget, arguments.samples, 61, 3, "default")
-    if arguments.quick:
-        effort = Effort(1, min(arguments.budget, 14), 8, 21, 2, "quick")
     console = Console(width=120)
-    results: dict[str, Any] = {}
-    start = time.monotonic()
-    with _quiet():
-        for name in arguments.models:
-            results[name] = run_model(name, effort, arguments.gate, console, arguments.engine)
-    console.print(table(results, effort))
-    document = {
-        "engine": arguments.engine,
-        "effort": asdict(effort),
-        "seconds": time.monotonic() - start,
-        "versions": dict(versions()),
-        "models": results,
-    }
-    write_json(arguments.json, document)
+    if arguments.merge:
+        document = merged(arguments.merge)
+        write_json(arguments.json, document)
+    else:
+        document = run_all(arguments, console)
+    console.print(table(document))
 
 
 if __name__ == "__main__":
