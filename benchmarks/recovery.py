@@ -50,7 +50,7 @@ from placer.recovery.crossfit import score
 from placer.recovery.halves import SplitCalibration
 from placer.recovery.simulation import Simulation
 from placer.recovery.state import State, Work
-from placer.recovery.steps import STEPS, Noises, try_steps
+from placer.recovery.steps import STEPS, Noises, helps, try_steps
 
 RANDOM = {"yolox": yolox, "yolov8n": yolov8n, "mobilenet_v2": mobilenet_v2}
 SIZE = 160
@@ -214,6 +214,22 @@ class Bench:
             for name in self.chosen.part.sqnr_by_method
         ]
 
+    def part_rows(self) -> list[Row]:
+        """With activations quantized alone, and with weights alone."""
+        inserter = Inserter(self.task.model, self.task.pack.manifest.scheme)
+        rows = []
+        for name, weights in (("activations alone", False), ("weights alone", True)):
+            groups = (
+                frozenset(edge for edge in group if inserter.is_weight(edge) == weights)
+                for group in self.placement.groups
+            )
+            alone = Placement(frozenset(group for group in groups if group))
+            candidate = inserter.insert(alone, self.chosen.ranges)
+            rows.append(
+                self.row(name, OnnxRuntimeModel(candidate, self.task.model.base_dir, 1).run)
+            )
+        return rows
+
     def step_rows(self) -> list[Row]:
         """The ranges chosen, then with each step alone and with all; ``*``: a run keeps it."""
         task, data = self.task, self.task.calibration_data
@@ -239,13 +255,12 @@ class Bench:
             run = run_of(state)
             return [batch.evaluate(run).noises for batch in batches]
 
-        rows = [self.row("chosen", run_of(first))]
+        rows, before = [self.row("chosen", run_of(first)), *self.part_rows()], judge(first)
         for name, step in STEPS.items():
             start = time.process_time()
             alone, layers = step(first, work)
             seconds = time.process_time() - start
-            _, (attempt,) = try_steps(first, [name], work, judge)
-            mark = "*" if attempt.kept else ""
+            mark = "*" if layers and helps(judge(alone), before) else ""
             rows.append(self.row(f"{name}{mark}, {layers} layers, {seconds:.0f} s", run_of(alone)))
         state, attempts = try_steps(first, list(STEPS), work, judge)
         kept = " ".join(attempt.step for attempt in attempts if attempt.kept) or "nothing"

@@ -19,6 +19,7 @@ from placer.recovery.constants import same_layers
 from placer.recovery.crossfit import score
 from placer.recovery.state import State, Work
 from placer.recovery.steps import STEPS, Attempt, Noises, try_steps
+from placer.recovery.walk import peak_bytes
 from placer.results.result import RecoveryPart, RecoveryStepPart
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ _TIMES_NOISE_SAMPLES = 8
 _LEAST_SAMPLES = 8
 # Samples that the variants of one step are compared on.
 _LOSS_SAMPLES = 16
+# What the samples learned from may take at once, as they go through the network together.
+_BUDGET_BYTES = 2**30
 # A seed of its own: folders are often sorted by class, and the split is not to follow that.
 _SEED = 0x5EC0
 
@@ -56,6 +59,7 @@ def recover(
         what = "random inputs" if data.synthetic else f"{len(data)} calibration samples"
         return _nothing(setup, f"{what} tell too little; give `data` of {_LEAST_SAMPLES} or more")
     most = min(len(data) // 2, _TIMES_NOISE_SAMPLES * task.preset.noise_samples)
+    most = max(1, min(most, _BUDGET_BYTES // max(1, peak_bytes(task.model.graph))))
     order = np.random.default_rng(_SEED).permutation(len(data)).tolist()
     learned, held = data.choose(order[:most]), data.choose(order[most : 2 * most])
     observer.stage(f"recovering accuracy on {len(learned)} samples: {', '.join(steps)}")

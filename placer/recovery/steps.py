@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from placer.errors import RunError
+from placer.errors import PlacerError, RunError
 from placer.recovery.correction import correct_bias, correct_scale
 from placer.recovery.crossfit import score, worst_db
 from placer.recovery.methods import mean_noises
@@ -75,14 +75,14 @@ def try_steps(
         try:
             tried, layers = STEPS[name](state, work)
             after = judge(tried) if layers else before
-        except (RunError, ValueError) as error:
+        except (PlacerError, ValueError) as error:
             attempts.append(Attempt(name, reason=str(error)))
             continue
         if not layers:
             attempts.append(Attempt(name, reason=_NO_LAYER))
             continue
         found = worst_db(mean_noises(before)), worst_db(mean_noises(after))
-        better = _helps(after, before)
+        better = helps(after, before)
         reason = "" if better else "it does not help on samples held back"
         attempts.append(Attempt(name, layers, *found, reason))
         log.info("%s: %d layers, %.2f to %.2f dB%s", name, layers, *found, reason and "; not kept")
@@ -91,7 +91,8 @@ def try_steps(
     return state, attempts
 
 
-def _helps(after: Noises, before: Noises) -> bool:
+def helps(after: Noises, before: Noises) -> bool:
+    """Whether ``after`` scores better over all batches, and no worse on at least half of them."""
     gains = [score(new) - score(old) for new, old in zip(after, before, strict=True)]
     total = score(mean_noises(after)) - score(mean_noises(before))
     return total > 0 and sum(gain >= 0 for gain in gains) >= len(gains) / 2

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from placer.common.ort_session import create_session, run_once
+from placer.graph import Graph, TensorType
 from placer.graph.edit import reads, without_initializers
 
 _THREADS = 1
@@ -95,6 +97,33 @@ class Walk:
         for values in self._values:
             found = run_once(session, outputs, {name: values[name] for name in given})
             values.update(zip(outputs, found, strict=True))
+
+
+def peak_bytes(graph: Graph) -> int:
+    """The most that tensors of one sample take that are still to be read; unknown sizes count as 0.
+
+    A ``Walk`` keeps no more of a sample, whatever its stops, but for what one piece computes.
+    """
+    last = {
+        edge.tensor: graph.by_name[edge.node].index
+        for node in graph.nodes
+        for edge in graph.edges_into(node)
+    }
+    sizes = {tensor: _bytes(graph.type_of(tensor)) for tensor in last}
+    live = sum(sizes.get(tensor, 0) for tensor in graph.inputs)
+    peak = live
+    for node in graph.nodes:
+        live += sum(sizes.get(tensor, 0) for tensor in node.outputs)
+        peak = max(peak, live)
+        read = {edge.tensor for edge in graph.edges_into(node)} - graph.initializers.keys()
+        live -= sum(sizes[tensor] for tensor in read if last[tensor] == node.index)
+    return peak
+
+
+def _bytes(known: TensorType) -> int:
+    if known.dtype is None or known.shape is None or known.dtype == TensorProto.STRING:
+        return 0
+    return math.prod(known.shape) * helper.tensor_dtype_to_np_dtype(known.dtype).itemsize
 
 
 def _pieces(

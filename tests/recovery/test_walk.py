@@ -7,7 +7,8 @@ import onnx
 
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.graph.text import parse_model
-from placer.recovery.walk import Walk
+from placer.model import load_model
+from placer.recovery.walk import Walk, peak_bytes
 
 NETWORK = parse_model("""
 <ir_version: 8, opset_import: ["" : 17]>
@@ -38,6 +39,12 @@ def test_what_is_replaced_is_what_later_nodes_read():
             walk.replace("b", [value * 10 for value in walk.values("b")])
         else:
             assert [value[0, 0] for value in walk.values("y")] == [20 + 1 + 1, 40 + 1 + 2]
+
+
+def test_what_samples_take_at_once_is_known_beforehand(tmp_path: Path):
+    onnx.save(NETWORK, tmp_path / "m.onnx")
+    # Two floats each: `a` is read again at the end, so there are z, a, and b before and behind it.
+    assert peak_bytes(load_model(tmp_path / "m.onnx").graph) == 4 * 2 * 4
 
 
 def test_a_branch_reads_tensors_from_outside():
