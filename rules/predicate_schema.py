@@ -124,6 +124,16 @@ class Predicate(Strict):
     is_graph_output: TensorName | None = Field(
         default=None, description="The tensor leaves the graph."
     )
+    keeps_order: str | None = Field(
+        default=None,
+        description="The node is a Transpose that moves axes of length 1 only, so elements stay in "
+        "order.",
+    )
+    sliced_apart: TensorName | None = Field(
+        default=None,
+        description="All that reads the tensor are Slices along one axis that cut it into parts "
+        "without a gap or an overlap.",
+    )
     any_of: list[Predicate] | None = Field(
         default=None, min_length=1, description="At least one of the nested conditions holds."
     )

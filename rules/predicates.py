@@ -53,7 +53,7 @@ def subjects_of(predicate: Predicate) -> Subjects:
         return Subjects(tensors, frozenset[str]().union(*(inner.nodes for inner in nested)))
     (field,) = predicate.model_fields_set
     value = getattr(predicate, field)
-    if isinstance(value, AttributeIs) or field == "depthwise":
+    if isinstance(value, AttributeIs) or field in ("depthwise", "keeps_order"):
         return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
     if isinstance(value, list):
         return Subjects(frozenset(value))
@@ -199,6 +199,46 @@ def _depthwise(name: str) -> Check:
     return check
 
 
+def _keeps_order(name: str) -> Check:
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        node = nodes.get(name)
+        if node is None or node.op != "Transpose":
+            return False
+        shape = graph.type_of(node.inputs[0]).shape
+        if shape is None:
+            return False
+        axes = node.attributes.get("perm", list(reversed(range(len(shape)))))
+        moved = [axis for axis in axes if shape[axis] != 1]
+        return moved == sorted(moved)
+
+    return check
+
+
+def _is_sliced_apart(tensor: str, graph: Graph) -> bool:
+    shape = graph.type_of(tensor).shape
+    nodes = [graph.by_name.get(edge.node) for edge in graph.edges_of(tensor)]
+    cuts = [None if node is None else _cut(node, graph) for node in nodes]
+    known = [cut for cut in cuts if cut is not None]
+    if shape is None or len(known) < max(len(cuts), 2) or len({cut[0] for cut in known}) > 1:
+        return False
+    axis = known[0][0]
+    parts = sorted({slice(start, end).indices(shape[axis])[:2] for _, start, end in known})
+    borders = [0, *(end for _, end in parts)]
+    return [start for start, _ in parts] == borders[:-1] and borders[-1] == shape[axis]
+
+
+def _cut(node: Node, graph: Graph) -> tuple[int, int, int] | None:
+    """Axis, start and end of a Slice along one axis; None of anything else."""
+    constants = [graph.initializers.get(tensor) for tensor in node.inputs[1:]]
+    if node.op != "Slice" or len(constants) < 3 or None in constants:
+        return None
+    values = [numpy_helper.to_array(t).ravel().tolist() for t in constants if t is not None]
+    if any(len(value) != 1 for value in values) or values[3:] not in ([], [[1]]):
+        return None
+    rank = len(graph.type_of(node.inputs[0]).shape or ())
+    return int(values[2][0]) % max(rank, 1), int(values[0][0]), int(values[1][0])
+
+
 _MAKERS: Mapping[str, Callable[..., Check]] = {
     "never": _never,
     "any_of": _any_of,
@@ -212,6 +252,8 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "consumers": _consumers_are,
     "values": _values_are,
     "written_by": _written_by,
+    "keeps_order": _keeps_order,
+    "sliced_apart": _of_each(_is_sliced_apart),
     "rank": _rank_is,
     "dim": _dim_is,
     "same_shape": _same_shape,

@@ -105,6 +105,49 @@ def test_all_values_of_a_constant_count():
 
 
 @pytest.mark.parametrize(
+    ("ends", "holds"),
+    [
+        ("{2}, int64[1] start2 = {2}, int64[1] end2 = {9}", True),
+        ("{2}, int64[1] start2 = {-4}, int64[1] end2 = {6}", True),
+        ("{2}, int64[1] start2 = {3}, int64[1] end2 = {6}", False),  # a gap
+        ("{3}, int64[1] start2 = {2}, int64[1] end2 = {6}", False),  # an overlap
+        ("{2}, int64[1] start2 = {2}, int64[1] end2 = {5}", False),  # the last is in no part
+    ],
+)
+def test_slices_that_cut_a_tensor_into_parts(ends: str, holds: bool):
+    graph = graph_of_text(
+        f"""
+        {HEAD}
+        g (float[1,6] x) => (float[1,n] a, float[1,m] b)
+        <int64[1] axis = {{1}}, int64[1] start1 = {{0}}, int64[1] end1 = {ends}> {{
+          [slice1] a = Slice(x, start1, end1, axis)
+          [slice2] b = Slice(x, start2, end2, axis)
+        }}
+        """
+    )
+    pattern = "\n  slice: {op: Slice, inputs: [x, '_*'], output: y}"
+    assert bool(match_rules(graph, [rule(pattern, "sliced_apart: x")])) is holds
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "holds"),
+    [
+        ("4,1,5", "[1, 0, 2]", True),
+        ("4,1,5", "[0, 2, 1]", True),
+        ("4,1,5", "[2, 1, 0]", False),
+        ("4,2,5", "[1, 0, 2]", False),
+    ],
+)
+def test_a_transpose_that_moves_axes_of_length_1_keeps_the_order(
+    shape: str, perm: str, holds: bool
+):
+    text = f"g (float[{shape}] x) => (float[a,b,c] y) {{ [tr1] y = Transpose<perm = {perm}>(x) }}"
+    pattern = "\n  tr: {op: Transpose, inputs: [x], output: y}"
+    graph = graph_of_text(f"{HEAD} {text}")
+    assert bool(match_rules(graph, [rule(pattern, "keeps_order: tr")])) is holds
+
+
+@pytest.mark.parametrize(
     ("condition", "expected"),
     [
         ("consumers: {tensor: q, at_least: 1}", "where: unknown tensor 'q'"),

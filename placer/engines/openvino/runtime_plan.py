@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,6 +147,9 @@ def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
         for number, node in enumerate(tags.nodes)
         if number not in homes and number not in settled and node.op_type not in _VIEWS
     ]
+    for number in lost:
+        if tags.twins.get(number) in homes:
+            homes[number] = homes[tags.twins[number]]
     _find_homes_between(lost, homes, operations, tags)
     # OpenVINO gives an activation that it puts together from several nodes a name of its own.
     inventive = {op.name for op in operations if op.invented}
@@ -168,17 +171,40 @@ def _find_homes_between(
 
     Slices become a Split, a Transpose part of a Reorder, a Reduce of other axes another Reduce.
     """
-    nameless = [op for op in operations if not op.nodes and op.reshapes]
-    readers: dict[str, set[str]] = {op.name: set() for op in nameless}
+    nameless = {op.name: op for op in operations if not op.nodes and op.reshapes}
+    passing = {op.name: op.sources for op in operations if not op.nodes and not op.reshapes}
+    sources = {op.name: _sources_behind(op.sources, passing) for op in operations}
+    readers: dict[str, set[str]] = {name: set() for name in nameless}
     for op in operations:
-        for source in op.sources & readers.keys():
+        for source in sources[op.name] & nameless.keys():
             readers[source].add(op.name)
-    for number in lost:
-        before = {homes[n] for n in tags.producers(number) if n in homes}
-        behind = {homes[n] for n in tags.readers(number) if n in homes}
-        for op in nameless:
-            if before & op.sources and behind and behind <= readers[op.name]:
-                homes[number] = op.name
+    for number in (n for n in lost if n not in homes):
+        before = _nearest_homes(number, tags.producers, homes)
+        behind = _nearest_homes(number, tags.readers, homes)
+        for name in nameless:
+            if before & sources[name] and behind & readers[name]:
+                homes[number] = name
+
+
+def _sources_behind(names: Set[str], passing: Mapping[str, Set[str]]) -> set[str]:
+    """``names``, and what these read where they do nothing but convert it."""
+    found, waiting = set[str](), set(names)
+    while waiting:
+        found |= waiting
+        waiting = {before for name in waiting for before in passing.get(name, ())}
+    return found
+
+
+def _nearest_homes(
+    number: int, step: Callable[[int], set[int]], homes: Mapping[int, str]
+) -> set[str]:
+    """The operations of the nearest nodes that have one, going by ``step`` from node to node."""
+    found: set[str] = set()
+    waiting = step(number)
+    while waiting:
+        found |= {homes[n] for n in waiting if n in homes}
+        waiting = {after for n in waiting if n not in homes for after in step(n)}
+    return found
 
 
 def _layer(op: _Operation, nodes: Sequence[str], kind: Kind, time_us: float | None) -> Layer:

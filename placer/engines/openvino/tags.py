@@ -61,6 +61,18 @@ class Tags:
         """The nodes that read what a node writes."""
         return {n for tensor in self.nodes[number].output for n in self._numbers[tensor][1]}
 
+    @cached_property
+    def twins(self) -> Mapping[int, int]:
+        """The first of equal nodes that read the same, by those behind it: one of them is run."""
+        first: dict[object, int] = {}
+        found = {}
+        for number, node in enumerate(self.nodes):
+            attributes = sorted(attribute.SerializeToString() for attribute in node.attribute)
+            key = node.op_type, tuple(node.input), tuple(attributes)
+            if first.setdefault(key, number) != number:
+                found[number] = first[key]
+        return found
+
     def find(self, names: str) -> tuple[int, ...]:
         """The numbers of nodes that ``names``, separated by commas, speak of; each once."""
         return tuple(sorted({int(number) for number in _TAG.findall(names)}))
