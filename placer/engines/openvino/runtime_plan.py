@@ -72,41 +72,32 @@ def _is_pair(tags: Tags, number: int) -> bool:
 
 
 def _operations(runtime: Any, tags: Tags) -> Iterator[_Operation]:
-    written: dict[str, tuple[Port, ...]] = {}  # By the name of the operation.
+    # By OpenVINO's own names, as operations made of one node may share the other name.
+    written: dict[str, tuple[Port, ...]] = {}
+    named_as: dict[str, str] = {}
     for op in runtime.get_ordered_ops():
         info = op.get_rt_info()
         kind, name = _text(info, "layerType"), str(op.get_friendly_name())
-        inputs = tuple(_sources(op, written))
+        read = [port.get_source_output() for port in op.inputs()]
+        origins = [(str(port.get_node().get_name()), port.get_index()) for port in read]
+        inputs = tuple(written[origin][index] for origin, index in origins if origin in written)
         if kind in ("Output", "Const") or (kind != "Input" and not inputs):
             continue
         named = _text(info, "originalLayersNames")
         nodes = tags.find(named)
-        ports = written[name] = _ports(op, info, inputs, [tags.nodes[n].output for n in nodes])
+        ports = _ports(op, info, inputs, [tags.nodes[n].output for n in nodes])
+        written[str(op.get_name())], named_as[str(op.get_name())] = ports, name
         if kind != "Input":
             kernel, invented = _text(info, "primitiveType"), bool(_ACTIVATION.search(named))
-            sources = frozenset(_source_names(op)) & written.keys()
+            sources = frozenset(named_as[origin] for origin, _ in origins if origin in written)
             yield _Operation(
                 name, kind, kernel, nodes, invented, sources, _reshapes(op), inputs, ports
             )
 
 
-def _source_names(op: Any) -> Iterator[str]:
-    for port in op.inputs():
-        yield str(port.get_source_output().get_node().get_friendly_name())
-
-
 def _reshapes(op: Any) -> bool:
     shape = op.inputs()[0].get_partial_shape()
     return any(output.get_partial_shape() != shape for output in op.outputs())
-
-
-def _sources(op: Any, written: Mapping[str, Sequence[Port]]) -> Iterator[Port]:
-    """What an operation reads; constants are left out."""
-    for port in op.inputs():
-        source = port.get_source_output()
-        name = str(source.get_node().get_friendly_name())
-        if name in written:
-            yield written[name][source.get_index()]
 
 
 def _text(info: Any, key: str) -> str:
