@@ -9,13 +9,14 @@ dequantize, requantize) count as false or missed by kind and place; changes of t
 which nobody predicts, are counted apart.
 
     python benchmarks/openvino_fidelity.py --json fidelity.json
+    python benchmarks/openvino_fidelity.py --model net.onnx,images=1x3x320x320
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import numpy as np
 import onnx
 import rapidocr_onnxruntime
 from command_line import parser_of, write_json
+from given_models import add_option, given_models
 from rich.console import Console
 from rich.table import Table
 from topologies import TOPOLOGIES
@@ -161,14 +163,15 @@ def pairs(model: Model, placements: int, seed: int, counts: Counts) -> Iterator[
         yield predictor.predict(placement).plan, actual
 
 
-def fidelity(placements: int, seed: int = 0) -> Iterator[Counts]:
+def fidelity(
+    subjects: Iterable[tuple[str, Model]], placements: int, seed: int = 0
+) -> Iterator[Counts]:
     """Counts of each model as they come."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, model in models(Path(folder)):
-            counts = Counts(name)
-            for predicted, actual in pairs(model, placements, seed, counts):
-                counts.add(model.graph, predicted, actual)
-            yield counts
+    for name, model in subjects:
+        counts = Counts(name)
+        for predicted, actual in pairs(model, placements, seed, counts):
+            counts.add(model.graph, predicted, actual)
+        yield counts
 
 
 def main() -> None:
@@ -177,14 +180,16 @@ def main() -> None:
     parser.add_argument("--placements", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    add_option(parser)
     arguments = parser.parse_args()
     table = Table(title="predicted against OpenVINO's runtime model")
     conversions = "conversions predicted/actual/false/missed"
     for column in ("model", "placements", "F1 nodes", "F1 nodes and types", conversions):
         table.add_column(column)
-    found = []
-    for counts in fidelity(arguments.placements, arguments.seed):
-        found.append(counts)
+    with tempfile.TemporaryDirectory() as folder:
+        subjects = given_models(arguments) if arguments.model else models(Path(folder))
+        found = list(fidelity(subjects, arguments.placements, arguments.seed))
+    for counts in found:
         numbers = (
             counts.conversions_predicted,
             counts.conversions_actual,

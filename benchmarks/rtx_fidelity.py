@@ -7,6 +7,7 @@ every layer on both sides counts. Strict: the same nodes and the same output typ
 
     python benchmarks/rtx_fidelity.py --json rtx.json --keep built/
     python benchmarks/rtx_fidelity.py --networks unseen     # four of other families
+    python benchmarks/rtx_fidelity.py --model network.onnx  # one of your own
     python benchmarks/rtx_fidelity.py --networks held-out   # thirteen, see docs/benchmarks.md
 """
 
@@ -16,7 +17,7 @@ import argparse
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ import onnx
 import rapidocr_onnxruntime
 import topologies
 import unseen_networks
+from given_models import add_option, given_models
 from rich.console import Console
 from rich.table import Table
 
@@ -105,8 +107,15 @@ def models(networks: str) -> Iterator[tuple[str, Model]]:
         for name, build in SETS[networks].items():
             onnx.save(build(), path)
             yield name, load_model(path)
-        for name, (file, shapes) in FILES.items() if networks == "fitted" else ():
-            model = load_model(file, shapes)
+        files = FILES if networks == "fitted" else {}
+        yield from fixed((name, load_model(file, shapes)) for name, (file, shapes) in files.items())
+
+
+def fixed(subjects: Iterable[tuple[str, Model]]) -> Iterator[tuple[str, Model]]:
+    """The models with inputs of the sizes that they were loaded for, as the builder needs them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        for name, model in subjects:
             fix_input_shapes(model.proto, model.input_shapes)
             onnx.save(model.proto, path)
             yield name, load_model(path)
@@ -152,11 +161,15 @@ def built(
 
 
 def compare(
-    pack: str, count: int, keep: Path | None, differences: bool, networks: str
+    subjects: Iterable[tuple[str, Model]],
+    pack: str,
+    count: int,
+    keep: Path | None,
+    differences: bool,
 ) -> dict[str, Counts]:
     """Counts by network and kind of placement."""
     found: dict[str, Counts] = {}
-    for name, model in models(networks):
+    for name, model in subjects:
         predictor = make_predictor(model.graph, load_pack(pack), TARGET, "float16")
         ranges = calibrated(model)
         for what, placement in placements(model, count):
@@ -187,13 +200,11 @@ def main() -> None:
     parser.add_argument("--placements", type=int, default=10, help="of each network")
     parser.add_argument("--differences", action="store_true")
     parser.add_argument("--networks", choices=sorted(SETS), default="fitted")
+    add_option(parser)
     arguments = parser.parse_args()
+    given = fixed(given_models(arguments)) if arguments.model else models(arguments.networks)
     found = compare(
-        arguments.pack,
-        arguments.placements,
-        arguments.keep,
-        arguments.differences,
-        arguments.networks,
+        given, arguments.pack, arguments.placements, arguments.keep, arguments.differences
     )
     table = Table(title=f"layers predicted by {arguments.pack} against the builder's")
     for column in ("network", "plans", "layers", "F1 by nodes", "F1 with types"):

@@ -1,0 +1,28 @@
+"""Models that are given on the command line instead of those that a benchmark brings along."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from placer.common.shapes import parse_shape
+from placer.model import Model, load_model
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """``--model``."""
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="FILE[,INPUT=SHAPE...]",
+        help="instead of the benchmark's own, e.g. net.onnx,images=1x3x320x320; repeatable",
+    )
+
+
+def given_models(arguments: argparse.Namespace) -> Iterator[tuple[str, Model]]:
+    """Each model of ``--model``, by its file's name without the suffix."""
+    for text in arguments.model:
+        file, *shapes = text.split(",")
+        yield Path(file).stem, load_model(Path(file), dict(map(parse_shape, shapes)))
