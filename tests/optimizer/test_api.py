@@ -74,7 +74,7 @@ class Listener:
 
 def test_keywords_and_defaults_are_those_of_the_command_line():
     plural = {"gate": "gates", "beat": "beats", "shape": "shapes", "warm_start": "warm_starts"}
-    plural["engine_option"] = "engine_options"
+    plural |= {"engine_option": "engine_options", "override": "overrides"}
     of_the_terminal = {"project", "profile", "quiet", "as_json", "debug"}
     options = {
         plural.get(option.name, option.name): option.default
