@@ -169,7 +169,7 @@ def _find_homes_between(
     for op in operations:
         for source in sources[op.name] & nameless.keys():
             readers[source].add(op.name)
-    for number in (n for n in lost if n not in homes):
+    for number in (n for n in lost if n not in homes and not _is_pair(tags, n)):
         before = _nearest_homes(number, tags.producers, homes)
         behind = _nearest_homes(number, tags.readers, homes)
         for name in nameless:
