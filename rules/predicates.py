@@ -230,9 +230,10 @@ def _is_sliced_apart(tensor: str, graph: Graph) -> bool:
 def _cut(node: Node, graph: Graph) -> tuple[int, int, int] | None:
     """Axis, start and end of a Slice along one axis; None of anything else."""
     constants = [graph.initializers.get(tensor) for tensor in node.inputs[1:]]
-    if node.op != "Slice" or len(constants) < 3 or None in constants:
+    known = [t for t in constants if t is not None and not is_external(t)]
+    if node.op != "Slice" or len(known) < max(3, len(constants)):
         return None
-    values = [numpy_helper.to_array(t).ravel().tolist() for t in constants if t is not None]
+    values = [numpy_helper.to_array(t).ravel().tolist() for t in known]
     if any(len(value) != 1 for value in values) or values[3:] not in ([], [[1]]):
         return None
     rank = len(graph.type_of(node.inputs[0]).shape or ())

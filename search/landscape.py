@@ -16,7 +16,7 @@ from threading import Event
 
 import numpy as np
 
-from placer.graph import Graph
+from placer.graph import Graph, Node
 from placer.quantization import Placement
 from placer.rules.connected import connected
 from placer.rules.sites import Placer, Site
@@ -26,7 +26,8 @@ from placer.search.space import Choices, Space
 State = tuple[int, ...]  # Number of the layout of each decided site.
 Move = tuple[tuple[int, int], ...]  # Sites and the layouts they change to.
 
-# Fusions span a few nodes; a change further away than this many leaves a layer as it is.
+# Fusions span a few nodes; a change further away than this many leaves a layer as it is, but for
+# layers of however many nodes (``LayerModel.spans``).
 REACH = 3
 MAX_SWEEPS, MAX_PAIRS = 12, 400
 # Predictions are large, what is summed up in them is not.
@@ -141,7 +142,8 @@ class Landscape:
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._pieces: dict[Move, Piece] = {}
         self._deltas = _Deltas()
-        self._balls = tuple(_ball(space.graph, site) for site in self.sites)
+        spans = {name: span for span in layers.spans for name in span}
+        self._balls = tuple(_ball(space.graph, site, spans) for site in self.sites)
         self._sites_at: dict[int, list[int]] = {}
         for index in range(len(self.sites)):
             for node in self._nodes([index]):
@@ -449,19 +451,28 @@ def _members(space: Space) -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def _ball(graph: Graph, site: Site) -> frozenset[int]:
-    """Indices of the nodes within ``REACH`` of the site's."""
-    seen = {node.index for node in site.match.nodes.values()}
-    border = list(site.match.nodes.values())
-    for _ in range(REACH):
-        reached = []
-        for node in border:
-            around = [graph.producer[t] for t in node.inputs if t in graph.producer]
-            readers = (e for t in node.outputs for e in graph.edges_of(t) if not e.is_graph_output)
-            around += [graph.by_name[edge.node] for edge in readers]
-            for other in around:
+def _ball(graph: Graph, site: Site, spans: Mapping[str, frozenset[str]]) -> frozenset[int]:
+    """Indices of the nodes within ``REACH`` of the site's.
+
+    ``spans``: by name the nodes with which a node may be one layer; it is no step to these.
+    """
+    seen: set[int] = set()
+    around = list(site.match.nodes.values())
+    for step in range(REACH + 1):
+        border = []
+        for node in around:
+            for name in spans.get(node.name, (node.name,)):
+                other = graph.by_name[name]
                 if other.index not in seen:
                     seen.add(other.index)
-                    reached.append(other)
-        border = reached
+                    border.append(other)
+        around = [] if step == REACH else [near for node in border for near in _around(graph, node)]
     return frozenset(seen)
+
+
+def _around(graph: Graph, node: Node) -> list[Node]:
+    """The nodes that write what ``node`` reads, read what it writes or read its graph inputs."""
+    writers = [graph.producer[t] for t in node.inputs if t in graph.producer]
+    tensors = (*node.outputs, *(t for t in node.inputs if t in graph.inputs))
+    edges = (e for t in tensors for e in graph.edges_of(t) if not e.is_graph_output)
+    return [*writers, *(graph.by_name[edge.node] for edge in edges)]

@@ -43,7 +43,8 @@ class Entry(NamedTuple):
     """A layer as it is counted.
 
     ``key``: unique among the layers of a placement and the same for the same layer of another
-    placement. ``signature``: the signature's number. ``node``: index of the first node.
+    placement. ``signature``: the signature's number. ``node``: index of the first node in the
+    model's graph.
     """
 
     key: tuple[str, ...]
@@ -95,6 +96,11 @@ class LayerModel:
         self._known: dict[tuple[object, ...], int] = {}
         self._numbering = Lock()
         self._entries = lru_cache(maxsize=KEPT_STEPS)(self._count)
+
+    @property
+    def spans(self) -> tuple[frozenset[str], ...]:
+        """Nodes, by name, of which however many may become one layer."""
+        return self._predictor.spans
 
     def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
         """Return the layers of ``placement``.
@@ -157,7 +163,8 @@ class LayerModel:
 
     def _node(self, predicted: PredictedLayer) -> int:
         if predicted.nodes:
-            return predicted.nodes[0].index
+            # By name: where the given shapes settle nodes, the predictor numbers the others anew.
+            return self.graph.by_name[predicted.nodes[0].name].index
         edge = predicted.edges[0]
         if not edge.is_graph_output:
             return self.graph.by_name[edge.node].index

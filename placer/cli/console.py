@@ -153,7 +153,7 @@ def _ended(result: Result) -> str:
         done += f" ({_probes(result.probes)} beside them)"
     reasons: dict[StopReason, str] = {
         "budget": "the budget is used",
-        "timeout": "the time limit is reached",
+        "timeout": "no other trial would end within the time limit",
         "converged": "nothing is left to gain",
         "interrupted": "interrupted",
     }

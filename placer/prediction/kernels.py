@@ -54,6 +54,11 @@ class KernelPredictor:
         self._passages = find_passages(matches, rules)
         self._attentions = _attentions(self._graph)
 
+    @property
+    def spans(self) -> tuple[frozenset[str], ...]:
+        """See ``Predictor.spans``; how far generated kernels reach is not known beforehand."""
+        return ()
+
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.
 

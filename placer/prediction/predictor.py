@@ -126,6 +126,11 @@ class Predictor:
         # Not of a method: a predictor that refers to itself is freed late.
         self._step = lru_cache(maxsize=KEPT_STEPS)(partial(_make_step, self._target))
 
+    @cached_property
+    def spans(self) -> tuple[frozenset[str], ...]:
+        """Nodes, by name, of which however many may become one layer."""
+        return tuple(span for region in self._regions for span in region.spans)
+
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.
 

@@ -33,6 +33,15 @@ class Region:
         claims = (candidate.claim for candidate in self.claimed)
         return frozenset(edge for claim in claims if claim is not None for edge in claim.absorbed)
 
+    @property
+    def spans(self) -> tuple[frozenset[str], ...]:
+        """Nodes, by name, of which however many may become one layer."""
+        pairs = list(_neighbours(self.claimed))
+        nodes = {c.position: c.nodes[0].name for c in self.claimed if _merges(c)}
+        return tuple(
+            frozenset(nodes[index] for i in part for index in pairs[i]) for part in connected(pairs)
+        )
+
     def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
         """What the engine builds, by position."""
         taken: set[int] = set()
@@ -94,10 +103,15 @@ def _merges(candidate: LayerCandidate) -> bool:
 
 def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
     """The nodes that read each other and may be part of one merged layer, by their indices."""
-    rules = {c.position: _rule(c) for c in claimed if _merges(c)}
-    for candidate in claimed:
-        for writer in _writers(candidate) if _merges(candidate) else ():
-            if rules.get(writer) == _rule(candidate):
+    parts = {c.position: c for c in claimed if _merges(c)}
+    for candidate in parts.values():
+        for writer in _writers(candidate):
+            if writer not in parts or _rule(parts[writer]) != _rule(candidate):
+                continue
+            # What merges with nothing and runs between them keeps them apart in any group.
+            graph = candidate.graph
+            others = [graph.by_name[e.node] for e in parts[writer].readers if not e.is_graph_output]
+            if all(o.index >= candidate.position or o.index in parts for o in others):
                 yield writer, candidate.position
 
 

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from placer.graph import Graph, Node
+from placer.graph.external_data import is_external
 from placer.graph.index import index_nodes
 
 _OPSET = 17
@@ -37,7 +38,8 @@ def without_settled_nodes(graph: Graph) -> Graph:
     """``graph`` with all nodes that depend on shapes and constants alone as initializers.
 
     Nodes stay where a shape is not known, a tensor has more than 2**20 elements, leaves the graph,
-    or cannot be computed here. Nodes are numbered anew; their names and edges stay.
+    is in another file, or cannot be computed here. Nodes are numbered anew; their names and edges
+    stay.
     """
     settled = _settled(graph)
     if not settled:
@@ -53,7 +55,7 @@ def without_settled_nodes(graph: Graph) -> Graph:
 
 
 def _settled(graph: Graph) -> list[Node]:
-    known = set(graph.initializers)
+    known = {name for name, tensor in graph.initializers.items() if not is_external(tensor)}
     found = []
     for node in graph.nodes:
         if node.op in ("Shape", "Size") and graph.type_of(node.inputs[0]).shape is not None:

@@ -1,7 +1,7 @@
 """What the given shapes settle is constant in an engine."""
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from placer.graph.text import graph_of_text
 from placer.prediction.predictor import Predictor
@@ -62,6 +62,13 @@ def test_the_shape_of_what_is_computed_here_is_its_values():
     assert [node.name for node in graph.nodes] == ["add1"]
     grid = numpy_helper.to_array(graph.initializers["grid"])
     assert grid.tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_what_needs_constants_of_another_file_stays():
+    graph = graph_of_text(SPLIT)
+    graph.initializers["two"].data_location = TensorProto.EXTERNAL
+    names = [node.name for node in without_settled_nodes(graph).nodes]
+    assert names == ["conv1", "div1", "slice1", "slice2", "concat1", "add2"]
 
 
 def test_a_shape_reads_no_data():

@@ -1,6 +1,7 @@
 """Each condition of the rule language, true and false, and the outputs and targets of rules."""
 
 import pytest
+from onnx import TensorProto
 
 from placer.common.yaml_file import parse_text
 from placer.errors import InputError
@@ -127,6 +128,9 @@ def test_slices_that_cut_a_tensor_into_parts(ends: str, holds: bool):
     )
     pattern = "\n  slice: {op: Slice, inputs: [x, '_*'], output: y}"
     assert bool(match_rules(graph, [rule(pattern, "sliced_apart: x")])) is holds
+    # Values in another file are not known here.
+    graph.initializers["axis"].data_location = TensorProto.EXTERNAL
+    assert not match_rules(graph, [rule(pattern, "sliced_apart: x")])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """What single changes do to predicted layers, against predicting the changed placement."""
 
+import itertools
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +70,39 @@ def test_changes_predicted_together_are_those_predicted_one_by_one(state: tuple[
         assert {n: count for n, count in delta.items() if count} == changed
 
 
+# Operators that OpenVINO compiles into one layer: more of them than changes reach elsewhere.
+CHAIN = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,8,8] x) => (float[1,8,8,8] out) <float[8,8,1,1] w = {1}> {
+  [conv0] a = Conv(x, w)
+  [op0] b = Tanh(a) [op1] c = Abs(b) [op2] d = Neg(c) [op3] e = Tanh(d)
+  [op4] f = Abs(e) [op5] g = Neg(f) [op6] h = Tanh(g) [op7] i = Abs(h)
+  [conv1] j = Conv(i, w) [relu1] k = Relu(j) [conv2] out = Conv(k, w)
+}
+"""
+
+
+# What reads the graph input shares what quantizes it.
+READERS = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,8,8] x) => (float[1,8,8,8] out, float[1,8,8,8] d) <float[8,8,1,1] w = {1}> {
+  [conv1] a = Conv(x, w) [sub1] b = Sub(x, x) [conv2] c = Conv(b, w) [conv3] d = Conv(a, w)
+  [add1] out = Add(c, x)
+}
+"""
+
+
+@pytest.mark.parametrize("text", [CHAIN, READERS])
+def test_changes_reach_through_merged_layers_and_graph_inputs(text: str):
+    land = landscape(text, "openvino")
+    for state in itertools.islice(itertools.product(*map(range, map(len, land.names))), 40):
+        before = land.predict(state).counts()
+        for move, delta in land.deltas(state, land.all_moves).items():
+            after = land.predict(apply(state, [move])).counts()
+            changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
+            assert {n: count for n, count in delta.items() if count} == changed
+
+
 @given(states())
 def test_a_change_alters_layers_if_their_counts_change(state: tuple[int, ...]):
     deltas = BOTH.deltas(state, BOTH.all_moves)
@@ -89,3 +125,28 @@ def test_descending_ends_where_no_change_improves(state: tuple[int, ...]):
 @given(states())
 def test_states_and_choices_are_one_to_one(state: tuple[int, ...]):
     assert BOTH.state(BOTH.choices(state)) == state
+
+
+# Half of the channels by an index that is computed from the shape, before all other nodes.
+SETTLED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,4,4] x) => (float[1,8,4,4] out)
+<float[8,8,1,1] w1 = {1}, float[8,8,1,1] w2 = {2}, int64[1] one = {1}, int64[1] two = {2},
+ int64[1] from = {0}> {
+  [shape1] s = Shape(x) [gather1] n = Gather(s, one) [div1] half = Div(n, two)
+  [conv1] a = Conv(x, w1) [relu1] b = Relu(a) [conv2] c = Conv(b, w2)
+  [slice1] d = Slice(c, from, half, one) [slice2] e = Slice(c, half, n, one)
+  [join1] f = Concat<axis = 1>(d, e) [conv3] out = Conv(f, w1)
+}
+"""
+
+
+def test_changes_are_found_where_shapes_settle_nodes():
+    for pack in ("onnxruntime", "tensorrt", "openvino"):
+        land = landscape(SETTLED, pack)
+        state = land.state(land.space.defaults)
+        before = land.predict(state).counts()
+        for move, delta in land.deltas(state, land.all_moves).items():
+            after = land.predict(apply(state, [move])).counts()
+            changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
+            assert {n: count for n, count in delta.items() if count} == changed
