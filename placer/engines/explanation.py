@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,14 @@ from placer.prediction.explain import (
 from placer.prediction.fitted import Fit
 from placer.prediction.select import make_predictor
 from placer.qdq.extract import extract_placement
-from placer.quantization import Placement
-from placer.quantization.placement_file import load_placement, placement_text, read_placement
+from placer.quantization import Placement, Range
+from placer.quantization.placement_file import (
+    Pin,
+    PlacementFile,
+    load_placement,
+    placement_text,
+    read_placement,
+)
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
@@ -51,7 +57,7 @@ from placer.rules.target import Target
 @dataclass(frozen=True)
 class _Subject:
     """What is explained: a float graph, a placement on it (None: the pack's default) and where
-    that comes from.
+    that comes from. ``pins``: what the user pinned, with the range, by tensor.
     """
 
     graph: Graph
@@ -60,6 +66,7 @@ class _Subject:
     fingerprint: str
     bodies: Bodies
     pinned: tuple[str, ...] = ()
+    pins: Mapping[str, tuple[Pin, Range]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,9 +207,21 @@ def _subject(
     if placement is None:
         source = "the pack's default placement"
         return _Subject(loaded.graph, None, source, loaded.fingerprint, bodies)
-    chosen, pinned = load_placement(placement, loaded.graph), read_placement(placement).pinned
-    source = f"placement {placement}"
-    return _Subject(loaded.graph, chosen, source, loaded.fingerprint, bodies, tuple(pinned))
+    chosen, file = load_placement(placement, loaded.graph), read_placement(placement)
+    source, pins = f"placement {placement}", _pins(file, loaded.graph)
+    pinned = tuple(file.pinned)
+    return _Subject(loaded.graph, chosen, source, loaded.fingerprint, bodies, pinned, pins)
+
+
+def _pins(file: PlacementFile, graph: Graph) -> dict[str, tuple[Pin, Range]]:
+    """What ``file``, of which ``graph`` has all edges, pins of activations."""
+    found: dict[str, tuple[Pin, Range]] = {}
+    for group in file.groups:
+        if group.pinned is not None and group.range is not None:
+            for edge in group.edges:
+                reads = graph.by_name[edge.node].inputs if edge.node else graph.outputs
+                found[reads[edge.input_index]] = group.pinned, group.range
+    return found
 
 
 def _explainer(
@@ -217,12 +236,13 @@ def _explainer(
 def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:
     return placement_text(
         placement,
-        {},
+        {tensor: known for tensor, (_, known) in subject.pins.items()},
         pack.manifest.scheme,
         model=subject.fingerprint,
         pack=pack.name_and_version,
         calibrated=False,
         graph=subject.graph,
+        pinned={tensor: pin for tensor, (pin, _) in subject.pins.items()},
     )
 
 

@@ -20,7 +20,8 @@ from placer.onboarding.manifest import Job, Options
 from placer.version import __version__
 
 # A study goes on with another value of these; with another of any other input it is begun anew.
-GOES_ON = frozenset({"budget", "timeout"})
+# What is recovered in the result does not decide the trials.
+GOES_ON = frozenset({"budget", "timeout", "recover"})
 # Options that are hashed as files, described otherwise, or do not decide the result.
 _NOT_AS_OPTIONS = {
     "data",

@@ -14,7 +14,7 @@ from placer.optimizer.candidates import Candidates
 from placer.optimizer.observer import Observer
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup, candidates_of, reference_of
-from placer.quantization import Placement, Ranges
+from placer.quantization import Placement
 from placer.recovery.constants import same_layers
 from placer.recovery.crossfit import score
 from placer.recovery.state import State, Work
@@ -30,7 +30,8 @@ _TIMES_NOISE_SAMPLES = 8
 _LEAST_SAMPLES = 8
 # Samples that the variants of one step are compared on.
 _LOSS_SAMPLES = 16
-# What the samples learned from may take at once, as they go through the network together.
+# What the float tensors of the samples learned from may take at once, as they go through the
+# network together; corrections keep those of the candidate beside them.
 _BUDGET_BYTES = 2**30
 # A seed of its own: folders are often sorted by class, and the split is not to follow that.
 _SEED = 0x5EC0
@@ -38,11 +39,10 @@ _SEED = 0x5EC0
 
 @dataclass(frozen=True, eq=False)
 class Recovered:
-    """What recovery found. ``candidates``, ``ranges``: of the changed model; None if none helps."""
+    """What recovery found. ``candidates``: of the changed model; None if no step helps."""
 
     part: RecoveryPart
     candidates: Candidates | None
-    ranges: Ranges
 
 
 def recovery_steps(asked: Sequence[str]) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def recover(
     data = task.calibration_data
     if data.synthetic or len(data) < _LEAST_SAMPLES:
         what = "random inputs" if data.synthetic else f"{len(data)} calibration samples"
-        return _nothing(setup, f"{what} tell too little; give `data` of {_LEAST_SAMPLES} or more")
+        return _nothing(f"{what} tell too little; give `data` of {_LEAST_SAMPLES} or more")
     most = min(len(data) // 2, _TIMES_NOISE_SAMPLES * task.preset.noise_samples)
     most = max(1, min(most, _BUDGET_BYTES // max(1, peak_bytes(task.model.graph))))
     order = np.random.default_rng(_SEED).permutation(len(data)).tolist()
@@ -92,19 +92,17 @@ def recover(
         steps=[_step_part(attempt) for attempt in attempts],
     )
     if not kept:
-        return Recovered(part, None, setup.ranges)
+        return Recovered(part, None)
     candidates = candidates_of(task, state.model, state.ranges)
     if not same_layers(setup.candidates.result(placement), candidates.result(placement)):
         reason = "what was changed would change the layers, too"
-        return Recovered(
-            part.model_copy(update={"kept": False, "reason": reason}), None, setup.ranges
-        )
-    return Recovered(part, candidates, state.ranges)
+        return Recovered(part.model_copy(update={"kept": False, "reason": reason}), None)
+    return Recovered(part, candidates)
 
 
-def _nothing(setup: TrialSetup, reason: str) -> Recovered:
+def _nothing(reason: str) -> Recovered:
     part = RecoveryPart(samples=0, held_back=0, kept=False, reason=reason, steps=[])
-    return Recovered(part, None, setup.ranges)
+    return Recovered(part, None)
 
 
 def _fixed(task: Task) -> frozenset[str]:

@@ -67,18 +67,18 @@ def write_and_judge(
     """
     placement = chosen_placement(task, final)
     steps = recovery_steps(task.request.recover) if placement != EMPTY else ()
-    plain = _write(task, setup, folder, final, setup.candidates, setup.ranges)
+    plain = _write(task, setup, folder, final, setup.candidates)
     if not steps:
         return plain
     found = recover(task, setup, placement, steps, observer)
     part = found.part
     if found.candidates is not None:
-        recovered = _write(task, setup, folder, final, found.candidates, found.ranges)
+        recovered = _write(task, setup, folder, final, found.candidates)
         part = _judged(part, plain, recovered)
         if part.kept and isinstance(recovered, Written):
             return replace(recovered, recovery=part)
         if isinstance(plain, Written):
-            plain = _write(task, setup, folder, final, setup.candidates, setup.ranges)
+            plain = _write(task, setup, folder, final, setup.candidates)
         else:
             folder.remove_model()
     return replace(plain, recovery=part) if isinstance(plain, Written) else plain
@@ -90,14 +90,17 @@ def _write(
     folder: OutputFolder,
     final: Final[TrialRecord],
     candidates: Candidates,
-    ranges: Ranges,
 ) -> Written | Rejected:
-    """Write the model of ``candidates`` and judge it."""
+    """Write the model of ``candidates`` and judge it.
+
+    The placement file says the ranges of the model as it was given, also where ``candidates`` have
+    other constants: it goes with that model's weights.
+    """
     placement, path = chosen_placement(task, final), folder.model
     proto = candidates.result(placement)
     _describe(proto, placement, task)
     save_model(proto, task.model.base_dir, path)
-    write_text(folder.placement, _placement_text(task, ranges, placement))
+    write_text(folder.placement, _placement_text(task, setup.ranges, placement))
     try:
         written = _judge(task, setup, candidates, path, final)
     except RunError as error:

@@ -10,6 +10,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from placer.graph import index_graph
 from placer.graph.edit import without_initializers
+from placer.graph.external_data import MAX_INLINE_BYTES, is_external, tensor_bytes
 from placer.model import Model
 
 
@@ -17,11 +18,19 @@ def with_constants(model: Model, values: Mapping[str, np.ndarray]) -> Model:
     """``model`` with ``values`` by the name of an initializer, converted to that one's type.
 
     The order of initializers stays; those that change are no longer external. Raises ValueError for
-    another shape or values that the type cannot hold: either would change the layers.
+    another shape or values that the type cannot hold: either would change the layers; and for
+    values that are too large for one message.
     """
     if not values:
         return model
     known = model.graph.initializers
+    inline = (t for name, t in known.items() if name in values or not is_external(t))
+    size = sum(tensor_bytes(tensor) for tensor in inline)
+    if size > MAX_INLINE_BYTES:
+        raise ValueError(
+            f"the model with changed constants would take {size / 1e9:.1f} GB in one message, "
+            f"which may hold {MAX_INLINE_BYTES / 1e9:.1f} GB"
+        )
     proto = without_initializers(model.proto, known.keys())
     proto.graph.initializer.extend(
         _tensor(model, name, values[name]) if name in values else tensor

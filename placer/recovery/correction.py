@@ -157,21 +157,26 @@ def _fit(
     None if a value is not finite. With y computed and t its target, both centred, the factor is
     (sum t y + p) / (sum y y + p), where p is sum y y of ``_PRIOR_SAMPLES`` average samples.
     """
-    pairs = list(_by_channel(targets, computed, axis))
-    count = sum(y.shape[1] for _, y in pairs)
-    if not count or not all(np.isfinite(t).all() and np.isfinite(y).all() for t, y in pairs):
+    count, sum_t, sum_y = 0, np.float64(0), np.float64(0)
+    # One sample at a time: as float64, all of them take several times what the walks keep.
+    for t, y in _by_channel(targets, computed, axis):
+        count += y.shape[1]
+        with np.errstate(invalid="ignore"):  # Infinities of both signs.
+            sum_t, sum_y = sum_t + t.sum(axis=1), sum_y + y.sum(axis=1)
+    if not count or not (np.isfinite(sum_t).all() and np.isfinite(sum_y).all()):
         return None
-    mean_t = sum((t.sum(axis=1) for t, _ in pairs), start=np.float64(0)) / count
-    mean_y = sum((y.sum(axis=1) for _, y in pairs), start=np.float64(0)) / count
-    factor = np.ones_like(mean_y)
+    mean_t, mean_y = sum_t / count, sum_y / count
+    factor, samples = np.ones_like(mean_y), len(computed)
     if scales:
-        centred = [(t - mean_t[:, None], y - mean_y[:, None]) for t, y in pairs]
-        both = sum(((t * y).sum(axis=1) for t, y in centred), start=np.float64(0))
-        own = sum(((y * y).sum(axis=1) for _, y in centred), start=np.float64(0))
-        prior = own * _PRIOR_SAMPLES / len(pairs)
+        both, own = np.zeros_like(mean_y), np.zeros_like(mean_y)
+        for t, y in _by_channel(targets, computed, axis):
+            centred = y - mean_y[:, None]
+            both += np.einsum("ij,ij->i", t - mean_t[:, None], centred)
+            own += np.einsum("ij,ij->i", centred, centred)
+        prior = own * _PRIOR_SAMPLES / samples
         factor = np.divide(both + prior, own + prior, out=factor, where=own > 0)
         factor = np.clip(factor, 1 / _MOST_SCALE, _MOST_SCALE)
-    trusted = len(pairs) / (len(pairs) + _PRIOR_SAMPLES)
+    trusted = samples / (samples + _PRIOR_SAMPLES)
     return factor, mean_y + trusted * (mean_t - mean_y) - factor * mean_y
 
 

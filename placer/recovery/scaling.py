@@ -73,9 +73,13 @@ def _seams_of_layers(model: Model, work: Work) -> Iterator[Seam]:
         if node.op == "ConvTranspose" and node.attributes.get("group", 1) != 1:
             continue
         divided = [(weight.tensor, weight.axis)]
-        if index is not None:
-            divided.append((node.inputs[index], 0))
         channels = graph.initializers[weight.tensor].dims[weight.axis]
+        if index is not None:
+            bias = graph.initializers.get(node.inputs[index])
+            # Gemm adds whatever broadcasts: a scalar, a row for each sample.
+            if bias is None or list(bias.dims) != [channels]:
+                continue
+            divided.append((node.inputs[index], 0))
         yield from _seam(model, work, node, divided, channels)
 
 
@@ -86,7 +90,10 @@ def _seams_of_norms(model: Model, work: Work) -> Iterator[Seam]:
         names = _affine_of(graph, node)
         if names:
             channels = math.prod(graph.initializers[names[0]].dims)
-            yield from _seam(model, work, node, [(name, 0) for name in names], channels)
+            # What the Add of a decomposed norm reads is divided with it.
+            inner = [t for t in node.inputs if t not in graph.initializers] * (node.op == "Add")
+            divided = [(name, 0) for name in names]
+            yield from _seam(model, work, node, divided, channels, inner)
 
 
 def _affine_of(graph: Graph, node: Node) -> list[str]:
@@ -122,9 +129,13 @@ def _seam(
     node: Node,
     divided: Sequence[tuple[str, int]],
     channels: int,
+    inner: Sequence[str] = (),
 ) -> Iterator[Seam]:
-    """The seam behind ``node`` if every reader can take the factors and the pair gains by them."""
-    graph, tensors = model.graph, [node.outputs[0]]
+    """The seam behind ``node`` if every reader can take the factors and the pair gains by them.
+
+    ``inner``: tensors in front of its output that get other values, too.
+    """
+    graph, tensors = model.graph, [*inner, node.outputs[0]]
     along = _ELEMENTWISE | _POOLS if node.op in _CONVS else _ELEMENTWISE
     while True:
         edges = graph.edges_of(tensors[-1])

@@ -11,6 +11,7 @@ import onnxruntime as ort
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from placer.common.ort_session import create_session, run_once
+from placer.errors import RunError
 from placer.graph import Graph, TensorType
 from placer.graph.edit import reads, without_initializers
 
@@ -26,7 +27,8 @@ class Walk:
 
     What comes behind a tensor is computed from its values as ``replace`` left them. Values are kept
     for all samples at once, and dropped with their last reader. ``base_dir``: where external data
-    is. Raises RunError if ONNX Runtime refuses a piece or fails to run it.
+    is. Raises RunError if ONNX Runtime refuses a piece or fails to run it, and for a sequence that
+    one piece makes and a later one reads.
     """
 
     def __init__(
@@ -96,6 +98,9 @@ class Walk:
         )
         for values in self._values:
             found = run_once(session, outputs, {name: values[name] for name in given})
+            for name, value in zip(outputs, found, strict=True):
+                if not isinstance(value, np.ndarray):
+                    raise RunError(f"'{name}' is no tensor but a sequence, which has no one shape")
             values.update(zip(outputs, found, strict=True))
 
 

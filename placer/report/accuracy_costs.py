@@ -59,7 +59,11 @@ def next_decibel(result: Result) -> list[str]:
     if math.isinf(level):
         return []
     better = [t for t in trials if _level(t) >= level + STEP_DB and _ratio(t) < 1]
-    text = f"The result's trial holds {level:.1f} dB at the worst output part. "
+    recovered = result.recovery is not None and result.recovery.kept
+    text = (
+        f"The result's trial holds {level:.1f} dB at the worst output part"
+        f"{', before accuracy was recovered' if recovered else ''}. "
+    )
     if not better:
         known = "No trial holds 1 dB more and is faster than the float model"
         return [f"{text}{known}: more accuracy is not to be had from what was tried."]

@@ -22,7 +22,7 @@ from placer.cli.app import main
 from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.onboarding.describe import Described, describe
-from placer.onboarding.fingerprints import changes, inputs_of
+from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
 from placer.onboarding.junit import junit_xml
 from placer.onboarding.manifest import Job, Options, manifest_schema, read_manifest
 from placer.onboarding.planning import Planned, clean_up, make_ready, plan, settle
@@ -528,6 +528,9 @@ def test_everything_that_decides_the_result_is_compared(tmp_path: Path):
     assert changes(before, now()) == []
     assert changes(before, now(budget=4, priority=3, time_limit="1h")) == ["budget added"]
     assert changes(now(seed=1), now(seed=2)) == ["seed changed: 1 -> 2"]
+    # What is done with the best trial does not decide the trials.
+    assert only_goes_on(before, now(budget=4, timeout="1h", recover="auto"))
+    assert not only_goes_on(before, now(seed=1))
     described = Described(engine="e 2, CPU", pack="p 1.3.0 (bb)")
     assert changes(before, now()) == [
         "engine changed: e 1, CPU -> e 2, CPU",

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
+import placer as library
 from placer import InputError, optimize
+from placer.graph.text import parse_model
+from placer.quantization.placement_file import read_placement
 from placer.recovery.constants import same_layers
 from placer.results.result import Result
 from tests.conftest import DIGITS
@@ -13,6 +17,18 @@ from tests.optimizer.test_optimize import MODEL, Placer
 
 QUICK = ("--engine", "onnxruntime", "--preset", "quick", "--budget", 2, "--calibration", "minmax")
 DATA = ("--data", DIGITS / "calibration.npz", "--eval-data", DIGITS / "evaluation.npz")
+
+# The channels of r differ in size.
+TWO_CONVS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,16,8,8] x) => (float[1,32,8,8] y)
+<float[32,16,3,3] a = {0}, float[32] c = {0}, float[32,32,3,3] b = {0}>
+{
+    [one] h = Conv<pads = [1, 1, 1, 1]>(x, a, c)
+    [relu] r = Relu(h)
+    [two] y = Conv<pads = [1, 1, 1, 1]>(r, b)
+}
+"""
 
 
 @pytest.mark.slow
@@ -40,6 +56,39 @@ def test_the_result_is_more_accurate_in_the_same_layers(placer: Placer):
     assert same_layers(one, other)
     assert plain.best.placement == recovered.best.placement
     assert "Accuracy recovered in the same layers" in Path("recovered/report.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_placement_has_the_ranges_of_the_model_as_it_was_given(tmp_path: Path):
+    """Of rescaled channels it would cut off most of what the model's own weights compute."""
+    rng = np.random.default_rng(0)
+    proto = parse_model(TWO_CONVS)
+    sizes = np.exp(rng.normal(0, 1.3, 32))
+    for tensor in proto.graph.initializer:
+        values = rng.normal(size=tuple(tensor.dims))
+        if tensor.name != "b":
+            values *= sizes.reshape(-1, *[1] * (values.ndim - 1))
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values.astype(np.float32), tensor.name))
+    onnx.save(proto, tmp_path / "m.onnx")
+    np.savez(tmp_path / "data.npz", x=rng.normal(size=(32, 16, 8, 8)).astype(np.float32))
+    run = {"engine": "fusion-model", "gpu": "a100", "preset": "quick", "budget": 3}
+    data = {"data": tmp_path / "data.npz", "calibration": "minmax", "cache": False}
+    for name, steps in (("plain", "none"), ("recovered", "cross-layer-equalization")):
+        library.optimize(
+            tmp_path / "m.onnx",
+            **run,
+            **data,
+            gates="sqnr>=1",
+            recover=steps,
+            output=tmp_path / name,
+        )
+    part = Result.read(tmp_path / "recovered").recovery
+    assert part is not None
+    assert part.kept
+    plain, recovered = (
+        read_placement(tmp_path / n / "placement.yaml") for n in ("plain", "recovered")
+    )
+    assert recovered.groups == plain.groups
 
 
 @pytest.mark.slow

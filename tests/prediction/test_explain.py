@@ -24,7 +24,7 @@ from placer.prediction.remedies import Remedy
 from placer.prediction.roofline import Roofline, load_layer_classes
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Range
-from placer.quantization.placement_file import load_placement, placement_text
+from placer.quantization.placement_file import load_placement, placement_text, read_placement
 from placer.rules.matcher import Matches
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
@@ -204,7 +204,16 @@ def test_json_plan_and_improved_placement(
     model = save(RESIDUAL)
     graph = load_model(model).graph
     scheme = PACK.manifest.scheme
-    text = placement_text(Placement.of(CONVS), {}, scheme, model="m", pack="p", calibrated=False)
+    tensor = min(edge.tensor for edge in CONVS if edge.tensor not in graph.initializers)
+    text = placement_text(
+        Placement.of(CONVS),
+        {tensor: Range(-1, 1)},
+        scheme,
+        model="m",
+        pack="p",
+        calibrated=False,
+        pinned={tensor: "range"},
+    )
     Path("mine.yaml").write_text(text)
     files = ("--placement", "mine.yaml", "--plan", "plan.json", "--improved", "better.yaml")
     finished = placer("explain", model, *files, "--json")
@@ -214,6 +223,7 @@ def test_json_plan_and_improved_placement(
     assert document["gpu"] == "a100-pcie-80gb"
     assert document["improved"]["total_us"] < document["total_us"]
     assert RESIDUAL_EDGE in load_placement(Path("better.yaml"), graph).edges
+    assert f"{tensor}: range -1 to 1" in read_placement(Path("better.yaml")).pinned
     again = placer("explain", model, "--placement", "better.yaml", "--json")
     assert json.loads(again.out)["total_us"] == document["improved"]["total_us"]
     assert placer("plan", "diff", "plan.json", "plan.json", "--strict").code == 0

@@ -15,6 +15,7 @@ from placer.graph.text import parse_model
 from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.quantization import Placement, Scheme
+from placer.recovery import constants
 from placer.recovery.constants import same_layers, with_constants
 from placer.recovery.scaling import equalize, smooth
 from placer.recovery.state import State, Work
@@ -97,6 +98,19 @@ def everything(model: Model) -> tuple[State, Work]:
     return State(model, model, ranges), Work(placement, INT8, data, loss)
 
 
+def test_a_decomposed_norm_is_calibrated_again_inside_too(tmp_path: Path):
+    """What its Add reads may be quantized, and is divided by the factors like what it writes."""
+    model = network(tmp_path, NORMS)
+    state, work = everything(model)
+    add = model.graph.edges_into(model.graph.by_name["add"])[0]
+    ranges = {**state.ranges, **calibrate(model, ["m"], work.data).ranges("minmax", INT8)}
+    inside = Work(Placement.of([*work.placement.edges, add]), INT8, work.data, work.loss)
+    after, _ = smooth(State(model, model, ranges), inside)
+    assert after.ranges["m"] != ranges["m"]
+    pinned = Work(inside.placement, INT8, work.data, work.loss, frozenset({"m"}))
+    assert smooth(State(model, model, ranges), pinned)[1] == 1
+
+
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**16), st.sampled_from([(CONVS, equalize), (NORMS, smooth)]))
 def test_the_float_model_computes_the_same(
@@ -160,7 +174,32 @@ def test_every_reader_has_to_take_the_factors(tmp_path: Path, other: str):
     assert equalize(state, work) == (state, 0)
 
 
+def test_constants_too_large_for_one_message_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """External ones would no longer be, and such a model cannot be given to ONNX Runtime."""
+    model = network(tmp_path, CONVS)
+    monkeypatch.setattr(constants, "MAX_INLINE_BYTES", 100)
+    with pytest.raises(ValueError, match="in one message"):
+        with_constants(model, {"b": model.array("b")})
+
+
 def test_ranges_that_are_pinned_stay(tmp_path: Path):
     state, work = everything(network(tmp_path, CONVS))
     pinned = Work(work.placement, INT8, work.data, work.loss, frozenset({"r", "q"}))
     assert equalize(state, pinned) == (state, 0)
+
+
+@pytest.mark.parametrize("shape", ["", "[1]", "[1,4]", "[4,1]", "[4,4]"])
+def test_a_bias_that_is_not_one_value_for_each_channel_takes_no_factors(tmp_path: Path, shape: str):
+    text = f"""
+    g (float[4,3] x) => (float[4,2] y)
+    <float[3,4] a = {{0}}, float{shape} c = {{0}}, float[4,2] b = {{0}}>
+    {{
+        [one] h = Gemm(x, a, c)
+        [relu] r = Relu(h)
+        [two] y = Gemm(r, b)
+    }}
+    """
+    state, work = everything(network(tmp_path, text))
+    assert equalize(state, work) == (state, 0)

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 
 from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.errors import RunError
 from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.recovery.walk import Walk, peak_bytes
@@ -61,3 +63,19 @@ def test_a_branch_reads_tensors_from_outside():
     samples = [{"x": np.array([2], np.float32), "c": np.array(True)}]
     walk = Walk(model, Path(), ["b", "y"], samples)
     assert {stop: walk.values(stop)[0].item() for stop in walk} == {"b": 6, "y": 24}
+
+
+def test_a_sequence_between_two_pieces_is_refused():
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[1] x, int64 i) => (float[1] y)
+    {
+        s = SequenceConstruct(x, x)
+        a = Add(x, x)
+        r = SequenceAt(s, i)
+        y = Add(a, r)
+    }
+    """)
+    samples = [{"x": np.array([2], np.float32), "i": np.array(0)}]
+    with pytest.raises(RunError, match="'s' is no tensor"):
+        list(Walk(model, Path(), ["a", "y"], samples))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placer.report.accuracy_costs import next_decibel, source_lines
-from placer.results.result import NoiseSourcePart, Result, TrialPart
+from placer.results.result import NoiseSourcePart, RecoveryPart, Result, TrialPart
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,13 @@ def test_the_next_decibel_is_told_both_ways(run: Result):
         "takes 20 µs more: 2 µs per dB (estimated)."
     )
     assert less == ("Trial 4 holds 10.0 dB and takes 50 µs less: 5 µs per dB (estimated).")
+
+
+def test_trials_are_told_as_they_were_before_recovery(run: Result):
+    part = RecoveryPart(samples=8, held_back=8, kept=True, reason="", steps=[])
+    found = with_trials(run, (0.5, 0.01), (0.52, 0.001)).model_copy(update={"recovery": part})
+    (sentence,) = next_decibel(found)
+    assert "holds 20.0 dB at the worst output part, before accuracy was recovered. " in sentence
 
 
 def test_that_nothing_holds_more_is_said(run: Result):
