@@ -164,7 +164,8 @@ def main() -> None:
     with _json_alone() if "--json" in sys.argv else nullcontext(), safe_output():
         try:
             code = app(prog_name="placer", standalone_mode=False)
-            sys.stdout.flush()  # Here, so that a reader that is gone is told by the exit code.
+            if sys.stdout is not None:
+                sys.stdout.flush()  # Here, so that a reader that is gone is told by the exit code.
             if code == INTERRUPTED:
                 _say(_INTERRUPTED, "")
             raise SystemExit(code)
@@ -191,8 +192,10 @@ def _json_alone() -> AbstractContextManager[None]:
 def _tell_usage(error: typer.TyperException) -> int:
     """Say in a sentence what is wrong with the words of the command line; return the exit code."""
     text = error.format_message()
-    if "\n" in text:  # Help, which a command without any words ends in.
-        print(text, file=sys.stderr)
+    # A command without any words ends in its help, which groups of commands have printed already.
+    if not text or "\n" in text:
+        if text:
+            print(text, file=sys.stderr)
         return error.exit_code
     for technical, plain in _PLAIN.items():
         text = text.replace(technical, plain)

@@ -49,7 +49,8 @@ def safe_output() -> Iterator[None]:
     Colours stay: names with control characters of their own do not get past the loading of models.
     """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast(TextIO, _Printable(stream)) for stream in before)
+    # A stream that was closed before Python began is None, as print() and libraries know it.
+    sys.stdout, sys.stderr = (cast(TextIO, stream and _Printable(stream)) for stream in before)
     try:
         yield
     finally:

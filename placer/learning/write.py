@@ -9,8 +9,10 @@ import yaml
 
 from placer.common.files import write_text
 from placer.errors import InputError
+from placer.rules.pack import Pack
+from placer.rules.pack_manifest import parse_requirement
 from placer.rules.packaging.load import load_pack
-from placer.rules.packaging.new import new_pack
+from placer.rules.packaging.new import check_name, new_pack
 from placer.rules.packaging.store import Store
 
 
@@ -34,6 +36,30 @@ _Dumper.add_representer(str, _text)
 def rule_yaml(document: dict[str, Any]) -> str:
     """The file of a rule."""
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+
+
+def drafts_or_pack(folder: Path, pack: str) -> Pack:
+    """What to learn with: the drafts in ``folder``, which extend ``pack``, or ``pack`` alone.
+
+    Raises InputError, before anything is built, where drafts could not be written there.
+    """
+    if not folder.exists():
+        try:
+            parse_requirement(pack)
+        except ValueError as error:
+            raise InputError(f"drafts extend a pack by its name: {error}") from error
+        check_name(folder.name)
+        if not folder.absolute().parent.is_dir():
+            raise InputError(f"output {folder}: {folder.parent} is no folder; make it first")
+        return load_pack(pack)
+    drafts = load_pack(str(folder.resolve()))
+    parent, wanted = drafts.lineage[1:2], load_pack(pack).manifest.name
+    if parent and wanted not in (parent[0].name, drafts.manifest.name):
+        raise InputError(
+            f"the drafts in {folder} extend pack {parent[0].name}, not {wanted}; give that as "
+            "`pack`, or another folder as `output`"
+        )
+    return drafts
 
 
 def write_draft(document: dict[str, Any], folder: Path, extends: str, engine: str) -> Path:

@@ -23,6 +23,8 @@ from placer.search.study import Study
 
 log = logging.getLogger(__name__)
 
+INTERRUPTED = "interrupted: where the accuracy went is not told; the result is kept (again to quit)"
+
 Noises = dict[str, float | None]
 Progress = Callable[[int, int], None]
 
@@ -129,7 +131,8 @@ def noise_sources(
 ) -> list[NoiseSourcePart]:
     """Where the accuracy of ``final`` went, or without one that of the closest candidate.
 
-    Empty if the float model is the result, or if the preset spends nothing on it.
+    Empty if the float model is the result, or if the preset spends nothing on it. Ctrl-C ends only
+    this: the result is written already, and only its result.json is not.
     """
     entry = closest(records) if final is None else final.entry if final.is_faster else None
     most = task.preset.noise_sources
@@ -137,4 +140,8 @@ def noise_sources(
         return []
     observer.stage("measuring where the accuracy went")
     sources = NoiseSources(task.space, setup.noise.by_part, study)
-    return sources.find(entry.choices, most, observer.progress)
+    try:
+        return sources.find(entry.choices, most, observer.progress)
+    except KeyboardInterrupt:
+        observer.warn(INTERRUPTED)
+        return []

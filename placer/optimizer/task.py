@@ -308,7 +308,7 @@ def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None
             f"pack '{manifest.name}' is for engine {manifest.engine}, not {engine.rules}; "
             "choose another pack or engine"
         )
-    if engine.estimated:
+    if engine.estimated and "built-plans" not in abilities_of(engine):
         return  # Its version is placer's own.
     try:
         made_for = SpecifierSet(manifest.engine_versions).contains(engine.version, prereleases=True)

@@ -59,8 +59,9 @@ class Room {
   }
 }
 
-// Operators wherever they fit, then names beside them wherever these fit, too.
-function labels(plot, operators) {
+// Operators wherever they fit, then names beside them wherever these fit, too. A graph output may
+// have the name of the node that writes it, so texts are told by trace and position.
+function labels(plot, operatorOf) {
   const [left, right] = plot.layout.xaxis.range;
   const [bottom, top] = plot.layout.yaxis.range;
   const { w, h } = plot._fullLayout._size;
@@ -69,11 +70,11 @@ function labels(plot, operators) {
   const room = new Room();
   const inView = shownPoints(plot)
     .filter(({ x, y }) => x >= left && x <= right && y >= top && y <= bottom)
-    .map(({ name, x, y }) => ({ name, x: (x - left) * across, y: (y - top) * down }));
+    .map((point) => ({ ...point, x: (point.x - left) * across, y: (point.y - top) * down }));
   inView.forEach(({ x, y }) => room.takeMarker(x, y));
   const after = (x, text) => x + 9 + LETTER * text.length;
   const found = inView.filter((point) => {
-    point.text = operators.get(point.name);
+    point.text = operatorOf(point);
     return point.text !== undefined && room.takeText(point.x + 6, after(point.x, point.text), point.y);
   });
   for (const point of found) {
@@ -86,14 +87,14 @@ function labels(plot, operators) {
 }
 
 // Over plotly's drawing, since plotly would draw all nodes again for each change of a label.
-function startLabels(plot, operators) {
+function startLabels(plot, operatorOf) {
   const layer = document.createElementNS(SVG, "svg");
   layer.setAttribute("class", "labels");
   layer.setAttribute("aria-hidden", "true");
   plot.parentElement.append(layer);
 
   return () => {
-    const { found, count } = labels(plot, operators);
+    const { found, count } = labels(plot, operatorOf);
     const { l, t, w, h } = plot._fullLayout._size;
     Object.assign(layer.style, { left: `${l}px`, top: `${t}px`, width: `${w}px`, height: `${h}px` });
     layer.replaceChildren(...found.map(({ text, x, y }) => {
@@ -131,9 +132,9 @@ function startDetails(plot) {
     list.append(head, body);
   }
 
-  function show(name) {
-    const point = shownPoints(plot).find((one) => one.name === name);
+  function show(point) {
     if (!point) return;
+    const { name } = point;
     const title = document.createElement("h3");
     title.textContent = name;
     const close = document.createElement("button");
@@ -148,7 +149,9 @@ function startDetails(plot) {
       if (rest.length) add(list, term, rest.join(": "));
       else add(list, i ? "" : "operator", term);
     });
-    const [, attributes, inputs, outputs] = known.get(name) || ["", "", [], []];
+    // Inputs and outputs of the graph belong to no plan, and are no nodes.
+    const [, attributes, inputs, outputs] =
+      (point.trace.meta && known.get(name)) || ["", "", [], []];
     inputs.forEach(([tensor, type, range]) =>
       add(list, "input", tensor, type, range && `quantized: ${range}`));
     outputs.forEach(([tensor, type]) => add(list, "output", tensor, type));
@@ -160,7 +163,7 @@ function startDetails(plot) {
 
   plot.on("plotly_click", ({ points }) => {
     const { data, pointNumber } = points[0];
-    if (data.ids) show(data.ids[pointNumber]);
+    show(shownPoints(plot).find((point) => point.trace === data && point.i === pointNumber));
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") panel.hidden = true;
@@ -231,12 +234,13 @@ function startGraph(plot) {
   const count = document.getElementById("graph-count");
   const operators = new Map(withIds(plot)
     .filter(({ trace }) => trace.text)
-    .flatMap(({ trace }) => trace.ids.map((name, i) => [name, unescaped(trace.text[i])])));
+    .map(({ trace, index }) => [index, trace.text.map(unescaped)]));
+  const operatorOf = ({ index, i }) => (operators.get(index) || [])[i];
   let found = [];
   let next = 0;
   const last = plot.data.length - 1;
   const show = startDetails(plot);
-  const parts = [startMap(plot, home), startLabels(plot, operators)];
+  const parts = [startMap(plot, home), startLabels(plot, operatorOf)];
   const draw = () => parts.forEach((part) => part());
   draw();
   plot.on("plotly_afterplot", draw);
@@ -245,8 +249,8 @@ function startGraph(plot) {
   function search() {
     const words = box.value.trim().toLowerCase();
     next = 0;
-    found = !words ? [] : shownPoints(plot).filter(({ name }) =>
-      name.toLowerCase().includes(words) || (operators.get(name) || "").toLowerCase() === words);
+    found = !words ? [] : shownPoints(plot).filter((point) =>
+      point.name.toLowerCase().includes(words) || (operatorOf(point) || "").toLowerCase() === words);
     found.sort((a, b) => a.x - b.x || a.y - b.y);
     Plotly.restyle(plot, { x: [found.map((p) => p.x)], y: [found.map((p) => p.y)] }, [last]);
     count.textContent = words ? `${found.length} found` : "";
@@ -266,7 +270,7 @@ function startGraph(plot) {
     if (event.key !== "Enter" || !found.length) return;
     const point = found[next % found.length];
     zoomTo(point);
-    show(point.name);
+    show(point);
     count.textContent = `${(next % found.length) + 1} of ${found.length}`;
     next += 1;
   });

@@ -20,13 +20,25 @@ from placer.report.style import CONFIG
 
 def figure_data(figure: go.Figure, *, zoom: bool = False) -> dict[str, Any]:
     """A figure as the page's script draws it; ``zoom``: by the mouse wheel."""
-    document: dict[str, Any] = _shown(json.loads(figure.to_json()))
+    document: dict[str, Any] = shown(json.loads(figure.to_json()))
     document["layout"].pop("template", None)
     return {
         "data": document["data"],
         "layout": document["layout"],
         "config": {**CONFIG, "scrollZoom": zoom},
     }
+
+
+def shown(value: Any) -> Any:
+    """Return ``value`` with hidden characters of its texts, such as names, as codes; markup stays.
+
+    The page's templates do so by themselves; data that its scripts read has to pass through here.
+    """
+    if isinstance(value, str):
+        return value if isinstance(value, Markup) else printable(value)
+    if isinstance(value, dict):
+        return {key: shown(item) for key, item in value.items()}
+    return [shown(item) for item in value] if isinstance(value, list) else value
 
 
 def render(template: str, **values: Any) -> str:
@@ -57,20 +69,11 @@ def render(template: str, **values: Any) -> str:
     )
 
 
-def _shown(value: Any) -> Any:
-    """``value`` with hidden characters of its texts, such as names, as codes; markup stays."""
-    if isinstance(value, str):
-        return value if isinstance(value, Markup) else printable(value)
-    if isinstance(value, dict):
-        return {key: _shown(item) for key, item in value.items()}
-    return [_shown(item) for item in value] if isinstance(value, list) else value
-
-
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("placer.report", "."),
-        finalize=_shown,
+        finalize=shown,
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -13,6 +13,7 @@ from placer.results.result import Result, SitePart
 
 _BODIES = frozenset({"If", "Loop", "Scan"})
 MOST_RULES = 5
+DEFAULT = "default"  # Kind of the trial of the pack's default placement.
 LEFT_FLOAT, IN_NO_SITE, CONVERSIONS = "left float", "in no site", "conversions"
 # The lines behind those of rules, in their order.
 BESIDE_RULES = (LEFT_FLOAT, IN_NO_SITE, CONVERSIONS)
@@ -116,18 +117,25 @@ def chosen(result: Result) -> str:
     own = next((t for t in result.trials if t.number == number), None)
     if own is None or number not in passing:
         return f"It is the placement of trial {number}."
-    text = (
+    counted = (
         f"It is trial {number} ({own.kind}), at {passing[number]:.1%} of float's time: of "
-        f"{len(result.trials)} trials {len(passing)} meet the gates, and it was the fastest of "
-        "these"
+        f"{len(result.trials)} trials {len(passing)} meet the gates"
     )
-    if result.engine.estimated:
-        return f"{text} by estimate."
-    text += " when the finalists were measured again in turn."
     faster = [n for n, ratio in passing.items() if ratio < passing[number]]
+    first = min(faster, key=lambda n: passing[n], default=number)
+    if result.engine.estimated:
+        if not faster:
+            return f"{counted}, and it was the fastest of these by estimate."
+        why = "was not kept; placer.log says why"
+        if own.kind == DEFAULT:
+            why = "by less than estimates can tell, so the rules' default is the result"
+        return f"{counted}. Trial {first} is faster by estimate ({passing[first]:.1%}), but {why}."
+    text = (
+        f"{counted}, and it was the fastest of these when the finalists were measured again in "
+        "turn."
+    )
     if not faster:
         return text
-    first = min(faster, key=lambda n: passing[n])
     return (
         f"{text} Trial {first} looked faster when it was tried ({passing[first]:.1%}); one trial "
         "is noisier than the race of the finalists."

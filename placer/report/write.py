@@ -13,7 +13,7 @@ from placer.report.accuracy_costs import next_decibel, source_lines
 from placer.report.graph_figure import graph_figure
 from placer.report.node_details import node_details
 from placer.report.onboarding import onboarding_page, read_summary
-from placer.report.page import figure_data, render
+from placer.report.page import figure_data, render, shown
 from placer.report.plans import STATES
 from placer.report.run_folder import Run, load_run
 from placer.report.style import number
@@ -67,7 +67,7 @@ def run_page(run: Run) -> str:
             if figure is not None
         },
         "plans": [p for p in ("actual", "predicted") if getattr(run, p) is not None],
-        "details": [] if run.topology is None else node_details(run.topology),
+        "details": [] if run.topology is None else shown(node_details(run.topology)),
         "nodes": 0 if run.topology is None else len(run.topology.nodes),
         "unmeasured": any(t.ratio_to_float is None or t.skipped for t in run.result.trials),
         "table": table,

@@ -85,6 +85,20 @@ Raise `version` in `pack.yaml` with every change that others get.
 """)
 
 
+def check_name(name: str) -> None:
+    """Raise InputError for a name that a new pack cannot have."""
+    if is_builtin(name):
+        raise InputError(f"'{name}' is the name of a built-in pack; choose another name")
+    _check_characters(name)
+
+
+def _check_characters(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        raise InputError(
+            f"'{name}' names no pack or engine; use lower-case letters, digits and '-'"
+        )
+
+
 def new_pack(
     name: str,
     engine: str,
@@ -101,13 +115,8 @@ def new_pack(
     Raises InputError for a name that a pack cannot have, for an extended pack that is not there or
     for another engine, and if the folder is there already.
     """
-    if is_builtin(name):
-        raise InputError(f"'{name}' is the name of a built-in pack; choose another name")
-    for what in (name, engine):
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", what):
-            raise InputError(
-                f"'{what}' names no pack or engine; use lower-case letters, digits and '-'"
-            )
+    check_name(name)
+    _check_characters(engine)
     folder = parent / name
     if folder.exists():
         raise InputError(f"{folder} exists; choose another name or remove it")

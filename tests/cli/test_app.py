@@ -52,6 +52,17 @@ def test_the_list_of_commands_says_what_their_own_help_says():
         assert " ".join(first.split()) == command.help, name
 
 
+def test_a_closed_standard_output_is_no_error():
+    program = [sys.executable, "-c", "from placer.cli.app import program; program()", "--version"]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *program],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_misspelt_command_is_corrected(placer):
     finished: Finished = placer("optimise")
     assert finished.code == 2
@@ -76,6 +87,15 @@ def test_a_wrong_command_line_is_one_sentence(
     finished = placer(*words)
     assert (finished.code, finished.out) == (2, "")
     assert finished.err == f"placer: error: {said}\n"
+
+
+@pytest.mark.parametrize("group", ["rules", "plan"])
+def test_a_group_of_commands_alone_shows_its_help_and_no_error(
+    placer: Callable[..., Finished], group: str
+):
+    finished = placer(group)
+    assert (finished.code, finished.err) == (2, "")
+    assert f"Usage: placer {group}" in finished.out
 
 
 METRIC = """

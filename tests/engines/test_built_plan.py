@@ -1,6 +1,7 @@
 """The engine whose plans NVIDIA's builder makes: real layers, and times that are estimates."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,8 +14,10 @@ from placer.engines.built_plan import BuiltPlanEngine
 from placer.engines.isolation import Limits
 from placer.engines.registry import EngineOptions, Registry
 from placer.engines.select import BUILT_IN
+from placer.engines.tensorrt import plan_builder
 from placer.engines.tensorrt.library import Library
 from placer.engines.tensorrt.offline_builder import check_model
+from placer.engines.tensorrt.plan_builder import PlanBuilder
 from placer.errors import InputError, RunError
 from placer.graph.text import parse_model
 from placer.plan.readers.read import read_plan
@@ -68,8 +71,9 @@ def test_layers_are_those_of_the_builder_for_the_shapes_given_and_kept_by_conten
     again = make(Limits(compile_s=0.0)).compile(parse_model(MODEL), tmp_path)
     assert again.plan() == first.plan()
     (kept,) = (tmp_path / "builds").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-20])
-    assert make().compile(parse_model(MODEL), tmp_path).plan() == first.plan()
+    for damaged in (kept.read_bytes()[:-20], b""):
+        kept.write_bytes(damaged)
+        assert make().compile(parse_model(MODEL), tmp_path).plan() == first.plan()
 
 
 @pytest.mark.slow
@@ -104,6 +108,15 @@ def test_options_that_it_does_not_take(changed: dict[str, object], message: str)
         FACTORY.create(replace(OPTIONS, **changed))
 
 
+def test_a_build_of_which_no_layer_can_be_read_is_refused_and_not_taken_for_the_fastest(
+    builder: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    report = replace(check_model(builder, parse_model(FIXED), "sm89"), logged=())
+    monkeypatch.setattr(plan_builder, "check_file", lambda *_: report)
+    with pytest.raises(RunError, match="logs no layers that placer can read"):
+        PlanBuilder(builder, "sm89", {}).compile(parse_model(FIXED), tmp_path)
+
+
 def test_without_the_builder_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
     for name in ("tensorrt_rtx", "tensorrt_rtx_bindings"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -134,6 +147,14 @@ def test_a_run_calls_its_plan_built_and_its_latency_an_estimate(placer: Callable
     assert "of built layers, 80% interval" in page
     explained = placer("explain", "out/optimized.onnx", "--actual", "out/plan.json", "--all")
     assert "measured" not in explained.out
+    placer("rules", "new", "old", "--engine", "tensorrt", "--extends", "tensorrt-rtx")
+    manifest = Path("old/pack.yaml")
+    text = manifest.read_text(encoding="utf-8")
+    manifest.write_text(
+        re.sub("engine_versions: .*", "engine_versions: <1", text), encoding="utf-8"
+    )
+    warned = placer(*run[:-1], "other", *engine, "1", "--pack", "./old")
+    assert "pack 'old' was made for tensorrt-rtx-build <1, this is 1." in warned.out + warned.err
     resumed = json.loads(placer(*run, *engine, "4", "--json").out)
     assert len(resumed["trials"]) == 4
     assert resumed["trials"][:3] == [trial.model_dump(mode="json") for trial in result.trials]

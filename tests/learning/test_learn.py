@@ -18,11 +18,13 @@ from placer.learning.case import Case, loaded
 from placer.learning.learn import Lesson, learn, told
 from placer.learning.region import cut
 from placer.learning.text import model_text, with_short_names
-from placer.learning.write import write_draft
+from placer.learning.write import drafts_or_pack, write_draft
 from placer.plan import Layer, Plan, Port
 from placer.prediction.rule_tests import failures_of
 from placer.rules.lint import lint
 from placer.rules.packaging.load import load_pack
+from placer.rules.packaging.new import new_pack
+from placer.rules.packaging.store import Store
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites, place
 from placer.rules.target import Target
@@ -148,5 +150,19 @@ def test_the_command_writes_a_pack_of_drafts_and_never_over_one(
     with pytest.raises(InputError, match="is there already; review it"):
         write_draft(document, path.parent, "tensorrt", "tensorrt")
     assert path.read_bytes() == before
-    refused = placer("rules", "learn", "nowhere.onnx", "--from", "builder")
+    refused = placer("rules", "learn", "nowhere.onnx", "--from", "builder", "-o", "others")
     assert refused.code == 2
+
+
+def test_where_a_draft_cannot_be_written_nothing_is_built(tmp_path: Path):
+    assert drafts_or_pack(tmp_path / "drafts", "tensorrt") == load_pack("tensorrt")
+    new_pack("drafts", "tensorrt", "tensorrt", tmp_path, Store.default())
+    assert drafts_or_pack(tmp_path / "drafts", "tensorrt").manifest.name == "drafts"
+    for folder, pack, message in (
+        ("drafts", "tensorrt-rtx", "drafts extend pack tensorrt, not tensorrt-rtx; give that as"),
+        ("Bad Name", "tensorrt", "'Bad Name' names no pack or engine"),
+        ("other", "./a-pack", "drafts extend a pack by its name: './a-pack' names no pack"),
+        ("none/drafts", "tensorrt", "none is no folder; make it first"),
+    ):
+        with pytest.raises(InputError, match=message):
+            drafts_or_pack(tmp_path / folder, pack)

@@ -8,6 +8,7 @@ import pytest
 
 import placer
 from placer.graph.text import parse_model
+from placer.optimizer.noise_sources import NoiseSources
 from placer.results.result import Result
 
 # Two heads of different structure: a rule of two groups.
@@ -22,16 +23,7 @@ g (float[1,16,16,16] x) => (float[1,16,16,16] left, float[1,32,16,16] right)
 """
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    folder = tmp_path_factory.mktemp("sources")
-    rng = np.random.default_rng(0)
-    proto = parse_model(TWO_HEADS)
-    for tensor in proto.graph.initializer:
-        values = rng.normal(size=tuple(tensor.dims)).astype(np.float32)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    onnx.save(proto, folder / "m.onnx")
-    np.savez(folder / "data.npz", x=rng.normal(size=(8, 16, 16, 16)).astype(np.float32))
+def optimized(folder: Path) -> Result:
     return placer.optimize(
         folder / "m.onnx",
         data=folder / "data.npz",
@@ -43,6 +35,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Result:
         cache=False,
         output=folder / "out",
     )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    folder = tmp_path_factory.mktemp("sources")
+    rng = np.random.default_rng(0)
+    proto = parse_model(TWO_HEADS)
+    for tensor in proto.graph.initializer:
+        values = rng.normal(size=tuple(tensor.dims)).astype(np.float32)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    onnx.save(proto, folder / "m.onnx")
+    np.savez(folder / "data.npz", x=rng.normal(size=(8, 16, 16, 16)).astype(np.float32))
+    return optimized(folder)
 
 
 def test_each_group_of_the_result_is_told_alone(run: Result):
@@ -66,17 +71,19 @@ def test_the_report_tells_it(run: Result):
 def test_what_was_measured_is_kept_with_the_study_and_counted(run: Result):
     # The rule, whose sites together are the default placement, and its two groups.
     assert run.probes == 3
-    path = Path(run.folder)
-    again = placer.optimize(
-        path.parent / "m.onnx",
-        data=path.parent / "data.npz",
-        engine="fusion-model",
-        gpu="l4",
-        calibration="minmax",
-        gates="sqnr>=5",
-        budget=3,
-        cache=False,
-        output=path,
-    )
+    again = optimized(Path(run.folder).parent)
     assert again.probes == 3
     assert again.noise_sources == run.noise_sources
+
+
+def test_ctrl_c_ends_it_and_keeps_the_result(run: Result, monkeypatch: pytest.MonkeyPatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NoiseSources, "find", interrupted)
+    folder = Path(run.folder)
+    (folder / "result.json").unlink()
+    again = optimized(folder.parent)
+    assert again.noise_sources == []
+    assert again.best == run.best
+    assert Result.read(folder) == again

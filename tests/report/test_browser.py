@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
@@ -201,6 +202,32 @@ def test_names_stand_where_there_is_room_and_a_map_leads_elsewhere(
     assert (right - left, bottom - top) == pytest.approx(
         (before[1] - before[0], before[2] - before[3])
     )
+
+
+def test_a_node_called_as_the_output_that_it_writes_keeps_its_operator(
+    chromium: Chrome, measured: Path, tmp_path: Path
+):
+    folder = shutil.copytree(measured, tmp_path / "run")
+    proto = onnx.load(folder / "optimized.onnx")
+    (gemm,) = (node for node in proto.graph.node if node.op_type == "Gemm")
+    gemm.name = proto.graph.output[0].name
+    onnx.save(proto, folder / "optimized.onnx")
+    browser = shown(chromium, write_report(folder))
+    graph(browser)
+    assert {"Gemm logits", "logits"} <= set(browser.execute_script(LABELS))
+    browser.find_element(By.ID, "graph-search").send_keys("gemm")
+    assert browser.find_element(By.ID, "graph-count").text == "1 found"
+    panel = browser.find_element(By.ID, "graph-node")
+    browser.execute_script(CLICK, "logits")
+    assert "transB = 1" in panel.text
+    terminal = "plot.data.find(t => t.name === 'graph input or output')"
+    browser.execute_script(
+        "const plot = document.getElementById('figure-graph');"
+        f"const data = {terminal};"
+        "plot.emit('plotly_click', { points: [{ data, pointNumber: data.ids.length - 1 }] });"
+    )
+    assert panel.find_element(By.TAG_NAME, "h3").text == "logits"
+    assert "transB" not in panel.text
 
 
 def test_buttons_choose_the_plan_that_is_drawn(chromium: Chrome, measured: Path):

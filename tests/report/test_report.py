@@ -248,6 +248,10 @@ def test_nothing_that_a_model_says_becomes_markup(copy: Path):
     hovers = [h for t in data["graph"]["data"] for h in t.get("customdata", ())]
     assert any(html.escape("<img src=x") in hover for hover in hovers)
     assert not any("<img" in hover for hover in hovers)
+    # The panel of a node finds it by the name that the graph shows.
+    nodes = json.loads(re.search(r'id="nodes">(.*?)</script>', source, re.S)[1])
+    shown = {name for t in data["graph"]["data"] for name in t.get("ids", ())}
+    assert {name for name, *_ in nodes} <= shown
 
 
 def test_the_page_asks_for_nothing(estimated: Path):

@@ -84,6 +84,13 @@ def test_the_chosen_trial_and_why(run: Run):
     assert "Trial 1 looked faster when it was tried (50.0%)" in summary.chosen(other)
     estimate = result.model_copy(update={"engine": run.result.engine})
     assert summary.chosen(estimate).endswith("fastest of these by estimate.")
+    faster = "of 4 trials 3 meet the gates. Trial 1 is faster by estimate (50.0%), but "
+    left = other.model_copy(update={"engine": run.result.engine})
+    assert summary.chosen(left).endswith(f"{faster}was not kept; placer.log says why.")
+    trials[2] = trials[2].model_copy(update={"kind": "default"})
+    assert summary.chosen(left.model_copy(update={"trials": trials})).endswith(
+        f"{faster}by less than estimates can tell, so the rules' default is the result."
+    )
     kept = result.model_copy(update={"best": best.model_copy(update={"trial": None})})
     assert summary.chosen(kept) == ""
 

@@ -56,7 +56,10 @@ class BuildCache:
 
 def _read(path: Path) -> str | None:
     try:
-        return gzip.decompress(path.read_bytes()).decode()
+        text = gzip.decompress(path.read_bytes()).decode()
+        if not text:  # A file of no bytes, as a crash of the machine leaves it, passes as gzip.
+            raise EOFError("it is empty")
+        return text
     except FileNotFoundError:
         return None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:

@@ -49,6 +49,11 @@ class PlanBuilder:
             report = check_file(self._library, path, self.device, self._shapes)
         if not report.accepted:
             raise RunError(f"{report.builder} refuses the candidate: {report.refusals[0]}")
+        if not report.logged:  # As if nothing ran, which would be the fastest of all.
+            raise RunError(
+                f"{report.builder} logs no layers that placer can read; install a version that "
+                "the rule pack is made for (placer rules list)"
+            )
         return LoggedBuild(report.logged, report.plan)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
