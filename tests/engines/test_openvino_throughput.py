@@ -118,7 +118,8 @@ def test_a_run_says_inferences_per_second_and_no_latency(
     finished = placer("optimize", model, *words)
     assert finished.code == 0 or "disagree" in finished.err
     assert "engine openvino" in finished.out  # What auto stands for.
-    assert len(re.findall(r"\d inferences/s  x\d", finished.out)) == 3
+    assert re.search(r"^trial +inferences/s +speed-up", finished.out, re.MULTILINE)
+    assert len(re.findall(r"^ +\d  +[\d.]+ +x\d", finished.out, re.MULTILINE)) == 3
     assert_no_latency(finished.out)
 
     result = Result.read(Path("out"))

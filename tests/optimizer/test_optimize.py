@@ -1,7 +1,6 @@
 """The main job from the command line, on the bundled model: outputs, resuming, manners."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -26,6 +25,7 @@ from tests.qdq.strip import strip
 Placer = Callable[..., Finished]
 
 MODEL = DIGITS / "digits.onnx"
+ROOT = Path(__file__).parents[2]  # From where a process of its own finds the tests' data.
 DATA = ("--data", DIGITS / "calibration.npz", "--eval-data", DIGITS / "evaluation.npz")
 QUICK = (*FEW_BY_MINMAX, "--preset", "quick", "--no-cache")
 
@@ -101,7 +101,7 @@ def test_a_killed_run_resumes_without_losing_a_trial(placer: Placer, tmp_path: P
     command = [sys.executable, "-c", "from placer.cli.app import main; main()", "optimize"]
     command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
     command += ["--engine", "onnxruntime"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     lines = []
     while not lines or lines[-1].split()[:1] != ["2"]:
         lines.append(process.stdout.readline())
@@ -121,7 +121,7 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path: Path):
     command = [sys.executable, "-c", "from placer.cli.app import main; main()", "optimize"]
     command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
     command += ["--engine", "onnxruntime"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     for line in process.stdout:
         if line.split()[:1] == ["3"]:
             process.send_signal(signal.SIGINT)
@@ -141,7 +141,7 @@ def test_a_second_interrupt_ends_in_a_sentence_and_the_run_resumes(placer: Place
     command += [str(MODEL), *map(str, QUICK), "--budget", "1000", "-o", str(tmp_path / "out")]
     command += ["--engine", "onnxruntime"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
         for line in process.stdout:
             if line.split()[:1] == ["3"]:
