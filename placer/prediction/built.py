@@ -87,8 +87,7 @@ def built_work(
         return Work("memory", dtype, 0, moved, written)
     predicted = PredictedLayer(layer, (*products, *others), None, ())
     work = layer_work(predicted, graph)
-    assert work is not None
-    return replace(work, bytes=moved, written=written)
+    return None if work is None else replace(work, bytes=moved, written=written)
 
 
 def _nodes(layer: Layer, graph: Graph) -> Iterator[Node]:

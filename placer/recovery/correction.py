@@ -86,12 +86,13 @@ def _layer(graph: Graph, node: Node, own: set[str]) -> Layer | None:
     if node.op == "Add":
         return _layer_of_add(graph, node, own)
     weight, index = weight_input(graph, node), bias_input(node)
-    if weight is None or weight.index != 1 or index is None or node.inputs[index] not in own:
+    if weight is None or weight.axis is None or weight.index != 1:
+        return None
+    if index is None or node.inputs[index] not in own:
         return None
     bias, sizes = node.inputs[index], list(graph.initializers[weight.tensor].dims)
     axis = -1 if node.op == "Gemm" else 1 - len(sizes)
     beta = float(node.attributes.get("beta", 1.0)) if node.op == "Gemm" else 1.0
-    assert weight.axis is not None
     groups = node.attributes.get("group", 1) if node.op == "ConvTranspose" else 1
     if not beta or list(graph.initializers[bias].dims) != [sizes[weight.axis] * groups]:
         return None

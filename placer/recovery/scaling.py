@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -199,10 +200,17 @@ def _are_free(work: Work, tensors: Collection[str], constants: Collection[str]) 
 
 def _rescaled(state: State, work: Work, seams: Sequence[Seam]) -> tuple[State, int]:
     """The best of a few strengths and calibration methods on the samples learned from."""
-    if not seams or work.loss is None:
+    loss = work.loss
+    if not seams or loss is None:
         return state, 0
+    attempts = ((loss(tried), tried) for tried in _attempts(state, work, seams))
+    _, best = min(attempts, key=itemgetter(0))
+    return best, len(seams)
+
+
+def _attempts(state: State, work: Work, seams: Sequence[Seam]) -> Iterator[State]:
+    """The state with the factors of each strength and the ranges of each method."""
     largest = _largest(state.model, seams, work)
-    best: tuple[float, State] | None = None
     moved = {tensor for seam in seams for tensor in seam.tensors}
     for alpha in _ALPHAS:
         values = _constants(state.model, seams, largest, alpha)
@@ -211,12 +219,7 @@ def _rescaled(state: State, work: Work, seams: Sequence[Seam]) -> tuple[State, i
         calibration = calibrate(model, known, work.data)
         for method in _METHODS:
             ranges = {**state.ranges, **calibration.ranges(method, work.scheme)}
-            tried = State(model, with_constants(state.reference, values), ranges)
-            loss = work.loss(tried)
-            if best is None or loss < best[0]:
-                best = loss, tried
-    assert best is not None
-    return best[1], len(seams)
+            yield State(model, with_constants(state.reference, values), ranges)
 
 
 def _largest(model: Model, seams: Sequence[Seam], work: Work) -> dict[str, np.ndarray]:
@@ -272,11 +275,9 @@ def _factors(model: Model, seam: Seam, largest: np.ndarray, alpha: float) -> np.
 
 def _by_input(model: Model, reader: Node) -> np.ndarray:
     """Largest magnitude of each input channel's weights relative to their output channel's."""
-    weight = weight_input(model.graph, reader)
-    assert weight is not None
-    values = np.abs(model.array(weight.tensor).astype(np.float64))
+    values = np.abs(model.array(reader.inputs[1]).astype(np.float64))
     if reader.op != "Conv":
-        rows = values if weight.axis == values.ndim - 1 else values.T
+        rows = values.T if reader.attributes.get("transB", 0) else values
         relative = rows / np.maximum(rows.max(axis=0, keepdims=True), np.finfo(np.float64).tiny)
         return np.asarray(relative.max(axis=1))
     whole = values.reshape(len(values), -1).max(axis=1).reshape(-1, *[1] * (values.ndim - 1))

@@ -247,7 +247,7 @@ def _stripped(source: _Source, inputs: Inputs) -> Outputs:
     """Outputs of the source without its pairs, of those models that have nothing but pairs."""
     try:
         return _run(_session(strip(source.proto).SerializeToString()), inputs)
-    except Exception:  # It has other operators, or external data.
+    except Exception:  # Other operators or external data: then the distance alone judges.
         return {}
 
 

@@ -40,7 +40,6 @@ def test_the_result_is_more_accurate_in_the_same_layers(placer: Placer):
     plain, recovered = Result.read("plain"), Result.read("recovered")
     assert plain.recovery is None
     part = recovered.recovery
-    assert part is not None
     assert part.kept
     assert [step.step for step in part.steps] == [
         "cross-layer-equalization",
@@ -83,7 +82,6 @@ def test_the_placement_has_the_ranges_of_the_model_as_it_was_given(tmp_path: Pat
             output=tmp_path / name,
         )
     part = Result.read(tmp_path / "recovered").recovery
-    assert part is not None
     assert part.kept
     plain, recovered = (
         read_placement(tmp_path / n / "placement.yaml") for n in ("plain", "recovered")
