@@ -213,11 +213,11 @@ def _layer_class(key: tuple[str, str], figures: np.ndarray) -> LayerClass:
 def layer_errors() -> dict[tuple[str, str], list[float]]:
     """By class and type: relative errors of layers whose engine took no part in the fit."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for entry in engines.ENGINES:
-        classes = fit_to(other for other in engines.ENGINES if other is not entry)
+    for entry in engines.present():
+        classes = fit_to(other for other in engines.present() if other is not entry)
         gpu = load_gpu(entry.gpu)
         roofline, launch_us = Roofline(entry.graph, gpu, classes), classes.launch_us(gpu)
-        for sample in samples(entry, profiler_us(entry, engines.ENGINES)):
+        for sample in samples(entry, profiler_us(entry, engines.present())):
             error = abs(launch_us + roofline.work_us(sample.work) - sample.us) / sample.us
             for dtype in {"", sample.work.dtype}:
                 found[sample.work.name, dtype].append(error)
@@ -298,7 +298,7 @@ def bound(errors: Sequence[float]) -> float:
 
 def leave_out() -> tuple[list[Estimate], list[Estimate]]:
     """Latencies of all engines, and ratios of those of one network, each left out of the fit."""
-    entries = engines.ENGINES
+    entries = engines.present()
     alone = {e.name: estimate_ms(e, fit_to(o for o in entries if o is not e)) for e in entries}
     apart: dict[str, float] = {}
     for name in dict.fromkeys(map(engines.network, entries)):
@@ -413,9 +413,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--classes", type=Path)
     arguments = parser.parse_args()
-    fidelities = [plan_fidelity.compare(entry)[0] for entry in engines.ENGINES]
+    fidelities = [plan_fidelity.compare(entry)[0] for entry in engines.present()]
     latencies, ratios = leave_out()
-    classes = with_sources(fit_to(engines.ENGINES))
+    classes = with_sources(fit_to(engines.present()))
     console = Console(width=140)
     plan_fidelity.print_table(fidelities)
     console.print(estimates_table("latency in ms, the engine left out of the fit", latencies))

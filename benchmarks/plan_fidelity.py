@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--search", type=int, metavar="TRIALS")
     arguments = parser.parse_args()
     found = []
-    for entry in engines.ENGINES:
+    for entry in engines.present():
         fidelity, diff = compare(entry)
         found.append(fidelity)
         if arguments.differences:

@@ -1,11 +1,13 @@
 """Real, published TensorRT 8 engines, and the float model and the placement behind each.
 
 The environment variable PLACER_REFERENCE_ENGINES names the folder with a subfolder per model
-(``resnet18-a100``, ``resnet18-cifar-rtx-3090``, ``bevfusion-orin``, ``resnet50-tf-rtx-3090``), in
-it one per engine with ``graph.json`` (trtexec --exportLayerInfo) and ``profile.json``. Sources:
+(``resnet18-a100``, ``resnet18-cifar-rtx-3090``, ``bevfusion-orin``, ``resnet50-tf-rtx-3090``,
+``mobilenet-v2-titan-rtx``), in it one per engine with ``graph.json`` (trtexec --exportLayerInfo)
+and ``profile.json``; engines that are not there are left out. Sources:
 
 - resnet18-a100, resnet50-tf-rtx-3090: github.com/NVIDIA/TensorRT,
   tools/experimental/trt-engine-explorer/examples
+- mobilenet-v2-titan-rtx: the same, tests/inputs (mobilenet.qat, mobilenet_v2_residuals.qat)
 - resnet18-cifar-rtx-3090: github.com/leimao/PyTorch-Eager-Mode-Quantization-TensorRT-Acceleration
 - bevfusion-orin: github.com/hehern/bevfusion_spconv_deploy, transcribed
 """
@@ -23,13 +25,14 @@ from pathlib import Path
 
 import onnx
 import reference_models as models
-from topologies import resnet
+from topologies import mobilenet_v2, resnet
 
 from placer.graph import Edge, Graph, index_graph, tensor_type
 from placer.model import load_model
 from placer.model.normalize import infer_values
 from placer.plan import Layer, Plan
 from placer.plan.readers.read import read_plan
+from placer.prediction.gpus import load_gpu
 from placer.prediction.predictor import Prediction, Predictor
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
@@ -77,7 +80,7 @@ class Engine:
     @property
     def target(self) -> Target:
         """What is built for: all these engines chose their types themselves."""
-        capability = {"a100-pcie-80gb": "8.0", "rtx-3090": "8.6", "orin-agx": "8.7"}[self.gpu]
+        capability = load_gpu(self.gpu).compute_capability
         return Target(engine_version=self.version, compute_capability=capability, typing="weak")
 
     def predict(self) -> Prediction:
@@ -105,7 +108,7 @@ class Engine:
 
     def _names(self, layers: Sequence[Layer]) -> Mapping[str, str]:
         found = {node for layer in layers for node in layer.nodes}
-        if self.network is RESNET18:
+        if self.network in (RESNET18, MOBILENET_V2):  # Exported by PyTorch with numbers.
             return _by_number(self.graph, found)
         return {node: self.rename(node) for node in found}
 
@@ -130,7 +133,7 @@ def _graph(network: Network) -> Graph:
         return load_model(path).graph
 
 
-_NUMBERED = ("Conv", "Add", "MaxPool", "GlobalAveragePool", "Gemm", "Relu", "Flatten")
+_NUMBERED = ("Conv", "Add", "Clip", "MaxPool", "GlobalAveragePool", "Gemm", "Relu", "Flatten")
 
 
 def _by_number(graph: Graph, found: Iterable[str]) -> Mapping[str, str]:
@@ -165,6 +168,13 @@ def _qat(*more: tuple[str, int]) -> Callable[[Graph], Placement]:
         return Placement.of([*edges, *(e for op, i in more for e in _edges(graph, (op,), (i,)))])
 
     return place
+
+
+def _keras(graph: Graph) -> Placement:
+    """Pairs on input and weight of Conv and MatMul, on the shortcut of each Add and on the pool."""
+    edges = _edges(graph, ("Conv", "MatMul"), (0, 1)) + _edges(graph, ("GlobalAveragePool",), (0,))
+    adds = [e for e in _edges(graph, ("Add",), (0,)) if "block" in e.node]
+    return Placement.of([*edges, *adds])
 
 
 def _everywhere(graph: Graph) -> Placement:
@@ -216,11 +226,17 @@ def _resnet18() -> onnx.ModelProto:
     return resnet(224, (2, 2, 2, 2), bottleneck=False, batch=32, classes=1000)
 
 
+def _mobilenet_v2() -> onnx.ModelProto:
+    return mobilenet_v2(224, classes=1000)
+
+
 RESNET18 = Network(_resnet18)
 CIFAR = Network(models.resnet18_cifar)
 RESNET50_TF = Network(models.resnet50_tf)
 CAMERA = Network(models.bevfusion_camera)
 FUSER = Network(models.bevfusion_fuser, normalized=False)
+RESNET50_TF_QAT = Network(models.resnet50_tf_qat)
+MOBILENET_V2 = Network(_mobilenet_v2)
 
 
 def _a100(
@@ -248,7 +264,25 @@ OTHERS = (
     Engine("bevfusion-orin/camera", CAMERA, "orin-agx", "8.5.2", "float16", 8.607, _camera),
     Engine("bevfusion-orin/fuser", FUSER, "orin-agx", "8.5.2", "float16", 5.302, _fuser),
 )  # fmt: skip
-ENGINES = (*A100, *OTHERS)
+# First compared on 2026-11-23; what they showed was mended since.
+LATER = (
+    Engine(
+        "resnet50-tf-rtx-3090/qat", RESNET50_TF_QAT, "rtx-3090", "8.4", "float16", 2.195, _keras
+    ),
+    Engine(
+        "mobilenet-v2-titan-rtx/qat", MOBILENET_V2, "titan-rtx", "8.4", "float16", 0.351, _qat()
+    ),
+    Engine(
+        "mobilenet-v2-titan-rtx/qat-residual", MOBILENET_V2, "titan-rtx", "8.4", "float16", 0.258,
+        _qat(("Add", 0)),
+    ),
+)  # fmt: skip
+ENGINES = (*A100, *OTHERS, *LATER)
+
+
+def present() -> tuple[Engine, ...]:
+    """The engines of ``ENGINES`` whose files are in the folder."""
+    return tuple(e for e in ENGINES if (folder() / e.name / "graph.json").is_file())
 
 
 def network(entry: Engine) -> str:

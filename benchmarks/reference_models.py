@@ -105,27 +105,50 @@ def resnet50_tf() -> onnx.ModelProto:
     image = net.input("input_1", 32, 224, 224, 3)
     x = net.add("Transpose", "resnet50/conv1_conv/Conv2D__6", image, perm=[0, 3, 1, 2])
     x = net.conv("Conv__435", x, (3, 64, 7), 2, "resnet50/conv1_relu/Relu")
+    return _keras_stages(net, x, "")
+
+
+def resnet50_tf_qat() -> onnx.ModelProto:
+    """The Keras ResNet50 after TensorFlow's quantization toolkit: NHWC Pad, then Transpose.
+
+    Pairs keep the Pad from becoming part of the first Conv, so it stays a node.
+    """
+    net = Builder()
+    image = net.input("input_1", 32, 224, 224, 3)
+    x = net.add("Pad", "resnet50/conv1_pad/Pad", image, net.integers(0, 2, 2, 0, 0, 4, 4, 0))
+    x = net.add("Transpose", "resnet50/quant_conv1_conv/BiasAdd__1121", x, perm=[0, 3, 1, 2])
+    weight, bias = net.zeros(64, 3, 7, 7), net.zeros(64)
+    conv1 = "resnet50/quant_conv1_conv/BiasAdd"
+    x = net.add("Conv", conv1, x, weight, bias, strides=[2, 2])
+    x = net.add("Relu", "resnet50/conv1_relu/Relu", x)
+    return _keras_stages(net, x, "quant_")
+
+
+def _keras_stages(net: Builder, x: str, quant: str) -> onnx.ModelProto:
+    """All of a Keras ResNet50 behind its first Relu; ``quant`` starts the layers' names."""
     pads = net.integers(0, 0, 1, 1, 0, 0, 1, 1)
     x = net.add("Pad", "resnet50/pool1_pad/Pad", x, pads)
     x, channels = net.pool("resnet50/pool1_pool/MaxPool", x, 0), 64
     for stage, blocks in ((2, 3), (3, 4), (4, 6), (5, 3)):
         width = 16 << stage
         for block in range(1, blocks + 1):
-            at = f"resnet50/conv{stage}_block{block}"
+            at = f"conv{stage}_block{block}"
             stride = 2 if stage > 2 and block == 1 else 1
-            names = [f"{at}_{i}_conv/Conv2D" for i in range(4)]
-            main = net.conv(names[1], x, (channels, width, 1), stride, f"{at}_1_relu/Relu")
-            main = net.conv(names[2], main, (width, width, 3), 1, f"{at}_2_relu/Relu")
+            names = [f"resnet50/{quant}{at}_{i}_conv/Conv2D" for i in range(4)]
+            relus = [f"resnet50/{at}_{name}/Relu" for name in ("1_relu", "2_relu", "out")]
+            main = net.conv(names[1], x, (channels, width, 1), stride, relus[0])
+            main = net.conv(names[2], main, (width, width, 3), 1, relus[1])
             main = net.conv(names[3], main, (width, 4 * width, 1))
             if block == 1:
                 x = net.conv(names[0], x, (channels, 4 * width, 1), stride)
-            x = net.add("Relu", f"{at}_out/Relu", net.add("Add", f"{at}_add/add", x, main))
+            x = net.add("Add", f"resnet50/{quant}{at}_add/add", x, main)
+            x = net.add("Relu", relus[2], x)
             channels = 4 * width
-    x = net.add("GlobalAveragePool", "resnet50/avg_pool/Mean", x)
-    x = net.add("Squeeze", "resnet50/avg_pool/Mean_Squeeze__461", x, net.integers(2, 3))
-    x = net.add("MatMul", "resnet50/predictions/MatMul", x, net.zeros(2048, 1000))
-    x = net.add("Add", "resnet50/predictions/BiasAdd", x, net.zeros(1000))
-    return net.model(net.add("Softmax", "resnet50/predictions/Softmax", x, axis=-1))
+    x = net.add("GlobalAveragePool", f"resnet50/{quant}avg_pool/Mean", x)
+    x = net.add("Squeeze", f"resnet50/{quant}avg_pool/Mean_Squeeze__461", x, net.integers(2, 3))
+    x = net.add("MatMul", f"resnet50/{quant}predictions/MatMul", x, net.zeros(2048, 1000))
+    x = net.add("Add", f"resnet50/{quant}predictions/BiasAdd", x, net.zeros(1000))
+    return net.model(net.add("Softmax", f"resnet50/{quant}predictions/Softmax", x, axis=-1))
 
 
 def bevfusion_camera() -> onnx.ModelProto:

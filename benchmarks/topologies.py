@@ -99,7 +99,7 @@ def resnet(
     return classifier(net, x, channels, classes)
 
 
-def mobilenet_v2(size: int) -> onnx.ModelProto:
+def mobilenet_v2(size: int, classes: int = 100) -> onnx.ModelProto:
     """MobileNetV2 (Sandler et al. 2018), width 1."""
     net = Net((1, 3, size, size))
     x, channels = net.relu6(net.conv(net.input, 3, 32, 3, 2)), 32
@@ -121,7 +121,7 @@ def mobilenet_v2(size: int) -> onnx.ModelProto:
             y = net.conv(y, wide, outputs, 1)
             x = net.add("Add", x, y) if stride == 1 and channels == outputs else y
             channels = outputs
-    return classifier(net, net.relu6(net.conv(x, channels, 1280, 1)), 1280)
+    return classifier(net, net.relu6(net.conv(x, channels, 1280, 1)), 1280, classes)
 
 
 def efficientnet(width: float, depth: float, size: int) -> onnx.ModelProto:

@@ -69,6 +69,13 @@ class ValuesAre(Strict):
     at_most: float | None = Field(default=None, description="Upper limit.")
 
 
+class PadsOnly(Strict):
+    """The tensor is a Pad's constant ``pads``, and nothing but its last axes is padded."""
+
+    tensor: TensorName = Field(description="The tensor.")
+    last: int = Field(ge=1, description="How many axes, counted from the last, may be padded.")
+
+
 class WrittenBy(Strict):
     """The tensor is written by a node of one of the operators."""
 
@@ -114,6 +121,10 @@ class Predicate(Strict):
     values: ValuesAre | None = Field(
         default=None,
         description="The tensor is a constant of at most 1024 elements, all within the limits.",
+    )
+    pads_only: PadsOnly | None = Field(
+        default=None,
+        description="The tensor is a Pad's constant pads, and only its last axes are padded.",
     )
     written_by: WrittenBy | None = Field(
         default=None, description="A node of one of the operators writes the tensor."

@@ -14,6 +14,7 @@ from placer.rules.predicate_schema import (
     AttributeIs,
     ConsumersAre,
     DimIs,
+    PadsOnly,
     Predicate,
     RankIs,
     ValuesAre,
@@ -127,15 +128,39 @@ def _consumers_are(condition: ConsumersAre) -> Check:
 
 def _values_are(condition: ValuesAre) -> Check:
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
-        found = [graph.initializers.get(t) for t in tensors.get(condition.tensor, ())]
-        constants = [t for t in found if t is not None and math.prod(t.dims) <= MAX_VALUES]
-        # A constant this small is never in another file, which only the model could read.
-        if not found or len(constants) < len(found) or any(map(is_external, constants)):
-            return False
-        values = [v for t in constants for v in numpy_helper.to_array(t).ravel().tolist()]
-        return all(_within(v, condition.at_least, condition.at_most) for v in values)
+        constants = _small_constants(condition.tensor, tensors, graph)
+        values = [v for constant in constants or () for v in constant]
+        limits = condition.at_least, condition.at_most
+        return constants is not None and all(_within(v, *limits) for v in values)
 
     return check
+
+
+def _pads_only(condition: PadsOnly) -> Check:
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        constants = _small_constants(condition.tensor, tensors, graph)
+        return constants is not None and not any(
+            pad for pads in constants for pad in _pads_before(pads, condition.last)
+        )
+
+    return check
+
+
+def _pads_before(pads: Sequence[float], last: int) -> Sequence[float]:
+    """Of ``pads`` at the start of all axes, then at their end: those of all but the last axes."""
+    rank = len(pads) // 2
+    other = max(rank - last, 0)
+    return [*pads[:other], *pads[rank : rank + other]]
+
+
+def _small_constants(name: str, tensors: Tensors, graph: Graph) -> list[list[float]] | None:
+    """The values of the tensors of a name; None if there is none or one is no small constant."""
+    found = [graph.initializers.get(t) for t in tensors.get(name, ())]
+    constants = [t for t in found if t is not None and math.prod(t.dims) <= MAX_VALUES]
+    # A constant this small is never in another file, which only the model could read.
+    if not found or len(constants) < len(found) or any(map(is_external, constants)):
+        return None
+    return [numpy_helper.to_array(t).ravel().tolist() for t in constants]
 
 
 def _written_by(condition: WrittenBy) -> Check:
@@ -252,6 +277,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "attribute": _attribute_is,
     "consumers": _consumers_are,
     "values": _values_are,
+    "pads_only": _pads_only,
     "written_by": _written_by,
     "keeps_order": _keeps_order,
     "sliced_apart": _of_each(_is_sliced_apart),

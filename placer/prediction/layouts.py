@@ -9,6 +9,8 @@ What each of these rules rests on (published TensorRT 8 engines, weakly typed):
   (camera: Transpose; CIFAR's ResNet18 in INT8: Flatten; the three heads of a YOLOv8m and the one of
   a YOLOv5s in FP16, of which no more than layer names is known; but no copy before the A100's
   Gemm_48);
+- a Transpose of INT8 that makes an image, as of one in NHWC, writes its channels as the Conv behind
+  it reads them (Keras ResNet50 with pairs on RTX 3090);
 - an INT8 Conv reads grouped channels, but not one on an image that is fused with a MaxPool (camera:
   two Convs, behind a Reshape each);
 - groups of 32 INT8 channels are not joined within a group (BEVFusion fuser: 80 channels are
@@ -59,6 +61,8 @@ def written_layout(
     if conv is not None:
         return _of_conv(graph, conv, types, base)
     layouts = set(read)
+    if _makes_image(graph, nodes) and is_quantized(types[1]):
+        return "grouped"
     if any(node.op in (*_MOVES, "Gemm", "MatMul") for node in nodes) or layouts <= {"linear"}:
         return "linear"
     if layouts <= _ROW_MAJOR:
@@ -67,6 +71,11 @@ def written_layout(
         readers = [edge for tensor in nodes[-1].outputs for edge in graph.edges_of(tensor)]
         return "linear" if all(_moves(graph, edge) for edge in readers) else "grouped"
     return "interleaved" if layouts == {"interleaved"} else "grouped"
+
+
+def _makes_image(graph: Graph, nodes: Sequence[Node]) -> bool:
+    last = nodes[-1]
+    return last.op == "Transpose" and channels(graph, last.outputs[0]) <= FEW_CHANNELS
 
 
 def _of_conv(graph: Graph, conv: Node, types: tuple[str, str], base: str) -> Layout:

@@ -242,6 +242,9 @@ class StepDraft:
         leaves = _all_leave(self.target.graph.edges_of(tensor))
         if leaves and (claim.demanded or claim.nodes[-1].op in _SOFTMAX):
             return type_name(self.target.graph, tensor)
+        last = self._last_softmax(tensor)
+        if claim.demanded and last is not None:
+            return type_name(self.target.graph, last.outputs[0])
         if claim.demanded:
             # Kernels that read INT8 write FP32 as well: for a float Conv, which does not read the
             # format in which they write FP16; a ConvTranspose's always (hehern bevfusion).
@@ -251,6 +254,19 @@ class StepDraft:
             self.tensors.formats[e.tensor].forced for e in reads if e.tensor in self.tensors.formats
         )
         return FLOAT if forced and FLOAT in {p.dtype for p in reads.values()} else self.target.base
+
+    def _last_softmax(self, tensor: str) -> Node | None:
+        """The Softmax that alone reads ``tensor`` and writes a graph output, if there is one.
+
+        It computes in that output's type, and a kernel reading INT8 writes that for it (Keras
+        ResNet50 with pairs on RTX 3090).
+        """
+        graph = self.target.graph
+        readers = graph.edges_of(tensor)
+        node = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
+        if node is None or node.op not in _SOFTMAX:
+            return None
+        return node if _all_leave(graph.edges_of(node.outputs[0])) else None
 
 
 _FLOATS = frozenset({"float", "float16", "bfloat16", "double"})

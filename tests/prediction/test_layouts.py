@@ -98,6 +98,15 @@ def test_an_int8_conv_behind_a_reshape_of_an_image_needs_its_channels_grouped():
     assert reformats(graph, "i w") == ["i: int8"]
 
 
+def test_a_transpose_that_makes_an_int8_image_writes_it_as_the_conv_reads_it():
+    graph = graph_of(
+        "(float[1,9,9,3] x) => (float[1,8,9,9] y)",
+        "[move] i = Transpose<perm = [0, 3, 1, 2]>(x) [conv] c = Conv(i, w) [sig] y = Sigmoid(c)",
+        "float[8,3,1,1] w = {1}",
+    )
+    assert reformats(graph, "i w") == []
+
+
 def test_pooling_does_not_read_what_an_int8_conv_wrote_in_fp16():
     graph = graph_of(
         "(float[1,32,10,10] x) => (float[1,64,1,1] y)",

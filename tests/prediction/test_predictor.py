@@ -683,6 +683,16 @@ def test_under_weak_typing_an_integer_conv_writes_a_graph_output_in_its_own_type
     assert lines(predict(TWO_CONVS, [X], [R], typing="weak"))[-1] == "conv2: int8 -> float"
 
 
+def test_under_weak_typing_an_integer_conv_writes_what_a_softmax_at_the_end_computes_in():
+    graph = graph_of(
+        "(float[1,4,4,4] x) => (float[1,4,4,4] out)",
+        "[conv1] c = Conv(x, w1) [softmax1] out = Softmax<axis = 1>(c)",
+    )
+    ends = [lines(predict(graph, [X], typing=typing))[1:] for typing in ("weak", "strong")]
+    assert ends[0] == ["conv1: int8 -> float", "softmax1: float -> float"]
+    assert ends[1][0] == "conv1: int8 -> float16"
+
+
 def test_reshapes_are_no_layer_and_integer_tensors_keep_their_type():
     graph = graph_of(
         "(float[1,4,4,4] x, int64[2] n) => (float[4,16] out, int64[2] m)",

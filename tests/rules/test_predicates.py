@@ -310,3 +310,23 @@ def test_all_or_none_names_only_what_the_layout_quantizes():
             "rule.yaml",
             Rule,
         )
+
+
+@pytest.mark.parametrize(
+    ("pads", "last", "holds"),
+    [
+        ("0, 0, 1, 0, 0, 0, 2, 1", 2, True),
+        ("0, 0, 0, 1, 0, 0, 0, 0", 1, True),
+        ("0, 0, 1, 0, 0, 0, 0, 0", 1, False),
+        ("0, 0, 0, 0, 0, 1, 0, 0", 2, False),  # at the end of the second axis
+        ("0, 1, 0, 0, 0, 0, 0, 0", 9, True),  # more than there are
+    ],
+)
+def test_pads_of_other_axes_than_the_last_are_found(pads: str, last: int, holds: bool):
+    graph = graph_of_text(
+        f"{HEAD} g (float[1,4,4,4] x) => (float[1,a,b,c] y) "
+        f"<int64[8] p = {{{pads}}}> {{ [pad1] y = Pad(x, p) }}"
+    )
+    pattern = "\n  pad: {op: Pad, inputs: [x, pads], output: y}"
+    found = find_sites(graph, [rule(pattern, f"pads_only: {{tensor: pads, last: {last}}}")])
+    assert bool(found) == holds
