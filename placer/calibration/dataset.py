@@ -14,6 +14,7 @@ from placer.calibration.sources import open_source
 from placer.calibration.specs import InputSpec, input_specs
 from placer.errors import InputError
 from placer.model import Model
+from placer.model.fixed_inputs import fixed_values
 
 # A search passes over the same samples for every trial: small datasets are kept in memory.
 _KEEP_BYTES = 128 << 20
@@ -133,11 +134,13 @@ def load_dataset(source: str, model: Model) -> Dataset:
       each one batch of the model's input shapes and optionally ``labels``. The current folder is
       importable.
 
-    Rows beyond the last full batch are dropped with a note, floats of another width are converted
-    with a note, integers of another width if their values fit.
+    Arrays of inputs that the model was fixed for (``placer.model.fixed_inputs``) must hold that
+    value and are not used. Rows beyond the last full batch are dropped with a note, floats of
+    another width are converted with a note, integers of another width if their values fit.
     Raises InputError, naming file, array and fix, for anything else.
     """
-    return _survey(source, open_source(source, input_specs(model)), synthetic=False)
+    read = open_source(source, input_specs(model), fixed_values(model.proto))
+    return _survey(source, read, synthetic=False)
 
 
 def synthetic_dataset(model: Model, samples: int, seed: int) -> Dataset:

@@ -18,11 +18,15 @@ from placer.errors import InputError
 _SUFFIXES = (".npz", ".npy")
 
 
-def open_source(source: str, specs: Specs) -> Read:
+Fixed = Mapping[str, float]
+
+
+def open_source(source: str, specs: Specs, fixed: Fixed) -> Read:
     """Return what passes over ``source``; see ``placer.calibration.dataset.load_dataset``.
 
-    Each pass takes a function that is told what was dropped or converted. Raises InputError if
-    the source does not exist; a pass raises it for data that does not fit ``specs``.
+    ``fixed``: the one value of each input that the model was fixed for. Each pass takes a function
+    that is told what was dropped or converted. Raises InputError if the source does not exist; a
+    pass raises it for data that does not fit ``specs``.
     """
     path = Path(source)
     if path.exists():
@@ -32,11 +36,11 @@ def open_source(source: str, specs: Specs) -> Read:
 
         def read_files(note: Note) -> Iterator[Sample]:
             for file in files:
-                yield from _file_samples(file, source, specs, note)
+                yield from _file_samples(file, source, specs, fixed, note)
 
         return read_files
     function = function_of(source)
-    return lambda note: _function_samples(function, source, specs, note)
+    return lambda note: _function_samples(function, source, specs, fixed, note)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -66,8 +70,10 @@ def files_of(path: Path) -> list[Path]:
     return files
 
 
-def _file_samples(path: Path, source: str, specs: Specs, note: Note) -> Iterator[Sample]:
-    arrays = _read_arrays(path, specs)
+def _file_samples(
+    path: Path, source: str, specs: Specs, fixed: Fixed, note: Note
+) -> Iterator[Sample]:
+    arrays = _read_arrays(path, specs, fixed)
     labels = None if LABELS in specs else arrays.pop(LABELS, None)
     samples = {name: samples_in(arrays[name], spec, str(path)) for name, spec in specs.items()}
     for name, found in samples.items():
@@ -122,7 +128,7 @@ def _rows(labels: np.ndarray, first: InputSpec, index: int) -> np.ndarray:
     return np.array(labels[index * first.batch : (index + 1) * first.batch])
 
 
-def _read_arrays(path: Path, specs: Specs) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path, specs: Specs, fixed: Fixed) -> dict[str, np.ndarray]:
     """Arrays of a file by name; an .npy file's array goes by the name of the only input."""
     loaded = read_arrays(path)
     if isinstance(loaded, np.ndarray):
@@ -132,8 +138,22 @@ def _read_arrays(path: Path, specs: Specs) -> dict[str, np.ndarray]:
                 f"give an .npz with arrays named: {', '.join(specs)}"
             )
         return {next(iter(specs)): loaded}
+    loaded = _without_fixed(loaded, fixed, str(path))
     _check_names(loaded, specs, str(path))
     return loaded
+
+
+def _without_fixed(
+    arrays: Mapping[str, np.ndarray], fixed: Fixed, where: str
+) -> dict[str, np.ndarray]:
+    """``arrays`` but for those of fixed inputs; InputError if one holds another value."""
+    for name, value in fixed.items():
+        if name in arrays and not np.all(np.asarray(arrays[name]) == value):
+            raise InputError(
+                f"{where}: array '{name}' holds other values than {value:g}, for which the model "
+                "was fixed; give the samples with that value only"
+            )
+    return {name: array for name, array in arrays.items() if name not in fixed}
 
 
 def _check_names(names: Iterable[object], specs: Specs, where: str) -> None:
@@ -159,18 +179,23 @@ def function_of(source: str) -> Callable[[], Iterable[object]]:
 
 
 def _function_samples(
-    function: Callable[[], Iterable[object]], source: str, specs: Specs, note: Note
+    function: Callable[[], Iterable[object]], source: str, specs: Specs, fixed: Fixed, note: Note
 ) -> Iterator[Sample]:
     guard = UserCode(source, "correct the function")
     for index, item in enumerate(guard.items(function)):
-        yield _function_sample(item, f"{source}, sample {index}", source, specs, note)
+        origin = f"{source}, sample {index}"
+        yield _function_sample(item, origin, source, specs, fixed, note)
 
 
-def _function_sample(item: object, origin: str, source: str, specs: Specs, note: Note) -> Sample:
+def _function_sample(
+    item: object, origin: str, source: str, specs: Specs, fixed: Fixed, note: Note
+) -> Sample:
     if not isinstance(item, Mapping):
         raise InputError(
             f"{origin} has type {type(item).__name__}; give a dict from input name to array"
         )
+    if fixed:
+        item = _without_fixed(item, fixed, origin)
     _check_names(item, specs, origin)
     inputs = {}
     for name, spec in specs.items():

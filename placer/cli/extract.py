@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import placer
-from placer.cli.options import SHAPE_HELP, shapes_of
+from placer.cli.options import SHAPE_HELP, fixes_of, shapes_of
 from placer.errors import InputError
 
 EXAMPLES = (
@@ -83,15 +83,7 @@ def extract_command(
 
 def _fix(model: Path, output: Path, texts: list[str], shapes: list[str]) -> None:
     """Write the model for one value of inputs and say what is left in bodies."""
-    values: dict[str, float] = {}
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        try:
-            values[name] = float(number)
-        except ValueError as error:
-            raise InputError(f"--fix '{text}' is not NAME=VALUE, e.g. sr=16000") from error
-        if not name:
-            raise InputError(f"--fix '{text}' is not NAME=VALUE, e.g. sr=16000")
+    values = fixes_of(texts)
     fixed = placer.fix_inputs(model, output, values, shapes_of(shapes))
     without = f", without {', '.join(values)}" if values else ""
     typer.echo(f"wrote {fixed.model} of {fixed.nodes} nodes{without}")

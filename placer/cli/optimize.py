@@ -13,9 +13,11 @@ from placer.cli.console import ConsoleObserver, print_result
 from placer.cli.options import (
     Device,
     EngineOptions,
+    Fix,
     Shapes,
     Threads,
     engine_options,
+    fixes_of,
     option,
     shape_ranges_of,
 )
@@ -54,6 +56,7 @@ def optimize_command(
         ),
     ] = None,
     shape: Shapes = None,
+    fix: Fix = None,
     data: Annotated[str | None, option("data")] = Request.data,
     eval_data: Annotated[str | None, option("eval_data")] = Request.evaluation_data,
     gate: Annotated[list[str] | None, option("gates")] = None,
@@ -108,6 +111,7 @@ def optimize_command(
     # Texts as they were typed: the values are checked with those of every other way in.
     typed: dict[str, Any] = {
         "shapes": shape_ranges_of(shape or []),
+        "fix": fixes_of(fix or []),
         "data": data,
         "eval_data": eval_data,
         "gates": gate or [],

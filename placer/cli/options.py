@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -51,6 +52,7 @@ def _completion(choices: Sequence[str]) -> Callable[[str], list[str]]:
 
 # Options that several commands take as they are.
 Shapes = Annotated[list[str] | None, option("shapes")]
+Fix = Annotated[list[str] | None, option("fix")]
 Threads = Annotated[int, option("threads")]
 Device = Annotated[str | None, option("device")]
 EngineOptions = Annotated[list[str] | None, option("engine_options")]
@@ -80,6 +82,23 @@ def shape_ranges_of(texts: Sequence[str]) -> dict[str, ShapeRange]:
 def shapes_of(texts: Sequence[str]) -> dict[str, Shape]:
     """Input shapes by name, the optimum of a range; InputError if one is given twice."""
     return optima(shape_ranges_of(texts))
+
+
+def fixes_of(texts: Sequence[str]) -> dict[str, float]:
+    """Values of inputs by name; InputError for anything that is not NAME=VALUE."""
+    values: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not name or math.isnan(value):
+            raise InputError(f"--fix '{text}' is not NAME=VALUE, e.g. sr=16000")
+        if name in values:
+            raise InputError(f"--fix names input '{name}' twice; give it once")
+        values[name] = value
+    return values
 
 
 def engine_options(texts: Sequence[str]) -> dict[str, str]:

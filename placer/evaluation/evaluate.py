@@ -18,13 +18,14 @@ from placer.calibration.dataset import load_dataset
 from placer.calibration.sample import Sample
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.common.user_code import UserCode, load_function
-from placer.engines.base import Engine
+from placer.engines.base import Engine, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.select import select_engine
 from placer.errors import InputError, RunError
 from placer.evaluation.layers import Layer, compare_layers, first_wrong
 from placer.graph import Graph
 from placer.model import Model, load_as_is, load_model
+from placer.model.fixed_inputs import fixed_values
 
 LAYER_SAMPLES = 4
 
@@ -109,7 +110,7 @@ def evaluate(
     found = []
     for path in map(Path, quantized):
         model = load_as_is(path, fixed)
-        compared = judge(_run_of(runner, model, threads), path)
+        compared = judge(_with_fixed(model, _run_of(runner, model, threads)), path)
         few = samples[:LAYER_SAMPLES]
         named = tuple(compare_layers(source, model, few)) if layers else ()
         found.append(Evaluated(str(path), compared, named))
@@ -124,6 +125,24 @@ def _run_of(engine: Engine, model: Model, threads: int) -> Run:
             raise
         # Its optimizer makes invalid graphs of some models with FP16 tensors.
         return HalfPrecisionModel(model.proto, model.base_dir, threads).run
+
+
+def _with_fixed(model: Model, run: Run) -> Run:
+    """``run`` for samples of the model as it was before inputs of it were fixed."""
+    fixed = fixed_values(model.proto)
+    if not fixed:
+        return run
+
+    def run_fixed(inputs: Tensors) -> Tensors:
+        for name, value in fixed.items():
+            if name in inputs and not np.all(inputs[name] == value):
+                raise InputError(
+                    f"{model.path} was fixed for {name}={value:g}, and the data has other values; "
+                    "give samples with that value only"
+                )
+        return run({name: array for name, array in inputs.items() if name not in fixed})
+
+    return run_fixed
 
 
 class _Judge:

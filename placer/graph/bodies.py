@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TypeProto
 
 from placer.graph.edit import every_node, reads, subgraphs
 
+BODY_OPS = frozenset({"If", "Loop", "Scan"})
 _READS_SHAPES = frozenset({"Shape", "Size"})
 _SHOWN = 3
 
@@ -27,8 +28,11 @@ class Bodies:
     switches: tuple[str, ...] = ()
     by_shape: bool = False
 
-    def sentence(self) -> str:
-        """What this means to the user, and what can be done; empty where there are no bodies."""
+    def sentence(self, known: Mapping[str, float] | None = None) -> str:
+        """What this means to the user, and what can be done; empty where there are no bodies.
+
+        ``known``: values of inputs that are the same in all data.
+        """
         if not self.nodes:
             return ""
         names = ", ".join(self.owners[:_SHOWN])
@@ -37,11 +41,13 @@ class Bodies:
             f"{self.nodes} of {self.total} nodes ({self.nodes / self.total:.0%}) stay float in the "
             f"bodies of {names}, which no rule enters"
         )
-        fixes = [f"--fix {name}=VALUE" for name in self.switches]
-        fixes += ["--shape NAME=SHAPE"] if self.by_shape else []
-        if not fixes:
+        if self.switches:
+            values = {name: f"{value:g}" for name, value in (known or {}).items()}
+            fixes = " ".join(f"--fix {name}={values.get(name, 'VALUE')}" for name in self.switches)
+            return f"{found}; {fixes} puts the branch that runs in their place"
+        if not self.by_shape:
             return found
-        return f"{found}; placer extract {' '.join(fixes)} puts the branch that runs in their place"
+        return f"{found}; placer extract --shape NAME=SHAPE puts the branch that runs in its place"
 
 
 def bodies_of(proto: ModelProto) -> Bodies:

@@ -24,6 +24,9 @@ from placer.model.normalize import normalize, tidy
 from placer.model.save import save_model
 from placer.model.validate import read_model
 
+# How the names of metadata begin that say which inputs a model was fixed for, and to what.
+_KEY = "placer.fixed."
+
 
 @dataclass(frozen=True)
 class FixedModel:
@@ -54,17 +57,47 @@ def fix_inputs(
     if is_quantized(proto):
         raise InputError(f"{path} is quantized; recover the float model by placer import first")
     tidy(proto)
-    inputs = {value.name: value for value in proto.graph.input}
-    for name in (*values, *(shapes or {})):
-        if name not in inputs:
-            raise InputError(f"{path}: {unknown('input', name, inputs)}")
-    fix_input_shapes(proto, shapes or {})
-    for name, value in values.items():
-        _make_constant(proto, inputs[name], value, path)
+    fix_in_place(proto, values, shapes or {}, path)
     proto, _ = normalize(proto, path.parent, path)
     with drafted(target) as draft:
         save_model(proto, path.parent, draft)
     return FixedModel(target, len(proto.graph.node), bodies_of(proto))
+
+
+def fix_in_place(
+    proto: ModelProto,
+    values: Mapping[str, float],
+    shapes: Mapping[str, tuple[int, ...]],
+    path: Path,
+) -> None:
+    """Turn the inputs of ``values`` into constants, and write ``shapes`` into the others.
+
+    ``proto``: tidy. Its metadata say what was fixed, see ``fixed_values``. Raises InputError as
+    ``fix_inputs`` does.
+    """
+    inputs = {value.name: value for value in proto.graph.input}
+    for name in (*values, *shapes):
+        if name not in inputs:
+            raise InputError(f"{path}: {unknown('input', name, inputs)}")
+    fix_input_shapes(proto, shapes)
+    for name, value in values.items():
+        _make_constant(proto, inputs[name], value, path)
+        proto.metadata_props.add(key=f"{_KEY}{name}", value=repr(float(value)))
+
+
+def fixed_values(proto: ModelProto) -> dict[str, float]:
+    """The inputs that ``proto`` had before they were fixed, with their values."""
+    found = {}
+    for entry in proto.metadata_props:
+        if entry.key.startswith(_KEY):
+            try:
+                found[entry.key.removeprefix(_KEY)] = float(entry.value)
+            except ValueError as error:
+                raise InputError(
+                    f"the model's metadata {entry.key} is '{entry.value}', which is no number; "
+                    "remove it"
+                ) from error
+    return found
 
 
 def _make_constant(proto: ModelProto, tensor: ValueInfoProto, value: float, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from placer.graph.external_data import (
     read_tensor,
     tensor_bytes,
 )
+from placer.model.fixed_inputs import fix_in_place
 from placer.model.importing import Imported, import_model, is_quantized
 from placer.model.normalize import infer_values, normalize, tidy, tidy_quantized
 from placer.model.validate import check_sizes, parse_model, read_model
@@ -80,8 +82,12 @@ def load_model(
     path: Path | str,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     kept_pairs: Collection[str] = (),
+    fix: Mapping[str, float] | None = None,
 ) -> Model:
     """Load, check and normalise the model at ``path``; ``shapes`` fixes dynamic inputs.
+
+    ``fix``: values of inputs that become constants, see ``placer.model.fixed_inputs``; then the
+    model that is written has ``shapes`` as well.
 
     A model that is quantized already is taken apart first (``placer.model.importing``);
     ``kept_pairs``: what those QuantizeLinear nodes write that are part of its function. Raises
@@ -97,6 +103,10 @@ def load_model(
     try:
         check_tensors(tensors, base_dir, path)
         if is_quantized(proto):
+            if fix:
+                raise InputError(
+                    f"{path} is quantized; recover the float model by placer import before `fix`"
+                )
             imported = import_model(proto, base_dir, path, kept_pairs)
             proto = imported.proto
             check_tensors(all_tensors(proto.graph), base_dir, path)
@@ -104,6 +114,9 @@ def load_model(
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: a name is not UTF-8; export it again") from error
     digest = fingerprint(path, tensors, base_dir)
+    if fix:
+        fix_in_place(proto, fix, shapes or {}, path)
+        digest = _with_fixed(digest, fix)
     proto, notes = normalize(proto, base_dir, path)
     notes = (*fixed, *notes)
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
@@ -113,6 +126,12 @@ def load_model(
     graph = index_graph(proto.graph, types)
     imported = None if imported is None else imported.restricted(graph)
     return Model(path, proto, graph, digest, base_dir, input_shapes, notes, imported)
+
+
+def _with_fixed(digest: str, fix: Mapping[str, float]) -> str:
+    """``digest`` of a file, of the model that it is once ``fix`` holds: another network."""
+    text = "".join((digest, *(f" {name}={fix[name]!r}" for name in sorted(fix))))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _fixed_inputs(proto: ModelProto) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ def optimize(
     gates: str | Sequence[str] = Request.gates,
     beats: Beat | Sequence[Beat] = Request.beats,
     shapes: Mapping[str, GivenShape] | None = None,
+    fix: Mapping[str, float] | None = None,
     engine: str = Request.engine,
     threads: int = Request.threads,
     objective: Objective = Request.objective,
@@ -98,6 +99,7 @@ def optimize(
     by input name that hold all samples, and optionally ``labels``, or an iterable of batches, such
     as a PyTorch DataLoader (see ``placer.optimizer.given_data.packed``). What is given in memory is
     kept in ``output``, so that the same call resumes. ``shapes``: by input name.
+    ``fix``: inputs of one value by name; the result does not have them any more.
     ``timeout`` in seconds. ``output``: by default ``MODEL.placer`` in the current folder.
     ``cache``: keep calibration statistics and layer times in the user's cache. ``observer`` is told
     how the run goes on; by default nothing is printed.
@@ -109,6 +111,7 @@ def optimize(
         model=_model_path(model, output),
         output=None if output is None else Path(output),
         shape_ranges=given_ranges(shapes),
+        fix=dict(fix or {}),
         engine=engine,
         threads=threads,
         objective=objective,

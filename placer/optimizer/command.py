@@ -31,7 +31,10 @@ def words_of(given: Mapping[str, object]) -> Iterator[str]:
     """The words that give options, by their keywords, to ``placer optimize``."""
     for known in options().values():
         value = given.get(known.keyword)
-        if isinstance(value, bool):
+        if known.keyword == "fix" and isinstance(value, Mapping):
+            for name, number in value.items():
+                yield from (known.flag, f"{name}={_number(number)}")
+        elif isinstance(value, bool):
             if not value:
                 yield f"--no-{known.keyword}"
         elif known.keyword == "devices" and value:
@@ -52,6 +55,12 @@ def _texts(value: object) -> Iterator[str]:
         yield from map(str, value)
     else:
         yield _text(value)
+
+
+def _number(value: float) -> str:
+    """The shortest text that is read as ``value`` again."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 def _text(value: object) -> str:

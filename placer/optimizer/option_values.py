@@ -55,11 +55,13 @@ def _check(known: RequestOption, value: object) -> None:
     if known.choices:
         if value not in known.choices:
             raise InputError(unknown(name, value, known.choices))
+    elif isinstance(value, Mapping):
+        return  # See ``_check_mappings``.
     elif int in kinds:
         _check_count(known, value)
     elif float in kinds:
         _check_seconds(known, value)
-    elif not isinstance(value, Mapping | Path | str | Override) or value == "":
+    elif not isinstance(value, Path | str | Override) or value == "":
         raise InputError(f"`{known.keyword}` is {value!r}; give a text or leave it out")
 
 
@@ -82,6 +84,9 @@ def _check_mappings(request: Request) -> None:
         if not isinstance(shapes, ShapeRange):
             raise InputError(f"the shape of input '{name}' is {shapes!r}; give a ShapeRange")
         shapes.check_order(name)
+    for name, value in request.fix.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise InputError(f"`fix` of input '{name}' is {value!r}; give a number")
     for key, text in request.engine_options.items():
         if not key or not isinstance(text, str):
             raise InputError(f"engine option '{key}' is {text!r}; give a key and a text")

@@ -90,6 +90,14 @@ class Request:
             flag="shape",
         ),
     ] = field(default_factory=dict)
+    fix: Annotated[
+        Mapping[str, float],
+        Option(
+            "Model and data",
+            "Value of an input that is always the same, e.g. sr=16000: the result is made for it, "
+            "and for these shapes, with the branches that run in place of the Ifs it decides.",
+        ),
+    ] = field(default_factory=dict)
     data: Annotated[
         str | None,
         Option(

@@ -12,6 +12,7 @@ from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
 from placer.engines.abilities import abilities_of
 from placer.errors import GateError, InputError, PlacerError, RunError
+from placer.graph.bodies import BODY_OPS
 from placer.optimizer.export import export
 from placer.optimizer.finals import (
     Final,
@@ -130,7 +131,11 @@ def _run(
     for sentence in throttling_warnings(result.trials, result.confirmation):
         observer.warn(sentence)
     result.write(folder.result)
-    _write_plans(task, folder, final, setup)
+    float_plan = _write_plans(task, folder, final, setup)
+    if float_plan is not None and (share := float_plan.time_share(BODY_OPS)):
+        observer.stage(
+            f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies are float"
+        )
     if task.request.front is not None:
         folder.keep_front_points({OutputFolder(folder.path / part.folder) for part in front})
     _write_report(folder, observer)
@@ -192,8 +197,10 @@ def _final(
 
 def _write_plans(
     task: Task, folder: OutputFolder, final: Final[TrialRecord] | None, setup: TrialSetup
-) -> None:
+) -> Plan | None:
     """Write what the engine really runs, layer by layer, and what the rules predict.
+
+    Returns the float model's plan, None if the engine does not tell it.
 
     An engine that only estimates predicts both, the plan of the result and that of the float model,
     unless it builds what it estimates.
@@ -207,6 +214,7 @@ def _write_plans(
     if final is not None and not estimated:
         predicted = predictor_of(task).predict(chosen_placement(task, final)).plan
         _write_plan(folder.plan(predicted=True), predicted)
+    float_plan = None
     for path, compiled in models.items():
         try:
             plan = compiled.plan(task.inputs)
@@ -214,6 +222,9 @@ def _write_plans(
             log.warning("%s is not written: %s", path.name, error)
             continue
         _write_plan(path, plan)
+        if path == folder.float_plan(predicted=estimated):
+            float_plan = plan
+    return float_plan
 
 
 def _write_plan(path: Path, plan: Plan) -> None:

@@ -48,6 +48,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "study format": STUDY_FORMAT,
         "engine options": dict(request.engine_options),
         **_nodes(request),
+        **({"fix": dict(request.fix)} if request.fix else {}),
         **({"overrides": [str(one) for one in o]} if (o := request.overrides) else {}),
         **({"ranges": "imported"} if task.model.imported else {}),
         # Other versions may build other candidates; a run of one machine is gone on with.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -167,7 +167,7 @@ def prepare(request: Request, observer: Observer) -> Task:
     _check_pack(pack, engine, warn)
     if "implicit" in beats:
         implicit_engine(engine)
-    model = load_model(request.model, optima(request.shape_ranges))
+    model = load_model(request.model, optima(request.shape_ranges), fix=request.fix)
     check_ranges(model.proto, request.shape_ranges)
     note = range_note(engine, request.shape_ranges)
     if note is not None:
@@ -183,13 +183,14 @@ def prepare(request: Request, observer: Observer) -> Task:
     found = find_sites(model.graph, pack.rules, target_of(engine))
     sites = quantizable_sites(found, model, pack, warn)
     sites, needed = chosen_sites(sites, model.graph, request, observer)
-    space = _space_of(sites, model, pack, request.model)
+    inside = bodies_of(model.proto)
+    told = inside.sentence(_only_values(inside.switches, calibration_data, evaluation_data))
+    space = _space_of(sites, model, pack, told or "there is nothing to do")
     check_forced(space, needed)
     pins = _pins(request, sites, model, pack)
     space = replace(space, per_tensor=pins.per_tensor)
-    inside = bodies_of(model.proto).sentence()
-    if inside:
-        warn(inside)
+    if told:
+        warn(told)
     asked = tuple(Gate.parse(text) for text in request.gates)
     gates = asked or default_gates(evaluation_data.has_labels)
     check_gates(gates, model.graph.outputs, evaluation_data.has_labels)
@@ -288,15 +289,23 @@ def quantizable_sites(
     return kept
 
 
-def _space_of(sites: tuple[Site, ...], model: Model, pack: Pack, path: Path) -> Space:
-    """The choices at ``sites``; InputError if there are none. ``path``: the file of ``model``."""
+def _only_values(names: Iterable[str], *datasets: Dataset) -> dict[str, float]:
+    """Those inputs of ``names`` that hold the same value in all samples, with it."""
+    found: dict[str, set[float]] = {}
+    for name in () if datasets[0].synthetic else names:
+        arrays = (sample.inputs[name] for dataset in datasets for sample in dataset)
+        found[name] = {float(one) for array in arrays for one in array.flat}
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+
+def _space_of(sites: tuple[Site, ...], model: Model, pack: Pack, why: str) -> Space:
+    """The choices at ``sites``; InputError if there are none, which ``why`` explains."""
     space = build_space(model.graph, sites)
     # Sites that only follow others have nothing to follow.
     if not space.groups and not space.placement({}).edges:
-        inside = bodies_of(model.proto).sentence()
         raise InputError(
-            f"no rule of pack '{pack.manifest.name}' matches a node of {path} that it "
-            f"could quantize; {inside or 'there is nothing to do'}"
+            f"no rule of pack '{pack.manifest.name}' matches a node of {model.path} that it "
+            f"could quantize; {why}"
         )
     return space
 

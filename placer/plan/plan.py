@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,3 +74,10 @@ class Plan:
     def of_kind(self, *kinds: Kind) -> tuple[Layer, ...]:
         """The layers of these kinds, in order."""
         return tuple(layer for layer in self.layers if layer.kind in kinds)
+
+    def time_share(self, ops: Collection[str]) -> float | None:
+        """The share of the layers of operators ``ops`` in the time of all; None without times."""
+        total = sum(layer.time_us or 0.0 for layer in self.layers)
+        if not total:  # OpenVINO tells whole microseconds, which small layers do not fill.
+            return None
+        return sum(layer.time_us or 0.0 for layer in self.layers if layer.op in ops) / total

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from placer.graph.bodies import BODY_OPS
 from placer.report.plans import changes, has_times
 from placer.report.run_folder import Run
 from placer.results.folder import OutputFolder
 from placer.results.result import Result, SitePart
 
-_BODIES = frozenset({"If", "Loop", "Scan"})
 MOST_RULES = 5
 DEFAULT = "default"  # Kind of the trial of the pack's default placement.
 LEFT_FLOAT, IN_NO_SITE, CONVERSIONS = "left float", "in no site", "conversions"
@@ -159,19 +159,12 @@ def size_text(size: int) -> str:
 
 def in_bodies(run: Run) -> str:
     """What share of the float model's time is in If, Loop and Scan; empty if there are none."""
-    plan = run.float_plan
-    if plan is None or not has_times(plan):
+    share = None if run.float_plan is None else run.float_plan.time_share(BODY_OPS)
+    if not share:
         return ""
-    inside = [layer for layer in plan.layers if layer.op in _BODIES]
-    if not inside:
-        return ""
-    total = sum(layer.time_us or 0.0 for layer in plan.layers)
-    if not total:  # OpenVINO tells whole microseconds, which small layers do not fill.
-        return ""
-    share = sum(layer.time_us or 0.0 for layer in inside) / total
     return (
         f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies no rule "
-        "enters; placer extract --fix writes a model for one value of what decides an If."
+        "enters; --fix makes a model for one value of an input that decides an If."
     )
 
 

@@ -6,11 +6,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import placer
+from placer.calibration.dataset import load_dataset
 from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
 from placer.model import load_model
+from placer.model.fixed_inputs import fixed_values
 from tests.model.test_normalize import outputs
 
 Save = Callable[..., Path]
@@ -48,8 +52,9 @@ def test_what_is_in_bodies_is_counted_and_its_switch_found(save: Save):
     assert found == Bodies(("If 'switch'",), nodes=3, total=7, switches=("sr",))
     assert found.sentence() == (
         "3 of 7 nodes (43%) stay float in the bodies of If 'switch', which no rule enters; "
-        "placer extract --fix sr=VALUE puts the branch that runs in their place"
+        "--fix sr=VALUE puts the branch that runs in their place"
     )
+    assert "--fix sr=16000 puts" in found.sentence({"sr": 16000})
 
 
 def test_a_model_without_bodies_has_nothing_to_say(save: Save):
@@ -70,9 +75,9 @@ def test_the_branch_that_runs_takes_the_place_of_the_if(
     assert [node.name for node in proto.graph.node][: len(nodes)] == nodes
     assert [value.name for value in proto.graph.input] == ["x", "pair"]
     rng = np.random.default_rng(0)
-    given = {"x": rng.standard_normal((3, 4, 8, 8)).astype(np.float32), "pair": np.ones(2, "f")}
-    (expected,) = outputs(onnx.load(path), **given, sr=np.array(rate))
-    (found,) = outputs(proto, **given)
+    values = {"x": rng.standard_normal((3, 4, 8, 8)).astype(np.float32), "pair": np.ones(2, "f")}
+    (expected,) = outputs(onnx.load(path), **values, sr=np.array(rate))
+    (found,) = outputs(proto, **values)
     assert np.array_equal(expected, found)
     assert load_model(fixed.model).graph.by_op["Conv"]
 
@@ -96,6 +101,60 @@ def test_a_shape_that_decides_an_if_is_fixed_too(save: Save, tmp_path: Path):
 def test_refusals(save: Save, tmp_path: Path, values: dict[str, float], expected: str):
     with pytest.raises(InputError, match=expected):
         placer.fix_inputs(save(NETWORK), tmp_path / "fixed.onnx", values)
+
+
+@settings(
+    deadline=None,
+    max_examples=20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(rate=st.integers(-(2**40), 2**40), rows=st.integers(1, 4))
+def test_a_fixed_model_computes_what_the_file_does(save: Save, rate: int, rows: int):
+    path = save(NETWORK)
+    model = load_model(path, {"x": (rows, 4, 8, 8)}, fix={"sr": rate})
+    assert (bodies_of(model.proto).nodes, model.graph.inputs) == (0, ("x", "pair"))
+    values = {"x": np.linspace(-1, 1, rows * 256).reshape(rows, 4, 8, 8).astype(np.float32)}
+    values["pair"] = np.ones(2, np.float32)
+    (expected,) = outputs(onnx.load(path), **values, sr=np.array(rate))
+    (found,) = outputs(model.proto, **values)
+    assert np.array_equal(expected, found)
+    assert model.fingerprint != load_model(path).fingerprint
+
+
+def test_data_may_hold_fixed_inputs_with_their_value_only(save: Save, tmp_path: Path):
+    model = load_model(save(NETWORK), {"x": (1, 4, 8, 8)}, fix={"sr": 16000})
+    assert fixed_values(model.proto) == {"sr": 16000}
+    arrays = {"x": np.ones((3, 4, 8, 8), "f"), "pair": np.ones((3, 2), "f")}
+    np.savez(tmp_path / "data.npz", **arrays, sr=np.full(3, 16000))
+    (first, *_) = load_dataset(str(tmp_path / "data.npz"), model)
+    assert sorted(first.inputs) == ["pair", "x"]
+    np.savez(tmp_path / "data.npz", **arrays, sr=np.array([16000, 8000, 16000]))
+    with pytest.raises(InputError, match="'sr' holds other values than 16000, for which"):
+        load_dataset(str(tmp_path / "data.npz"), model)
+
+
+def test_a_run_makes_the_model_for_one_value(save: Save, tmp_path: Path):
+    path = save(NETWORK)
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.standard_normal((8, 4, 8, 8)), "pair": np.ones((8, 2))}
+    data = {name: array.astype(np.float32) for name, array in arrays.items()}
+    data["sr"] = np.full(8, 16000)
+    result = placer.optimize(
+        path,
+        data=data,
+        fix={"sr": 16000},
+        engine="onnxruntime",
+        budget=2,
+        gates="sqnr>=1",
+        output=tmp_path / "out",
+        cache=False,
+    )
+    written = tmp_path / "out" / "optimized.onnx"
+    assert [value.name for value in onnx.load(written).graph.input] == ["x", "pair"]
+    assert "--fix sr=16000" in result.command
+    np.savez(tmp_path / "data.npz", **data)
+    found = placer.evaluate(path, [written], data=str(tmp_path / "data.npz"))
+    assert found.models[0].measures
 
 
 def test_texts_are_no_values(save: Save, tmp_path: Path):

@@ -108,6 +108,7 @@ def test_the_guide_lists_every_option():
 # What is typed, what is given in Python, and a part of the sentence that refuses both.
 WRONG: dict[str, tuple[str, object, str]] = {
     "shapes": ("image=0x1x32x32", {"image": (0, 1, 32, 32)}, "at least 1"),
+    "fix": ("rate=1", {"rate": 1}, "unknown input 'rate'"),
     "data": ("missing.npz", "missing.npz", "missing.npz"),
     "eval_data": ("missing.npz", "missing.npz", "missing.npz"),
     "gates": ("sqnt>=20", "sqnt>=20", "unknown metric 'sqnt'; use one of: "),
