@@ -10,6 +10,7 @@ from placer.version import __version__
 
 if TYPE_CHECKING:
     from placer.apply.api import AppliedModel, apply_placement
+    from placer.apply.training import TrainingPlacement, export_qat
     from placer.calibration.region import Region, extract_region
     from placer.checkup.run import Checkup, check_up
     from placer.cli.console import ConsoleObserver
@@ -53,6 +54,7 @@ __all__ = [
     "RunError",
     "Sensitivity",
     "ShapeRange",
+    "TrainingPlacement",
     "__version__",
     "apply_placement",
     "bench",
@@ -62,6 +64,7 @@ __all__ = [
     "diff_plans",
     "evaluate",
     "explain",
+    "export_qat",
     "extract_region",
     "fit",
     "fix_inputs",
@@ -98,6 +101,7 @@ _MODULES = {
     "RunError": "placer.errors",
     "Sensitivity": "placer.results.sensitivity",
     "ShapeRange": "placer.graph.shapes",
+    "TrainingPlacement": "placer.apply.training",
     "apply_placement": "placer.apply.api",
     "bench": "placer.engines.bench",
     "check": "placer.engines.tensorrt.check",
@@ -106,6 +110,7 @@ _MODULES = {
     "diff_plans": "placer.plan.compare",
     "evaluate": "placer.evaluation.evaluate",
     "explain": "placer.engines.explanation",
+    "export_qat": "placer.apply.training",
     "extract_region": "placer.calibration.region",
     "fit": "placer.fitting.run",
     "fix_inputs": "placer.model.fixed_inputs",

@@ -135,6 +135,14 @@ def test_fix_inputs_writes_the_model_for_one_shape():
     assert fixed.nodes == len(onnx.load("fixed.onnx").graph.node)
 
 
+def test_export_qat_tells_what_is_quantized(quantized: Path):
+    imported = placer.import_model(quantized, "float.onnx")
+    found = placer.export_qat(imported.placement_file, imported.model)
+    assert found.path == Path("float.qat.json")
+    assert found.lost == ()
+    assert len(found.to_json()["activations"]) > 5
+
+
 def test_onboard_and_report(here: Path):
     options = "{engine: fusion-model, gpu: l4, preset: quick, budget: 2, gates: sqnr>=1}"
     (here / "models.yaml").write_text(f"defaults: {options}\nmodels: [{{model: {MODEL}}}]\n")

@@ -60,6 +60,11 @@ COMMANDS = (
         "Apply a placement to a retrained or re-exported model, whatever its nodes are called.",
     ),
     (
+        "export-qat",
+        "placer.cli.export_qat:export_qat_command",
+        "Write what a placement quantizes, for quantization-aware training.",
+    ),
+    (
         "import",
         "placer.cli.import_:import_command",
         "Write the float model behind a quantized one, and its scales as placement.yaml.",

@@ -1,0 +1,46 @@
+"""``placer export-qat``: a placement for training with fake quantization."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import placer
+from placer.cli.options import Shapes, json_option, option, shapes_of
+
+EXAMPLES = (
+    "placer export-qat model.placer/placement.yaml model.onnx",
+    "placer export-qat model.placer/placement.yaml exported-anew.onnx -o qat.json",
+)
+
+
+def export_qat_command(
+    placement: Annotated[Path, typer.Argument(help="placement.yaml of the network.")],
+    model: Annotated[
+        Path, typer.Argument(help="The float ONNX model, exported from what is trained.")
+    ],
+    output: Annotated[
+        Path | None, option("output", "-o", help="JSON file.", default="MODEL.qat.json")
+    ] = None,
+    shape: Shapes = None,
+    as_json: Annotated[bool, json_option("what is written")] = False,
+) -> None:
+    """Write what a placement quantizes, for quantization-aware training.
+
+    The file says which tensors which nodes and PyTorch modules read quantized, with scales to
+    begin with. Edges are found as placer apply finds them, whatever the nodes are called.
+    """
+    found = placer.export_qat(placement, model, output, shapes=shapes_of(shape or []))
+    for lost in found.lost:
+        typer.echo(f"not found: {lost.edge}: {lost.reason}", err=as_json)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+        return
+    constants = sum(one.constant for one in found.tensors)
+    typer.echo(
+        f"wrote {found.path}: {len(found.tensors) - constants} activations and {constants} "
+        "weights and other constants"
+    )
