@@ -8,8 +8,9 @@ whether two placements that differ by more than noise are put in the right order
 
     python benchmarks/fit_unseen.py --engine openvino --builds builds --json unseen.json
 
-``--builds`` keeps what was measured; another run measures only what is missing there, and
-``--only-fit`` measures nothing. ``--share 1/3`` measures every third network and fits nothing, for
+``--builds`` keeps what was measured; another run measures only what is missing there.
+``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
+``--share 1/3`` measures every third network and fits nothing, for
 processes beside each other, each pinned to a core. Latencies mean something on a quiet machine
 only: the table shows how far two builds of the same float model were apart.
 """
@@ -17,6 +18,7 @@ only: the table shows how far two builds of the same float model were apart.
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -57,6 +59,15 @@ UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
+def measured_options(builds: Path) -> dict[str, object]:
+    """What the records in ``builds`` were measured with, on this machine or another."""
+    found = list(builds.glob("*/options.json"))
+    if len(found) != 1:
+        raise SystemExit(f"{builds} has records of {len(found)} machines or efforts, not of one")
+    print(f"measured with {found[0].read_text(encoding='utf-8')}")
+    return dict(json.loads(found[0].read_text(encoding="utf-8")))
+
+
 def measured(arguments: argparse.Namespace, folder: Path) -> list[PredictedNetwork]:
     """All networks, those of ``UNSEEN`` first; measured now unless they were before."""
     engine, pack, _ = select_engine(
@@ -65,7 +76,8 @@ def measured(arguments: argparse.Namespace, folder: Path) -> list[PredictedNetwo
     bench = Bench(engine, pack, "float", arguments.rounds, arguments.placements)
     options = {"engine": engine.name, "version": engine.version, "device": engine.device}
     counts = {"rounds": bench.rounds, "placements": bench.placements}
-    records = Records(arguments.builds, {**options, **counts})
+    known = measured_options(arguments.builds) if arguments.only_fit else {**options, **counts}
+    records = Records(arguments.builds, known)
     found = []
     names = (*UNSEEN, *network_names(arguments.generated))
     if arguments.share:

@@ -8,13 +8,14 @@ its iterations, as it does not end by itself on every model; placer under gates 
 and 6 dB above, and at what accuracy control reached, with ``base`` auto; placer on ONNX Runtime.
 SQNR is the worst channel group's of the engine's own outputs against its float ones.
 
-The searches run side by side (``--jobs``), each in a process. Then, alone, all variants of a model
-are measured in one interleaved run, NNCF's with f32 and bf16 inference. The table ``against`` holds
-each NNCF variant against the fastest placer variant that is as accurate. Everything is kept in
-``--folder``, so that a run that was killed goes on with the same command.
+The searches run side by side, each in a process on a core of its own (``--cores``). When those of a
+model are done, all its variants are measured in one interleaved run on one core, NNCF's with f32
+and bf16 inference. The table ``against`` holds each NNCF variant against the fastest placer variant
+that is as accurate. Everything is kept in ``--folder`` as soon as it is known, so that a run that
+was killed goes on with the same command.
 
     pip install nncf
-    python benchmarks/openvino_real_models.py --folder results --jobs 4 --json results.json
+    python benchmarks/openvino_real_models.py --folder results --cores 0-3 --json results.json
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import argparse
 import json
 import logging
 import os
+import queue
 import subprocess
 import sys
 import time
@@ -65,6 +67,7 @@ from placer.results.result import versions
 EXTRA_DB = (0, 3, 6)
 BLOCKS = 9
 RESULT = "result.json"
+MEASURED = "measured.json"
 ENDED = "the process ended before it was done"
 # SQNR that counts as perfect, since NNCF's metrics must be finite.
 MOST_DB = 100.0
@@ -201,7 +204,7 @@ class Variants:
 
 @dataclass(frozen=True)
 class Options:
-    """What a run was asked for."""
+    """What a run was asked for. ``no_control``: models without NNCF's accuracy control."""
 
     folder: Path
     samples: int
@@ -209,6 +212,8 @@ class Options:
     iterations: int
     rounds: int
     preset: Preset
+    recover: str
+    no_control: tuple[str, ...]
 
     def place(self, job: Job) -> Path:
         """The folder of a job's results."""
@@ -267,6 +272,7 @@ def placed(
         budget=options.budget,
         preset=options.preset,
         engine=job.tool,
+        recover=(options.recover,),
         **base,
     )
     result = optimize(request, QuietObserver())
@@ -316,31 +322,76 @@ def kept(job: Job, options: Options) -> dict[str, Any] | None:
     return found
 
 
-def search_all(names: Sequence[str], options: Options, count: int) -> None:
-    """All jobs that are not done, ``count`` at a time, each in a process of its own.
+@dataclass(frozen=True)
+class Processes:
+    """Runs this script for parts of the work, at most one process on a core."""
+
+    options: Options
+    cores: Sequence[int]
+    free: queue.Queue[int] = field(default_factory=queue.Queue)
+
+    def __post_init__(self) -> None:
+        for core in self.cores:
+            self.free.put(core)
+
+    def job(self, job: Job) -> None:
+        """One search."""
+        place = self.options.place(job)
+        self._run(f"{job.model}: {job.variant}", place, "--job", json.dumps(asdict(job)))
+
+    def measurement(self, name: str) -> None:
+        """All variants of one model."""
+        place = self.options.folder / name
+        self._run(f"{name}: measurement", place, "--only", "measure", "--models", name)
+
+    def _run(self, what: str, place: Path, *part: str) -> None:
+        command = [sys.executable, __file__, *part]
+        for name in ("folder", "samples", "budget", "iterations", "rounds", "preset", "recover"):
+            command += [f"--{name}", str(getattr(self.options, name))]
+        command += ["--no-control", *self.options.no_control]
+        place.mkdir(parents=True, exist_ok=True)
+        core = self.free.get()
+        start = time.monotonic()
+        try:
+            with (place / "log.txt").open("w") as log:
+                pinned = [*command, "--cores", str(core)]
+                ended = subprocess.run(pinned, stdout=log, stderr=log, check=False)
+        finally:
+            self.free.put(core)
+        state = "done" if ended.returncode == 0 else f"ended with {ended.returncode}"
+        print(f"{what}: {state}, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def run_all(names: Sequence[str], processes: Processes, measure: bool) -> None:
+    """All that is not done: searches, then, if asked for, the measurement of each model.
 
     What a model's later jobs ask for follows from its earlier ones; models do not wait for each
     other.
     """
-
-    def run(job: Job) -> None:
-        command = [sys.executable, __file__, "--job", json.dumps(asdict(job))]
-        for name in ("folder", "samples", "budget", "iterations", "preset"):
-            command += [f"--{name}", str(getattr(options, name))]
-        options.place(job).mkdir(parents=True, exist_ok=True)
-        with (options.place(job) / "log.txt").open("w") as log:
-            ended = subprocess.run(command, stdout=log, stderr=log, check=False)
-        state = "done" if ended.returncode == 0 else f"ended with {ended.returncode}"
-        print(f"{job.model}: {job.variant}: {state}", flush=True)
+    options = processes.options
 
     def chain(name: str) -> None:
         for stage in (first_jobs, gated_jobs, last_jobs):
             waiting = [job for job in stage(name, options) if kept(job, options) is None]
             # NNCF's first, since a search waits for what accuracy control reaches.
-            list(pool.map(run, sorted(waiting, key=lambda job: job.tool != "nncf")))
+            list(pool.map(processes.job, sorted(waiting, key=lambda job: job.tool != "nncf")))
+        if measure and not (options.folder / name / MEASURED).exists():
+            processes.measurement(name)
 
-    with ThreadPoolExecutor(count) as pool, ThreadPoolExecutor(len(names)) as chains:
+    with (
+        ThreadPoolExecutor(len(processes.cores)) as pool,
+        ThreadPoolExecutor(len(names)) as chains,
+    ):
         list(chains.map(chain, names))
+
+
+def cores(text: str) -> tuple[int, ...]:
+    """The numbers in ``text``, such as "0-3" or "1,5"."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
 
 
 def first_jobs(name: str, options: Options) -> list[Job]:
@@ -357,7 +408,7 @@ def gated_jobs(name: str, options: Options) -> list[Job]:
         return []
     best = max(reached)
     jobs = [Job(name, f"placer, +{extra} dB", "openvino", best + extra) for extra in EXTRA_DB]
-    for extra in EXTRA_DB[1:]:
+    for extra in () if name in options.no_control else EXTRA_DB[1:]:
         jobs.append(Job(name, f"nncf with accuracy control, +{extra} dB", "nncf", best + extra))
     return [*jobs, Job(name, "ONNX Runtime by placer, +0 dB", "onnxruntime", best)]
 
@@ -375,8 +426,8 @@ def last_jobs(name: str, options: Options) -> list[Job]:
 
 
 def measured(name: str, options: Options) -> dict[str, Any]:
-    """All variants of one model in one interleaved run; nothing else should be running."""
-    path = options.folder / name / "measured.json"
+    """All variants of one model in one interleaved run; nothing else should run on its core."""
+    path = options.folder / name / MEASURED
     if path.exists():
         return dict(json.loads(path.read_text(encoding="utf-8")))
     variants = Variants.of(case(name, options.samples, options.folder / name))
@@ -392,6 +443,7 @@ def measured(name: str, options: Options) -> dict[str, Any]:
     result = {
         "shapes": variants.found.shapes,
         "rounds": options.rounds,
+        "recover": options.recover,
         **variants.rows(options.rounds, notes),
         "failed": {**failed, **variants.refused},
     }
@@ -417,11 +469,13 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="keeps everything")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--jobs", type=int, default=1, help="searches at a time")
+    parser.add_argument("--cores", type=cores, default=(0,), help="to run on, such as 0-3 or 1,5")
     parser.add_argument("--budget", type=int, default=40)
     parser.add_argument("--samples", type=int, default=32)
     parser.add_argument("--iterations", type=int, default=20, help="of NNCF's accuracy control")
+    parser.add_argument("--no-control", nargs="*", choices=NAMES, default=[], help="models without")
     parser.add_argument("--preset", default="default", choices=get_args(Preset))
+    parser.add_argument("--recover", default="none", choices=("none", "auto"), help="placer's")
     parser.add_argument("--rounds", type=int, default=81)
     parser.add_argument("--models", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--only", choices=("search", "measure"), help="one half of the work")
@@ -429,17 +483,26 @@ def main() -> None:
     given = parser.parse_args()
     logging.getLogger("placer").propagate = False
     options = Options(
-        given.folder, given.samples, given.budget, given.iterations, given.rounds, given.preset
+        given.folder,
+        given.samples,
+        given.budget,
+        given.iterations,
+        given.rounds,
+        given.preset,
+        given.recover,
+        tuple(given.no_control),
     )
     if given.job is not None:
+        os.sched_setaffinity(0, given.cores)
         do(Job(**json.loads(given.job)), options)
         return
     for name in given.models:
         (options.folder / name).mkdir(parents=True, exist_ok=True)
     if given.only != "measure":
-        search_all(given.models, options, given.jobs)
+        run_all(given.models, Processes(options, given.cores), measure=given.only is None)
     if given.only == "search":
         return
+    os.sched_setaffinity(0, given.cores[:1])
     console, results = Console(width=120), {}
     for name in given.models:
         results[name] = measured(name, options)

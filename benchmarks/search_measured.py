@@ -1,6 +1,6 @@
 r"""Ways to search on measured latency: the best placement after 10, 20 and 40 trials.
 
-On ONNX Runtime or OpenVINO (``--engine``): placer's own search (surrogate), TPE by itself and from
+On ONNX Runtime, OpenVINO or another engine: placer's own search (surrogate), TPE by itself and from
 the placements that placer starts with, greedy by sensitivity, and random. Greedy quantizes groups
 of sites in the order of the noise that each makes alone. Evaluations are trials and noise measured
 beside them; greedy's count towards its budget, placer's are told.
@@ -13,12 +13,21 @@ stands in where nothing faster held the gate, as it does for a user.
 
     python benchmarks/search_measured.py --json results.json
 
+``--engine`` takes plug-ins too, with their options, and ``--samplers`` some of the searches, where
+an engine takes long to compile:
+
+    python benchmarks/search_measured.py --engine iree --engine-option target=cuda --models rec \
+        --samplers surrogate "tpe from the same starts" --budget 20 --json iree.json
+
 On a machine with many cores, models and seeds run beside each other, each pinned to a core, and
 their files are put together:
 
     taskset -c 2 python benchmarks/search_measured.py --models det --first-seed 1 --seeds 1 \
         --json det-1.json
     python benchmarks/search_measured.py --merge det-*.json --json results.json
+
+``--again`` measures what was found once more, in one interleaved run for each model, where the
+searches ran in several processes.
 """
 
 from __future__ import annotations
@@ -31,7 +40,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +79,10 @@ CHECKPOINTS = (10, 20, 40)
 
 @dataclass(frozen=True)
 class Effort:
-    """``budget``: trials per study. ``rounds`` and ``copies``: of the measurement at the end."""
+    """``budget``: trials per study. ``rounds`` and ``copies``: of the measurement at the end.
+
+    ``samplers``: some of ``SAMPLERS``, in the order in which they run.
+    """
 
     first_seed: int
     seeds: int
@@ -79,6 +91,7 @@ class Effort:
     rounds: int
     copies: int
     preset: str
+    samplers: tuple[str, ...] = SAMPLERS
 
     @property
     def checkpoints(self) -> tuple[int, ...]:
@@ -102,13 +115,22 @@ class Searched:
     probes: int
 
 
-def make_task(name: str, effort: Effort, gate: str, folder: Path, engine: str) -> Task:
+@dataclass(frozen=True)
+class Target:
+    """The engine, by name, with its own options."""
+
+    engine: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def make_task(name: str, effort: Effort, gate: str, folder: Path, target: Target) -> Task:
     """Load one of ``MODELS`` with its data; what has to be made is written to ``folder``."""
     request = Request(
         model=DIGITS / "digits.onnx",
         data=str(DIGITS / "calibration.npz"),
         evaluation_data=str(DIGITS / "evaluation.npz"),
-        engine=engine,
+        engine=target.engine,
+        engine_options=target.options,
         gates=(gate,),
         preset=effort.preset,
     )
@@ -135,7 +157,8 @@ def search(task: Task, bench: TrialSetup, sampler: str, seed: int, effort: Effor
         own = replace(task, request=request)
         study = open_study(own)
         if sampler == known:
-            stopped = run_search([Device(own, bench)], study, QuietObserver(), "interrupted")
+            device = Device(own, bench)
+            stopped = run_search([device], study, QuietObserver(), "interrupted", show)
             probes = probes_of(study)
         else:
             rival, probes = _rival(sampler, own, bench)
@@ -143,13 +166,18 @@ def search(task: Task, bench: TrialSetup, sampler: str, seed: int, effort: Effor
             runner = TrialRunner(
                 bench.candidates, bench.evaluator, bench.baseline, own.inputs, own.preset.rounds
             )
-            stopped = study.run(
-                rival, runner, budget=budget, deadline=None, on_trial=lambda _: None
-            )
+            stopped = study.run(rival, runner, budget=budget, deadline=None, on_trial=show)
         records = tuple(study.records())
     counted = 0 if sampler == "surrogate" else probes
     best = {n: best_of(records[: max(0, n - counted)]) for n in effort.checkpoints}
     return Searched(sampler, seed, time.monotonic() - start, records, stopped, best, probes)
+
+
+def show(record: TrialRecord) -> None:
+    """A line for a trial, so that a run that is cut off has told what it found."""
+    ratio = "refused" if record.ratio is None else f"{record.ratio:.3f}"
+    holds = "holds the gate" if record.feasible else "does not hold the gate"
+    print(f"{record.number} {record.kind}: {ratio}, {holds}, {record.seconds:.0f} s", flush=True)
 
 
 def _rival(sampler: str, task: Task, bench: TrialSetup) -> tuple[Proposer, int]:
@@ -240,16 +268,16 @@ def confirm(
 
 
 def run_model(
-    name: str, effort: Effort, gate: str, console: Console, engine: str
+    name: str, effort: Effort, gate: str, console: Console, target: Target
 ) -> dict[str, Any]:
     """All samplers and seeds on one model, and the measurement at the end."""
     with tempfile.TemporaryDirectory() as folder:
-        task = make_task(name, effort, gate, Path(folder), engine)
+        task = make_task(name, effort, gate, Path(folder), target)
         bench = set_up(task, QuietObserver())
         found = []
         # Seeds outside, so that what drifts with time drifts for all samplers alike.
         for seed in range(effort.first_seed, effort.first_seed + effort.seeds):
-            for sampler in SAMPLERS:
+            for sampler in effort.samplers:
                 found.append(search(task, bench, sampler, seed, effort))
                 last = found[-1]
                 console.print(
@@ -260,6 +288,8 @@ def run_model(
         ratios = confirm(task, bench, found, effort)
         console.print(f"{name}: {len(ratios)} models confirmed in {time.monotonic() - start:.0f} s")
     return {
+        "device": task.engine.device,
+        "clock": task.engine.clock,
         "file": task.model.path.name,
         "input_shapes": {n: list(shape) for n, shape in task.model.input_shapes.items()},
         "decided_sites": sum(len(group.sites) for group in task.space.groups),
@@ -331,7 +361,7 @@ def table(document: Mapping[str, Any]) -> Table:
     for trials in checkpoints:
         drawn.add_column(f"{trials} trials")
     for name, found in document["models"].items():
-        for sampler in SAMPLERS:
+        for sampler in document["effort"].get("samplers", SAMPLERS):
             rows = [medians(found, sampler, trials) for trials in checkpoints]
             cells = [f"{middle:.3f} ({least:.3f} to {most:.3f})" for middle, least, most in rows]
             drawn.add_row(name, sampler, *cells)
@@ -356,7 +386,31 @@ def merged(paths: Sequence[Path]) -> dict[str, Any]:
             models[name]["confirmed"].append(found["confirmed"])
     seeds = {study["seed"] for found in models.values() for study in found["studies"]}
     effort = {**first["effort"], "first_seed": min(seeds), "seeds": len(seeds)}
+    ran = {study["sampler"] for found in models.values() for study in found["studies"]}
+    effort["samplers"] = [sampler for sampler in SAMPLERS if sampler in ran]
     return {**first, "effort": effort, "models": models}
+
+
+def again(paths: Sequence[Path], target: Target) -> dict[str, Any]:
+    """``merged``, with the best of all runs measured in one interleaved run for each model."""
+    document = merged(paths)
+    effort = Effort(**{**document["effort"], "samplers": tuple(document["effort"]["samplers"])})
+    for name, model in document["models"].items():
+        with tempfile.TemporaryDirectory() as folder:
+            task = make_task(name, effort, model["gate"], Path(folder), target)
+            bench = set_up(task, QuietObserver())
+            found = [
+                Searched(
+                    "", 0, 0.0, (), "", {int(n): b["choices"] for n, b in s["best"].items()}, 0
+                )
+                for s in model["studies"]
+            ]
+            ratios = confirm(task, bench, found, effort)
+        model["confirmed"] = {name: asdict(ratio) for name, ratio in ratios.items()}
+        for study in model["studies"]:
+            for best in study["best"].values():
+                best["confirmed"] = model["confirmed"][best["placement"]]
+    return document
 
 
 @contextmanager
@@ -376,13 +430,17 @@ def parse() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
-    parser.add_argument("--engine", default="onnxruntime", choices=("onnxruntime", "openvino"))
+    parser.add_argument("--engine", default="onnxruntime")
+    parser.add_argument("--engine-option", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS), choices=SAMPLERS)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--budget", type=int, default=40)
     parser.add_argument("--samples", type=int, default=32, help="images, but for digits")
+    parser.add_argument("--copies", type=int, default=3, help="builds of each in the last run")
     parser.add_argument("--gate", default=GATE)
     parser.add_argument("--merge", type=Path, nargs="+", help="files of earlier runs; runs nothing")
+    parser.add_argument("--again", action="store_true", help="merge, and measure the best together")
     parser.add_argument("--quick", action="store_true", help="little effort, to see that it runs")
     return parser.parse_args()
 
@@ -390,11 +448,18 @@ def parse() -> argparse.Namespace:
 def run_all(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     """All models; what is done is written after each."""
     seeds = (arguments.first_seed, arguments.seeds)
-    effort = Effort(*seeds, arguments.budget, arguments.samples, 61, 3, "default")
+    options = dict(option.split("=", 1) for option in arguments.engine_option)
+    target = Target(arguments.engine, options)
+    samplers = tuple(arguments.samplers)
+    effort = Effort(
+        *seeds, arguments.budget, arguments.samples, 61, arguments.copies, "default", samplers
+    )
     if arguments.quick:
-        effort = Effort(arguments.first_seed, 1, min(arguments.budget, 14), 8, 21, 2, "quick")
+        budget = min(arguments.budget, 14)
+        effort = Effort(arguments.first_seed, 1, budget, 8, 21, 2, "quick", samplers)
     document: dict[str, Any] = {
-        "engine": arguments.engine,
+        "engine": target.engine,
+        "engine_options": dict(target.options),
         "effort": asdict(effort),
         "versions": dict(versions()),
         "models": {},
@@ -402,7 +467,7 @@ def run_all(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     start = time.monotonic()
     with _quiet():
         for name in arguments.models:
-            found = run_model(name, effort, arguments.gate, console, arguments.engine)
+            found = run_model(name, effort, arguments.gate, console, target)
             document["models"][name] = found
             document["seconds"] = time.monotonic() - start
             write_json(arguments.json, document)
@@ -415,7 +480,9 @@ def main() -> None:
     arguments = parse()
     console = Console(width=120)
     if arguments.merge:
-        document = merged(arguments.merge)
+        options = dict(option.split("=", 1) for option in arguments.engine_option)
+        target = Target(arguments.engine, options)
+        document = again(arguments.merge, target) if arguments.again else merged(arguments.merge)
         write_json(arguments.json, document)
     else:
         document = run_all(arguments, console)
