@@ -276,8 +276,10 @@ def placed(
         **base,
     )
     result = optimize(request, QuietObserver())
-    device, verdict = result.engine.device, result.verdict.value
-    notes = {"evaluations": len(result.trials), "device": device, "verdict": verdict}
+    best = result.best
+    assert best is not None
+    verdict = result.verdict.value
+    notes = {"evaluations": len(result.trials), "base": best.base or "float", "verdict": verdict}
     return onnx.load(result.optimized_model), notes
 
 
@@ -459,8 +461,7 @@ def _add(variants: Variants, job: Job, found: Mapping[str, Any], folder: Path) -
         return
     engine: Engine = variants.runtime
     if job.tool == "openvino":
-        half = variants.half if found["device"].endswith("bfloat16") else None
-        engine = half or variants.engine
+        engine = (variants.half if found["base"] == "bfloat16" else None) or variants.engine
     variants.compiled[job.variant] = (engine, engine.compile(proto, folder))
 
 

@@ -46,7 +46,7 @@ from placer.model import load_model
 from placer.optimizer.candidates import NoiseMeter
 from placer.optimizer.layer_times import ProfiledLayers
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.proposer import make_landscape, make_proposer
+from placer.optimizer.proposer import make_landscapes, make_proposer
 from placer.optimizer.request import Request
 from placer.optimizer.search_loop import leaves_cores
 from placer.optimizer.study_settings import open_study
@@ -270,8 +270,8 @@ def _search(
 ) -> tuple[TimedProposer, list[TrialRecord]]:
     """The search of ``placer optimize``: study, predictions, proposals and trials."""
     study = open_study(task)
-    landscape = make_landscape(task)
-    inner = make_proposer(task, bench, study, landscape, {}, _unseen)
+    landscapes = make_landscapes(task)
+    inner = make_proposer(task, bench, study, landscapes, {task.base: {}}, _unseen)
     assert isinstance(inner, SurrogateProposer)
     runner = TrialRunner(
         bench.candidates,
@@ -280,7 +280,7 @@ def _search(
         task.inputs,
         task.preset.rounds,
         task.sites,
-        layers=ProfiledLayers(landscape, task.inputs, ()),
+        layers=ProfiledLayers(task, landscapes, ()),
     )
     rehearsing = RehearsingSearch(inner, runner)
     proposer = TimedProposer(rehearsing if rehearses else inner, watch)

@@ -61,13 +61,18 @@ class LatencyModel:
         landscape: Landscape,
         observations: Sequence[Observation],
         remembered: Mapping[str, float],
+        *,
+        float_latency: float = 1.0,
     ) -> None:
-        """Condition on ``observations``; ``remembered``: costs by signature id, as shares."""
+        """Condition on ``observations``; ``remembered``: costs by signature id, as shares.
+
+        ``float_latency``: of the float model in the landscape's base precision.
+        """
         self._landscape = landscape
         self._remembered = remembered
         floats = landscape.state(landscape.space.floats)
         states = [floats, *(observation.state for observation in observations)]
-        self._rows = _Rows(landscape, states)
+        self._rows = _Rows(landscape, states, float_latency)
         prior = self._rows.prior
         known = {
             i: remembered[own.id]
@@ -85,7 +90,7 @@ class LatencyModel:
         exact = Summed(
             self._second.posterior,
             np.array([self._rows.row(state).counts for state in states]),
-            np.array([1.0, *(o.ratio for o in observations)]),
+            np.array([float_latency, *(o.ratio for o in observations)]),
             np.diag(np.square(deviations)),
         )
         self.misfit = learn_misfit(exact, Distances(landscape, states))
@@ -141,14 +146,15 @@ class _Rows:
     costs before any measurement.
     """
 
-    def __init__(self, landscape: Landscape, states: Sequence[State]) -> None:
+    def __init__(self, landscape: Landscape, states: Sequence[State], float_latency: float) -> None:
         self._landscape = landscape
         signatures = landscape.layers.signatures
         counts = [landscape.counts(state) for state in states]
         numbers = sorted({n for own in counts for n in own}, key=lambda n: signatures[n].id)
         self.observed = tuple(signatures[n] for n in numbers)
         self.index = {n: i for i, n in enumerate(numbers)}
-        self._scale = 1 / sum(_prior_cost(signatures[n].work) * c for n, c in counts[0].items())
+        floats = sum(_prior_cost(signatures[n].work) * c for n, c in counts[0].items())
+        self._scale = float_latency / floats
         self.prior = np.array([self.cost_of(signature) for signature in self.observed])
         kinds = sorted({signature.kind for signature in self.observed})
         self.common = len(numbers)

@@ -51,7 +51,8 @@ class RandomProposer:
         rng = np.random.default_rng([self._seed, len(trials)])
 
         def draw() -> Choices:
-            return {g.name: g.offered[rng.integers(len(g.offered))] for g in self._space.groups}
+            offered = self._space.decisions.items()
+            return {name: values[rng.integers(len(values))] for name, values in offered}
 
         return untried("random", draw, self._space, trials)
 
@@ -65,9 +66,9 @@ class ExhaustiveProposer:
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``Proposer``; a linear search for the first that was not tried."""
         tried = {trial.placement_id for trial in trials}
-        groups = self._space.groups
-        for layouts in itertools.product(*(group.offered for group in groups)):
-            choices = {g.name: lay for g, lay in zip(groups, layouts, strict=True)}
+        decisions = self._space.decisions
+        for layouts in itertools.product(*decisions.values()):
+            choices = dict(zip(decisions, layouts, strict=True))
             if self._space.placement(choices).id not in tried:
                 return Proposal("exhaustive", choices)
         return None
@@ -103,7 +104,7 @@ def untried(
 
 def mirror(space: Space, trials: Sequence[TrialRecord], sampler: BaseSampler) -> optuna.Study:
     """An Optuna study in memory with the trials whose groups are whole."""
-    plain = {g.name: CategoricalDistribution(g.offered) for g in space.groups}
+    plain = {name: CategoricalDistribution(own) for name, own in space.decisions.items()}
     study = optuna.create_study(sampler=sampler)
     for trial in trials:
         if trial.ratio is None or PER_SITE in trial.choices.values():
@@ -126,11 +127,11 @@ def _sample(study: optuna.Study, sampler: BaseSampler, space: Space) -> Choices:
         study, trial, sampler.infer_relative_search_space(study, trial)
     )
     choices = {}
-    for group in space.groups:
-        own = CategoricalDistribution(group.offered)
-        choices[group.name] = str(
-            relative[group.name]
-            if group.name in relative
-            else sampler.sample_independent(study, trial, group.name, own)
+    for name, offered in space.decisions.items():
+        own = CategoricalDistribution(offered)
+        choices[name] = str(
+            relative[name]
+            if name in relative
+            else sampler.sample_independent(study, trial, name, own)
         )
     return choices

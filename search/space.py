@@ -6,7 +6,7 @@ A group may be split: its layout is then ``PER_SITE`` and each of its sites has 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placer.graph import Edge, Graph
@@ -14,8 +14,13 @@ from placer.graph.weights import weight_input
 from placer.quantization import Placement
 from placer.rules.sites import Site, place
 
-Choices = Mapping[str, str]  # Layout by group name, and by ``site_key`` for split groups.
+# Layout by group name, and by ``site_key`` for split groups; the base precision by ``BASE``.
+Choices = Mapping[str, str]
 PER_SITE = "per site"
+# Name of the decision on the base precision; no group has such a name.
+BASE = "base precision"
+# The base precision that is the model's own type.
+OWN_TYPE = "float"
 
 
 def site_key(site: Site) -> str:
@@ -54,17 +59,40 @@ class Group:
 class Space:
     """All sites of a model and the groups that leave a choice.
 
-    ``per_tensor``: edges of weights that have one scale wherever they are quantized.
+    ``per_tensor``: edges of weights that have one scale wherever they are quantized. ``bases``: the
+    base precisions to decide between, that of the float model first; one if it is decided, none if
+    placements do not say it.
     """
 
     graph: Graph
     sites: tuple[Site, ...]
     groups: tuple[Group, ...]
     per_tensor: frozenset[Edge] = frozenset()
+    bases: tuple[str, ...] = ()
 
     def placement(self, choices: Choices) -> Placement:
-        """The placement of ``choices``; groups left out take their default layout."""
-        return place(self.sites, self.layouts(choices)).with_weights(self.per_tensor)
+        """The placement of ``choices``; what is left out takes its default."""
+        found = place(self.sites, self.layouts(choices)).with_weights(self.per_tensor)
+        return found.computed_in(self.base_of(choices))
+
+    def base_of(self, choices: Choices) -> str | None:
+        """What placements of ``choices`` say of the base precision; see ``Placement.base``."""
+        base = choices.get(BASE, self.bases[0]) if self.bases else OWN_TYPE
+        return None if base == OWN_TYPE else base
+
+    def within(self, base: str) -> Space:
+        """The same with the base precision decided."""
+        return replace(self, bases=(base,))
+
+    @property
+    def decisions(self) -> dict[str, tuple[str, ...]]:
+        """What may be proposed, by the name of each decision; single sites are left out."""
+        found = {group.name: group.offered for group in self.groups}
+        return {**found, BASE: self.bases} if len(self.bases) > 1 else found
+
+    @property
+    def _own_base(self) -> dict[str, str]:
+        return {BASE: self.bases[0]} if self.bases else {}
 
     def layouts(self, choices: Choices) -> dict[str, str]:
         """The layout of each site that is decided, by its name."""
@@ -78,7 +106,7 @@ class Space:
 
     def choices(self, layouts: Mapping[str, str]) -> dict[str, str]:
         """The choices that give each site its layout; groups are split only where they must be."""
-        found = {}
+        found = self._own_base
         for group in self.groups:
             own = [layouts[site.name] for site in group.sites]
             if len(set(own)) == 1:
@@ -103,7 +131,7 @@ class Space:
     @cached_property
     def defaults(self) -> dict[str, str]:
         """The pack's default placement as choices."""
-        return {group.name: group.default for group in self.groups}
+        return {**self._own_base, **{group.name: group.default for group in self.groups}}
 
     @cached_property
     def floats(self) -> dict[str, str]:
@@ -112,17 +140,20 @@ class Space:
         Models of latency and noise begin here: it is the float model but for sites without a
         choice.
         """
-        return {g.name: g.layout_with(most_edges=False, barred=True) for g in self.groups}
+        layouts = {g.name: g.layout_with(most_edges=False, barred=True) for g in self.groups}
+        return {**self._own_base, **layouts}
 
     @cached_property
     def least(self) -> dict[str, str]:
         """The fewest quantized edges that may be proposed."""
-        return {group.name: group.layout_with(most_edges=False) for group in self.groups}
+        layouts = {group.name: group.layout_with(most_edges=False) for group in self.groups}
+        return {**self._own_base, **layouts}
 
     @cached_property
     def everything(self) -> dict[str, str]:
         """The most quantized edges everywhere."""
-        return {group.name: group.layout_with(most_edges=True) for group in self.groups}
+        layouts = {group.name: group.layout_with(most_edges=True) for group in self.groups}
+        return {**self._own_base, **layouts}
 
     @cached_property
     def weighted_only(self) -> dict[str, str]:

@@ -23,7 +23,7 @@ from placer.search.pareto import FLOAT_MODEL, noise_targets
 from placer.search.pool_search import FINALISTS, LARGE, Pool, PoolSearch, best_states
 from placer.search.records import Measurement, Skip, TrialRecord
 from placer.search.samplers import Proposal, TpeProposer
-from placer.search.space import Choices, Space
+from placer.search.space import BASE, Choices, Space
 
 # Random restarts of the search for the best prediction, and how many changes each begins with.
 RESTARTS, KICK = 4, 4
@@ -80,7 +80,9 @@ class SurrogateProposer:
         noise_limit: float | None = None,
         levels: int = 0,
     ) -> None:
-        """``probe``: measures the noise power of a placement, or remembers it.
+        """``landscape``: with the base precision decided, if it is a decision; of trials in another
+        one it learns what may be gained, and nothing about layers and noise. ``probe``: measures
+        the noise power of a placement, or remembers it, without what the base precision adds to it.
         ``remembered``: costs by signature id, as parts of the float model's latency.
         ``per_site``: whether groups may be split. ``noise_limit``: what the gates allow, where
         they say it in terms of noise; else it is learned. ``levels``: how many stricter limits of
@@ -96,6 +98,38 @@ class SurrogateProposer:
         self.levels = levels
         self._seeds = (*warm_starts, *seed_proposals(landscape.space))
 
+    def informed(self, layers: Mapping[str, float]) -> SurrogateProposer:
+        """The same proposer where ``layers``, costs by signature id, are remembered too."""
+        found = copy.copy(self)
+        found.remembered = {**self.remembered, **layers}
+        return found
+
+    def own(self, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Those of ``trials`` in this base precision."""
+        bases = self.landscape.space.bases
+        return [t for t in trials if not bases or t.choices.get(BASE, bases[0]) in bases]
+
+    def expected(self, trials: Sequence[TrialRecord], choices: Choices) -> tuple[float, float]:
+        """Predicted latency of ``choices`` and its standard deviation, of the float model's."""
+        return self.latency(self.own(trials)).predict(self.landscape.state(choices))
+
+    def latency(self, own: Sequence[TrialRecord]) -> LatencyModel:
+        """What ``own``, trials in this base precision, tell of latency."""
+        found = self.floats(own) if self.landscape.space.bases else None
+        latency = None if found is None else found.measurement
+        return LatencyModel(
+            self.landscape,
+            observations(self.landscape, own),
+            self.remembered,
+            float_latency=1.0 if latency is None else latency.ratio.median,
+        )
+
+    def floats(self, own: Sequence[TrialRecord]) -> TrialRecord | None:
+        """The trial of the float model in this base precision, if there is one."""
+        space = self.landscape.space
+        wanted = space.placement(space.floats).id
+        return next((trial for trial in own if trial.placement_id == wanted), None)
+
     def noise(self, state: State) -> float:
         """The noise power of ``state``, measured once."""
         if state not in self._noises:
@@ -104,14 +138,16 @@ class SurrogateProposer:
 
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``placer.search.samplers.Proposer``."""
-        for seed in self._untried_seeds(trials):
+        for seed in self.untried_seeds(trials):
             return seed
         space = self.landscape.space
-        if not any(trial.ratio is not None for trial in trials):
-            return TpeProposer(space, self.seed).propose(trials)
+        own = self.own(trials)
+        if not any(trial.ratio is not None for trial in own):
+            return TpeProposer(space, self.seed).propose(own)
         return self._first_to_offer(trials)
 
-    def _untried_seeds(self, trials: Sequence[TrialRecord]) -> Iterator[Proposal]:
+    def untried_seeds(self, trials: Sequence[TrialRecord]) -> Iterator[Proposal]:
+        """What it begins with, as far as that was not tried."""
         tried = {trial.placement_id for trial in trials}
         placement = self.landscape.space.placement
         return (seed for seed in self._seeds if placement(seed.choices).id not in tried)
@@ -127,17 +163,14 @@ class SurrogateProposer:
         with suppress(Cancelled):
             # The first proposals are given; that after them takes longest.
             known = self._as_expected(trials, [running])
-            seeds = list(self._untried_seeds(known))
+            seeds = list(self.untried_seeds(known))
             rehearsing.propose(self._as_expected(known, seeds))
 
     def _as_expected(
         self, trials: Sequence[TrialRecord], running: Sequence[Proposal]
     ) -> list[TrialRecord]:
         """``trials``, and those of ``running`` as if their latency was what is predicted."""
-        measured = [trial for trial in trials if trial.measurement is not None]
-        latency = LatencyModel(
-            self.landscape, observations(self.landscape, measured), self.remembered
-        )
+        latency = self.latency(self.own(trials))
         found = list(trials)
         for proposal in running:
             expected, _ = latency.predict(self.landscape.state(proposal.choices))
@@ -190,17 +223,21 @@ class _Round:
         self._owner = owner
         self._land = owner.landscape
         self._trials = trials
+        self._own = owner.own(trials)
         self._target = target
-        self._states = [self._land.state(trial.choices) for trial in trials]
+        self._states = [self._land.state(trial.choices) for trial in self._own]
         self._forms = {self._land.form(state) for state in self._states}
         self._limit = min(allowed_noise(trials, owner.noise_limit), target)
+        # What the base precision adds to noise, about, whatever is quantized.
+        self._base_noise = self._noise_of_base()
+        self._limit -= self._base_noise
         self._explores = explores
         self._pools: dict[bool, Pool] = {}
-        self._skipped = [skip for trial in trials for skip in trial.skipped]
+        self._skipped = [skip for trial in self._own for skip in trial.skipped]
         self._forms |= {self._form(skip.choices) for skip in self._skipped if self._is_out(skip)}
         self._noise = self._learn_noise()
-        self._observations = observations(self._land, trials)
         self._best = min(self._feasible(trials), default=math.inf)
+        self._holds_best = min(self._feasible(self._own), default=math.inf) <= self._best
         self._passed_over: list[Skip] = []
         self._optimum: State | None = None
 
@@ -216,7 +253,8 @@ class _Round:
 
     def _is_misfit(self) -> bool:
         """Whether latencies are off what layers explain by more than their measurement."""
-        return self._best < math.inf and self._latency.misfit.level > 0
+        has_best = self._holds_best and self._best < math.inf
+        return has_best and self._latency.misfit.level > 0
 
     def _near_best(self) -> Proposal | None:
         """A change of one or two groups of the best; None once many in a row brought nothing."""
@@ -235,7 +273,7 @@ class _Round:
         """Of groups, or where they have none left and may be split, of sites."""
         best = min(
             (trial.ratio, state)
-            for state, trial in zip(self._states, self._trials, strict=True)
+            for state, trial in zip(self._states, self._own, strict=True)
             if trial.ratio is not None and self._feasible([trial])
         )
         allowed = self._is_allowed
@@ -357,13 +395,13 @@ class _Round:
 
     @cached_property
     def _latency(self) -> LatencyModel:
-        return LatencyModel(self._land, self._observations, self._owner.remembered)
+        return self._owner.latency(self._own)
 
     def _starts(self) -> list[State]:
         space = self._land.space
         ranked = sorted(
             (trial.violation, self._excess(trial), trial.ratio, state)
-            for state, trial in zip(self._states, self._trials, strict=True)
+            for state, trial in zip(self._states, self._own, strict=True)
             if trial.ratio is not None
         )
         best = [state for *_, state in ranked[:2]]
@@ -389,6 +427,12 @@ class _Round:
         before = min(self._feasible(self._trials[:-PATIENCE]), default=math.inf)
         return len(self._trials) > PATIENCE and before <= self._best + RESOLUTION
 
+    def _noise_of_base(self) -> float:
+        """Noise of the float model in this base precision, if it is one of several."""
+        own = self._owner.floats(self._own) if self._land.space.bases else None
+        noise = 0.0 if own is None or own.noise is None else own.noise
+        return noise if noise < self._limit else 0.0
+
     def _learn_noise(self) -> NoiseModel | None:
         """The noise of sites, None while no gate was missed."""
         if math.isinf(self._limit):
@@ -396,8 +440,8 @@ class _Round:
         owner = self._owner
         probes = Probes(self._land, owner.noise, self._limit, per_site=owner.per_site)
         measured = [
-            NoiseObservation(state, trial.noise)
-            for state, trial in zip(self._states, self._trials, strict=True)
+            NoiseObservation(state, max(0.0, trial.noise - self._base_noise))
+            for state, trial in zip(self._states, self._own, strict=True)
             if trial.noise is not None
         ]
         skipped = [
@@ -409,11 +453,11 @@ class _Round:
     def _with_failures(self, objective: Objective) -> Objective:
         """Add a cost to layouts that only failed trials have."""
         worked: set[tuple[int, int]] = set()
-        for state, trial in zip(self._states, self._trials, strict=True):
+        for state, trial in zip(self._states, self._own, strict=True):
             if trial.error is None:
                 worked.update(enumerate(state))
         extras = objective.extras.copy()
-        for state, trial in zip(self._states, self._trials, strict=True):
+        for state, trial in zip(self._states, self._own, strict=True):
             suspects = set(enumerate(state)) - worked if trial.error is not None else set()
             for site, layout in suspects:
                 extras[site, layout] += FAILED / len(suspects)

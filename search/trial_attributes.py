@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from placer.errors import InputError
 from placer.search.records import Outcome, Skip, TrialRecord
-from placer.search.space import PER_SITE, Space, site_key
+from placer.search.space import BASE, PER_SITE, Space, site_key
 
 # Names of attributes; the first four are the fields of ``_Kept``.
 KIND, CLAIM, SKIPPED, OUTCOME = "kind", "placement", "skipped", "outcome"
@@ -54,7 +54,7 @@ class TrialReader:
         """``place``: what messages call where the study is."""
         self._place = place
         self._distributions = distributions(space)
-        self._groups = {group.name for group in space.groups}
+        self._decisions = set(space.decisions)
         self._ended: dict[int, TrialRecord] = {}
 
     def record(self, trial: FrozenTrial) -> TrialRecord:
@@ -97,7 +97,7 @@ class TrialReader:
         )
 
     def _check_choices(self, trial: FrozenTrial) -> None:
-        missing = self._groups - trial.params.keys()
+        missing = self._decisions - trial.params.keys()
         wrong = {
             name
             for name, layout in trial.params.items()
@@ -110,9 +110,12 @@ class TrialReader:
 def distributions(space: Space) -> dict[str, CategoricalDistribution]:
     """What Optuna knows of a study's decisions: categorical parameters.
 
-    One per group, and one for each site of groups that may be split (conditional on ``PER_SITE``).
+    One per group, and one for each site of groups that may be split (conditional on ``PER_SITE``);
+    one for the base precision where that is decided.
     """
     found: dict[str, CategoricalDistribution] = {}
+    if space.bases:
+        found[BASE] = CategoricalDistribution(space.bases)
     for group in space.groups:
         if len(group.sites) == 1:
             found[group.name] = CategoricalDistribution(group.layouts)

@@ -18,6 +18,7 @@ from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import RunError
 from placer.model import Model
 from placer.qdq import Inserter
+from placer.qdq.base_property import name_base
 from placer.qdq.mixed_precision import MixedPrecision
 from placer.quantization import Placement, Ranges
 from placer.search.space import Choices, Space
@@ -54,7 +55,10 @@ class Candidates:
         """Return the Q/DQ model of ``placement`` for the engine; the float model if it is empty."""
         if self._remainder is not None and self.engine.remainder == "built":
             return self._remainder.insert(placement)
-        return self._inserter.insert(placement, self._ranges)
+        candidate = self._inserter.insert(placement, self._ranges)
+        if placement.base is not None:
+            name_base(candidate, placement.base)
+        return candidate
 
     def result(self, placement: Placement) -> onnx.ModelProto:
         """Return the model of ``placement`` as it is written."""

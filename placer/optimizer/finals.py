@@ -17,7 +17,7 @@ from placer.errors import RunError
 from placer.optimizer.latency_baselines import CANDIDATE, FLOAT, LatencyBaselines
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
-from placer.quantization import EMPTY, Placement
+from placer.quantization import Placement
 from placer.search.records import TrialRecord
 
 T = TypeVar("T")
@@ -188,5 +188,7 @@ def latency_gates(
 
 
 def chosen_placement(task: Task, final: Final[TrialRecord]) -> Placement:
-    """The final's placement, or the empty one if the float model is the result."""
-    return task.space.placement(final.entry.choices) if final.is_faster else EMPTY
+    """The final's placement, or that of the float model if that is the result."""
+    if final.is_faster:
+        return task.space.placement(final.entry.choices)
+    return task.float_placement

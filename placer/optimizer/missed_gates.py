@@ -11,7 +11,7 @@ from placer.model import save_model
 from placer.optimizer.finals import Rejected
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
-from placer.quantization import EMPTY
+from placer.quantization import FLOAT_IDS
 from placer.results.folder import OutputFolder
 from placer.results.result import StopReason
 from placer.search.records import TrialRecord
@@ -66,7 +66,7 @@ def write_closest(
 
 
 def _measured(records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    return [r for r in records if r.placement_id != EMPTY.id and r.ratio is not None]
+    return [r for r in records if r.placement_id not in FLOAT_IDS and r.ratio is not None]
 
 
 def closest(records: Sequence[TrialRecord]) -> TrialRecord | None:

@@ -82,12 +82,13 @@ class NoiseSources:
         return bool(group.sites[0].layouts[layout].quantize)
 
     def _part(self, name: str, groups: Sequence[Group], choices: Choices) -> NoiseSourcePart | None:
+        # Beside float, as other probes are.
         alone = dict(self.space.floats)
         for group in groups:
             keys = (group.name, *(site_key(site) for site in group.sites))
             alone.update({key: choices[key] for key in keys if key in choices})
             alone.setdefault(group.name, group.default)
-        placement = self.space.placement(alone)
+        placement = self.space.placement(alone).computed_in(None)
         key = f"{PROBE}{placement.id} by part"
         noises = self.study.attribute(key, Noises)
         if noises is None:

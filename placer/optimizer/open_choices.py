@@ -1,16 +1,17 @@
-"""Settle what a request leaves open on a CPU: the engine and the base precision.
+"""Settle what a request leaves open on a CPU: the engine, and in what float models are computed.
 
 Both depend on the model: on some CPUs bfloat16 alone is faster than INT8 beside float, on others it
-is not there. So each combination is measured and judged with what is known before any search, the
-float model and the default placement, and the search goes on with the one that does best.
+is not there. So each combination is measured and judged with what is known before any search: the
+float model and the default placement tell the engine. The base precision is decided by the search;
+the float model, which candidates are held against, has the one that is fastest without them.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ from placer.optimizer.candidates import Candidates
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.option_values import check_values
 from placer.optimizer.request import AUTO, Base, Request
-from placer.optimizer.study_settings import study_settings
+from placer.optimizer.study_settings import bases_begun, study_settings
 from placer.optimizer.task import Task, prepare
 from placer.qdq import Inserter
+from placer.qdq.precision import parse_base
 from placer.quantization import EMPTY
 
 log = logging.getLogger(__name__)
@@ -46,11 +48,13 @@ class _Contender:
     """A way to settle the request, and what there is to measure of it.
 
     ``compiled``: what meets the gates of the float model and the default placement.
+    ``has_float``: whether the first of these is the float model.
     """
 
     request: Request
     task: Task
     compiled: Sequence[Compiled]
+    has_float: bool
 
     @property
     def name(self) -> str:
@@ -58,33 +62,58 @@ class _Contender:
         return self.request.engine if base is None else f"{self.request.engine} in {base}"
 
 
-def settle(request: Request, observer: Observer) -> Request:
-    """``request`` with engine and base precision named where `auto` leaves a choice.
+Settled = tuple[Request, tuple[Base, ...]]
 
-    A study that was begun keeps what it was begun with. Raises InputError if the engine has no
-    choice of the base, and what ``prepare`` raises if no choice can be used.
+
+def settle(request: Request, observer: Observer) -> Settled:
+    """``request`` with the engine named, and the base precisions that the search decides between.
+
+    Of these, the first is that of the float model; there are none if nothing is left open. A study
+    that was begun keeps what it was begun with. Raises InputError if the engine has no choice of
+    the base, and what ``prepare`` raises if no choice can be used.
     """
     check_values(request)
     choices = list(_choices(request))
     if choices == [request]:
-        return request
+        return request, ()
     begun = study_settings(request)
     if begun is not None:
-        return _as_begun(choices, begun)
+        return _as_begun(request, choices, begun)
     contenders = _contenders(choices, observer)
     if len(contenders) == 1:
-        return contenders[0].request
+        return contenders[0].request, ()
     times = _times(contenders)
-    best = min(range(len(contenders)), key=lambda index: times[index])
+    fastest = [min(own) for own in times]
+    best = contenders[fastest.index(min(fastest))]
     told = ", ".join(
         f"{contender.name} {_told(seconds, request)}"
-        for contender, seconds in zip(contenders, times, strict=True)
+        for contender, seconds in zip(contenders, fastest, strict=True)
     )
     observer.stage(
-        f"{contenders[best].name} is the fastest here (the faster of float model and default "
-        f"placement that meets the gates: {told})"
+        f"{best.name} is the fastest here (the faster of float model and default placement that "
+        f"meets the gates: {told})"
     )
-    return contenders[best].request
+    bases = _bases(best.request, contenders, times)
+    if not bases:
+        return best.request, ()
+    observer.stage(f"the search decides on the base precision; the float model is in {bases[0]}")
+    return replace(best.request, base="auto"), bases
+
+
+def _bases(
+    chosen: Request, contenders: Sequence[_Contender], times: Sequence[Sequence[float]]
+) -> tuple[Base, ...]:
+    """The base precisions of the chosen engine, in the order of their float models' times.
+
+    One in which the float model misses a gate, or is refused, is none.
+    """
+    found = [
+        (own[0], contender.request.base)
+        for contender, own in zip(contenders, times, strict=True)
+        if contender.request.engine == chosen.engine and contender.has_float
+    ]
+    bases = [parse_base(base) for _, base in sorted(found, key=itemgetter(0)) if base is not None]
+    return tuple(bases) if len(bases) > 1 and chosen.base in bases else ()
 
 
 def _told(seconds: float, request: Request) -> str:
@@ -125,13 +154,16 @@ def _engines(request: Request) -> Sequence[str]:
     return there if len(there) > 1 or request.base == AUTO else [request.engine]
 
 
-def _as_begun(choices: Sequence[Request], begun: Mapping[str, Any]) -> Request:
+def _as_begun(request: Request, choices: Sequence[Request], begun: Mapping[str, Any]) -> Settled:
     """The choice that a study with the settings ``begun`` was made with."""
     engine, base = str(begun.get("engine", "")).split(" ")[0], begun.get("base")
+    bases = bases_begun(begun)
+    if bases and request.base == AUTO:
+        return replace(request, engine=engine), bases
     for choice in choices:
         if choice.engine == engine and choice.base in (None, base):
-            return choice
-    return choices[0]  # Opening the study tells what does not fit.
+            return choice, ()
+    return choices[0], ()  # Opening the study tells what does not fit.
 
 
 def _contenders(choices: Sequence[Request], observer: Observer) -> list[_Contender]:
@@ -158,29 +190,26 @@ def _contender(request: Request) -> _Contender:
     candidates = Candidates(model, task.engine, inserter, ranges)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, request.threads).run
     evaluator = Evaluator(model.graph, task.gates, task.evaluation_data, reference)
-    found = []
+    found: dict[str, Compiled] = {}
     for placement in (EMPTY, task.space.placement(task.space.defaults)):
         try:
             compiled = candidates.compile(placement)
             candidates.verify(placement, compiled, task.inputs)
             exact = placement == EMPTY and request.base in (None, "float")
             if exact or evaluator.evaluate(compiled.run).passed:
-                found.append(compiled)
+                found[placement.id] = compiled
         except RunError as error:
             log.info("%s refuses a candidate: %s", task.engine.name, error)
     if not found:
         raise RunError(f"engine {task.engine.name} runs nothing that meets the gates")
-    return _Contender(request, task, found)
+    return _Contender(request, task, list(found.values()), EMPTY.id in found)
 
 
-def _times(contenders: Sequence[_Contender]) -> list[float]:
-    """Seconds of the faster model of each, measured in turn."""
-    best = [math.inf] * len(contenders)
+def _times(contenders: Sequence[_Contender]) -> list[list[float]]:
+    """Seconds of the models of each, measured in turn."""
     seconds: list[list[np.ndarray]] = [[] for _ in contenders]
     for _ in range(_BLOCKS):
         for contender, own in zip(contenders, seconds, strict=True):
             task = contender.task
             own.append(task.engine.measure(contender.compiled, task.inputs, _ROUNDS))
-    for index, own in enumerate(seconds):
-        best[index] = float(np.median(np.vstack(own), axis=0).min())
-    return best
+    return [np.median(np.vstack(own), axis=0).tolist() for own in seconds]

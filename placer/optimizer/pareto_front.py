@@ -21,11 +21,11 @@ from placer.optimizer.finals import (
     latency_gates,
 )
 from placer.optimizer.observer import Observer
-from placer.optimizer.result_parts import gate_parts, measured_parts
+from placer.optimizer.result_parts import decided_base, gate_parts, measured_parts
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.optimizer.written import write_and_judge
-from placer.quantization import EMPTY
+from placer.quantization import FLOAT_IDS
 from placer.results.folder import OutputFolder
 from placer.results.result import FrontPart
 from placer.search.pareto import Point, point_of, spread, useful_front
@@ -60,7 +60,7 @@ def confirmed_front(
     if not records:
         return None, []
     copies = copies_of(task, len(records))
-    baseline = setup.candidates.compile_copies(EMPTY, copies)
+    baseline = setup.candidates.compile_copies(task.float_placement, copies)
     finalists = compiled_finalists(task, setup, records, copies)
     preset, others = task.preset, setup.latency_baselines.measured
     if len(finalists) > count:
@@ -92,7 +92,7 @@ def _candidates(records: Sequence[TrialRecord], count: int, finalists: int) -> l
     judged = [
         (record, point)
         for record in by_latency(records)
-        if record.placement_id != EMPTY.id and (point := point_of(record)) is not None
+        if record.placement_id not in FLOAT_IDS and (point := point_of(record)) is not None
     ]
     useful = [judged[index] for index in useful_front([point for _, point in judged])]
     chosen = [useful[index] for index in spread([point for _, point in useful], 2 * count)]
@@ -170,6 +170,7 @@ def _part(task: Task, setup: TrialSetup, rank: int, point: FrontPoint) -> FrontP
     return FrontPart(
         folder=_folder(task, rank, point),
         placement=placement.id,
+        base=decided_base(task, placement),
         trial=final.entry.number,
         quantized_edges=len(placement.edges),
         latency=measured,

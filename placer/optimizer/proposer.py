@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from placer.accuracy.gates import Gate
 from placer.engines.abilities import target_of
+from placer.optimizer.request import Base
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.prediction.select import AnyPredictor, make_predictor
-from placer.quantization import EMPTY
+from placer.search.base_precision import BaseProposer
 from placer.search.landscape import Landscape
 from placer.search.layer_signatures import LayerModel
 from placer.search.samplers import (
@@ -19,7 +21,7 @@ from placer.search.samplers import (
     RandomProposer,
     TpeProposer,
 )
-from placer.search.space import Choices
+from placer.search.space import BASE, Choices, Space
 from placer.search.study import Study
 from placer.search.surrogate import SurrogateProposer
 
@@ -32,28 +34,35 @@ def probes_of(study: Study) -> int:
     return study.kept(PROBE)
 
 
-def predictor_of(task: Task) -> AnyPredictor:
-    """Predicts plans by the pack, for what the engine builds."""
-    base = "float" if task.engine.remainder == "kept" else task.base
-    return make_predictor(task.model.graph, task.pack, target_of(task.engine), base)
+def predictor_of(task: Task, base: Base | None = None) -> AnyPredictor:
+    """Predicts plans by the pack, for what the engine builds in ``base``, the task's by default."""
+    own = "float" if task.engine.remainder == "kept" else base or task.base
+    return make_predictor(task.model.graph, task.pack, target_of(task.engine), own)
 
 
-def make_landscape(task: Task) -> Landscape:
-    """What the search predicts layers with."""
-    return Landscape(task.space, LayerModel(task.model.graph, predictor_of(task)))
+def make_landscapes(task: Task) -> dict[Base, Landscape]:
+    """What the search predicts layers with, by base precision, that of the float model first."""
+    graph = task.model.graph
+    if not task.bases:
+        return {task.base: Landscape(task.space, LayerModel(graph, predictor_of(task)))}
+    return {
+        base: Landscape(task.space.within(base), LayerModel(graph, predictor_of(task, base)))
+        for base in task.bases
+    }
 
 
 def make_proposer(
     task: Task,
     setup: TrialSetup,
     study: Study,
-    landscape: Landscape,
-    remembered: Mapping[str, float],
+    landscapes: Mapping[Base, Landscape],
+    remembered: Mapping[Base, Mapping[str, float]],
     on_probe: Callable[[int], None],
 ) -> Proposer:
     """The proposer that the request names.
 
-    ``on_probe``: is told how often noise was measured beside the trials, each time it was.
+    ``remembered``: costs of layers by base precision. ``on_probe``: is told how often noise was
+    measured beside the trials, each time it was.
     """
     space, seed = task.space, task.request.seed
     sampler = task.request.sampler
@@ -69,17 +78,30 @@ def make_proposer(
             on_probe(probes_of(study) + 1)
             return setup.noise(choices)
 
-        return study.keep(f"{PROBE}{space.placement(choices).id}", measure)
+        # What INT8 adds is measured beside float, whatever the base precision adds.
+        placement = space.placement(choices).computed_in(None)
+        return study.keep(f"{PROBE}{placement.id}", measure)
 
-    return SurrogateProposer(
-        landscape,
-        seed,
-        probe,
-        warm_starts=(*_as_imported(task), *_warm_starts(task, study)),
-        remembered=remembered,
-        noise_limit=_noise_limit(task.gates),
-        levels=0 if task.request.front is None else task.request.front - 1,
-    )
+    starts = (*_as_imported(task), *_warm_starts(task, study))
+    proposers = [
+        SurrogateProposer(
+            landscape,
+            seed,
+            probe,
+            warm_starts=[_in_base(start, landscape.space) for start in starts],
+            remembered=remembered[base],
+            noise_limit=_noise_limit(task.gates),
+            levels=0 if task.request.front is None else task.request.front - 1,
+        )
+        for base, landscape in landscapes.items()
+    ]
+    return proposers[0] if len(proposers) == 1 else BaseProposer(proposers)
+
+
+def _in_base(start: Proposal, space: Space) -> Proposal:
+    """``start`` in the base precision of ``space``, if that says one."""
+    own = {BASE: space.bases[0]} if space.bases else {}
+    return replace(start, choices={**start.choices, **own})
 
 
 def _warm_starts(task: Task, study: Study) -> tuple[Proposal, ...]:
@@ -97,7 +119,7 @@ def _as_imported(task: Task) -> Iterator[Proposal]:
     if task.model.imported is None:
         return
     choices = task.space.nearest(task.model.imported.placement)
-    if task.space.placement(choices) != EMPTY:
+    if task.space.placement(choices).edges:
         yield Proposal("as imported", choices)
 
 

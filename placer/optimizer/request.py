@@ -223,7 +223,7 @@ class Request:
         Option(
             "Engine",
             "Type of what is not quantized: float16, bfloat16 or float for GPU engines; float, "
-            "bfloat16 or auto (the faster of the two) for openvino.",
+            "bfloat16 or auto (the search decides) for openvino.",
             "float16, for openvino float",
         ),
     ] = None

@@ -12,6 +12,7 @@ from placer.engines.conditions import Conditions
 from placer.engines.cuda.nvml import GpuState
 from placer.engines.estimate_error import EstimateError
 from placer.optimizer.task import Task
+from placer.quantization import Placement
 from placer.results.result import (
     ConditionsPart,
     GatePart,
@@ -28,6 +29,11 @@ def gate_parts(results: Iterable[GateResult]) -> list[GatePart]:
         GatePart(gate=one.gate, value=one.value, where=one.where, passed=one.passed)
         for one in results
     ]
+
+
+def decided_base(task: Task, placement: Placement) -> str | None:
+    """The base precision of ``placement`` where the search decides on it."""
+    return task.base_of(placement) if task.bases else None
 
 
 def conditions_part(conditions: Conditions | None) -> ConditionsPart | None:

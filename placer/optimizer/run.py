@@ -55,7 +55,7 @@ from placer.optimizer.worker import keep_for_workers, trial_setup_of
 from placer.optimizer.written import Written, write_and_judge
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
-from placer.quantization import EMPTY
+from placer.quantization import FLOAT_IDS
 from placer.report import write_report
 from placer.results.folder import OutputFolder
 from placer.results.result import Result
@@ -77,7 +77,8 @@ def optimize(request: Request, observer: Observer) -> Result:
     writing result.json, if what it measured is inconclusive, and GateError, after writing
     result.json, if no quantized candidate meets the gates.
     """
-    task = prepare(settle(request, observer), observer)
+    request, bases = settle(request, observer)
+    task = prepare(request, observer, bases)
     request = task.request
     folder = OutputFolder(request.output_folder)
     make_output_folder(folder.path)
@@ -148,7 +149,7 @@ def _run(
 
 
 def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:
-    quantized = [record for record in records if record.placement_id != EMPTY.id]
+    quantized = [record for record in records if record.placement_id not in FLOAT_IDS]
     if quantized and all(record.ratio is None for record in quantized):
         raise RunError(f"the engine refused every candidate; the first: {quantized[0].error}")
 
@@ -169,11 +170,11 @@ def _final(
 
     The winner may miss a gate on latency when it is measured again.
     """
-    best = [r for r in by_latency(records) if r.placement_id != EMPTY.id]
+    best = [r for r in by_latency(records) if r.placement_id not in FLOAT_IDS]
     if not best:
         return None
     tie = tie_with_default(task, records)
-    if tie is not None and tie.default.placement_id != EMPTY.id:
+    if tie is not None and tie.default.placement_id not in FLOAT_IDS:
         observer.warn(str(tie))
         best = [tie.default]
     preset = task.preset
@@ -183,7 +184,7 @@ def _final(
         observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
     observer.stage("confirming the winner against the float model")
-    baseline = setup.candidates.compile_copies(EMPTY, copies)
+    baseline = setup.candidates.compile_copies(task.float_placement, copies)
     rounds, others = preset.confirm_rounds, setup.latency_baselines.measured
     final = confirm(task.engine, winner, baseline, task.inputs, rounds, others)
     missed = [gate for gate in latency_gates(setup.latency_baselines, final) if not gate.passed]
@@ -212,7 +213,8 @@ def _write_plans(
             final.compiled if final.is_faster else setup.baseline
         )
     if final is not None and not estimated:
-        predicted = predictor_of(task).predict(chosen_placement(task, final)).plan
+        placement = chosen_placement(task, final)
+        predicted = predictor_of(task, task.base_of(placement)).predict(placement).plan
         _write_plan(folder.plan(predicted=True), predicted)
     float_plan = None
     for path, compiled in models.items():

@@ -14,7 +14,7 @@ from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError, PlacerError
 from placer.optimizer.layer_times import ProfiledLayers, keep_layers, layer_costs, remembered_layers
 from placer.optimizer.observer import Observer
-from placer.optimizer.proposer import make_landscape, make_proposer
+from placer.optimizer.proposer import make_landscapes, make_proposer
 from placer.optimizer.study_settings import settings_of
 from placer.optimizer.task import Task, engine_for
 from placer.optimizer.trial import TrialRunner
@@ -115,9 +115,12 @@ def _work(
 ) -> Callable[[], StopReason]:
     """What one device does; all that its devices share is read before it begins."""
     task, setup = device.task, device.setup
-    landscape, costs = make_landscape(task), layer_costs(task)
-    remembered = remembered_layers(task, setup, study, costs)
-    proposer = make_proposer(task, setup, study, landscape, remembered, on_probe)
+    landscapes = make_landscapes(task)
+    costs = {base: layer_costs(task, base) for base in landscapes}
+    remembered = {
+        base: remembered_layers(task, setup, study, base, own) for base, own in costs.items()
+    }
+    proposer = make_proposer(task, setup, study, landscapes, remembered, on_probe)
     runner = TrialRunner(
         setup.candidates,
         setup.evaluator,
@@ -126,7 +129,7 @@ def _work(
         task.preset.rounds,
         task.sites,
         setup.latency_baselines,
-        layers=ProfiledLayers(landscape, task.inputs, earlier),
+        layers=ProfiledLayers(task, landscapes, earlier),
         earlier=earlier,
         judge_all=task.request.front is not None,
     )
@@ -152,7 +155,9 @@ def _work(
                 stop=stop,
             )
         finally:
-            keep_layers(costs, landscape, own)
+            for base, landscape in landscapes.items():
+                in_base = [r for r in own if task.base_of(task.space.placement(r.choices)) == base]
+                keep_layers(costs[base], landscape, in_base)
 
     return run
 
@@ -182,7 +187,7 @@ def _start(run: Callable[[], StopReason]) -> Future[StopReason]:
 
 def _other_device(task: Task, setup: TrialSetup, device: str, observer: Observer) -> Device:
     try:
-        engine, _, _ = engine_for(task.request, device)
+        engine, _, _ = engine_for(task.request, device, task.bases)
         other = replace(task, engine=engine)
         if settings_of(other) != settings_of(task):
             raise InputError(

@@ -15,14 +15,18 @@ from placer.accuracy.gates import METRICS, Gate
 from placer.common.user_code import source_fingerprint
 from placer.errors import PlacerError
 from placer.optimizer.observer import Observer
-from placer.optimizer.request import Request
+from placer.optimizer.request import Base, Request
 from placer.optimizer.task import Task
+from placer.qdq.precision import parse_base
 from placer.results.folder import SUFFIX, OutputFolder
 from placer.search.storage import holds_studies, kept_attributes, masked, open_storage
 from placer.search.study import STUDY_NAME, Study
 from placer.version import __version__
 
 _MODEL_FILE = "model file"
+# Attribute of a study that holds what ``settings_of`` returns.
+SETTINGS = "settings"
+_OR = " or "
 # Raised when trials of earlier versions cannot be gone on with.
 STUDY_FORMAT = 3
 
@@ -69,9 +73,16 @@ def _base(task: Task) -> str:
         case "kept":
             return "kept"
         case "computed":
-            return task.base
+            return _OR.join(task.bases) or task.base
         case _:
             return f"{task.base}, {task.request.io_type}"
+
+
+def bases_begun(settings: object) -> tuple[Base, ...]:
+    """The base precisions that a study with these ``settings`` decides between; see ``Task``."""
+    base = settings.get("base") if isinstance(settings, Mapping) else None
+    names = base.split(_OR) if isinstance(base, str) else []
+    return tuple(parse_base(name) for name in names) if len(names) > 1 else ()
 
 
 def _functions(task: Task) -> dict[str, str]:
@@ -98,7 +109,7 @@ def earlier_study(task: Task) -> Study | None:
 def study_settings(request: Request) -> Mapping[str, Any] | None:
     """The settings of the study that ``request`` goes on with; None if it begins one."""
     name = STUDY_NAME if request.storage is None else request.study
-    kept = None if name is None else (_kept(request, name) or {}).get("settings")
+    kept = None if name is None else (_kept(request, name) or {}).get(SETTINGS)
     return kept if isinstance(kept, Mapping) else None
 
 

@@ -13,6 +13,7 @@ from placer.optimizer.command import command_of
 from placer.optimizer.finals import Final, chosen_placement
 from placer.optimizer.result_parts import (
     conditions_part,
+    decided_base,
     gate_parts,
     measured_parts,
     measured_throughput,
@@ -262,6 +263,7 @@ def _trial_part(task: Task, record: TrialRecord, error: EstimateError) -> TrialP
         number=record.number,
         kind=record.kind,
         placement=record.placement_id,
+        base=decided_base(task, task.space.placement(record.choices)),
         state=_state(record),
         latency_ms=latency_part.median_ms if latency_part else None,
         latency=latency_part,
@@ -306,6 +308,7 @@ def _best_part(
     measured, throughput = measured_parts(task, final.seconds[:, 0 if is_float else 1])
     return BestPart(
         placement=placement.id,
+        base=decided_base(task, placement),
         trial=None if is_float else final.entry.number,
         quantized_edges=len(placement.edges),
         latency=measured,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ from placer.optimizer.warm_start import warm_starts
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import weights_beyond_float16
 from placer.qdq.precision import FLOAT8_OPSET, parse_base, with_opset
+from placer.quantization import EMPTY, Placement
 from placer.quantization.overrides import Pins, resolve
 from placer.rules.connected import connected
 from placer.rules.pack import Pack
@@ -56,6 +57,8 @@ class Task:
 
     ``from_quantized``: whether the file was quantized; ``source_sqnr``: then the SQNR in dB of the
     recovered float model's outputs against the file's, None if ONNX Runtime does not run that.
+    ``bases``: the base precisions that the search decides between, that of the float model first;
+    none if there is nothing to decide.
     """
 
     request: Request
@@ -73,6 +76,7 @@ class Task:
     from_quantized: bool = False
     source_sqnr: float | None = None
     warm_starts: tuple[Proposal, ...] = ()
+    bases: tuple[Base, ...] = ()
     pins: Pins = field(default_factory=Pins)
 
     @cached_property
@@ -103,7 +107,12 @@ class Task:
 
     @property
     def base(self) -> Base:
-        """Type of what is not quantized, where the engine takes one: FP16 by default on GPUs."""
+        """Type of what is not quantized, where the engine takes one: FP16 by default on GPUs.
+
+        Where the search decides on it, that of the float model.
+        """
+        if self.bases:
+            return self.bases[0]
         asked = self.request.base
         if asked is None or asked == "auto":
             if isinstance(self.engine, HasDefaultBase):
@@ -111,15 +120,27 @@ class Task:
             return "float" if self.engine.remainder == "computed" else "float16"
         return asked
 
+    def base_of(self, placement: Placement) -> Base:
+        """Type of what ``placement`` does not quantize."""
+        return parse_base(placement.base or "float") if self.bases else self.base
+
+    @property
+    def float_placement(self) -> Placement:
+        """The float model in its base precision."""
+        return EMPTY.computed_in(self.space.base_of({}))
+
     @cached_property
     def inputs(self) -> Tensors:
         """The sample that latency is measured on."""
         return next(iter(self.evaluation_data)).inputs
 
 
-def engine_for(request: Request, device: str | None) -> tuple[Engine, Pack, str]:
+def engine_for(
+    request: Request, device: str | None, bases: Sequence[Base] = ()
+) -> tuple[Engine, Pack, str]:
     """The engine that ``request`` asks for on ``device``, its pack and why it was taken.
 
+    ``bases``: see ``Task``.
     Raises InputError or RunError, see ``placer.engines.select.select_engine``.
     """
     return select_engine(
@@ -127,7 +148,7 @@ def engine_for(request: Request, device: str | None) -> tuple[Engine, Pack, str]
         threads=request.threads,
         pack=request.pack,
         gpu=request.gpu,
-        base=None if request.base == AUTO else request.base,
+        base=None if request.base == AUTO and not bases else request.base,
         shapes=optima(request.shape_ranges),
         shape_ranges=request.shape_ranges,
         build_for=request.build_for,
@@ -143,9 +164,10 @@ def _first_device(request: Request) -> str | None:
     return request.devices[0] if request.devices else request.device
 
 
-def prepare(request: Request, observer: Observer) -> Task:
+def prepare(request: Request, observer: Observer, bases: Sequence[Base] = ()) -> Task:
     """Load and check everything that ``request`` names; writes nothing.
 
+    ``bases``: those that ``base`` auto stands for, see ``Task``.
     Raises InputError for the first thing that is wrong.
     """
     check_values(request)
@@ -159,7 +181,7 @@ def prepare(request: Request, observer: Observer) -> Task:
         observer.warn(text)
 
     request = _with_shapes_of_data(request, observer)
-    engine, pack, why = engine_for(request, _first_device(request))
+    engine, pack, why = engine_for(request, _first_device(request), bases)
     _check_io_type(request, engine)
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
     _check_export(request, engine)
@@ -188,7 +210,7 @@ def prepare(request: Request, observer: Observer) -> Task:
     space = _space_of(sites, model, pack, told or "there is nothing to do")
     check_forced(space, needed)
     pins = _pins(request, sites, model, pack)
-    space = replace(space, per_tensor=pins.per_tensor)
+    space = replace(space, per_tensor=pins.per_tensor, bases=tuple(bases))
     if told:
         warn(told)
     asked = tuple(Gate.parse(text) for text in request.gates)
@@ -210,6 +232,7 @@ def prepare(request: Request, observer: Observer) -> Task:
         from_quantized=from_quantized,
         source_sqnr=distance,
         warm_starts=warm_starts(request.warm_starts, model, space),
+        bases=tuple(bases),
         pins=pins,
     )
 

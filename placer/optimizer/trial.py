@@ -18,7 +18,7 @@ from placer.errors import RunError
 from placer.optimizer.candidates import Candidates
 from placer.optimizer.latency_baselines import LatencyBaselines
 from placer.optimizer.result_parts import conditions_part, latency
-from placer.quantization import EMPTY, Placement
+from placer.quantization import FLOAT_IDS, Placement
 from placer.rules.sites import Site
 from placer.search.records import Judgement, Measurement, Outcome, TrialRecord, by_latency
 
@@ -65,7 +65,7 @@ class TrialRunner:
         self._rivals = latency_baselines or LatencyBaselines()
         self._layers = layers
         self._judge_all = judge_all
-        quantized = (r for r in by_latency(earlier) if r.placement_id != EMPTY.id)
+        quantized = (r for r in by_latency(earlier) if r.placement_id not in FLOAT_IDS)
         measured = (r.measurement for r in quantized if r.measurement is not None)
         self._best = min((measurement.ratio.high for measurement in measured), default=None)
         self._costs = _Costs()
@@ -105,7 +105,7 @@ class TrialRunner:
 
     def _done(self, placement: Placement, judged: Outcome, measurement: Measurement) -> Outcome:
         outcome = replace(judged, measurement=measurement)
-        if outcome.feasible and placement != EMPTY:
+        if outcome.feasible and placement.edges:
             high = measurement.ratio.high
             self._best = high if self._best is None else min(self._best, high)
         return outcome

@@ -23,7 +23,7 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.task import Task
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
-from placer.quantization import EMPTY, Ranges
+from placer.quantization import Ranges
 from placer.results.result import CalibrationPart
 
 
@@ -62,14 +62,14 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
         if task.engine.remainder == "kept":
             # Its process is there to be lost to a model that crashes or hangs; calibration runs
             # the same model in this one.
-            makers.candidates({}).compile(EMPTY).run(task.inputs)
+            makers.candidates({}).compile(task.float_placement).run(task.inputs)
         data = calibration_of(task, observer)
         plain = ranges_of(task, data.whole, METHODS[0])
-        baseline = makers.candidates(plain).compile(EMPTY)
+        baseline = makers.candidates(plain).compile(task.float_placement)
         reference = reference_of(task, baseline)
         calibrated = choose_ranges(task, makers.inserter, data, reference, observer)
     else:
-        baseline = makers.candidates(calibrated.plain).compile(EMPTY)
+        baseline = makers.candidates(calibrated.plain).compile(task.float_placement)
         reference = reference_of(task, baseline)
     on_few = Evaluator(model.graph, (), few, reference)
     candidates = makers.candidates(calibrated.ranges, written=True)

@@ -21,9 +21,11 @@ from placer.optimizer.candidates import Candidates
 from placer.optimizer.finals import Final, Rejected, chosen_placement, latency_gates
 from placer.optimizer.observer import Observer
 from placer.optimizer.recovered import recover, recovery_steps
+from placer.optimizer.result_parts import decided_base
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
-from placer.quantization import EMPTY, Placement, Ranges
+from placer.qdq.base_property import name_base
+from placer.quantization import Placement, Ranges
 from placer.quantization.placement_file import placement_text
 from placer.recovery.crossfit import score
 from placer.results.folder import OutputFolder
@@ -66,7 +68,7 @@ def write_and_judge(
     a file with other constants takes its place if it is more accurate there, and meets all gates.
     """
     placement = chosen_placement(task, final)
-    steps = recovery_steps(task.request.recover) if placement != EMPTY else ()
+    steps = recovery_steps(task.request.recover) if placement.edges else ()
     plain = _write(task, setup, folder, final, setup.candidates)
     if not steps:
         return plain
@@ -99,6 +101,8 @@ def _write(
     placement, path = chosen_placement(task, final), folder.model
     proto = candidates.result(placement)
     _describe(proto, placement, task)
+    if task.engine.remainder == "computed":
+        name_base(proto, task.base_of(placement))
     save_model(proto, task.model.base_dir, path)
     write_text(folder.placement, _placement_text(task, setup.ranges, placement))
     try:
@@ -174,4 +178,5 @@ def _placement_text(task: Task, ranges: Ranges, placement: Placement) -> str:
         calibrated=not task.calibration_data.synthetic,
         graph=task.model.graph,
         pinned=task.pins.by_tensor,
+        base=decided_base(task, placement),
     )

@@ -1,7 +1,7 @@
 """The vocabulary of quantization: schemes, ranges, placements and their numerics."""
 
-from placer.quantization.placement import EMPTY, Placement
+from placer.quantization.placement import EMPTY, FLOAT_IDS, Placement
 from placer.quantization.ranges import Range, Ranges, union
 from placer.quantization.scheme import FLOAT8, Scheme
 
-__all__ = ["EMPTY", "FLOAT8", "Placement", "Range", "Ranges", "Scheme", "union"]
+__all__ = ["EMPTY", "FLOAT8", "FLOAT_IDS", "Placement", "Range", "Ranges", "Scheme", "union"]

@@ -37,12 +37,14 @@ class Placement:
 
     Each group is a set of edges that share one scale; edges of one tensor inside a group share
     one Q/DQ pair. ``per_tensor``: edges of weights that have one scale where the scheme gives them
-    one for each channel. Two placements are equal exactly if their partitions and these edges are,
-    however reached.
+    one for each channel. ``base``: the type that what is not quantized is computed in, where the
+    search decides on it and it is another than the model's own. Two placements are equal exactly if
+    their partitions, these edges and this type are, however reached.
     """
 
     groups: frozenset[Group]
     per_tensor: frozenset[Edge] = frozenset()
+    base: str | None = None
 
     @staticmethod
     def of(edges: Iterable[Edge], shared: Iterable[Iterable[str]] = ()) -> Placement:
@@ -79,11 +81,17 @@ class Placement:
 
     def changed(self, change: Change) -> Placement:
         """The placement after ``change``."""
-        return Placement((self.groups - change.gone) | change.come).with_weights(self.per_tensor)
+        found = Placement((self.groups - change.gone) | change.come, base=self.base)
+        return found.with_weights(self.per_tensor)
 
     def with_weights(self, per_tensor: frozenset[Edge]) -> Placement:
         """This placement with those of ``per_tensor`` that it quantizes as its own."""
-        return Placement(self.groups, per_tensor & self.edges if per_tensor else per_tensor)
+        own = per_tensor & self.edges if per_tensor else per_tensor
+        return Placement(self.groups, own, self.base)
+
+    def computed_in(self, base: str | None) -> Placement:
+        """This placement with what is not quantized in ``base``."""
+        return Placement(self.groups, self.per_tensor, base)
 
     @cached_property
     def group_of(self) -> Mapping[Edge, int]:
@@ -93,22 +101,31 @@ class Placement:
     @cached_property
     def id(self) -> str:
         """Fingerprint: 12 hex digits of the SHA-256 of the canonical text."""
-        return _digest(line for _, line in self._lines)
+        return self._digest(self._lines)
 
     def id_after(self, change: Change) -> str:
         """``id`` after ``change``; the groups that stay are not sorted again."""
         gone = {_line(sorted(group), self.per_tensor) for group in change.gone}
         kept = [item for item in self._lines if item[1] not in gone]
         come = _lines(change.come, self.per_tensor)
-        return _digest(line for _, line in sorted([*kept, *come], key=_ORDER))
+        return self._digest(sorted([*kept, *come], key=_ORDER))
 
     def canonical(self) -> str:
-        """One line per group, edges and groups sorted: equal text means equal placement."""
-        return "\n".join(line for _, line in self._lines)
+        """One line per group, edges and groups sorted, and one for a base: equal text means equal
+        placement.
+        """
+        return self._text(self._lines)
 
     def sorted(self) -> list[list[Edge]]:
         """Groups as sorted lists of edges, in a canonical order."""
         return [list(edges) for edges, _ in self._lines]
+
+    def _text(self, lines: Iterable[tuple[list[Edge], str]]) -> str:
+        last = () if self.base is None else (f"base {self.base}",)
+        return "\n".join((*(line for _, line in lines), *last))
+
+    def _digest(self, lines: Iterable[tuple[list[Edge], str]]) -> str:
+        return hashlib.sha256(self._text(lines).encode()).hexdigest()[:12]
 
     @cached_property
     def _lines(self) -> Sequence[tuple[list[Edge], str]]:
@@ -135,8 +152,6 @@ def _line(edges: Iterable[Edge], per_tensor: Group) -> str:
     )
 
 
-def _digest(lines: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
-
-
 EMPTY = Placement(frozenset())
+# Of the float model in any type that a placement may say it is computed in.
+FLOAT_IDS = frozenset(EMPTY.computed_in(base).id for base in (None, "bfloat16"))

@@ -51,6 +51,7 @@ class _Document(_Part):
     calibrated: bool
     groups: tuple[_GroupEntry, ...]
     structure: str | None = None
+    base: Literal["float", "bfloat16"] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ class PlacementFile:
     """A placement file as it is, whatever model it is for.
 
     ``model``: fingerprint of the model that it was made on. ``pack``: name and version.
-    ``structure``: that model's; None in files of earlier versions.
+    ``structure``: that model's; None in files of earlier versions. ``base``: the base precision
+    that it was judged in, None where the search did not decide on it.
     """
 
     path: Path
@@ -81,6 +83,7 @@ class PlacementFile:
     calibrated: bool
     groups: tuple[Group, ...]
     structure: Structure | None
+    base: str | None = None
 
     @property
     def pinned(self) -> list[str]:
@@ -112,6 +115,7 @@ def read_placement(path: Path) -> PlacementFile:
         calibrated=document.calibrated,
         groups=tuple(_read_group(entry) for entry in document.groups),
         structure=None if structure is None else parse_structure(structure, f"{path}: structure"),
+        base=document.base,
     )
 
 
@@ -137,6 +141,7 @@ def load_placement(path: Path, graph: Graph) -> Placement:
     return Placement(
         frozenset(group for group in groups if group),
         frozenset(_find(entry, graph, path) for entry in entries if entry.weights is not None),
+        None if document.base == "float" else document.base,
     )
 
 
@@ -166,6 +171,7 @@ def placement_text(
     calibrated: bool,
     graph: Graph | None = None,
     pinned: Mapping[str, Pin] | None = None,
+    base: str | None = None,
 ) -> str:
     """Return the YAML text of ``placement``.
 
@@ -173,7 +179,8 @@ def placement_text(
     is false if the ranges come from random inputs. Each group
     lists its edges and the range that its scale represents; weights have no range, because
     their scales follow from their values. With ``graph``, the model's, its structure is kept too,
-    which ``placer apply`` needs where another file of the network has other names.
+    which ``placer apply`` needs where another file of the network has other names. ``base``: see
+    ``PlacementFile``.
     """
     document: dict[str, Any] = {
         "format": FORMAT,
@@ -182,6 +189,7 @@ def placement_text(
         "pack": pack,
         "scheme": scheme.model_dump(),
         "calibrated": calibrated,
+        **({} if base is None else {"base": base}),
         "groups": [_group(e, placement, ranges, pinned or {}) for e in placement.sorted()],
     }
     text: str = yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)

@@ -24,6 +24,7 @@ _NAMES = OutputFolder(Path())
 _Interval = Annotated[list[float], Field(min_length=2, max_length=2)]
 _INTERVAL = "95% bootstrap interval; of estimates, what 80% of them stay within"
 _LATENCY = "null where the objective is throughput: with requests in flight none is measured"
+_BASE = "what is not quantized is computed in; null where the search did not decide on it"
 _MEMORY = (
     "bytes of device memory: weights, activations, inputs and outputs; null if the engine does not "
     "tell"
@@ -204,6 +205,7 @@ class TrialPart(Part):
     number: int
     kind: str = Field(description="where the placement came from: a seed's name or a sampler")
     placement: str
+    base: str | None = Field(default=None, description=_BASE)
     state: TrialState
     latency_ms: float | None = Field(description="the median")
     latency: LatencyPart | None = Field(description=_LATENCY)
@@ -247,6 +249,7 @@ class BestPart(Part):
     """
 
     placement: str
+    base: str | None = Field(default=None, description=_BASE)
     trial: int | None = Field(description="null if the float model is the result")
     quantized_edges: int
     latency: LatencyPart | None = Field(description=_LATENCY)
@@ -277,6 +280,7 @@ class FrontPart(Part):
 
     folder: str = Field(description="its model and placement.yaml, from the output folder")
     placement: str
+    base: str | None = Field(default=None, description=_BASE)
     trial: int
     quantized_edges: int
     latency: LatencyPart | None = Field(description=_LATENCY)

@@ -27,7 +27,7 @@ from placer.graph.text import parse_model
 from placer.optimizer.finals import Finalist, confirm, race
 from placer.optimizer.layer_times import ProfiledLayers
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.proposer import make_landscape
+from placer.optimizer.proposer import make_landscapes
 from placer.optimizer.request import Request
 from placer.optimizer.task import prepare
 from placer.optimizer.trial import TrialRunner
@@ -453,16 +453,16 @@ def test_a_study_goes_on_after_candidates_that_kill_the_engine(save: Save, tmp_p
         bench = set_up(task, QuietObserver())
         storage = open_storage(f"sqlite:///{tmp_path / 'study.db'}", shared=False)
         study = Study(storage, "study", task.space, {})
-        landscape = make_landscape(task)
+        landscapes = make_landscapes(task)
         runner = TrialRunner(
             bench.candidates,
             bench.evaluator,
             bench.baseline,
             task.inputs,
             5,
-            layers=ProfiledLayers(landscape, task.inputs, []),
+            layers=ProfiledLayers(task, landscapes, []),
         )
-        proposer = SurrogateProposer(landscape, 0, bench.noise)
+        proposer = SurrogateProposer(landscapes[task.base], 0, bench.noise)
         study.run(proposer, runner, budget=5, deadline=None, on_trial=lambda _: None)
         records = {record.kind: record for record in study.records()}
         sentence = "the engine crashed (signal 11) while building the candidate; its log is "

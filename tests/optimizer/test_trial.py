@@ -11,7 +11,7 @@ from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
 from placer.optimizer.layer_times import ProfiledLayers
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.proposer import make_landscape
+from placer.optimizer.proposer import make_landscapes
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial import TrialRunner
@@ -61,8 +61,7 @@ class Setting:
         judge_all: bool = False,
     ) -> Outcome:
         """One trial of a study that holds ``earlier``."""
-        landscape = make_landscape(self.task)
-        layers = ProfiledLayers(landscape, self.task.inputs, ()) if profiles else None
+        layers = ProfiledLayers(self.task, make_landscapes(self.task), ()) if profiles else None
         runner = TrialRunner(
             self.bench.candidates,
             self.bench.evaluator,

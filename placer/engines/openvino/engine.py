@@ -22,11 +22,14 @@ from placer.errors import InputError, RunError
 from placer.graph.shapes import InputType
 from placer.model import save_model
 from placer.plan import Plan
+from placer.qdq.base_property import BASE_PROPERTY
 from placer.results.objective import Objective
 
 ov = load_openvino()
 # What --base stands for: the precision hint, which holds for all that is not quantized.
 PRECISIONS: Mapping[str, str] = {"float": "f32", "bfloat16": "bf16"}
+# The base that each model names itself, where the search decides on it.
+EACH_ITS_OWN = "auto"
 _THROUGHPUT_CLOCK = "inferences per second of wall time, several requests in flight,"
 # By wall time and on all cores, shorter intervals are at the mercy of the scheduler.
 _THROUGHPUT_INTERVAL_S = 0.01
@@ -42,7 +45,8 @@ class OpenVinoEngine:
     divide the threads among streams, keeps as many requests in flight as it calls optimal, and
     measures wall time over the number of inferences.
 
-    ``base``: ``float`` or ``bfloat16``, the type that what is not quantized is computed in.
+    ``base``: ``float`` or ``bfloat16``, the type that what is not quantized is computed in, or
+    ``auto``: the one that a model's metadata names (``placer.qdq.base_property``), else ``float``.
     ``shapes`` of inputs with unknown dimensions; a leading one is 1 where an input is not listed.
 
     With one thread the clock of latency is the CPU time of the calling thread, in which a
@@ -66,8 +70,8 @@ class OpenVinoEngine:
         self._core = ov.Core()
         self._objective = objective
         self._shapes = dict(shapes or {})
-        self._settings = {
-            "INFERENCE_PRECISION_HINT": PRECISIONS[base],
+        self._base = base
+        self._settings: dict[str, Any] = {
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": objective.upper(),
             # Two models of one round must not contend for the core that each was pinned to.
@@ -78,7 +82,9 @@ class OpenVinoEngine:
         self.version = ".".join(ov.__version__.split("-", 1)[0].split(".")[:3])
         processor = self._core.get_property("CPU", "FULL_DEVICE_NAME")
         plural = "s" if threads > 1 else ""
-        self.device = f"CPU ({processor}), {threads} thread{plural}, {base}"
+        self.device = f"CPU ({processor}), {threads} thread{plural}"
+        if base != EACH_ITS_OWN:
+            self.device = f"{self.device}, {base}"
         self._now, self.clock = cpu_clock(threads)
         self._interval_s = INTERVAL_S
         if objective == "throughput":
@@ -95,12 +101,11 @@ class OpenVinoEngine:
                 read = self._core.read_model(path)
                 self._reshape(read)
                 tags = tag_nodes(read, model.graph)
-                compiled = self._core.compile_model(read, "CPU", self._settings)
+                settings = self._settings_of(read)
+                compiled = self._core.compile_model(read, "CPU", settings)
             except RuntimeError as error:
                 raise RunError(f"OpenVINO refuses the model: {reason(error)}") from error
-        profiled = partial(
-            self._core.compile_model, read, "CPU", {**self._settings, "PERF_COUNT": True}
-        )
+        profiled = partial(self._core.compile_model, read, "CPU", {**settings, "PERF_COUNT": True})
         return OpenVinoModel(compiled, profiled, tags, f"OpenVINO {self.version}")
 
     def load(self, path: Path) -> SavedOpenVinoModel:
@@ -111,14 +116,23 @@ class OpenVinoEngine:
         try:
             read = self._core.read_model(path)
             self._reshape(read)
-            compiled = self._core.compile_model(read, "CPU", self._settings)
+            settings = self._settings_of(read)
+            compiled = self._core.compile_model(read, "CPU", settings)
         except RuntimeError as error:
             raise RunError(f"OpenVINO refuses {path}: {reason(error)}") from error
-        profiled = partial(
-            self._core.compile_model, read, "CPU", {**self._settings, "PERF_COUNT": True}
-        )
+        profiled = partial(self._core.compile_model, read, "CPU", {**settings, "PERF_COUNT": True})
         tags = Tags((), tuple(port.get_any_name() for port in read.outputs))
         return SavedOpenVinoModel(compiled, profiled, tags, f"OpenVINO {self.version}")
+
+    def _settings_of(self, model: Any) -> dict[str, Any]:
+        base = self._base
+        if base == EACH_ITS_OWN:
+            # Where OpenVINO keeps the metadata of ONNX files, also in files of its own.
+            named = ["framework", BASE_PROPERTY]
+            base = model.get_rt_info(named).astype(str) if model.has_rt_info(named) else "float"
+        if base not in PRECISIONS:
+            raise RunError(f"the model is for base {base}, which OpenVINO does not compute in")
+        return {**self._settings, "INFERENCE_PRECISION_HINT": PRECISIONS[base]}
 
     def _reshape(self, model: Any) -> None:
         shapes = {}
@@ -250,6 +264,6 @@ def create(
         capabilities = ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     except RuntimeError as error:
         raise RunError(f"OpenVINO cannot use this CPU: {reason(error)}") from error
-    if base == "bfloat16" and "BF16" not in capabilities:
+    if base in ("bfloat16", EACH_ITS_OWN) and "BF16" not in capabilities:
         raise RunError("this CPU does not compute in bfloat16; use `base` float")
     return engine

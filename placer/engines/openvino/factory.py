@@ -12,8 +12,8 @@ from placer.engines.registry import EngineOptions
 from placer.errors import InputError
 from placer.results.objective import Objective
 
-# What --base may be, the default first.
-BASES = ("float", "bfloat16")
+# What --base may be, the default first; auto where every model names its own.
+BASES = ("float", "bfloat16", "auto")
 OPTIONS = ("compile-timeout", "memory-gb")
 
 
