@@ -46,7 +46,7 @@ OPEN_ATTEMPTS = 5
 
 def open_storage(
     url: str, *, shared: bool, heartbeat_s: int = HEARTBEAT_S, grace_s: int = GRACE_S
-) -> RDBStorage:
+) -> StudyStorage:
     """The Optuna storage at ``url``; a ``shared`` one tells workers that died.
 
     ``heartbeat_s``: seconds between signs of life of a shared study's worker, and ``grace_s``
@@ -219,7 +219,7 @@ def _parse(url: str) -> URL:
     return parsed
 
 
-def _connect(url: URL, arguments: Mapping[str, Any]) -> RDBStorage:
+def _connect(url: URL, arguments: Mapping[str, Any]) -> StudyStorage:
     # Optuna fills in templates in braces.
     text = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
     is_file = url.get_backend_name() == "sqlite"

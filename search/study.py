@@ -31,7 +31,7 @@ from placer.search.samplers import Proposal, Proposer
 from placer.search.space import Space
 from placer.search.storage import FULL, is_full, open_study, reading
 from placer.search.trial_attributes import FIX
-from placer.search.trial_store import TrialStore
+from placer.search.trial_store import Claim, TrialStore
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class Study:
                 return "timeout"
             with self._lock:
                 step = self._next(asked, budget)
-            if isinstance(step, int):
+            if isinstance(step, Claim):
                 record = self._evaluate(step, evaluate)
                 if record is not None:
                     took.append(record.seconds)
@@ -200,35 +200,32 @@ class Study:
 
     def _next(
         self, proposer: Proposer, budget: int | None
-    ) -> int | StopReason | Literal["wait", "again"]:
-        """Claim the next trial and return its number; else why there is none."""
-        waiting, known = self._ask(lambda: self._waiting_or_known(budget))
-        if waiting is not None:
-            return waiting
-        is_running = any(record.running for record in known)
-        if budget is not None and len(known) >= budget:
+    ) -> Claim | StopReason | Literal["wait", "again"]:
+        """Claim the next trial; else why there is none."""
+        found = self._ask(lambda: self._waiting_or_known(budget))
+        if isinstance(found, Claim):
+            return found
+        is_running = any(record.running for record in found)
+        if budget is not None and len(found) >= budget:
             return "wait" if is_running else "budget"
-        proposal = proposer.propose(known)
+        proposal = proposer.propose(found)
         if proposal is None:
             return "wait" if is_running else "converged"
-        self._ask(lambda: self._trials.claim(proposal))
-        return "again"
+        return self._ask(lambda: self._trials.claim(proposal, found, budget)) or "again"
 
-    def _waiting_or_known(self, budget: int | None) -> tuple[int | None, list[TrialRecord]]:
-        """The number of a trial that waited and is this worker's now, else all trials."""
+    def _waiting_or_known(self, budget: int | None) -> Claim | list[TrialRecord]:
+        """A trial that waited and is this worker's now, else all trials."""
         if self._shared:
             self._trials.end_measured()
             self._trials.fail_stale()
-        waiting = self._trials.take_waiting(budget)
-        return waiting, [] if waiting is not None else self._trials.known()
+        return self._trials.take_waiting(budget)
 
-    def _evaluate(self, number: int, evaluate: Evaluate) -> TrialRecord | None:
+    def _evaluate(self, claim: Claim, evaluate: Evaluate) -> TrialRecord | None:
         """Evaluate the trial; None if it was given to another worker meanwhile."""
-        start = time.monotonic()
+        start, number = time.monotonic(), claim.number
         with self._trials.signs_of_life(number):
             try:
-                choices = self._ask(lambda: self._trials.choices(number))
-                outcome = evaluate(self.space.placement(choices))
+                outcome = evaluate(self.space.placement(claim.choices))
             except BaseException:
                 with held_back():
                     self._trials.give_back(number)

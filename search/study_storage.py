@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from threading import local
 from typing import Any
 
 from optuna.distributions import BaseDistribution, distribution_to_json
 from optuna.storages import RDBStorage
-from optuna.storages._rdb.models import TrialParamModel
+from optuna.storages._rdb.models import StudyModel, TrialParamModel
+from optuna.trial import FrozenTrial
+from sqlalchemy.exc import PendingRollbackError
 
 
 class StudyStorage(RDBStorage):
-    """Writes the decisions of a trial without asking about each.
+    """Writes the decisions of a trial without asking about each, and several things at once.
 
     For each of them Optuna asks the database for the trial and whether an earlier one chose from
     something else, which takes ten times as long as to write it. A study of placer is refused
     with other settings before a trial is written, so all its trials choose from the same.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sessions = _Sessions(self.scoped_session)
+        self.scoped_session = self._sessions  # type: ignore[assignment]
+
+    @contextmanager
+    def transaction(self, study_id: int | None = None) -> Iterator[None]:
+        """Everything that this thread does with the storage in the block, as one transaction.
+
+        ``study_id``: a study of which nobody else creates a trial meanwhile. An exception, also
+        one that is raised and caught within the block by an operation of the storage, leaves
+        nothing of it. Blocks do not nest. Raises what SQLAlchemy raises if it cannot be written.
+        """
+        with self._sessions.joined() as session:
+            if study_id is not None:
+                StudyModel.find_or_raise_by_id(study_id, session, for_update=True)
+            yield
+
+    def trials_after(self, study_id: int, trial_id: int) -> list[FrozenTrial]:
+        """The trials of a study with a higher id, in no order."""
+        return self._get_trials(
+            study_id, states=None, included_trial_ids=set(), trial_id_greater_than=trial_id
+        )
 
     def _set_trial_param_without_commit(
         self,
@@ -33,6 +63,69 @@ class StudyStorage(RDBStorage):
                 trial_id=trial_id,
                 param_name=param_name,
                 param_value=param_value_internal,
-                distribution_json=distribution_to_json(distribution),
+                distribution_json=_as_json(distribution),
             )
         )
+
+
+# Trials of one study choose from the same distributions.
+_as_json = lru_cache(maxsize=1 << 14)(distribution_to_json)
+
+
+class _Joined:
+    """A session whose parts neither commit nor close it; once rolled back it takes no more."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._is_undone = False
+
+    def commit(self) -> None:
+        """Have what was done so far sent to the database."""
+        self._current().flush()
+
+    def rollback(self) -> None:
+        """Undo all of it."""
+        self._is_undone = True
+        self._session.rollback()
+
+    def close(self) -> None:
+        """Leave the session to the parts to come."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._current(), name)
+
+    def _current(self) -> Any:
+        if self._is_undone:
+            raise PendingRollbackError("a part of the transaction failed")
+        return self._session
+
+
+class _Sessions:
+    """The sessions of Optuna's storage, one for each thread; see ``StudyStorage.transaction``."""
+
+    def __init__(self, sessions: Any) -> None:
+        self._sessions = sessions
+        self._own = local()
+
+    def __call__(self) -> Any:
+        joined = getattr(self._own, "joined", None)
+        return self._sessions() if joined is None else joined
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sessions, name)
+
+    @contextmanager
+    def joined(self) -> Iterator[Any]:
+        """One session for all that this thread asks for; committed at the end of the block."""
+        session = self._sessions()
+        self._own.joined = joined = _Joined(session)
+        try:
+            yield joined
+            joined.commit()
+            session.commit()
+        except BaseException:
+            session.rollback()
+            raise
+        finally:
+            self._own.joined = None
+            session.close()

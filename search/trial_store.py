@@ -1,17 +1,18 @@
 """Trials of one study in its Optuna storage: claimed, taken by a worker, ended.
 
-A trial begins as a waiting claim on its placement, written in one transaction. Whoever takes the
-claim gives a sign of life before it runs, so a worker that dies leaves a waiting trial or one whose
-signs of life end; both are taken over. Of two claims on one placement, and of those beyond the
-budget, the lower number stays and the other is withdrawn. A trial's outcome is one attribute, so it
-is stored whole or not at all, and whoever finds a trial with an outcome may end it.
+A trial begins as a claim on its placement with a sign of life, and ends with its outcome; either is
+one transaction. So a worker that dies leaves a trial whose signs of life end, which then waits for
+another worker. No claim is made on the placement of another trial that counts, or beyond the
+budget; a trial that waited and is late by then is withdrawn. A trial's outcome is one attribute,
+and whoever finds a trial with an outcome may end it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from itertools import count
 from threading import Event, Thread
 from typing import Any
@@ -27,6 +28,7 @@ from placer.search.reasons import reason_of
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import Choices, Space
+from placer.search.study_storage import StudyStorage
 from placer.search.trial_attributes import (
     CLAIM,
     FIX,
@@ -39,6 +41,14 @@ from placer.search.trial_attributes import (
 )
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A trial that this worker runs, and its placement as choices."""
+
+    number: int
+    choices: Choices
 
 
 class TrialStore:
@@ -57,25 +67,57 @@ class TrialStore:
         self._reader = TrialReader(space, place)
         self._distributions = distributions(space)
 
-    def claim(self, proposal: Proposal) -> None:
-        """Create a waiting trial; all that identifies it is stored in one transaction."""
-        template = create_trial(
+    def claim(
+        self, proposal: Proposal, known: Sequence[TrialRecord], budget: int | None
+    ) -> Claim | None:
+        """Create a trial that this worker runs; one transaction.
+
+        ``known``: the trials that were known when it was proposed. None if since then another
+        worker's trial came first: on the same placement, or as the last of the budget.
+        """
+        placement_id = self._space.placement(proposal.choices).id
+        with self._transaction(self._id):
+            if self._shared and self._is_late(placement_id, known, budget):
+                return None
+            trial_id = self._storage.create_new_trial(
+                self._id, self._template(proposal, placement_id)
+            )
+            # Before it runs: a running trial that never gave a sign of life would run forever.
+            self._give_sign_of_life(trial_id)
+            self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+        return Claim(self._storage.get_trial_number_from_id(trial_id), proposal.choices)
+
+    def _transaction(self, study_id: int | None = None) -> AbstractContextManager[None]:
+        """See ``StudyStorage.transaction``; other storages have none."""
+        own = self._storage
+        return own.transaction(study_id) if isinstance(own, StudyStorage) else nullcontext()
+
+    def _is_late(self, placement_id: str, known: Sequence[TrialRecord], budget: int | None) -> bool:
+        """Whether trials that came after ``known`` leave no place for the placement."""
+        own = self._storage
+        if not isinstance(own, StudyStorage):
+            return False
+        last = self._trial_id(known[-1].number) if known else -1
+        later = self._records(own.trials_after(self._id, last))
+        full = budget is not None and len(known) + len(later) >= budget
+        return full or placement_id in {record.placement_id for record in later}
+
+    def _template(self, proposal: Proposal, placement_id: str) -> FrozenTrial:
+        return create_trial(
             state=TrialState.WAITING,
             params=dict(proposal.choices),
             distributions=self._distributions_of(proposal.choices),
-            user_attrs=claim_json(
-                proposal.kind, self._space.placement(proposal.choices).id, proposal.skipped
-            ),
+            user_attrs=claim_json(proposal.kind, placement_id, proposal.skipped),
         )
-        self._storage.create_new_trial(self._id, template)
 
     def _distributions_of(self, choices: Choices) -> dict[str, Any]:
         return {name: self._distributions[name] for name in choices}
 
-    def take_waiting(self, budget: int | None) -> int | None:
-        """Take the first waiting trial, a new one or that of a dead worker; None without one."""
-        for trial in self._trials(TrialState.WAITING):
-            if CLAIM not in trial.user_attrs:
+    def take_waiting(self, budget: int | None) -> Claim | list[TrialRecord]:
+        """Take the first waiting trial, that of a worker that died; without one all ``known``."""
+        trials = self._trials()
+        for trial in trials:
+            if trial.state != TrialState.WAITING or CLAIM not in trial.user_attrs:
                 continue
             trial_id = self._trial_id(trial.number)
             # Before it runs: a running trial that never gave a sign of life would run forever.
@@ -83,8 +125,8 @@ class TrialStore:
             if self._set_state(trial_id, TrialState.RUNNING) and not self._withdraw_if_late(
                 trial.number, budget
             ):
-                return trial.number
-        return None
+                return Claim(trial.number, self._reader.record(trial).choices)
+        return self._records(trials)
 
     def _set_state(self, trial_id: int, state: TrialState) -> bool:
         """Whether this worker changed the state, and not another before it."""
@@ -110,10 +152,6 @@ class TrialStore:
         self._set_state(trial_id, TrialState.FAIL)
         return True
 
-    def choices(self, number: int) -> Choices:
-        """What the claim is on."""
-        return self._reader.record(self._storage.get_trial(self._trial_id(number))).choices
-
     def give_back(self, number: int) -> None:
         """End a trial that was interrupted: it has no result and may be tried again."""
         self._set_state(self._trial_id(number), TrialState.FAIL)
@@ -126,11 +164,12 @@ class TrialStore:
         """Keep ``outcome`` and end the trial; None if it was given to another worker meanwhile."""
         trial_id = self._trial_id(number)
         try:
-            # Optuna's constraints can be set once only, so before others may end the trial.
-            trial = optuna.Trial(self._study, trial_id)
-            for name, value in outcome.constraints.items():
-                trial.set_constraint(name, value)
-            self._storage.set_trial_user_attr(trial_id, OUTCOME, outcome_json(outcome))
+            with self._transaction():
+                for name, value in _constraints(outcome).items():
+                    self._storage.set_trial_system_attr(trial_id, name, value)
+                self._storage.set_trial_user_attr(trial_id, OUTCOME, outcome_json(outcome))
+                record = self._reader.record(self._storage.get_trial(trial_id))
+                self._storage.set_trial_state_values(trial_id, *_ending(record))
         except UpdateFinishedTrialError:
             log.warning(
                 "trial %d had gone to another worker, as this one had given no sign of life; "
@@ -138,25 +177,22 @@ class TrialStore:
                 number,
             )
             return None
-        record = self._reader.record(self._storage.get_trial(trial_id))
-        self._tell(record)
         return record
 
     def _tell(self, record: TrialRecord) -> None:
         """End a trial by its outcome, unless another worker just did."""
         with suppress(UpdateFinishedTrialError):
-            if record.ruled_out is not None:
-                self._study.tell(record.number, state=TrialState.PRUNED, skip_if_finished=True)
-            elif record.ratio is None:
-                self._study.tell(record.number, state=TrialState.FAIL, skip_if_finished=True)
-            else:
-                self._study.tell(record.number, record.ratio, skip_if_finished=True)
+            self._storage.set_trial_state_values(self._trial_id(record.number), *_ending(record))
 
     def known(self) -> list[TrialRecord]:
         """All trials that have an outcome, are running or wait for a worker, in order."""
+        return self._records(self._trials())
+
+    def _records(self, trials: Iterable[FrozenTrial]) -> list[TrialRecord]:
+        """Those of ``trials`` that count."""
         return [
             self._reader.record(trial)
-            for trial in self._trials()
+            for trial in trials
             if CLAIM in trial.user_attrs
             and WITHDRAWN not in trial.user_attrs
             and (OUTCOME in trial.user_attrs or not trial.state.is_finished())
@@ -236,3 +272,17 @@ class TrialStore:
         self.end_measured()
         for trial in self._trials(TrialState.RUNNING):
             self._set_state(self._trial_id(trial.number), TrialState.FAIL)
+
+
+def _constraints(outcome: Outcome) -> dict[str, Any]:
+    """How Optuna keeps what gates say."""
+    return create_trial(state=TrialState.RUNNING, constraints=outcome.constraints).system_attrs
+
+
+def _ending(record: TrialRecord) -> tuple[TrialState, Sequence[float] | None]:
+    """How Optuna has a trial end, and with what value."""
+    if record.ruled_out is not None:
+        return TrialState.PRUNED, None
+    return (
+        (TrialState.FAIL, None) if record.ratio is None else (TrialState.COMPLETE, [record.ratio])
+    )

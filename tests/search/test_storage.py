@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 from optuna.exceptions import StorageInternalError
+from optuna.study import StudyDirection
 from pydantic import NonNegativeFloat
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
@@ -26,9 +27,10 @@ from placer.quantization import Placement
 from placer.search import patience
 from placer.search.patience import Patience
 from placer.search.records import Outcome
-from placer.search.samplers import RandomProposer
-from placer.search.storage import open_storage
+from placer.search.samplers import Proposal, RandomProposer
+from placer.search.storage import open_storage, open_study
 from placer.search.study import Study
+from placer.search.trial_store import Claim, TrialStore
 from tests import postgresql
 from tests.conftest import Finished
 from tests.search.outcomes import outcome
@@ -239,3 +241,37 @@ def test_damaged_attributes_of_a_study_are_named(tmp_path: Path, key: str, value
             opened().keep(key, lambda: 1.0)
         else:
             opened().attribute(key, kinds.get(key))
+
+
+def test_a_transaction_that_fails_leaves_nothing_and_one_that_ends_leaves_all(tmp_path: Path):
+    storage = open_storage(f"sqlite:///{tmp_path / 'study.db'}", shared=False)
+    study = storage.create_new_study([StudyDirection.MINIMIZE], "s")
+    with pytest.raises(ZeroDivisionError), storage.transaction(study):
+        storage.create_new_trial(study)
+        storage.set_study_user_attr(study, "key", 1 / 0)
+    with pytest.raises(StorageInternalError), storage.transaction(study):
+        trial = storage.create_new_trial(study)
+        with suppress(KeyError):  # Undoes the trial, too.
+            storage.get_trial(trial + 1)
+        storage.set_trial_user_attr(trial, "key", 1)
+    assert storage.get_all_trials(study) == []
+    with storage.transaction(study):
+        trial = storage.create_new_trial(study)
+        storage.set_trial_user_attr(trial, "key", 1)
+    assert [own.user_attrs for own in storage.get_all_trials(study)] == [{"key": 1}]
+
+
+@pytest.mark.parametrize(("budget", "claimed"), [(None, True), (1, False)])
+def test_a_claim_is_refused_once_another_worker_has_the_placement_or_the_last_place(
+    tmp_path: Path, budget: int | None, claimed: bool
+):
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    storages = [open_storage(url, shared=True) for _ in range(2)]
+    first, second = (
+        TrialStore(own, open_study(own, "s"), space(), shared=True, place="s") for own in storages
+    )
+    default = Proposal("default", space().defaults)
+    assert first.claim(default, (), budget) == Claim(0, default.choices)
+    assert second.claim(default, (), budget) is None
+    other = Proposal("none", space().floats)
+    assert (second.claim(other, (), budget) is not None) == claimed
