@@ -55,13 +55,15 @@ def ratio_of(seconds: np.ndarray, others: np.ndarray) -> list[float]:
 def tables(name: str, found: Mapping[str, Any]) -> list[Table]:
     """The variants of one model, and who is ahead."""
     drawn = Table(title=f"{name} {found['shapes']}, {found['rounds']} interleaved rounds")
-    for column in ("variant", "SQNR, dB", "of float (95%)", "evaluations", "seconds"):
+    for column in ("variant", "SQNR, dB", "of float (95%)", "evaluations", "seconds", "recovered"):
         drawn.add_column(column)
     for variant, row in found["variants"].items():
         sqnr = "exact" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}"
         ratio = "{:.3f} ({:.3f} to {:.3f})".format(*row["ratio_to_float"])
         seconds = f"{row['seconds']:.0f}" if "seconds" in row else ""
-        drawn.add_row(variant, sqnr, ratio, str(row.get("evaluations", "")), seconds)
+        recovered = {True: "yes", False: "no"}.get(row.get("recovered"), "")
+        evaluations = str(row.get("evaluations", ""))
+        drawn.add_row(variant, sqnr, ratio, evaluations, seconds, recovered)
     rivals = Table(title=f"{name}: placer against NNCF at NNCF's SQNR")
     for column in (
         "NNCF variant",

@@ -280,6 +280,8 @@ def placed(
     assert best is not None
     verdict = result.verdict.value
     notes = {"evaluations": len(result.trials), "base": best.base or "float", "verdict": verdict}
+    if result.recovery is not None:
+        notes["recovered"] = result.recovery.kept
     return onnx.load(result.optimized_model), notes
 
 

@@ -90,7 +90,7 @@ def make_proposer(
             probe,
             warm_starts=[_in_base(start, landscape.space) for start in starts],
             remembered=remembered[base],
-            noise_limit=_noise_limit(task.gates),
+            noise_limit=noise_limit(task.gates),
             levels=0 if task.request.front is None else task.request.front - 1,
         )
         for base, landscape in landscapes.items()
@@ -123,7 +123,7 @@ def _as_imported(task: Task) -> Iterator[Proposal]:
         yield Proposal("as imported", choices)
 
 
-def _noise_limit(gates: tuple[Gate, ...]) -> float | None:
+def noise_limit(gates: tuple[Gate, ...]) -> float | None:
     """The noise power that a gate on the SQNR of all outputs allows, None without such a gate."""
     limits = [
         10 ** (-gate.threshold / 10)

@@ -25,6 +25,7 @@ from placer.optimizer.finals import (
     race,
 )
 from placer.optimizer.missed_gates import missed_sentence, write_closest
+from placer.optimizer.near_misses import NearMiss, recovered_near_miss
 from placer.optimizer.noise_sources import noise_sources
 from placer.optimizer.observer import Observer
 from placer.optimizer.open_choices import settle
@@ -107,12 +108,15 @@ def _run(
     stopped = search(devices, study, observer, INTERRUPTED)
     records = study.records()
     _refuse_if_all_failed(records)
-    found, points = _results(task, records, setup, observer)
+    near = recovered_near_miss(task, setup, records, observer)
+    found, points = _results(task, records, setup, near, observer)
     if points:
         points, rejected = write_front(task, setup, folder, points, observer)
         found = points[0].final if points else rejected
     written = (
-        write_and_judge(task, setup, folder, found, observer) if isinstance(found, Final) else found
+        write_and_judge(task, setup, folder, found, observer, near)
+        if isinstance(found, Final)
+        else found
     )
     final = found if isinstance(found, Final) and isinstance(written, Written) else None
     if final is None:
@@ -155,23 +159,32 @@ def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:
 
 
 def _results(
-    task: Task, records: Sequence[TrialRecord], setup: TrialSetup, observer: Observer
+    task: Task,
+    records: Sequence[TrialRecord],
+    setup: TrialSetup,
+    near: NearMiss | None,
+    observer: Observer,
 ) -> tuple[Final[TrialRecord] | Rejected | None, list[FrontPoint]]:
     """The result and, with ``front``, the points of the front."""
     if task.request.front is None:
-        return _final(task, records, setup, observer), []
+        return _final(task, records, setup, near, observer), []
     return confirmed_front(task, records, setup, observer, task.request.front)
 
 
 def _final(
-    task: Task, records: Sequence[TrialRecord], setup: TrialSetup, observer: Observer
+    task: Task,
+    records: Sequence[TrialRecord],
+    setup: TrialSetup,
+    near: NearMiss | None,
+    observer: Observer,
 ) -> Final[TrialRecord] | Rejected | None:
     """Race the fastest candidates that meet the gates; None if there are none.
 
-    The winner may miss a gate on latency when it is measured again.
+    ``near``: one that meets them once recovered, which races as it then is. The winner may miss a
+    gate on latency when it is measured again.
     """
     best = [r for r in by_latency(records) if r.placement_id not in FLOAT_IDS]
-    if not best:
+    if not best and near is None:
         return None
     tie = tie_with_default(task, records)
     if tie is not None and tie.default.placement_id not in FLOAT_IDS:
@@ -179,7 +192,9 @@ def _final(
         best = [tie.default]
     preset = task.preset
     copies = copies_of(task, preset.finalists)
-    finalists = compiled_finalists(task, setup, best[: preset.finalists], copies)
+    finalists = compiled_finalists(task, setup, best[: preset.finalists], copies) if best else []
+    if near is not None:
+        finalists.append(near.finalist(task, copies))
     if len(finalists) > 1:
         observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)

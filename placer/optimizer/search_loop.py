@@ -13,6 +13,7 @@ from placer.common.cores import usable_cores
 from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError, PlacerError
 from placer.optimizer.layer_times import ProfiledLayers, keep_layers, layer_costs, remembered_layers
+from placer.optimizer.near_misses import recoverable_noise
 from placer.optimizer.observer import Observer
 from placer.optimizer.proposer import make_landscapes, make_proposer
 from placer.optimizer.study_settings import settings_of
@@ -132,6 +133,7 @@ def _work(
         layers=ProfiledLayers(task, landscapes, earlier),
         earlier=earlier,
         judge_all=task.request.front is not None,
+        recoverable=recoverable_noise(task),
     )
     propose_with: Proposer = proposer
     evaluate: Evaluate = runner

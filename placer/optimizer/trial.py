@@ -51,10 +51,12 @@ class TrialRunner:
         layers: LayerTimes | None = None,
         earlier: Sequence[TrialRecord] = (),
         judge_all: bool = False,
+        recoverable: float = 0.0,
     ) -> None:
         """``layers``: None if times of layers are of no use. ``earlier``: the trials of the study
         that a resumed run goes on with. ``judge_all``: judge slow candidates too, which may be more
-        accurate than the fastest.
+        accurate than the fastest. ``recoverable``: noise power up to which what misses a gate is
+        measured nevertheless.
         """
         self._candidates = candidates
         self._sites = sites
@@ -65,6 +67,7 @@ class TrialRunner:
         self._rivals = latency_baselines or LatencyBaselines()
         self._layers = layers
         self._judge_all = judge_all
+        self._recoverable = recoverable
         quantized = (r for r in by_latency(earlier) if r.placement_id not in FLOAT_IDS)
         measured = (r.measurement for r in quantized if r.measurement is not None)
         self._best = min((measurement.ratio.high for measurement in measured), default=None)
@@ -80,7 +83,8 @@ class TrialRunner:
 
         Once a quantized placement that meets the gates is known, what is cheaper here of the two is
         done first, and the other left out where that has ruled the candidate out. What misses a
-        gate is measured nevertheless if it has layers whose times are not known.
+        gate is measured nevertheless if it has layers whose times are not known, or if recovery may
+        make it meet the gate.
         """
         try:
             compiled = self._candidates.compile(placement)
@@ -94,7 +98,7 @@ class TrialRunner:
         judges_first = self._judge_all or self._costs.measuring >= self._costs.judging
         if best is None or judges_first:
             judged = Outcome(judgement=self._judge(compiled))
-            if best is not None and judged.violation > 0 and self._is_known(placement):
+            if best is not None and judged.violation > 0 and not self._is_worth(placement, judged):
                 return replace(judged, ruled_out="a gate is missed, so it was not measured")
             return self._done(placement, judged, self._measure(placement, compiled))
         measurement = self._measure(placement, compiled)
@@ -109,6 +113,11 @@ class TrialRunner:
             high = measurement.ratio.high
             self._best = high if self._best is None else min(self._best, high)
         return outcome
+
+    def _is_worth(self, placement: Placement, judged: Outcome) -> bool:
+        """Whether a candidate that misses a gate is to be measured."""
+        near = judged.noise is not None and judged.noise <= self._recoverable
+        return near or not self._is_known(placement)
 
     def _is_known(self, placement: Placement) -> bool:
         return self._layers is None or self._layers.known(placement)

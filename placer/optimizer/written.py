@@ -19,6 +19,7 @@ from placer.errors import RunError
 from placer.model import save_model
 from placer.optimizer.candidates import Candidates
 from placer.optimizer.finals import Final, Rejected, chosen_placement, latency_gates
+from placer.optimizer.near_misses import NearMiss
 from placer.optimizer.observer import Observer
 from placer.optimizer.recovered import recover, recovery_steps
 from placer.optimizer.result_parts import decided_base
@@ -60,19 +61,24 @@ def write_and_judge(
     folder: OutputFolder,
     final: Final[TrialRecord],
     observer: Observer,
+    near: NearMiss | None = None,
 ) -> Written | Rejected:
     """Write what ``final`` stands for into ``folder``; why not, if the file cannot be the result.
 
     The file is read again and run on the evaluation data, by the engine or, where that only
     estimates, by ONNX Runtime. One that misses a gate or cannot be run is removed. With ``recover``
     a file with other constants takes its place if it is more accurate there, and meets all gates.
+    ``near``: what meets them with other constants only, which are known.
     """
     placement = chosen_placement(task, final)
     steps = recovery_steps(task.request.recover) if placement.edges else ()
     plain = _write(task, setup, folder, final, setup.candidates)
     if not steps:
         return plain
-    found = recover(task, setup, placement, steps, observer)
+    if near is not None and near.record.number == final.entry.number:
+        found = near.recovered
+    else:
+        found = recover(task, setup, placement, steps, observer)
     part = found.part
     if found.candidates is not None:
         recovered = _write(task, setup, folder, final, found.candidates)
