@@ -42,12 +42,15 @@ from placer.common.shapes import ShapeRange
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.optimizer.calibrated import Calibrated, calibration_of, choose_ranges, ranges_of
 from placer.optimizer.observer import QuietObserver
+from placer.optimizer.recovered import Bench as Judges
+from placer.optimizer.recovered import split
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task, prepare
 from placer.qdq import Inserter
 from placer.quantization import Placement
 from placer.recovery.crossfit import score
 from placer.recovery.halves import SplitCalibration
+from placer.recovery.methods import mean_noises
 from placer.recovery.simulation import Simulation
 from placer.recovery.state import State, Work
 from placer.recovery.steps import STEPS, Noises, helps, try_steps
@@ -232,29 +235,24 @@ class Bench:
 
     def step_rows(self) -> list[Row]:
         """The ranges chosen, then with each step alone and with all; ``*``: a run keeps it."""
-        task, data = self.task, self.task.calibration_data
-        learned, held = halves(task)
-        batches = [
-            Evaluator(task.model.graph, (), data.choose([i]), self.reference, tell_silent=False)
-            for i in held
-        ]
-        scheme, seen = task.pack.manifest.scheme, data.choose(learned)
-        few = Evaluator(task.model.graph, (), seen.limit(16), self.reference)
+        task = self.task
+        learned, held = split(task)
+        judges = Judges.of(task, self.placement)
+        few, batches = judges.batches(learned.limit(16)), judges.batches(held)
+        scheme = task.pack.manifest.scheme
 
         def loss(state: State) -> float:
-            return -score(few.evaluate(run_of(state)).noises)
-
-        work = Work(self.placement, scheme, seen, loss)
-        first = State(task.model, task.model, self.chosen.ranges)
+            return -score(mean_noises(judges.noises(state, few)))
 
         def run_of(state: State) -> Run:
             candidate = Inserter(state.model, scheme).insert(self.placement, state.ranges)
             return OnnxRuntimeModel(candidate, state.model.base_dir, 1).run
 
         def judge(state: State) -> Noises:
-            run = run_of(state)
-            return [batch.evaluate(run).noises for batch in batches]
+            return judges.noises(state, batches)
 
+        work = Work(self.placement, scheme, learned, loss)
+        first = State(task.model, task.model, self.chosen.ranges)
         rows, before = [self.row("chosen", run_of(first)), *self.part_rows()], judge(first)
         for name, step in STEPS.items():
             start = time.process_time()
@@ -265,13 +263,6 @@ class Bench:
         state, attempts = try_steps(first, list(STEPS), work, judge)
         kept = " ".join(attempt.step for attempt in attempts if attempt.kept) or "nothing"
         return [*rows, self.row(f"all: {kept}", run_of(state))]
-
-
-def halves(task: Task) -> tuple[list[int], list[int]]:
-    """Samples to learn from and to judge on, as a run takes them."""
-    count = len(task.calibration_data)
-    most = min(count // 2, 8 * task.preset.noise_samples)
-    return list(range(0, 2 * most, 2)), list(range(1, 2 * most, 2))
 
 
 def main() -> None:

@@ -8,15 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placer.accuracy.evaluator import Evaluator
+from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import finite
+from placer.calibration.dataset import Dataset
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.graph import Graph
 from placer.optimizer.candidates import Candidates
 from placer.optimizer.observer import Observer
 from placer.optimizer.task import Task
-from placer.optimizer.trial_setup import TrialSetup, candidates_of, reference_of
+from placer.optimizer.trial_setup import TrialSetup, candidates_of
 from placer.quantization import Placement
 from placer.recovery.constants import same_layers
 from placer.recovery.crossfit import score
+from placer.recovery.methods import mean_noises
+from placer.recovery.saturation import before_saturation, with_outputs
 from placer.recovery.state import State, Work
 from placer.recovery.steps import STEPS, Attempt, Noises, try_steps
 from placer.recovery.walk import peak_bytes
@@ -58,27 +63,16 @@ def recover(
     if data.synthetic or len(data) < _LEAST_SAMPLES:
         what = "random inputs" if data.synthetic else f"{len(data)} calibration samples"
         return _nothing(f"{what} tell too little; give `data` of {_LEAST_SAMPLES} or more")
-    most = min(len(data) // 2, _TIMES_NOISE_SAMPLES * task.preset.noise_samples)
-    most = max(1, min(most, _BUDGET_BYTES // max(1, peak_bytes(task.model.graph))))
-    order = np.random.default_rng(_SEED).permutation(len(data)).tolist()
-    learned, held = data.choose(order[:most]), data.choose(order[most : 2 * most])
+    learned, held = split(task)
     observer.stage(f"recovering accuracy on {len(learned)} samples: {', '.join(steps)}")
-    reference = reference_of(task, setup.baseline)
-    batches = [
-        Evaluator(task.model.graph, (), held.choose([index]), reference, tell_silent=False)
-        for index in range(len(held))
-    ]
+    bench = Bench.of(task, placement)
+    held_batches, few = bench.batches(held), bench.batches(learned.limit(_LOSS_SAMPLES))
 
     def judge(state: State) -> Noises:
-        candidates = candidates_of(task, state.model, state.ranges)
-        run = candidates.runner(placement)
-        return [batch.evaluate(run).noises for batch in batches]
-
-    few = Evaluator(task.model.graph, (), learned.limit(_LOSS_SAMPLES), reference)
+        return bench.noises(state, held_batches)
 
     def loss(state: State) -> float:
-        run = candidates_of(task, state.model, state.ranges).runner(placement)
-        return -score(few.evaluate(run).noises)
+        return -score(mean_noises(bench.noises(state, few)))
 
     work = Work(placement, task.pack.manifest.scheme, learned, loss, _fixed(task))
     first = State(task.model, task.model, setup.ranges)
@@ -98,6 +92,46 @@ def recover(
         reason = "what was changed would change the layers, too"
         return Recovered(part.model_copy(update={"kept": False, "reason": reason}), None)
     return Recovered(part, candidates)
+
+
+def split(task: Task) -> tuple[Dataset, Dataset]:
+    """Calibration samples to learn from, and as many to judge on."""
+    data = task.calibration_data
+    most = min(len(data) // 2, _TIMES_NOISE_SAMPLES * task.preset.noise_samples)
+    most = max(1, min(most, _BUDGET_BYTES // max(1, peak_bytes(task.model.graph))))
+    order = np.random.default_rng(_SEED).permutation(len(data)).tolist()
+    return data.choose(order[:most]), data.choose(order[most : 2 * most])
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """Judges states of a placement by what a network computes before its outputs saturate."""
+
+    task: Task
+    placement: Placement
+    judged: Graph
+    reference: Run
+
+    @staticmethod
+    def of(task: Task, placement: Placement) -> Bench:
+        """Errors are those to the float model on ONNX Runtime."""
+        judged, model = before_saturation(task.model.graph), task.model
+        seen = with_outputs(model, judged.outputs)
+        run = OnnxRuntimeModel(seen.proto, model.base_dir, task.request.threads).run
+        return Bench(task, placement, judged, run)
+
+    def batches(self, data: Dataset) -> list[Evaluator]:
+        """One for each sample."""
+        return [
+            Evaluator(self.judged, (), data.choose([index]), self.reference, tell_silent=False)
+            for index in range(len(data))
+        ]
+
+    def noises(self, state: State, batches: Sequence[Evaluator]) -> Noises:
+        """By batch; raises RunError if the candidate cannot be run."""
+        seen = with_outputs(state.model, self.judged.outputs)
+        run = candidates_of(self.task, seen, state.ranges).runner(self.placement)
+        return [batch.evaluate(run).noises for batch in batches]
 
 
 def _nothing(reason: str) -> Recovered:

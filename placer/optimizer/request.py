@@ -34,6 +34,8 @@ Recover = Literal[
     "auto",
     "cross-layer-equalization",
     "smooth-quant",
+    "layer-reconstruction",
+    "weight-rounding",
     "bias-correction",
     "scale-correction",
 ]
@@ -144,7 +146,8 @@ class Request:
             "Accuracy",
             "Change values of the result's weights and biases, never its layers, where that makes "
             "it more accurate: auto, none, cross-layer-equalization, smooth-quant, "
-            "bias-correction or scale-correction; any number of times.",
+            "layer-reconstruction, weight-rounding, bias-correction or scale-correction; any "
+            "number of times.",
             "none",
         ),
     ] = ()

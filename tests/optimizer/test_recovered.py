@@ -58,6 +58,8 @@ def test_the_result_is_more_accurate_in_the_same_layers(placer: Placer):
     assert [step.step for step in part.steps] == [
         "cross-layer-equalization",
         "smooth-quant",
+        "layer-reconstruction",
+        "weight-rounding",
         "bias-correction",
         "scale-correction",
     ]

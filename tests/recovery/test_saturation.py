@@ -1,0 +1,48 @@
+"""Errors are looked at before the functions that hide them."""
+
+from pathlib import Path
+
+import onnx
+
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.graph.text import parse_model
+from placer.model import load_model
+from placer.recovery.saturation import before_saturation, with_outputs
+
+NETWORK = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4] x) => (float[1,4] a, float[1,8] b, float[1,4] c)
+<float[4,4] v = {0}, float[4,4] w = {0}, float half = {0.5}>
+{
+    [first] h = MatMul(x, v)
+    [soft] s = Softmax(h)
+    [scaled] a = Mul(s, half)
+    [second] i = MatMul(s, w)
+    [sigmoid] j = Sigmoid(i)
+    [both] b = Concat<axis = 1>(j, h)
+    [plain] c = Relu(i)
+}
+"""
+
+
+def test_outputs_are_judged_by_what_their_last_saturating_functions_read(tmp_path: Path):
+    """An output that something else leads to, too, as ``b`` and ``c``, is judged itself."""
+    onnx.save(parse_model(NETWORK), tmp_path / "m.onnx")
+    model = load_model(tmp_path / "m.onnx")
+    judged = before_saturation(model.graph)
+    assert set(judged.outputs) == {"h", "b", "i", "c"}
+    seen = with_outputs(model, judged.outputs)
+    assert seen.graph.outputs[:3] == model.graph.outputs
+    found = OnnxRuntimeModel(seen.proto, seen.base_dir, 1).run({"x": [[1.0, 2.0, 3.0, 4.0]]})
+    assert {"h", "i"} <= found.keys()
+
+
+def test_a_network_without_them_stays_as_it_is(tmp_path: Path):
+    onnx.save(
+        parse_model(NETWORK.replace("Softmax", "Relu").replace("Sigmoid", "Relu")),
+        tmp_path / "m.onnx",
+    )
+    model = load_model(tmp_path / "m.onnx")
+    judged = before_saturation(model.graph)
+    assert judged.outputs == model.graph.outputs
+    assert with_outputs(model, judged.outputs) is model
