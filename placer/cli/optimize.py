@@ -21,7 +21,7 @@ from placer.cli.options import (
     option,
     shape_ranges_of,
 )
-from placer.cli.project import with_project
+from placer.cli.project import Profiles, ProjectFile, with_project
 from placer.common.durations import parse_duration
 from placer.optimizer.request import Request
 
@@ -40,21 +40,8 @@ def optimize_command(
             help="The ONNX model: float, or quantized already.", show_default="the project's"
         ),
     ] = None,
-    project: Annotated[
-        Path | None,
-        typer.Option(
-            help="Project file: options that are not given here.",
-            show_default="placer.yaml beside the model",
-            rich_help_panel="Model and data",
-        ),
-    ] = None,
-    profile: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Profile of the project file; any number of times, a later one counts.",
-            rich_help_panel="Model and data",
-        ),
-    ] = None,
+    project: ProjectFile = None,
+    profile: Profiles = None,
     shape: Shapes = None,
     fix: Fix = None,
     data: Annotated[str | None, option("data")] = Request.data,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,21 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.optimizer.project import Project
 
 FILE = "placer.yaml"
+ProjectFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Project file: options that are not given here.",
+        show_default="placer.yaml beside the model",
+        rich_help_panel="Model and data",
+    ),
+]
+Profiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Profile of the project file; any number of times, a later one counts.",
+        rich_help_panel="Model and data",
+    ),
+]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,6 +23,7 @@ from placer.cli.options import (
     option,
     shapes_of,
 )
+from placer.cli.project import Profiles, ProjectFile, with_project
 from placer.optimizer.request import Request
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -37,7 +38,15 @@ _HEADS = {"rule": "rule", "group": "group: rule and first node", "site": "site: 
 
 
 def sensitivity_command(
-    model: Annotated[Path, typer.Argument(help="The ONNX model: float, or quantized already.")],
+    context: typer.Context,
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The ONNX model: float, or quantized already.", show_default="the project's"
+        ),
+    ] = None,
+    project: ProjectFile = None,
+    profile: Profiles = None,
     shape: Shapes = None,
     data: Annotated[str | None, option("data")] = Request.data,
     eval_data: Annotated[
@@ -91,36 +100,44 @@ def sensitivity_command(
 ) -> None:
     """Show the noise that each site, group and rule causes at the outputs, and what it saves.
 
-    What is measured is kept, so that the same command resumes.
+    What is measured is kept, so that the same command resumes. Of a project file, the options count
+    that this command takes.
     """
+    typed: dict[str, Any] = {
+        "shapes": shapes_of(shape or []),
+        "data": data,
+        "eval_data": eval_data,
+        "engine": engine,
+        "gpu": gpu,
+        "threads": threads,
+        "device": device,
+        "engine_options": engine_options(engine_option or []),
+        "pack": pack,
+        "scheme": scheme,
+        "base": base,
+        "calibration": calibration,
+        "ranges": ranges,
+        "overrides": override or (),
+        "exclude": exclude or (),
+        "only": only or (),
+        "preset": preset,
+        "seed": seed,
+        "cache": cache,
+    }
+    asked = with_project(context, model, typed, project, profile or [])
+    given = {name: value for name, value in asked.given.items() if name in typed}
     console = Console()
     observer = None if as_json else ConsoleObserver(console)
+    if observer is not None and asked.told:
+        observer.stage(asked.told)
     try:
         found = placer.sensitivity(
-            model,
-            data=data,
-            eval_data=eval_data,
-            shapes=shapes_of(shape or []),
+            asked.model,
             by=by or ("rule", "group", "site"),
             samples=samples,
             measure=measure,
-            engine=engine,
-            gpu=gpu,
-            threads=threads,
-            device=device,
-            engine_options=engine_options(engine_option or []),
-            pack=pack,
-            scheme=scheme,
-            base=base,  # type: ignore[arg-type]  # Values are checked with those of any run.
-            calibration=calibration,  # type: ignore[arg-type]
-            ranges=ranges,  # type: ignore[arg-type]
-            overrides=override or (),
-            exclude=exclude or (),
-            only=only or (),
-            preset=preset,  # type: ignore[arg-type]
-            seed=seed,
-            cache=cache,
             observer=observer,
+            **given,
         )
     finally:
         if observer is not None:

@@ -55,6 +55,16 @@ def result_in(folder: str) -> Result:
 
 
 @pytest.mark.slow
+def test_sensitivity_takes_those_of_its_options_that_a_project_has(placer: Placer, project: Path):
+    asked = ("--profile", "l4", "--by", "rule", "--samples", "2", "--no-cache", "--json")
+    finished = placer("sensitivity", "--project", project, *asked)
+    assert finished.code == 0, finished.err
+    found = json.loads(finished.out)
+    assert (found["engine"], found["samples"]) == ("fusion-model", 2)
+    assert Path(found["model"]) == Path("mine/net/digits.onnx")
+
+
+@pytest.mark.slow
 def test_a_project_names_model_and_options_from_its_own_folder(placer: Placer, project: Path):
     finished = placer("optimize", "--project", project, "--no-cache")
     assert finished.came_to_a_result, finished.err
