@@ -79,6 +79,13 @@ BEFORE_CONVERSION = np.array([1700, 6, 1 / 0.75, 1 / 0.75, 1])
 STRENGTH = 0.1
 OUTLIER = 0.3
 ROUNDS = 5
+# Every compute capability has classes of its own, drawn towards those of all: engines left out
+# are estimated better. GPUs before 8.0 cannot copy to shared memory while they compute, so their
+# kernels are others. They take no part in the classes of all, and theirs are drawn less towards
+# them: the weaker, the better either of two engines on a TITAN RTX is estimated from the other, but
+# below this strength some efficiencies are beyond belief.
+OLDER = ("7.0", "7.2", "7.5")
+OLDER_STRENGTH = 0.02
 # Nothing computes faster than the data sheet says; caches read faster than memory, to a point.
 LEAST = (0.0, 1.0, 1 / 3, 1 / 3, 0.0)
 # Cycles for each product that an element sums, which benchmarks/fit_kernels.py finds on an H100.
@@ -90,16 +97,18 @@ LEAST_DEPTH = 2.0
 HEADER = """\
 # What kinds of layers make of a GPU's data-sheet rates; the formula is in
 # placer/prediction/roofline.py.
-# Written by benchmarks/fit_layer_classes.py, which fits them to the per-layer profiles of eleven
-# published TensorRT 8 engines on A100, RTX 3090 and Orin; on other GPUs they are an assumption.
+# Written by benchmarks/fit_layer_classes.py, which fits them to the per-layer profiles of fourteen
+# published TensorRT 8 engines: those without a compute capability to A100, RTX 3090 and Orin, which
+# on other GPUs is an assumption, those with one to these GPUs and a TITAN RTX, each drawn towards
+# that of all.
 # Bandwidth efficiencies above 1 say that tensors were read from the L2 cache. depth_cycles were
 # measured for each type on an H100 and scaled to these engines, least_depth_cycles are twice the
-# H100's. Classes with a compute capability were fitted by benchmarks/fit_kernels.py to kernels of
+# H100's. Classes of compute capability 9.0 were fitted by benchmarks/fit_kernels.py to kernels of
 # cuDNN 9.19 on an H100; TensorRT has kernels of its own beside cuDNN's, for INT8 above all: its
 # layers may be faster.
 """
 ERROR_SOURCE = (
-    "80% of the latencies of eleven engines, and of twelve ratios of two builds of one network, "
+    "80% of the latencies of fourteen engines, and of fifteen ratios of two builds of one network, "
     "each estimated with classes fitted to the other engines (benchmarks/fit_layer_classes.py)"
 )
 BY_DEPTH = ("conv", "conv to float", "conv to half")
@@ -110,12 +119,12 @@ def fit(found: Sequence[Sample]) -> LayerClasses:
     """The classes that fit ``found`` best, each engine counting alike."""
     shipped = load_layer_classes()
     rows = [_Row.of(s, shipped.launch_us(s.gpu)) for s in found]
-    groups: dict[tuple[str, str], list[_Row]] = defaultdict(list)
-    for row in rows:
-        groups[row.name, ""].append(row)
-        groups[row.name, row.dtype].append(row)
-    all_layers = _solve(rows, BEFORE)
-    solved: dict[tuple[str, str], np.ndarray] = {}
+    newer = [row for row in rows if row.capability not in OLDER] or rows
+    groups = _by_class(newer)
+    for key, members in _by_class(rows).items():
+        groups.setdefault(key, members)
+    all_layers = _solve(newer, BEFORE)
+    solved: dict[tuple[str, ...], np.ndarray] = {}
     for name in NAMES:
         above = BEFORE_CONVERSION if name == "conversion" else all_layers
         parent = solved.get((PARENTS.get(name, ""), ""), above)
@@ -123,19 +132,42 @@ def fit(found: Sequence[Sample]) -> LayerClasses:
     for name, dtype in itertools.product(BY_TYPE, ("float", "float16", "int8")):
         if groups[name, dtype] or (name, dtype) in RATES:
             solved[name, dtype] = _solve(groups[name, dtype], solved[name, ""])
+    for key, members in _by_gpu(rows).items():
+        parent = solved.get(key[:2])
+        if parent is not None:
+            strength = OLDER_STRENGTH if key[2] in OLDER else STRENGTH
+            solved[key] = _solve(members, parent, strength)
     entries = (_layer_class(key, figures) for key, figures in sorted(solved.items()))
     return shipped.model_copy(update={"classes": tuple(entries)})
+
+
+def _by_class(rows: Iterable[_Row]) -> dict[tuple[str, str], list[_Row]]:
+    """The rows of each class, and of each class and type."""
+    groups: dict[tuple[str, str], list[_Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.name, ""].append(row)
+        groups[row.name, row.dtype].append(row)
+    return groups
+
+
+def _by_gpu(rows: Iterable[_Row]) -> dict[tuple[str, str, str], list[_Row]]:
+    """The rows of each class, type and compute capability."""
+    groups: dict[tuple[str, str, str], list[_Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.name, row.dtype, row.capability].append(row)
+    return groups
 
 
 @dataclass(frozen=True)
 class _Row:
     """A sample as an equation: ``parts`` times the figures of its class are ``us``.
 
-    ``least_us`` bounds what comes behind the latency from below.
+    ``capability``: the GPU's. ``least_us`` bounds what comes behind the latency from below.
     """
 
     name: str
     dtype: str
+    capability: str
     parts: np.ndarray
     us: float
     least_us: float
@@ -156,7 +188,8 @@ class _Row:
         )
         us = max(sample.us - launch_us, 0.3)
         least_us = LEAST_DEPTH * depth_us
-        return _Row(work.name, work.dtype, np.array(parts), us, least_us, sample.engine_us)
+        values = (np.array(parts), us, least_us, sample.engine_us)
+        return _Row(work.name, work.dtype, gpu.compute_capability, *values)
 
 
 def _rate(name: str, dtype: str) -> Rate:
@@ -167,7 +200,7 @@ def _depth_cycles(name: str, dtype: str) -> float:
     return DEPTH.get(dtype, 0.0) if name in BY_DEPTH else 0.0
 
 
-def _solve(rows: Sequence[_Row], parent: np.ndarray) -> np.ndarray:
+def _solve(rows: Sequence[_Row], parent: np.ndarray, strength: float = STRENGTH) -> np.ndarray:
     """Least squares with each square divided by the time, so that sums of times are kept.
 
     Layers that the least time bounds tell nothing and are left out.
@@ -182,20 +215,21 @@ def _solve(rows: Sequence[_Row], parent: np.ndarray) -> np.ndarray:
         off = np.abs(parts @ solution - times) / floored
         trust = np.minimum(1.0, OUTLIER / np.maximum(off, 1e-9))
         weights = np.sqrt(trust / (floored * np.array([r.engine_us for r in used])))
-        pull = STRENGTH / np.maximum(parent, 1e-3)
+        pull = strength / np.maximum(parent, 1e-3)
         columns = np.vstack([parts * weights[:, None], np.diag(pull)])
         values = np.concatenate([times * weights, parent * pull])
         solution = lsq_linear(columns, values, (LEAST, np.inf)).x
     return solution
 
 
-def _layer_class(key: tuple[str, str], figures: np.ndarray) -> LayerClass:
-    name, dtype = key
+def _layer_class(key: tuple[str, ...], figures: np.ndarray) -> LayerClass:
+    name, dtype, capability = (*key, "")[:3]
     latency, ops, read, written, depth = (float(x) for x in figures)
     cycles = _depth_cycles(name, dtype)
     return LayerClass(
         name=name,
         dtype=dtype,
+        compute_capability=capability,
         rate=_rate(name, dtype),
         ops_efficiency=round(min(1.0, 1 / ops), 3),
         bandwidth_efficiency=round(1 / read, 3),
@@ -210,17 +244,18 @@ def _layer_class(key: tuple[str, str], figures: np.ndarray) -> LayerClass:
 # --- leaving out ----------------------------------------------------------------------------
 
 
-def layer_errors() -> dict[tuple[str, str], list[float]]:
-    """By class and type: relative errors of layers whose engine took no part in the fit."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+def layer_errors() -> dict[tuple[str, str, str], list[float]]:
+    """By class, type and GPU: relative errors of layers whose engine took no part in the fit."""
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for entry in engines.present():
         classes = fit_to(other for other in engines.present() if other is not entry)
         gpu = load_gpu(entry.gpu)
+        capability = gpu.compute_capability
         roofline, launch_us = Roofline(entry.graph, gpu, classes), classes.launch_us(gpu)
         for sample in samples(entry, profiler_us(entry, engines.present())):
             error = abs(launch_us + roofline.work_us(sample.work) - sample.us) / sample.us
-            for dtype in {"", sample.work.dtype}:
-                found[sample.work.name, dtype].append(error)
+            for dtype, own in {("", ""), (sample.work.dtype, ""), (sample.work.dtype, capability)}:
+                found[sample.work.name, dtype, own].append(error)
     return found
 
 
@@ -229,7 +264,7 @@ def with_sources(classes: LayerClasses) -> LayerClasses:
     errors = layer_errors()
 
     def source(entry: LayerClass) -> str:
-        own = errors.get((entry.name, entry.dtype), [])
+        own = errors.get((entry.name, entry.dtype, entry.compute_capability), [])
         if not own:
             return f"assumed to be as {PARENTS.get(entry.name, 'all layers')}"
         return f"measured: {len(own)} layers; engine left out, median error {np.median(own):.0%}"
@@ -372,12 +407,13 @@ def estimates_table(title: str, found: Sequence[Estimate]) -> Table:
 def classes_table(classes: LayerClasses) -> Table:
     """A line per fitted class."""
     table = Table(title="fitted to all engines")
-    for column in ("class", "type", "latency", "ops", "read", "write", "cycles", "source"):
+    for column in ("class", "type", "GPU", "latency", "ops", "read", "write", "cycles", "source"):
         table.add_column(column)
     for entry in classes.classes:
         figures = (entry.ops_efficiency, entry.bandwidth_efficiency, entry.write_efficiency or 0.0)
         cells = (f"{x:.2f}" for x in (*figures, entry.depth_cycles))
-        table.add_row(entry.name, entry.dtype, f"{entry.latency_cycles:.0f}", *cells, entry.source)
+        names = (entry.name, entry.dtype, entry.compute_capability)
+        table.add_row(*names, f"{entry.latency_cycles:.0f}", *cells, entry.source)
     return table
 
 
@@ -394,7 +430,8 @@ def errors_of(found: Sequence[Estimate]) -> dict[str, float]:
 def write_classes(path: Path, classes: LayerClasses, ratio: float, latency: float) -> None:
     """Write ``configs/layer_classes.yaml`` with these classes and errors."""
     shipped = load_layer_classes()
-    own = [c for c in shipped.classes if c.compute_capability]
+    fitted = {c.compute_capability for c in classes.classes}
+    own = [c for c in shipped.classes if c.compute_capability not in fitted]
     document = shipped.model_dump(exclude={"classes"}) | {
         "ratio_error": round(math.ceil(100 * ratio) / 100, 2),
         "latency_error": round(math.ceil(100 * latency) / 100, 2),
