@@ -58,6 +58,8 @@ from placer.recovery.methods import mean_noises
 from placer.recovery.state import State, Work
 from placer.recovery.steps import STEPS, try_steps
 
+PEERS = ("quantize_static", "nncf", "modelopt")
+
 
 @dataclass(frozen=True)
 class Given:
@@ -202,27 +204,18 @@ def rows_of(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     timed: dict[str, Compiled] = {"float": baseline}
 
-    def add(name: str, run: Run) -> None:
-        levels = {part: decibels(n) for part, n in evaluator.evaluate(run).noises.items()}
-        whole = min(levels[name] for name in task.model.graph.outputs if name in levels)
-        rows[name] = {"whole": round(whole, 2), "worst": round(min(levels.values()), 2)}
-
     plain = placed.setup.candidates.result(placed.placement)
     for name, state in placed.states():
         candidates = candidates_of(task, state.model, state.ranges)
-        add(name, candidates.runner(placed.placement))
+        rows[name] = levels_of(evaluator, candidates.runner(placed.placement), task)
         rows[name]["same_layers"] = same_layers(plain, candidates.result(placed.placement))
         if name == "placer" or ", all" in name:
             (timed[name],) = candidates.compile_copies(placed.placement, 1)
         print(name, rows[name], flush=True)
-    for name in ("quantize_static", "nncf", "modelopt"):
-        try:
-            proto = getattr(peers, name)()
-            compiled = task.engine.compile(proto, peers.folder)
-            add(name, compiled.run)
+    for name in PEERS:
+        rows[name], compiled = peer_row(task, peers, name, evaluator)
+        if compiled is not None:
             timed[name] = compiled
-        except Exception as error:  # Whatever a peer raises is its result.
-            rows[name] = {"refused": f"{type(error).__name__}: {error}"[:200]}
         print(name, rows[name], flush=True)
     seconds = task.engine.measure(list(timed.values()), task.inputs, rounds)
     for column, name in enumerate(timed):
@@ -230,6 +223,35 @@ def rows_of(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:
             found = paired_ratio(seconds[:, column], seconds[:, 0])
             rows[name]["ratio_to_float"] = [found.median, found.low, found.high]
     return rows
+
+
+def peer_rows(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:  # noqa: ARG001
+    """SQNR in dB of what the other tools make."""
+    reference = OnnxRuntimeModel(task.model.proto, task.model.base_dir, 1).run
+    evaluator = Evaluator(task.model.graph, (), task.evaluation_data, reference)
+    rows = {}
+    for name in PEERS:
+        rows[name], _ = peer_row(task, peers, name, evaluator)
+        print(name, rows[name], flush=True)
+    return rows
+
+
+def peer_row(
+    task: Task, peers: Peers, name: str, evaluator: Evaluator
+) -> tuple[dict[str, Any], Compiled | None]:
+    """The row of one tool, and its file compiled, if it makes one that runs."""
+    try:
+        compiled = task.engine.compile(getattr(peers, name)(), peers.folder)
+        return levels_of(evaluator, compiled.run, task), compiled
+    except Exception as error:  # Whatever a peer raises is its result.
+        return {"refused": f"{type(error).__name__}: {error}"[:200]}, None
+
+
+def levels_of(evaluator: Evaluator, run: Run, task: Task) -> dict[str, Any]:
+    """SQNR in dB of the worst whole output, and of the worst part of any."""
+    levels = {part: decibels(n) for part, n in evaluator.evaluate(run).noises.items()}
+    whole = min(levels[name] for name in task.model.graph.outputs if name in levels)
+    return {"whole": round(whole, 2), "worst": round(min(levels.values()), 2)}
 
 
 def given_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Given]:
@@ -280,6 +302,7 @@ def main() -> None:
     parser.add_argument("--calibration", type=int, default=64, help="samples")
     parser.add_argument("--evaluation", type=int, default=32, help="samples")
     parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--peers-only", action="store_true", help="without placer and times")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -291,7 +314,7 @@ def main() -> None:
             task = task_of(given, arguments.engine, arguments.preset, folder / given.name)
             (folder / given.name).mkdir(exist_ok=True)
             peers = Peers(task, given.shapes, folder / given.name)
-            rows = rows_of(task, peers, arguments.rounds)
+            rows = (peer_rows if arguments.peers_only else rows_of)(task, peers, arguments.rounds)
             Console(width=120).print(table(given.name, arguments.engine, rows))
             found.append({"network": given.name, "engine": arguments.engine, "rows": rows})
             if arguments.json is not None:
