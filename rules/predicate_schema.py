@@ -113,7 +113,8 @@ class Predicate(Strict):
         description="The node's group count equals its input channels and is above 1.",
     )
     sole_consumer: TensorName | None = Field(
-        default=None, description="The tensor is read once and is no graph output."
+        default=None,
+        description="The tensor, or each of a variadic name, is read once and is no graph output.",
     )
     consumers: ConsumersAre | None = Field(
         default=None, description="The tensor is read that often, graph outputs included."

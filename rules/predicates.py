@@ -91,12 +91,9 @@ def _is_scalar(tensor: str, graph: Graph) -> bool:
     return shape is not None and all(dim == 1 for dim in shape)
 
 
-def _sole_consumer(name: str) -> Check:
-    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
-        edges = [edge for tensor in tensors.get(name, ()) for edge in graph.edges_of(tensor)]
-        return len(edges) == 1 and not edges[0].is_graph_output
-
-    return check
+def _is_read_once(tensor: str, graph: Graph) -> bool:
+    edges = graph.edges_of(tensor)
+    return len(edges) == 1 and not edges[0].is_graph_output
 
 
 def _attribute_is(condition: AttributeIs) -> Check:
@@ -273,7 +270,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "is_graph_input": _of_each(lambda tensor, graph: tensor in graph.inputs),
     "is_graph_output": _of_each(lambda tensor, graph: tensor in graph.outputs),
     "scalar": _of_each(_is_scalar),
-    "sole_consumer": _sole_consumer,
+    "sole_consumer": _of_each(_is_read_once),
     "attribute": _attribute_is,
     "consumers": _consumers_are,
     "values": _values_are,
