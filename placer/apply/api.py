@@ -30,6 +30,7 @@ from placer.engines.source_model import recovered, samples_of
 from placer.errors import InputError
 from placer.model import Model, load_model, save_model
 from placer.optimizer.presets import load_preset
+from placer.qdq.base_property import name_base
 from placer.qdq.precision import FLOAT8_OPSET, Base, InputOutputTypes, parse_base, with_opset
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
 from placer.results.folder import OutputFolder
@@ -120,7 +121,8 @@ def apply_placement(
     ``output``: by default ``MODEL.applied`` in the current folder; optimized.onnx, placement.yaml
     and apply.json are written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
     ``data``; by default calibrated with data, else kept. ``base``: by default float for schemes
-    with int32 biases, else float16. ``pack`` names sites that the file says nothing of, by default
+    with int32 biases and for placements that name the type that the engine computes in, else
+    float16. ``pack`` names sites that the file says nothing of, by default
     the file's. ``strict`` refuses a model that lacks an edge of the file.
 
     Raises InputError for wrong input, where no edge is found and where the result would be another
@@ -132,7 +134,8 @@ def apply_placement(
     check_output_folder(folder)
     file = read_placement(source)
     scheme = file.scheme
-    chosen = parse_base(base or ("float" if scheme.bias == "int32" else "float16"))
+    own_type = scheme.bias == "int32" or file.base is not None
+    chosen = parse_base(base or ("float" if own_type else "float16"))
     loaded = load_model(path, optima(given_ranges(shapes)))
     given = None if data is None else str(data)
     samples = samples_of(given, loaded)
@@ -150,6 +153,8 @@ def apply_placement(
     scales = _scales(applied, file, loaded, given, calibration, cache, notes)
     new_sites = _new_sites(applied, loaded, pack, file, notes)
     proto = quantized_model(loaded, applied.placement, scales, scheme, chosen, io_type)
+    if file.base is not None:
+        name_base(proto, file.base)
     sqnr = distance(original, proto, samples, scales.ranges, notes)
     result = AppliedModel(file, loaded, applied, scales, new_sites, tuple(notes), folder, sqnr)
     make_output_folder(folder)
@@ -235,4 +240,5 @@ def _placement_text(result: AppliedModel) -> str:
         calibrated=result.scales.calibrated,
         graph=result.model.graph,
         pinned=result.applied.pinned,
+        base=result.file.base,
     )

@@ -137,6 +137,9 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     console.print(_ended(result), highlight=False)
     clock = f"{result.objective} is {result.engine.clock} on {result.engine.device}"
     console.print(clock, highlight=False)
+    if result.best is not None and result.best.base is not None:
+        told = f"what is not quantized is computed in {result.best.base}"
+        console.print(told, highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)
 
 

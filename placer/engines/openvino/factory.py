@@ -12,8 +12,8 @@ from placer.engines.registry import EngineOptions
 from placer.errors import InputError
 from placer.results.objective import Objective
 
-# What --base may be, the default first; auto where every model names its own.
-BASES = ("float", "bfloat16", "auto")
+# What OpenVINO computes in, the default first; with auto, every model names its own.
+BASES = ("float", "bfloat16")
 OPTIONS = ("compile-timeout", "memory-gb")
 
 
@@ -44,7 +44,7 @@ class OpenVinoFactory:
             raise InputError("`device` chooses a GPU; OpenVINO measures on this machine's CPU")
         options.check_extra("openvino", OPTIONS)
         base = options.base or BASES[0]
-        if base not in BASES:
+        if base not in (*BASES, "auto"):
             raise InputError(f"OpenVINO computes in {' or '.join(BASES)}, not in base {base}")
         arguments: dict[str, Any] = {
             "threads": options.threads,
