@@ -20,7 +20,8 @@ from placer.common.ort_session import create_session, run_once
 from placer.errors import InputError
 from placer.graph.edit import reads
 from placer.model import Model, load_as_is, save_model
-from placer.model.normalize import infer_values, tidy_named
+from placer.model.custom_types import infer_all_values
+from placer.model.normalize import tidy_named
 from placer.model.region import cut_region, tensors_around
 
 _THREADS = 2
@@ -78,7 +79,7 @@ def extract_region(
         raise InputError(f"a depth of {depth} is impossible; give 0 or more")
     source = load_as_is(path, shapes)
     tidy_named(source.proto)
-    types = infer_values(source.proto, source.input_shapes, path)
+    types = infer_all_values(source.proto, source.base_dir, source.input_shapes, path)
     if around is None:
         starts, ends = list(inputs) or _needed_inputs(source, outputs), list(outputs)
     else:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import Shapes, json_option, option, shapes_of
+from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.apply.api import AppliedModel
@@ -30,6 +30,7 @@ def apply_command(
     placement: Annotated[Path, typer.Argument(help="placement.yaml of the other file.")],
     model: Annotated[Path, typer.Argument(help="The ONNX model to apply it to.")],
     shape: Shapes = None,
+    custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     data: Annotated[str | None, option("data")] = None,
     ranges: Annotated[
         str | None,

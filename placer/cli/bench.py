@@ -14,6 +14,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import (
+    CustomOps,
     Device,
     EngineOptions,
     Shapes,
@@ -36,6 +37,7 @@ def bench_command(
         typer.Argument(help="ONNX models, or saved TensorRT engines, with the same inputs."),
     ],
     shape: Shapes = None,
+    custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     data: Annotated[
         str | None, option("data", help="Inputs as for optimize.", default="random ones")
     ] = None,

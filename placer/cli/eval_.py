@@ -15,6 +15,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import (
+    CustomOps,
     Device,
     EngineOptions,
     Shapes,
@@ -49,6 +50,7 @@ def eval_command(
         ),
     ] = None,
     shape: Shapes = None,
+    custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     metric: Annotated[
         list[str] | None,
         typer.Option(

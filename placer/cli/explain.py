@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 import placer
-from placer.cli.options import Shapes, json_option, option, shapes_of
+from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.explanation import ModelExplanation
@@ -43,6 +43,7 @@ def explain_command(
         ),
     ] = None,
     shape: Shapes = None,
+    custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     gpu: Annotated[
         str | None,
         option(

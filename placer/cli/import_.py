@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import Shapes, json_option, option, shapes_of
+from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.import_model import PackComparison
@@ -46,6 +46,7 @@ def import_command(
         str, option("pack", help="Rule pack whose scheme the scales are converted to.")
     ] = "tensorrt",
     shape: Shapes = None,
+    custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     data: Annotated[
         str | None,
         option(

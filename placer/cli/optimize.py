@@ -44,6 +44,7 @@ def optimize_command(
     profile: Profiles = None,
     shape: Shapes = None,
     fix: Fix = None,
+    custom_ops: Annotated[list[Path] | None, option("custom_ops")] = None,
     data: Annotated[str | None, option("data")] = Request.data,
     eval_data: Annotated[str | None, option("eval_data")] = Request.evaluation_data,
     gate: Annotated[list[str] | None, option("gates")] = None,
@@ -99,6 +100,7 @@ def optimize_command(
     typed: dict[str, Any] = {
         "shapes": shape_ranges_of(shape or []),
         "fix": fixes_of(fix or []),
+        "custom_ops": custom_ops or [],
         "data": data,
         "eval_data": eval_data,
         "gates": gate or [],

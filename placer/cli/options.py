@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from placer.common.custom_ops import custom_ops
 from placer.common.shapes import Shape, ShapeRange, optima, parse_shape_range
 from placer.errors import InputError
 from placer.optimizer.request import options
@@ -17,11 +19,17 @@ SHAPE_HELP = options()["shapes"].option.help
 
 
 def option(
-    keyword: str, *short: str, help: str = "", default: str = "", choices: Sequence[str] = ()
+    keyword: str,
+    *short: str,
+    help: str = "",
+    default: str = "",
+    choices: Sequence[str] = (),
+    callback: Callable[..., Any] | None = None,
 ) -> Any:
     """The option of ``Request`` that ``keyword`` names in Python, for a command's signature.
 
     ``help``, ``default`` (in words) and ``choices``: where this command says something else.
+    ``callback``: what is done with the value before the command begins.
     """
     known = options()[keyword]
     values = choices or known.choices
@@ -31,6 +39,7 @@ def option(
         help=help or known.option.help,
         show_default=default or known.option.default or True,
         rich_help_panel=known.option.group,
+        callback=callback,
         autocompletion=_completion(values) if values else None,
     )
 
@@ -50,8 +59,16 @@ def _completion(choices: Sequence[str]) -> Callable[[str], list[str]]:
     return complete
 
 
+def _load_custom_ops(context: typer.Context, libraries: list[Path] | None) -> list[Path] | None:
+    if libraries:
+        context.with_resource(custom_ops(*libraries))
+    return libraries
+
+
 # Options that several commands take as they are.
 Shapes = Annotated[list[str] | None, option("shapes")]
+# The library is there for all that the command does.
+CustomOps = Annotated[list[Path] | None, option("custom_ops", callback=_load_custom_ops)]
 Fix = Annotated[list[str] | None, option("fix")]
 Threads = Annotated[int, option("threads")]
 Device = Annotated[str | None, option("device")]

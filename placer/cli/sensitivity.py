@@ -14,6 +14,7 @@ from rich.table import Table
 import placer
 from placer.cli.console import ConsoleObserver
 from placer.cli.options import (
+    CustomOps,
     Device,
     EngineOptions,
     Shapes,
@@ -48,6 +49,7 @@ def sensitivity_command(
     project: ProjectFile = None,
     profile: Profiles = None,
     shape: Shapes = None,
+    custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     data: Annotated[str | None, option("data")] = Request.data,
     eval_data: Annotated[
         str | None, option("eval_data", help="Data on which noise is measured.")

@@ -46,6 +46,7 @@ def worker_command(
             rich_help_panel="Model and data",
         ),
     ] = None,
+    custom_ops: Annotated[list[Path] | None, option("custom_ops")] = None,
     device: Device = None,
     cache: Annotated[bool, option("cache", help="Keep times of layers on disk.")] = True,
     debug: Annotated[  # noqa: ARG001 - read in main, where errors are shown
@@ -67,6 +68,7 @@ def worker_command(
             data=data,
             eval_data=eval_data,
             functions=function or [],
+            custom_ops=custom_ops or [],
             device=device,
             cache=cache,
             observer=observer,

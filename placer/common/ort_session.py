@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from placer.common.custom_ops import custom_op_libraries
 from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.common.run_limits import Runner, headroom
 from placer.errors import LimitError, RunError
@@ -69,9 +70,9 @@ def create_session(
 
     ``optimized_path``: where to write the optimized model. ``profile_prefix``: how the name of the
     file begins that ONNX Runtime writes its profile to. ``use``: the execution providers, the CPU's
-    alone if None. ``entries``: of the session's configuration. Raises RunError with ONNX Runtime's
-    reason if it refuses the model, LimitError if the CPU's provider takes too long, as it may to
-    compute constants.
+    alone if None. ``entries``: of the session's configuration. Custom operators are those of
+    ``placer.common.custom_ops``. Raises RunError with ONNX Runtime's reason if it refuses the model
+    or a library, LimitError if the CPU's provider takes too long, as it may to compute constants.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -87,6 +88,7 @@ def create_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
     seconds = LOADING_RUNS * Limits.from_environment().run_s
+    _load_custom_ops(options)
     try:
         providers = ["CPUExecutionProvider"] if use is None else list(use(options))
         # Else a provider that fails is replaced by another one, with no more than a printed line.
@@ -108,6 +110,14 @@ def create_session(
         raise LimitError(
             f"ONNX Runtime took more than {seconds} s to load the model; {lift}"
         ) from error
+
+
+def _load_custom_ops(options: ort.SessionOptions) -> None:
+    for library in custom_op_libraries():
+        try:
+            options.register_custom_ops_library(library)
+        except ORT_ERRORS as error:
+            raise RunError(f"ONNX Runtime cannot load {library}: {one_line(error)}") from error
 
 
 def _cancel(options: ort.SessionOptions) -> None:

@@ -14,6 +14,7 @@ import onnx.checker
 import onnx.defs
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from placer.common.custom_ops import custom_op_libraries
 from placer.common.names import unknown
 from placer.common.shapes import MAX_DIMENSION
 from placer.errors import InputError
@@ -32,9 +33,10 @@ from placer.graph.external_data import (
     read_tensor,
     tensor_bytes,
 )
+from placer.model.custom_types import infer_all_values
 from placer.model.fixed_inputs import fix_in_place
 from placer.model.importing import Imported, import_model, is_quantized
-from placer.model.normalize import infer_values, normalize, tidy, tidy_quantized
+from placer.model.normalize import normalize, tidy, tidy_quantized
 from placer.model.validate import check_sizes, parse_model, read_model
 
 _STANDARD = ("", "ai.onnx")
@@ -120,7 +122,7 @@ def load_model(
     proto, notes = normalize(proto, base_dir, path)
     notes = (*fixed, *notes)
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
-    values = infer_values(proto, input_shapes, path)
+    values = infer_all_values(proto, base_dir, input_shapes, path)
     types = {name: tensor_type(value) for name, value in values.items()}
     check_sizes(types, path)
     graph = index_graph(proto.graph, types)
@@ -225,10 +227,10 @@ def _check_node(node: NodeProto, opset: int, path: Path) -> None:
                 f"{path}: node '{name}' uses operator {op}, which opset {opset} does "
                 "not define; export it with another opset"
             )
-    elif node.domain not in _KNOWN_DOMAINS:
+    elif node.domain not in _KNOWN_DOMAINS and not custom_op_libraries():
         raise InputError(
-            f"{path}: node '{name}' uses operator {op} of the unknown domain "
-            f"'{node.domain}'; export it with standard operators"
+            f"{path}: node '{name}' uses operator {op} of the unknown domain '{node.domain}'; "
+            "give the library that has it to `custom_ops`, or export it with standard operators"
         )
 
 

@@ -8,7 +8,7 @@ node before them, nodes named and sorted. Outputs stay what they were.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -137,14 +137,19 @@ def inlined(proto: ModelProto, path: Path) -> ModelProto:
 
 
 def infer_values(
-    proto: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], path: Path
+    proto: ModelProto,
+    input_shapes: Mapping[str, tuple[int, ...]],
+    path: Path,
+    seen: Iterable[ValueInfoProto] = (),
 ) -> dict[str, ValueInfoProto]:
     """Types of tensors by ONNX's inference, graph inputs fixed to ``input_shapes`` where given.
 
-    Small initializers are not among them. Raises InputError if shapes contradict each other.
+    ``seen``: types that are known otherwise. Small initializers are not among them. Raises
+    InputError if shapes contradict each other.
     """
     fixed = without_large_tensors(proto)
     fix_input_shapes(fixed, input_shapes)
+    fixed.graph.value_info.extend(seen)
     for value in fixed.graph.output:  # Declared dynamic dimensions would hide inferred ones.
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")

@@ -58,6 +58,8 @@ def inputs_of(job: Job, described: Described, folder: Path) -> dict[str, str]:
             found[f"gate function {metric}"] = _module(metric, folder)
     for text in options.warm_starts or ():
         found[f"warm start {text}"] = _tree(folder / text)
+    for text in options.custom_ops or ():
+        found[f"library {text}"] = _tree(folder / text)
     if options.gpu is not None and (folder / options.gpu).is_file():
         found[f"file {options.gpu}"] = _files([folder / options.gpu])
     return found | _plain(options)

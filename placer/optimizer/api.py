@@ -15,6 +15,7 @@ from onnx import ModelProto
 
 from placer.accuracy.gates import Gate
 from placer.calibration.collect import default_cache_dir
+from placer.common.custom_ops import custom_ops as with_custom_ops
 from placer.common.files import make_output_folder, write_bytes
 from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
@@ -58,6 +59,7 @@ def optimize(
     beats: Beat | Sequence[Beat] = Request.beats,
     shapes: Mapping[str, GivenShape] | None = None,
     fix: Mapping[str, float] | None = None,
+    custom_ops: StrPath | Sequence[StrPath] = Request.custom_ops,
     engine: str = Request.engine,
     threads: int = Request.threads,
     objective: Objective = Request.objective,
@@ -99,7 +101,8 @@ def optimize(
     by input name that hold all samples, and optionally ``labels``, or an iterable of batches, such
     as a PyTorch DataLoader (see ``placer.optimizer.given_data.packed``). What is given in memory is
     kept in ``output``, so that the same call resumes. ``shapes``: by input name.
-    ``fix``: inputs of one value by name; the result does not have them any more.
+    ``fix``: inputs of one value by name; the result does not have them any more. ``custom_ops``:
+    see ``placer.custom_ops``, which does the same for other functions.
     ``timeout`` in seconds. ``output``: by default ``MODEL.placer`` in the current folder.
     ``cache``: keep calibration statistics and layer times in the user's cache. ``observer`` is told
     how the run goes on; by default nothing is printed.
@@ -112,6 +115,7 @@ def optimize(
         output=None if output is None else Path(output),
         shape_ranges=given_ranges(shapes),
         fix=dict(fix or {}),
+        custom_ops=_paths(custom_ops),
         engine=engine,
         threads=threads,
         objective=objective,
@@ -147,7 +151,8 @@ def optimize(
     )
     observer = observer or QuietObserver()
     request = apart_from_others(request, observer)
-    return run(_with_data_kept(request, model, data, eval_data), observer)
+    with with_custom_ops(*request.custom_ops):
+        return run(_with_data_kept(request, model, data, eval_data), observer)
 
 
 def work(
@@ -158,6 +163,7 @@ def work(
     data: StrPath | None = None,
     eval_data: StrPath | None = None,
     functions: Sequence[str] = (),
+    custom_ops: StrPath | Sequence[StrPath] = (),
     device: str | None = None,
     cache: bool = True,
     observer: Observer | None = None,
@@ -166,7 +172,8 @@ def work(
 
     ``model``, ``data``, ``eval_data``: where they are on this machine, by default where they are
     on the study's. ``functions``: those of the user, each as ``module:function``, that may run here
-    besides. ``device``: what the engine runs on, by default its first.
+    besides. ``custom_ops``: libraries of custom operators. ``device``: what the engine runs on, by
+    default its first.
 
     Raises InputError if there is no such study, if it names other functions, or if this machine
     would measure something else.
@@ -179,7 +186,8 @@ def work(
     }
     given = {name: value for name, value in changes.items() if value is not None}
     given["cache_dir"] = default_cache_dir() if cache else None
-    return work_on(storage, study, given, observer or QuietObserver(), functions)
+    with with_custom_ops(*_paths(custom_ops)):
+        return work_on(storage, study, given, observer or QuietObserver(), functions)
 
 
 def function_gate(

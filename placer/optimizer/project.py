@@ -123,7 +123,7 @@ def _value(name: str, value: Any, folder: Path) -> Any:
         return dict(parse_shape_range(f"{key}={text}") for key, text in value.items())
     if name == "timeout":
         return parse_duration(value)
-    if name == "warm_starts":
+    if name in ("warm_starts", "custom_ops"):
         return [folder / one for one in value]
     if name in ("gpu", "pack"):
         return beside(folder, value)

@@ -100,6 +100,14 @@ class Request:
             "and for these shapes, with the branches that run in place of the Ifs it decides.",
         ),
     ] = field(default_factory=dict)
+    custom_ops: Annotated[
+        tuple[Path, ...],
+        Option(
+            "Model and data",
+            "Library with custom operators, as ONNX Runtime loads it; any number of times.",
+            verbs=_ALL,
+        ),
+    ] = ()
     data: Annotated[
         str | None,
         Option(

@@ -119,6 +119,7 @@ class RunOptions(Strict):
         default=None, description="Shape by input: [1, 3, 32, 32], 1x3x32x32 or MIN:OPT:MAX."
     )
     fix: dict[str, float] | None = described("fix")
+    custom_ops: Texts | None = described("custom_ops")
     data: Text | None = described("data")
     eval_data: Text | None = described("eval_data")
     gates: Gates | None = described("gates")

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 
@@ -51,8 +52,12 @@ def devices_of(task: Task, setup: TrialSetup, observer: Observer) -> list[Device
         return [Device(task, setup)]
     observer.stage(f"starting devices {', '.join(others)}")
     with ThreadPoolExecutor(len(others)) as pool:
-        found = pool.map(lambda device: _other_device(task, setup, device, observer), others)
-        return [Device(task, setup), *found]
+        # Libraries of custom operators belong to the context, which threads do not inherit.
+        started = [
+            pool.submit(copy_context().run, _other_device, task, setup, device, observer)
+            for device in others
+        ]
+        return [Device(task, setup), *(one.result() for one in started)]
 
 
 def search(
@@ -176,10 +181,11 @@ def leaves_cores(task: Task) -> bool:
 def _start(run: Callable[[], StopReason]) -> Future[StopReason]:
     """Run in a thread that does not keep the process alive, unlike those of an executor."""
     future: Future[StopReason] = Future()
+    context = copy_context()
 
     def target() -> None:
         try:
-            future.set_result(run())
+            future.set_result(context.run(run))
         except BaseException as error:  # Raised where the result is asked for.
             future.set_exception(error)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.accuracy.gates import METRICS, Gate
+from placer.common.custom_ops import custom_op_libraries
 from placer.common.user_code import source_fingerprint
 from placer.errors import PlacerError
 from placer.optimizer.observer import Observer
@@ -53,6 +54,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "engine options": dict(request.engine_options),
         **_nodes(request),
         **({"fix": dict(request.fix)} if request.fix else {}),
+        **({"custom operators": libraries} if (libraries := _libraries()) else {}),
         **({"overrides": [str(one) for one in o]} if (o := request.overrides) else {}),
         **({"ranges": "imported"} if task.model.imported else {}),
         # Other versions may build other candidates; a run of one machine is gone on with.
@@ -66,6 +68,12 @@ def _nodes(request: Request) -> dict[str, list[str]]:
     """Which nodes may be quantized, as far as the user said so."""
     given = {"exclude": request.exclude, "only": request.only, "force": request.force}
     return {option: sorted(patterns) for option, patterns in given.items() if patterns}
+
+
+def _libraries() -> list[str]:
+    """What the libraries of custom operators hold."""
+    files = map(Path, custom_op_libraries())
+    return sorted(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files)
 
 
 def _base(task: Task) -> str:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 # What a study keeps for its workers, by the names of its attributes.
 _REQUEST, _CALIBRATION = "request", "calibration"
 # Parts of a request that concern one machine or one run; a storage's URL may hold a password.
-_OWN = {"output", "storage", "study", "device", "devices", "cache_dir", "warm_starts"}
+_OWN = {"output", "storage", "study", "device", "devices", "cache_dir", "warm_starts", "custom_ops"}
 _REQUESTS = TypeAdapter(Request)
 # Request itself does not import it, so that help is shown without what it brings in.
 _REQUESTS.rebuild(_types_namespace={"Override": Override})

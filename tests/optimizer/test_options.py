@@ -109,6 +109,7 @@ def test_the_guide_lists_every_option():
 WRONG: dict[str, tuple[str, object, str]] = {
     "shapes": ("image=0x1x32x32", {"image": (0, 1, 32, 32)}, "at least 1"),
     "fix": ("rate=1", {"rate": 1}, "unknown input 'rate'"),
+    "custom_ops": ("missing.so", "missing.so", "the library missing.so of"),
     "data": ("missing.npz", "missing.npz", "missing.npz"),
     "eval_data": ("missing.npz", "missing.npz", "missing.npz"),
     "gates": ("sqnt>=20", "sqnt>=20", "unknown metric 'sqnt'; use one of: "),

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from placer.common.custom_ops import custom_op_libraries
 from placer.engines.abilities import Ability, abilities_of, target_of
 from placer.engines.base import Engine, Remainder, Tensors
 from placer.engines.conditions import Conditions
@@ -26,13 +27,15 @@ class EngineSpec:
     """How a worker makes its engine: ``module.factory(**arguments)``.
 
     ``arguments`` must be picklable. ``device``: the value of CUDA_VISIBLE_DEVICES in the worker,
-    None to keep this process's.
+    None to keep this process's. ``custom_ops``: the libraries whose custom operators its sessions
+    load, by default those of the context that makes the engine.
     """
 
     module: str
     factory: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
+    custom_ops: tuple[str, ...] = field(default_factory=custom_op_libraries)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ from typing import Any
 
 import onnx
 
+from placer.common.custom_ops import custom_ops
 from placer.engines.abilities import HasImplicit, LoadsEngines, SavesItself
 from placer.engines.base import Compiled, Engine
 from placer.engines.conditions import HasMemory, conditions_of
@@ -147,6 +148,11 @@ def main(arguments: list[str]) -> None:
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
+    with ExitStack() as libraries:
+        _answer_all(connection, libraries)
+
+
+def _answer_all(connection: Connection[Any, Any], libraries: ExitStack) -> None:
     server: _Server | None = None
     stage = ""
     while True:
@@ -161,6 +167,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
         faulthandler.dump_traceback_later(request.seconds, exit=True)
         with _Answer() as answer:
             if isinstance(request.command, Start):
+                libraries.enter_context(custom_ops(*request.command.spec.custom_ops))
                 server = _Server(request.command.spec)
                 answer.set(Done(Hello.of(server.engine)))
             elif server is not None:

@@ -49,6 +49,8 @@ class OpenVinoEngine:
     ``auto``: the one that a model's metadata names (``placer.qdq.base_property``), else ``float``.
     ``shapes`` of inputs with unknown dimensions; a leading one is 1 where an input is not listed.
 
+    ``extensions``: libraries of custom operators, made with OpenVINO's extension API.
+
     With one thread the clock of latency is the CPU time of the calling thread, in which a
     synchronous call runs; with more it is wall time. Only ``openvino.Core`` is used, which sends no
     telemetry; ``ovc`` and ``openvino.convert_model`` do.
@@ -66,8 +68,14 @@ class OpenVinoEngine:
         base: str = "float",
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         objective: Objective = "latency",
+        extensions: Sequence[str] = (),
     ) -> None:
         self._core = ov.Core()
+        for library in extensions:
+            try:
+                self._core.add_extension(library)
+            except RuntimeError as error:
+                raise RunError(f"OpenVINO cannot load {library}: {reason(error)}") from error
         self._objective = objective
         self._shapes = dict(shapes or {})
         self._base = base
@@ -254,13 +262,14 @@ def create(
     base: str = "float",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     objective: Objective = "latency",
+    extensions: Sequence[str] = (),
 ) -> OpenVinoEngine:
     """Make the engine in this process; the arguments are plain data, so a worker can be told them.
 
     Raises RunError if OpenVINO has no CPU plugin here or it lacks the type ``base``.
     """
     try:
-        engine = OpenVinoEngine(threads, base, shapes, objective)
+        engine = OpenVinoEngine(threads, base, shapes, objective, extensions)
         capabilities = ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     except RuntimeError as error:
         raise RunError(f"OpenVINO cannot use this CPU: {reason(error)}") from error

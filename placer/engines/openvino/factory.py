@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+from pathlib import Path
 from typing import Any
 
 from platformdirs import user_log_path
@@ -14,7 +16,7 @@ from placer.results.objective import Objective
 
 # What OpenVINO computes in, the default first; with auto, every model names its own.
 BASES = ("float", "bfloat16")
-OPTIONS = ("compile-timeout", "memory-gb")
+OPTIONS = ("compile-timeout", "memory-gb", "extensions")
 
 
 class OpenVinoFactory:
@@ -51,6 +53,11 @@ class OpenVinoFactory:
             "base": base,
             "shapes": dict(options.shapes),
             "objective": options.objective,
+            "extensions": [
+                str(Path(path).absolute())
+                for path in options.extra.get("extensions", "").split(os.pathsep)
+                if path
+            ],
         }
         if options.objective == "throughput" and options.threads == 1:
             raise InputError(

@@ -1,0 +1,82 @@
+"""Types of what custom operators write, which ONNX's inference does not know."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto, ValueInfoProto, helper
+
+from placer.common.custom_ops import custom_op_libraries
+from placer.common.ort_session import create_session, run_once
+from placer.errors import RunError
+from placer.model.normalize import infer_values
+
+log = logging.getLogger(__name__)
+
+
+def infer_all_values(
+    proto: ModelProto, base_dir: Path, shapes: Mapping[str, tuple[int, ...]], path: Path
+) -> dict[str, ValueInfoProto]:
+    """``infer_values``, also behind custom operators where the library that has them is given.
+
+    Raises InputError if shapes contradict each other.
+    """
+    values = infer_values(proto, shapes, path)
+    if not custom_op_libraries():
+        return values
+    seen = _observed_types(proto, base_dir, shapes, values)
+    return infer_values(proto, shapes, path, seen) if seen else values
+
+
+def _observed_types(
+    proto: ModelProto, base_dir: Path, shapes: Mapping[str, tuple[int, ...]], known: Iterable[str]
+) -> list[ValueInfoProto]:
+    """Types and shapes of the outputs of nodes of other domains than ONNX's that are not ``known``.
+
+    They are those of one run, on ONNX Runtime, on normally distributed floats and zeros for all
+    other inputs, of the ``shapes``. None where that run fails: the rest of the graph can be worked
+    with nevertheless.
+    """
+    found = set(known)
+    wanted = [
+        tensor
+        for node in proto.graph.node
+        if node.domain
+        for tensor in node.output
+        if tensor and tensor not in found
+    ]
+    if not wanted:
+        return []
+    present = {value.name for value in proto.graph.output}
+    extra = ModelProto()
+    extra.graph.output.extend(ValueInfoProto(name=t) for t in wanted if t not in present)
+    # Concatenated messages merge, and repeated fields append (protobuf.dev, "Encoding").
+    serialized = b"".join((proto.SerializeToString(), extra.SerializeToString()))
+    level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = create_session(serialized, base_dir, threads=1, level=level)
+        values = run_once(session, wanted, _inputs(proto, shapes))
+    except RunError as error:
+        log.warning("types behind custom operators are not known: %s", error)
+        return []
+    return [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for name, v in zip(wanted, values, strict=True)
+        if isinstance(v, np.ndarray) and not v.dtype.hasobject
+    ]
+
+
+def _inputs(proto: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    given = {}
+    for value in proto.graph.input:
+        if value.name in shapes:
+            dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            shape = shapes[value.name]
+            values = rng.standard_normal(shape) if dtype.kind == "f" else np.zeros(shape)
+            given[value.name] = np.asarray(values).astype(dtype)
+    return given
