@@ -218,6 +218,7 @@ def _add_rows(table: Table, result: Result, before: BaselinePart, after: BestPar
         value = f"{shown(gate.value)} {mark(gate.passed)}"
         table.add_row(f"gate {escape(gate.gate)}", "", value)
     table.add_row("quantized edges", "0", str(after.quantized_edges))
+    table.add_row("trial", "", "the float model" if after.trial is None else str(after.trial))
 
 
 def _measured(part: BaselinePart | BestPart) -> str:

@@ -53,6 +53,10 @@ def onboard_command(
         int | None,
         typer.Option(help="Models at a time.", show_default="one, or one per device"),
     ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(help="Dask scheduler whose workers do it, dask://HOST:PORT."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and why, and do nothing.")
     ] = False,
@@ -81,7 +85,9 @@ def onboard_command(
         console = Console(width=_WIDTH)
     begun_anew = True if redo else (redo_model or [])
     if dry_run:
-        found = placer.plan_onboarding(manifest, output=output, jobs=jobs, redo=begun_anew)
+        found = placer.plan_onboarding(
+            manifest, output=output, jobs=jobs, executor=executor, redo=begun_anew
+        )
         if as_json:
             typer.echo(found.summary.model_dump_json(indent=2))
         elif not quiet:
@@ -94,7 +100,9 @@ def onboard_command(
 
     if markdown is not None:  # Now, since hours of work may lie before it is written.
         make_output_folder(markdown.parent)
-    summary = placer.onboard(manifest, output=output, jobs=jobs, redo=begun_anew, tell=tell)
+    summary = placer.onboard(
+        manifest, output=output, jobs=jobs, executor=executor, redo=begun_anew, tell=tell
+    )
     if markdown is not None:
         write_text(markdown, markdown_of(summary))
     if as_json:
@@ -130,6 +138,33 @@ def print_summary(console: Console, summary: Summary) -> None:
     for model in summary.models:
         table.add_row(*_row(model))
     console.print(table)
+    targets = _targets(summary)
+    if targets:
+        console.print(_by_target(summary, targets))
+
+
+def _targets(summary: Summary) -> list[str]:
+    return list(dict.fromkeys(model.target for model in summary.models if model.target))
+
+
+def _by_target(summary: Summary, targets: Sequence[str]) -> Table:
+    """A row per model with its speed-up for each target."""
+    table = _table("speed-up", *targets)
+    for row in _rows_by_target(summary, targets):
+        table.add_row(*row)
+    return table
+
+
+def _rows_by_target(summary: Summary, targets: Sequence[str]) -> list[tuple[str, ...]]:
+    cells: dict[str, dict[str, str]] = {}
+    for model in summary.models:
+        colour = _COLOURS.get(model.state, "red")
+        faster = model.state == STATE_OF[Verdict.FASTER] and model.speedup is not None
+        text = f"{model.speedup:.2f}" if faster else model.state
+        estimate = " (estimate)" if faster and model.estimated else ""
+        own = cells.setdefault(model.of or model.name, {})
+        own[model.target or ""] = f"[{colour}]{text}{estimate}[/]"
+    return [(name, *(own.get(target, "") for target in targets)) for name, own in cells.items()]
 
 
 def markdown_of(summary: Summary) -> str:
@@ -138,7 +173,13 @@ def markdown_of(summary: Summary) -> str:
     counted = ", ".join(f"{number} {state}" for state, number in states.most_common())
     rows = [_COLUMNS, ("---",) * len(_COLUMNS)]
     rows += [tuple(map(_cell, _row(model))) for model in summary.models]
-    return "\n".join((f"**placer onboard**: {counted}", "", *map(_line, rows))) + "\n"
+    lines = [f"**placer onboard**: {counted}", "", *map(_line, rows)]
+    targets = _targets(summary)
+    if targets:
+        found = [tuple(map(_cell, row)) for row in _rows_by_target(summary, targets)]
+        heads = [("speed-up", *targets), ("---",) * (len(targets) + 1)]
+        lines += ["", *map(_line, (*heads, *found))]
+    return "\n".join(lines) + "\n"
 
 
 def _line(cells: Sequence[str]) -> str:

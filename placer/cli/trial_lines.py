@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown 
     from placer.search.records import TrialRecord
 
 # Wide enough for ten thousand trials, latencies of hours, and the kinds that proposers name.
-_NUMBER, _MEASURED, _SHARE, _KIND = 5, 13, 8, 10
+_NUMBER, _MEASURED, _SHARE, _KIND = 5, 13, 8, 13
 
 
 def header(objective: Objective, *, estimated: bool) -> str:
@@ -38,6 +38,8 @@ def line(record: TrialRecord, best: float | None, objective: Objective) -> str:
     )
     if record.error is not None:
         outcome, gates = f"[red]{'failed':>{_MEASURED}}[/]", escape(record.error)[:60]
+    elif record.judgement is None:
+        gates = "[dim]slower than the best, not judged[/]"
     elif record.measurement is None:
         outcome = f"[dim]{'not measured':>{_MEASURED}}[/]"
     return (

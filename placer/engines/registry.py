@@ -135,17 +135,19 @@ class Registry:
         return name, factory, "as asked for"
 
     def _first_available(self) -> tuple[str, EngineFactory, str]:
-        passed_over: list[str] = []
+        passed_over: dict[str, str] = {}
         for name in AUTO_ORDER:
             if name not in self.names():
                 continue
             factory = self.factory(name)
             reason = self._unavailable(name, factory)
             if reason is None:
-                others = f" ({'; '.join(passed_over)})" if passed_over else ""
+                names = " and ".join(passed_over)
+                others = f" (placer doctor says why not {names})" if passed_over else ""
                 return name, factory, f"the first that runs on this machine{others}"
-            passed_over.append(f"not {name}: {reason}")
-        raise RunError(f"no engine runs on this machine ({'; '.join(passed_over)})")
+            passed_over[name] = reason
+        reasons = "; ".join(f"not {name}: {reason}" for name, reason in passed_over.items())
+        raise RunError(f"no engine runs on this machine ({reasons})")
 
     def factory(self, name: str) -> EngineFactory:
         """Return the factory called ``name``, a plug-in's is imported.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +49,10 @@ class Entry(Options):
     )
 
 
+class Target(Options):
+    """What every model is optimized for besides; it counts before what entries say."""
+
+
 class Manifest(Strict):
     """What ``placer onboard`` does."""
 
@@ -63,17 +67,29 @@ class Manifest(Strict):
         default=None,
         description="Models at a time; by default as many as there are devices, or one.",
     )
+    executor: str | None = Field(
+        default=None,
+        description="Dask scheduler whose workers optimize the models, dask://HOST:PORT.",
+    )
+    targets: dict[Annotated[str, Field(pattern=f"^{_NAME}$")], Target] = Field(
+        default={}, description="Engines or GPUs by name; each model is optimized for each of them."
+    )
     defaults: Options = Field(default=Options(), description="What counts for every model.")
     models: list[Entry] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One model to optimize. ``model``: its path as seen from the manifest's folder."""
+    """One model to optimize. ``model``: its path as seen from the manifest's folder.
+
+    ``target``: what it is optimized for, and ``of`` its name without that; empty without targets.
+    """
 
     name: str
     model: str
     options: Options
+    of: str = ""
+    target: str = ""
 
     @property
     def time_limit(self) -> float | None:
@@ -87,7 +103,8 @@ class Onboarding:
     """A manifest that was read: ``jobs`` in the order in which they start.
 
     ``folder``: the manifest's, absolute. ``slots``: for each job that runs at the same time its
-    device, None where none is handed out.
+    device, None where none is handed out. ``executor``: the Dask scheduler instead, with at most
+    ``at_once`` models.
     """
 
     manifest: Path
@@ -95,10 +112,17 @@ class Onboarding:
     output: Path
     slots: tuple[str | None, ...]
     jobs: tuple[Job, ...]
+    executor: str | None = None
+    at_once: int | None = None
 
 
-def read_manifest(path: Path, output: Path | None = None, at_once: int | None = None) -> Onboarding:
-    """Read the manifest at ``path``; ``output`` and ``at_once`` count instead of what it says.
+def read_manifest(
+    path: Path,
+    output: Path | None = None,
+    at_once: int | None = None,
+    executor: str | None = None,
+) -> Onboarding:
+    """Read the manifest at ``path``; the others count instead of what it says.
 
     Raises InputError, with file, line and field, for whatever is wrong in it, for globs that match
     nothing, and for two models of one name.
@@ -113,10 +137,18 @@ def read_manifest(path: Path, output: Path | None = None, at_once: int | None = 
         for line, entry in zip(_entry_lines(text), manifest.models, strict=True)
     ]
     jobs = _jobs(manifest.defaults, entries, folder, out)
+    jobs = [job for one in jobs for job in _for_targets(one, manifest.targets)]
     _check_names(jobs, path)
     ordered = sorted(jobs, key=lambda job: -job.options.priority)
+    executor = executor or manifest.executor
+    if executor is not None and manifest.devices:
+        raise InputError(
+            f"{path}: field 'devices' is for this machine; with an executor give each worker its "
+            "own by CUDA_VISIBLE_DEVICES"
+        )
+    at_once = at_once or manifest.jobs
     slots = _slots(manifest, at_once, path)
-    return Onboarding(path, folder, out, slots, tuple(ordered))
+    return Onboarding(path, folder, out, slots, tuple(ordered), executor, at_once)
 
 
 def manifest_schema() -> dict[str, Any]:
@@ -130,11 +162,10 @@ def new_folder(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{_NEW}")
 
 
-def _slots(manifest: Manifest, at_once: int | None, path: Path) -> tuple[str | None, ...]:
+def _slots(manifest: Manifest, jobs: int | None, path: Path) -> tuple[str | None, ...]:
     devices = manifest.devices
     if len(set(devices)) < len(devices):
         raise InputError(f"{path}: field 'devices' names a device twice; give each of them once")
-    jobs = at_once or manifest.jobs
     if not devices:
         return (None,) * (jobs or 1)
     if jobs is not None and jobs > len(devices):
@@ -207,11 +238,21 @@ def _check_named_once(ones: Sequence[_Given], usual: str) -> None:
             )
 
 
-def _layered(below: Options, above: Entry) -> Options:
+def _layered(below: Options, above: Options) -> Options:
     """``below`` with what ``above`` sets."""
     chosen = {name: getattr(below, name) for name in below.model_fields_set}
     own = above.model_fields_set - {"model", "name"}
     return Options.model_validate({**chosen, **{name: getattr(above, name) for name in own}})
+
+
+def _for_targets(job: Job, targets: Mapping[str, Target]) -> list[Job]:
+    """``job`` once for each target, or as it is if there are none."""
+    if not targets:
+        return [job]
+    return [
+        Job(f"{job.name}-{name}", job.model, _layered(job.options, target), job.name, name)
+        for name, target in targets.items()
+    ]
 
 
 def _is_glob(text: str, folder: Path) -> bool:

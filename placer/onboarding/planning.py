@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,13 +13,14 @@ from typing import Literal
 from placer.common.files import make_output_folder
 from placer.common.names import unknown
 from placer.errors import InputError
-from placer.onboarding.describe import Described, describe, question_key
+from placer.onboarding.describe import Described, question_key
 from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
-from placer.onboarding.manifest import Job, Onboarding, new_folder
+from placer.onboarding.manifest import Job, Onboarding, Options, new_folder
 from placer.results.folder import OutputFolder
 from placer.results.onboarding import DONE, SETTLED, Record
 from placer.results.result import Result
 
+Describe = Callable[[Options, Path], Described]
 Action = Literal["run", "resume", "redo", "nothing"]
 # Engines are started to ask for their versions; more at once would only compete.
 _ASKED_AT_ONCE = 2
@@ -43,17 +44,18 @@ class Planned:
     kept: Record | None
 
 
-def plan(onboarding: Onboarding, redo: frozenset[str] | None) -> list[Planned]:
+def plan(onboarding: Onboarding, redo: frozenset[str] | None, describe: Describe) -> list[Planned]:
     """What is to be done, in order; writes nothing.
 
-    ``redo``: names of models to begin anew whatever is there, None for all. Raises InputError for
-    a name that no model has, and for folders that hold something else.
+    ``describe``: what tells the engine and the pack of options. ``redo``: names of models to begin
+    anew whatever is there, None for all. Raises InputError for a name that no model has, and for
+    folders that hold something else.
     """
     names = {job.name for job in onboarding.jobs}
     missing = sorted((redo or frozenset()) - names)
     if missing:
         raise InputError(f"{onboarding.manifest}: {unknown('model', missing[0], sorted(names))}")
-    described = _described(onboarding)
+    described = _described(onboarding, describe)
     return [
         _planned(
             job,
@@ -112,13 +114,10 @@ def _old(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old")
 
 
-def _described(onboarding: Onboarding) -> dict[str, Described]:
+def _described(onboarding: Onboarding, describe: Describe) -> dict[str, Described]:
     questions = {question_key(job.options): job.options for job in onboarding.jobs}
-    device = onboarding.slots[0]
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        answers = pool.map(
-            lambda options: describe(options, device, onboarding.folder), questions.values()
-        )
+        answers = pool.map(lambda options: describe(options, onboarding.folder), questions.values())
         return dict(zip(questions, answers, strict=True))
 
 

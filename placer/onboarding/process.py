@@ -28,12 +28,16 @@ _TAIL_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a model's process ended; ``result`` is None unless it settled anything."""
+    """How a model's process ended; ``result`` is None unless it settled anything.
+
+    ``where``: the worker that it ran on, empty for this machine.
+    """
 
     state: State
     reason: str
     result: Result | None = None
     seconds: float = 0.0
+    where: str = ""
 
 
 @dataclass

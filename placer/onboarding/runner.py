@@ -17,10 +17,10 @@ from filelock import FileLock, Timeout
 
 from placer.common.files import make_output_folder, write_bytes
 from placer.errors import InputError
+from placer.onboarding.executors import Begun, Executor
 from placer.onboarding.junit import junit_xml
 from placer.onboarding.manifest import Onboarding
 from placer.onboarding.planning import Planned, clean_up, make_ready, plan, settle
-from placer.onboarding.process import Running, start
 from placer.report import write_report
 from placer.results.folder import OnboardingFolder, OutputFolder
 from placer.results.onboarding import ModelSummary, Record, State, Summary, exit_code_of
@@ -58,8 +58,11 @@ class _Signals:
 class Run:
     """One run over the models of a manifest; ``summary.json`` and ``junit.xml`` follow it."""
 
-    def __init__(self, onboarding: Onboarding, planned: Sequence[Planned]) -> None:
+    def __init__(
+        self, onboarding: Onboarding, planned: Sequence[Planned], executor: Executor
+    ) -> None:
         self._onboarding = onboarding
+        self._executor = executor
         self._files = OnboardingFolder(onboarding.output)
         self._progress = [_progress(one) for one in planned]
         self._begin = time.monotonic()
@@ -89,24 +92,19 @@ class Run:
         for warning in self._warnings:
             tell(f"warning: {warning}")
         waiting = deque(one for one in self._progress if one.planned.action != "nothing")
-        free = deque(self._onboarding.slots)
-        running: dict[int, tuple[_Progress, Running, str | None]] = {}
+        running: list[tuple[_Progress, Begun]] = []
         heard = 0
         self._write()
         with _listening() as asked:
             while running or (waiting and not asked.count):
                 if asked.count > heard:
                     heard = asked.count
-                    _stop([process for _, process, _ in running.values()], heard, tell)
-                while waiting and free and not heard:
-                    one, slot = waiting.popleft(), free.popleft()
-                    process = self._start(one, slot, tell)
-                    running[id(one)] = (one, process, slot)
+                    _stop([process for _, process in running], heard, tell)
+                while waiting and not heard and self._executor.has_room(len(running)):
+                    one = waiting.popleft()
+                    running.append((one, self._start(one, tell)))
                 time.sleep(_POLL_S)
-                for key, (one, process, slot) in list(running.items()):
-                    if self._has_ended(one, process, tell):
-                        del running[key]
-                        free.append(slot)
+                running = [pair for pair in running if not self._has_ended(*pair, tell)]
             for one in waiting:
                 one.state, one.reason = "interrupted", "not begun; the same command goes on with it"
                 one.ran = True
@@ -120,20 +118,21 @@ class Run:
         except InputError as error:  # Everything else is written; it can be drawn again.
             tell(f"warning: no {self._files.report.name}: {error}")
 
-    def _start(self, one: _Progress, slot: str | None, tell: Tell) -> Running:
+    def _start(self, one: _Progress, tell: Tell) -> Begun:
         planned = one.planned
         make_ready(planned)
-        process = start(planned, slot, self._onboarding.folder)
+        process = self._executor.start(planned, self._onboarding.folder)
         one.state, one.folder, one.device, one.ran = "running", planned.folder, process.device, True
         on = f" on device {process.device}" if process.device is not None else ""
         tell(f"{planned.job.name}: {planned.action}{on}: {planned.why}")
         self._write()
         return process
 
-    def _has_ended(self, one: _Progress, process: Running, tell: Tell) -> bool:
+    def _has_ended(self, one: _Progress, process: Begun, tell: Tell) -> bool:
         outcome = process.poll()
         if outcome is None:
             return False
+        self._executor.ended(process)
         record = Record(
             state=outcome.state,
             reason=outcome.reason,
@@ -142,8 +141,9 @@ class Run:
         )
         one.folder = settle(one.planned, record)
         one.state, one.reason, one.seconds = outcome.state, outcome.reason, outcome.seconds
-        one.result = outcome.result
-        tell(f"{one.planned.job.name}: {one.state}, {one.seconds:.1f} s: {one.reason}")
+        one.result, one.device = outcome.result, outcome.where or one.device
+        on = f" on {outcome.where}" if outcome.where else ""
+        tell(f"{one.planned.job.name}: {one.state}, {one.seconds:.1f} s{on}: {one.reason}")
         self._write()
         return True
 
@@ -154,8 +154,10 @@ class Run:
         return summary
 
 
-def onboard(onboarding: Onboarding, redo: frozenset[str] | None, tell: Tell) -> Summary:
-    """Optimize what has changed; ``redo``: what to begin anew, None for all.
+def onboard(
+    onboarding: Onboarding, redo: frozenset[str] | None, tell: Tell, executor: Executor
+) -> Summary:
+    """Optimize what has changed on ``executor``; ``redo``: what to begin anew, None for all.
 
     Raises InputError if the output folder cannot be written or another run uses it; what goes
     wrong with a model is its state.
@@ -167,7 +169,8 @@ def onboard(onboarding: Onboarding, redo: frozenset[str] | None, tell: Tell) -> 
         with lock.acquire(timeout=0):
             for job in onboarding.jobs:
                 clean_up(folder / job.name)
-            return Run(onboarding, plan(onboarding, redo)).go(tell)
+            planned = plan(onboarding, redo, executor.describe)
+            return Run(onboarding, planned, executor).go(tell)
     except Timeout as error:
         raise InputError(
             f"another placer onboard works in {folder}; wait for it or choose another `output`"
@@ -184,6 +187,8 @@ def _progress(planned: Planned) -> _Progress:
 
 
 def _warnings(onboarding: Onboarding, planned: Sequence[Planned]) -> list[str]:
+    if onboarding.executor is not None:  # A worker each; what they share is for the user to know.
+        return []
     sharing = sum(one.described.shares_cpu and one.action != "nothing" for one in planned)
     if sharing < 2 or len(onboarding.slots) < 2:
         return []
@@ -193,7 +198,7 @@ def _warnings(onboarding: Onboarding, planned: Sequence[Planned]) -> list[str]:
     ]
 
 
-def _stop(running: Sequence[Running], asked: int, tell: Tell) -> None:
+def _stop(running: Sequence[Begun], asked: int, tell: Tell) -> None:
     if asked == 1:
         tell("interrupted: models that are running end with the best so far (again to quit)")
     for one in running:
@@ -231,6 +236,8 @@ def _model_summary(one: _Progress, out: Path) -> ModelSummary:
         engine=None if result is None else f"{engine}, {result.engine.device}",
         pack=None if result is None else f"{result.pack.name} {result.pack.version}",
         device=one.device,
+        target=planned.job.target or None,
+        of=planned.job.of or None,
         estimated=None if result is None else result.engine.estimated,
         float_ms=_float_ms(result),
         best_ms=None if best is None or best.latency is None else best.latency.median_ms,

@@ -76,7 +76,11 @@ class ModelSummary(Part):
     result: str | None = Field(description="path of result.json, from the folder of summary.json")
     engine: str | None
     pack: str | None
-    device: str | None = Field(description="of the manifest's devices, the one that it ran on")
+    device: str | None = Field(
+        description="of the manifest's devices, or the Dask worker, the one that it ran on"
+    )
+    target: str | None = Field(default=None, description="of the manifest's, what it is for")
+    of: str | None = Field(default=None, description="the model's name without the target")
     estimated: bool | None = Field(description="latencies are estimates; nothing was measured")
     float_ms: float | None
     best_ms: float | None

@@ -1,6 +1,7 @@
 """What a search prints: a header, and each trial under the number that Optuna gives it."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -53,22 +54,24 @@ def test_trials_stand_under_a_header_by_their_numbers_in_the_study():
         trial(2, "everything", 0.4),
         trial(4, "explore"),  # Number 3 was another worker's.
         trial(5, "explore", error="the engine refused node 'c'"),
+        replace(trial(6, "near the best", 0.6), judgement=None),
     )
     assert told == [
         "· searching, 30 trials at most",
-        "trial    latency, ms  speed-up      best  placement   gates",
-        "    0          2.000     x1.00     x1.00  none        sqnr>=20: 31.5 ok",
-        "    1          1.000     x2.00     x2.00  default     sqnr>=20: 31.5 ok",
-        "    2          0.800     x2.50     x2.00  everything  sqnr>=20: 18.25 missed",
-        "    4   not measured         -     x2.00  explore     sqnr>=20: 31.5 ok",
-        "    5         failed         -     x2.00  explore     the engine refused node 'c'",
+        "trial    latency, ms  speed-up      best  placement      gates",
+        "    0          2.000     x1.00     x1.00  none           sqnr>=20: 31.5 ok",
+        "    1          1.000     x2.00     x2.00  default        sqnr>=20: 31.5 ok",
+        "    2          0.800     x2.50     x2.00  everything     sqnr>=20: 18.25 missed",
+        "    4   not measured         -     x2.00  explore        sqnr>=20: 31.5 ok",
+        "    5         failed         -     x2.00  explore        the engine refused node 'c'",
+        "    6          1.200     x1.67     x2.00  near the best  slower than the best, not judged",
     ]
 
 
 def test_the_header_says_what_is_measured():
     assert printed(done=3, estimated=True)[:2] == [
         "· searching, 30 trials at most, resumed after 3",
-        "trial  estimated, ms  speed-up      best  placement   gates",
+        "trial  estimated, ms  speed-up      best  placement      gates",
     ]
     told = printed(trial(0, "none", 1.0), budget=None, objective="throughput")
     assert [line[:22].split() for line in told[1:]] == [

@@ -118,8 +118,8 @@ def test_auto_takes_the_first_of_a_fixed_order_and_says_what_it_passed_over():
         onnxruntime=Here(), tensorrt=Here("no GPU"), tensorrt_rtx=Here("not installed")
     ) == (
         "onnxruntime",
-        "the first that runs on this machine (not tensorrt: no GPU; not tensorrt-rtx: not "
-        "installed)",
+        "the first that runs on this machine (placer doctor says why not tensorrt and "
+        "tensorrt-rtx)",
     )
     with pytest.raises(RunError, match=r"no engine runs on this machine \(not onnxruntime: broken"):
         auto(onnxruntime=Here("broken"))

@@ -23,6 +23,7 @@ from placer.cli.app import main
 from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.onboarding.describe import Described, describe
+from placer.onboarding.executors import Local
 from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
 from placer.onboarding.junit import junit_xml
 from placer.onboarding.manifest import Job, Options, manifest_schema, read_manifest
@@ -288,7 +289,8 @@ models:
     assert found["fine"].state in ("faster", "float kept")
 
     (tmp_path / "bad.py").write_text(CRASHING.replace("SIGSEGV", "SIGABRT"))
-    again = plan(read_manifest(manifest), frozenset())
+    read = read_manifest(manifest)
+    again = plan(read, frozenset(), Local(read.slots).describe)
     assert [(one.job.name, one.action, one.why) for one in again] == [
         ("hanging", "redo", "gate function bad:hang changed"),
         ("crashing", "redo", "gate function bad:crash changed"),
@@ -614,7 +616,7 @@ def test_a_second_onboarding_of_one_folder_is_refused(tmp_path: Path):
         FileLock(onboarding.output / ".onboarding.lock"),
         pytest.raises(InputError, match="another placer onboard works in"),
     ):
-        onboard(onboarding, frozenset(), print)
+        onboard(onboarding, frozenset(), print, Local(onboarding.slots))
 
 
 def test_the_worst_state_decides_the_exit_code():

@@ -1,0 +1,183 @@
+"""Models optimized on Dask workers, one a worker thread: ``placer onboard --executor dask://...``.
+
+Dask finds the workers, hands them models and hands those of a lost worker to another one, where the
+study goes on. What a worker does is what this machine would do (``process.start``), in the same
+folders: all machines share a file system. See https://distributed.dask.org.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placer.errors import InputError, RunError
+from placer.onboarding.describe import Described, describe
+from placer.onboarding.manifest import Options
+from placer.onboarding.planning import Planned
+from placer.onboarding.process import Outcome, start
+from placer.results.onboarding import Record
+from placer.results.result import Result
+from placer.version import __version__
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+SCHEME = "dask://"
+_CONNECT_S = 10
+_WORKERS_S = 5.0  # How long the number of workers is taken to stay.
+_POLL_S = 0.2
+_ASK_S = 1.0  # Between questions to the scheduler whether to stop.
+
+
+class OnDask:
+    """Workers of the scheduler at ``address``, ``dask://HOST:PORT``; at most ``most`` at a time.
+
+    Raises InputError for an address that is none, RunError without Dask, a scheduler or a worker.
+    """
+
+    def __init__(self, address: str, most: int | None = None) -> None:
+        if not address.startswith(SCHEME) or ":" not in address.removeprefix(SCHEME):
+            raise InputError(f"`executor` is '{address}'; give {SCHEME}HOST:PORT of a scheduler")
+        try:
+            from distributed import Client  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise RunError("Dask is not installed; pip install 'placer[dask]'") from error
+        try:
+            self._client: Client = Client(
+                f"tcp://{address.removeprefix(SCHEME)}", timeout=_CONNECT_S, set_as_default=False
+            )
+        except (OSError, ValueError) as error:
+            raise RunError(f"no Dask scheduler answers at {address}: {error}") from error
+        self._most = most
+        self._run = f"placer-{uuid.uuid4().hex[:12]}"
+        self._threads, self._asked = 0, 0.0
+        self._check_workers(address)
+
+    def close(self) -> None:
+        """Leave the scheduler."""
+        self._client.close()
+
+    def describe(self, options: Options, folder: Path) -> Described:
+        """What every worker says; RunError if they differ, as their latencies would not compare."""
+        # One that is lost meanwhile does not answer.
+        answers: Mapping[str, Described] = self._client.run(
+            describe, options, None, folder, on_error="ignore"
+        )
+        if not answers:
+            raise RunError("no Dask worker answers; start one, e.g. dask worker")
+        (first, found), *others = sorted(answers.items())
+        for worker, other in others:
+            if other != found:
+                raise RunError(
+                    f"worker {first} has {found.engine}, and worker {worker} {other.engine}; give "
+                    "machines that are alike to one onboarding"
+                )
+        return found
+
+    def has_room(self, running: int) -> bool:
+        """Whether a worker thread is free; workers may come and go."""
+        if time.monotonic() - self._asked > _WORKERS_S:
+            self._threads = sum(self._client.nthreads().values())
+            self._asked = time.monotonic()
+        return running < min(self._threads, self._most or self._threads)
+
+    def start(self, planned: Planned, folder: Path) -> Submitted:
+        """Submit it."""
+        future = self._client.submit(
+            _optimize, planned, folder, self._run, key=f"{planned.job.name}-{uuid.uuid4().hex}"
+        )
+        return Submitted(planned, future, self._client, self._run)
+
+    def ended(self, begun: object) -> None:
+        """Nothing: the scheduler knows."""
+
+    def _check_workers(self, address: str) -> None:
+        versions: Mapping[str, str] = self._client.run(_version, on_error="ignore")
+        if not versions:
+            raise RunError(f"the scheduler at {address} has no worker; start one, e.g. dask worker")
+        for worker, version in sorted(versions.items()):
+            if version != __version__:
+                raise RunError(
+                    f"worker {worker} has placer {version}, here it is {__version__}; install the "
+                    "same"
+                )
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A model that a worker has, or that waits for one. ``run``: begins the names of its events."""
+
+    planned: Planned
+    future: Future
+    client: Client
+    run: str
+    device: str | None = None
+
+    def poll(self) -> Outcome | None:
+        """How it ended; its result is read from the shared folder."""
+        match self.future.status:
+            case "pending":
+                return None
+            case "finished":
+                ended: _Ended = self.future.result()
+                if not ended.has_result:
+                    return ended.outcome
+                return replace(ended.outcome, result=Result.read(self.planned.folder))
+            case "error":
+                return Outcome("crashed", f"Dask gave it up: {self.future.exception()}")
+            case _:
+                return Outcome(
+                    "interrupted", "the Dask scheduler was lost; the same command goes on with it"
+                )
+
+    def interrupt(self) -> None:
+        """Ask the worker, through the scheduler."""
+        self._event(_STOP).set()
+
+    def kill(self) -> None:
+        """As before."""
+        self._event(_KILL).set()
+
+    def _event(self, name: str) -> Any:
+        from distributed import Event  # noqa: PLC0415 - an extra
+
+        return Event(f"{self.run}-{name}", client=self.client)
+
+
+_STOP, _KILL = "stop", "kill"
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """What a worker sends back; a result is in the folder."""
+
+    outcome: Outcome
+    has_result: bool
+
+
+def _version() -> str:
+    return __version__
+
+
+def _optimize(planned: Planned, folder: Path, run: str) -> _Ended:
+    """Optimize ``planned`` on this worker. What it starts dies with the worker."""
+    from distributed import Event, get_worker  # noqa: PLC0415 - an extra
+
+    where = f"on {get_worker().address}"
+    if Record.read(planned.folder) is None:
+        reason = f"{planned.folder} is not there {where}; give all machines the same file system"
+        return _Ended(Outcome("failed", reason), has_result=False)
+    process = start(planned, None, folder)
+    events = {Event(f"{run}-{_STOP}"): process.interrupt, Event(f"{run}-{_KILL}"): process.kill}
+    asked = time.monotonic()
+    while (outcome := process.poll()) is None:
+        time.sleep(_POLL_S)
+        if time.monotonic() - asked > _ASK_S:
+            asked = time.monotonic()
+            for event in [event for event in events if event.is_set()]:
+                events.pop(event)()
+    return _Ended(replace(outcome, result=None, where=get_worker().address), bool(outcome.result))
