@@ -44,7 +44,10 @@ class Bodies:
         if self.switches:
             values = {name: f"{value:g}" for name, value in (known or {}).items()}
             fixes = " ".join(f"--fix {name}={values.get(name, 'VALUE')}" for name in self.switches)
-            return f"{found}; {fixes} puts the branch that runs in their place"
+            return (
+                f"{found}; placer optimize (or extract) {fixes} puts the branch that runs in their "
+                "place"
+            )
         if not self.by_shape:
             return found
         return f"{found}; placer extract --shape NAME=SHAPE puts the branch that runs in its place"
