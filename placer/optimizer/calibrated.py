@@ -15,9 +15,7 @@ from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import decibels, finite
 from placer.calibration.collect import METHODS, Calibration, calibrate
 from placer.calibration.methods import threshold
-from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import RunError
-from placer.graph import Graph
 from placer.optimizer.observer import Observer
 from placer.optimizer.request import AUTO
 from placer.optimizer.task import Task
@@ -27,7 +25,6 @@ from placer.recovery.alive import DEAD_NOISE, alive_choices
 from placer.recovery.crossfit import CrossFit, Fold
 from placer.recovery.halves import Half, SplitCalibration, calibrate_halves
 from placer.recovery.methods import Choice, Effort, choose, mixes, rank
-from placer.recovery.saturation import before_saturation, with_outputs
 from placer.recovery.simulation import Simulation
 from placer.results.result import CalibrationPart
 from placer.search.space import Choices
@@ -177,18 +174,10 @@ def _effort(task: Task) -> Effort:
 def _choice(
     task: Task, inserter: Inserter, data: SplitCalibration, reference: Run, observer: Observer
 ) -> Choice:
-    """The choice on the default placement, or on as much of it as leaves all outputs alive.
-
-    Judged by what the last saturating functions read: ``placer.recovery.saturation`` says why.
-    """
-    judged = before_saturation(task.model.graph)
-    seen = with_outputs(task.model, judged.outputs)
-    if seen is not task.model:
-        inserter = Inserter(seen, task.pack.manifest.scheme)
-        reference = OnnxRuntimeModel(seen.proto, seen.base_dir, task.request.threads).run
+    """The choice on the default placement, or on as much of it as leaves all outputs alive."""
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
     methods = METHODS[:2] if task.pack.manifest.scheme.is_float8 else METHODS
-    folds = [_fold(task, judged, half, methods, reference) for half in data.halves]
+    folds = [_fold(task, half, methods, reference) for half in data.halves]
     crossfit = _crossfit(task.space.defaults, task, inserter, folds)
     ranking = rank(crossfit, observer.progress)
     if max(ranking.sqnr.values()) <= decibels(DEAD_NOISE):
@@ -221,7 +210,7 @@ def _alive(
     return alive_choices(task.space, noise)
 
 
-def _fold(task: Task, judged: Graph, half: Half, methods: tuple[str, ...], reference: Run) -> Fold:
+def _fold(task: Task, half: Half, methods: tuple[str, ...], reference: Run) -> Fold:
     scheme, imported = task.pack.manifest.scheme, task.model.imported
     known = {} if imported is None else imported.ranges(scheme)
     pinned = _pinned(task, half.calibration)
@@ -233,7 +222,8 @@ def _fold(task: Task, judged: Graph, half: Half, methods: tuple[str, ...], refer
         },
         fixed={**known, **pinned},
         batches=[
-            Evaluator(judged, (), batch, reference, tell_silent=False) for batch in half.batches
+            Evaluator(task.model.graph, (), batch, reference, tell_silent=False)
+            for batch in half.batches
         ],
     )
 
