@@ -12,6 +12,7 @@ from placer.optimizer.observer import QuietObserver
 from placer.optimizer.open_choices import settle
 from placer.optimizer.request import Request
 from placer.optimizer.run import optimize
+from placer.optimizer.study_settings import bases_begun
 from tests.conftest import DIGITS, two_convs
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
@@ -85,3 +86,18 @@ def test_an_engine_without_a_choice_of_the_base_refuses_auto():
     request = Request(DIGITS / "digits.onnx", engine="onnxruntime", base="auto")
     with pytest.raises(InputError, match="`base` auto is for engine openvino"):
         settle(request, QuietObserver())
+
+
+@pytest.mark.parametrize(
+    ("settings", "bases"),
+    [
+        ({"base": "bfloat16 or float"}, ("bfloat16", "float")),
+        ({"base": "bfloat16"}, ()),  # Nothing was left to decide.
+        ({"base": "float16, keep"}, ()),
+        (None, ()),
+    ],
+)
+def test_a_study_tells_the_base_precisions_that_it_decides_between(
+    settings: object, bases: tuple[str, ...]
+):
+    assert bases_begun(settings) == bases
