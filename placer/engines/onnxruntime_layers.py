@@ -32,6 +32,9 @@ _TRANSPOSE = "Transpose"
 _INLINED = "_inlfunc_"  # How tensors inside an operator that is defined by others begin.
 _SUMMING = frozenset(("Conv", "FusedConv"))  # What adds its fourth input to its result.
 _SUM_INPUT = 3
+# A Conv of the blocked layout; such one applies a hard swish, which is a product with HardSigmoid.
+_BLOCKED = re.compile(r"_nchwc(_token_\d+)?$")
+_GATES = frozenset(("HardSigmoid", "Mul"))
 
 
 def layers_plan(
@@ -47,10 +50,11 @@ def layers_plan(
     ``times``: microseconds by the name of the node in ``final``.
     """
     types = tensor_types(final) | tensor_types(fused) | tensor_types(model)
+    final = _named_as_before(fused.graph, final)
     merged = _merge_missing(_fused_layers(model.graph, fused.graph, types), final.graph)
     known: dict[str, Layer] = {}
     for entry in merged.values():
-        known[entry.layer.name] = known[f"{entry.blocked}_nchwc"] = entry.layer
+        known |= dict.fromkeys((entry.layer.name, *_blocked_names(entry)), entry.layer)
     result = []
     for node in final.graph.node:
         found = known.get(_fused_name(node, known))
@@ -61,6 +65,30 @@ def layers_plan(
     computed = [node.name for node in model.graph.node if node.op_type not in PAIR_OPS]
     removed = tuple(name for name in computed if name not in covered)
     return Plan(tuple(result), source, removed=removed)
+
+
+def _named_as_before(fused: onnx.GraphProto, final: onnx.ModelProto) -> onnx.ModelProto:
+    """``final`` with the names that ``fused`` tells nodes without one by.
+
+    In the blocked layout their tensors have other names; the nodes keep their order.
+    """
+    before, after = _nameless(fused), _nameless(final.graph)
+    result = onnx.ModelProto()
+    result.CopyFrom(final)
+    for op, indices in after.items():
+        known = [_name(fused.node[i]) for i in before.get(op, ())]
+        if len(known) == len(indices):
+            for index, name in zip(indices, known, strict=True):
+                result.graph.node[index].name = name
+    return result
+
+
+def _nameless(graph: onnx.GraphProto) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for index, node in enumerate(graph.node):
+        if not node.name:
+            found[node.op_type].append(index)
+    return found
 
 
 def _whole_functions(layers: Iterable[Layer]) -> Iterator[Layer]:
@@ -102,6 +130,11 @@ class _Fused:
 
     layer: Layer
     blocked: str
+
+
+def _blocked_names(entry: _Fused) -> tuple[str, str]:
+    """What the blocked layout calls a layer's node; a BatchNormalization becomes a Conv."""
+    return f"{entry.blocked}_nchwc", f"{entry.blocked}_bn_nchwc"
 
 
 def _fused_layers(
@@ -302,15 +335,22 @@ def _aliases(model: onnx.GraphProto, fused: onnx.GraphProto) -> _Aliases:
 def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str, _Fused]:
     """Layers by name, those that ``final`` lacks merged into the Conv that took them over.
 
-    In the blocked layout a Conv adds another tensor and applies an activation, which no name says.
+    In the blocked layout a Conv adds another tensor and applies an activation, also HardSigmoid and
+    the product with it, which no name says.
     """
     found = {layer.layer.name: layer for layer in layers}
-    known = {name: name for name in found} | {f"{x.blocked}_nchwc": n for n, x in found.items()}
+    known = {name: name for name in found}
+    known |= {blocked: name for name, x in found.items() for blocked in _blocked_names(x)}
     order = {known.get(_fused_name(node, known), ""): i for i, node in enumerate(final.node)}
     sums = {
         known.get(_fused_name(node, known), "")
         for node in final.node
         if node.op_type in _SUMMING and len(node.input) > _SUM_INPUT
+    }
+    blocked = {
+        known.get(_fused_name(node, known), "")
+        for node in final.node
+        if node.op_type == "Conv" and _BLOCKED.search(node.name)
     }
     writer = {port.tensor: x.layer.name for x in layers for port in x.layer.outputs}
     host: dict[str, str] = {}
@@ -319,7 +359,8 @@ def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str
         if name in order or missing.layer.kind != "compute":
             continue
         makers = (writer.get(port.tensor, "") for port in missing.layer.inputs)
-        hosts = {host.get(maker, maker) for maker in makers} & sums
+        near = {host.get(maker, maker) for maker in makers}
+        hosts = near & (blocked if missing.layer.op in _GATES else sums)
         if hosts:
             host[name] = max(hosts, key=order.__getitem__)
             found[host[name]] = _merged(found[host[name]], missing)

@@ -279,6 +279,28 @@ def test_a_convolution_that_is_not_blocked_adds_a_tensor_too(save: Save):
     assert [x.nodes for x in plan.layers] == [("exp1",), ("add1", "conv1", "tanh1")]
 
 
+HARD_SWISH = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,16,8,8] z)
+<float[16,16,1,1] w1 = {1}, float[16,16,1,1] w2 = {1}> {
+  [conv1] c = Conv(x, w1)
+  [gate1] s = HardSigmoid<alpha = 0.16666667, beta = 0.5>(c)
+  [mul1] m = Mul(s, c)
+  [tanh1] y = Tanh(m)
+  [conv2] d = Conv(x, w2)
+  [swish1] z = HardSwish(d)
+}
+"""
+
+
+def test_a_blocked_convolution_applies_a_hard_swish_but_no_graph_output(save: Save):
+    model = load_model(save(HARD_SWISH))
+    plan = OnnxRuntimeEngine().compile(model.proto, model.base_dir).plan()
+    layers = [layer.nodes for layer in plan.of_kind("compute")]
+    assert sorted(layers) == [("conv1", "gate1", "mul1"), ("conv2",), ("swish1",), ("tanh1",)]
+    assert plan.removed == ()
+
+
 def test_the_float_plan(save: Save):
     model = load_model(save(CHAIN))
     plan = OnnxRuntimeEngine().compile(model.proto, model.base_dir).plan()
