@@ -83,6 +83,20 @@ class WrittenBy(Strict):
     op: list[str] = Field(min_length=1, description="The operators.")
 
 
+class ReadBy(Strict):
+    """The tensor is read by nodes of the operators alone."""
+
+    tensor: TensorName = Field(description="The tensor.")
+    op: list[str] = Field(min_length=1, description="The operators.")
+
+
+class ReadBefore(Strict):
+    """Whatever else reads the tensor leads to the node, so it has read it when the node runs."""
+
+    tensor: TensorName = Field(description="The tensor.")
+    node: str = Field(description="The pattern node.")
+
+
 class Predicate(Strict):
     """One condition; exactly one field is set. All conditions of a rule must hold.
 
@@ -129,6 +143,18 @@ class Predicate(Strict):
     )
     written_by: WrittenBy | None = Field(
         default=None, description="A node of one of the operators writes the tensor."
+    )
+    read_by: ReadBy | None = Field(
+        default=None,
+        description="All that reads the tensor, and there is some, are nodes of the operators.",
+    )
+    read_before: ReadBefore | None = Field(
+        default=None,
+        description="Whatever else reads the tensor leads to the node, so that the node may "
+        "overwrite it; a graph output leads nowhere.",
+    )
+    different: list[TensorName] | None = Field(
+        default=None, min_length=2, description="The names stand for different tensors."
     )
     is_graph_input: TensorName | None = Field(
         default=None, description="The tensor enters the graph."

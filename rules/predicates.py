@@ -17,6 +17,8 @@ from placer.rules.predicate_schema import (
     PadsOnly,
     Predicate,
     RankIs,
+    ReadBefore,
+    ReadBy,
     ValuesAre,
     WrittenBy,
 )
@@ -58,6 +60,8 @@ def subjects_of(predicate: Predicate) -> Subjects:
         return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
     if isinstance(value, list):
         return Subjects(frozenset(value))
+    if isinstance(value, ReadBefore):
+        return Subjects(frozenset({value.tensor}), frozenset({value.node}))
     return Subjects(frozenset({getattr(value, "tensor", value)}))
 
 
@@ -164,6 +168,48 @@ def _written_by(condition: WrittenBy) -> Check:
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         writers = [graph.producer.get(tensor) for tensor in tensors.get(condition.tensor, ())]
         return bool(writers) and all(w is not None and w.op in condition.op for w in writers)
+
+    return check
+
+
+def _read_by(condition: ReadBy) -> Check:
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        edges = [e for tensor in tensors.get(condition.tensor, ()) for e in graph.edges_of(tensor)]
+        readers = [graph.by_name.get(edge.node) for edge in edges]
+        return bool(readers) and all(r is not None and r.op in condition.op for r in readers)
+
+    return check
+
+
+def _read_before(condition: ReadBefore) -> Check:
+    def check(nodes: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        node = nodes.get(condition.node)
+        edges = [e for tensor in tensors.get(condition.tensor, ()) for e in graph.edges_of(tensor)]
+        if node is None or any(edge.is_graph_output for edge in edges):
+            return False
+        readers = {graph.by_name[edge.node].index for edge in edges} - {node.index}
+        return readers <= _ancestors(node, min(readers, default=node.index), graph)
+
+    return check
+
+
+def _ancestors(node: Node, first: int, graph: Graph) -> set[int]:
+    """The indices of the nodes that lead to ``node``, from the index ``first`` on."""
+    found: set[int] = set()
+    waiting = [node]
+    while waiting:
+        for tensor in waiting.pop().inputs:
+            writer = graph.producer.get(tensor)
+            if writer is not None and writer.index >= first and writer.index not in found:
+                found.add(writer.index)
+                waiting.append(writer)
+    return found
+
+
+def _different(names: Sequence[str]) -> Check:
+    def check(_: Nodes, tensors: Tensors, __: Graph) -> bool:
+        found = [tensor for name in names for tensor in tensors.get(name, ())]
+        return len(found) >= len(names) and len(set(found)) == len(found)
 
     return check
 
@@ -276,6 +322,9 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "values": _values_are,
     "pads_only": _pads_only,
     "written_by": _written_by,
+    "read_by": _read_by,
+    "read_before": _read_before,
+    "different": _different,
     "keeps_order": _keeps_order,
     "sliced_apart": _of_each(_is_sliced_apart),
     "rank": _rank_is,

@@ -315,6 +315,11 @@ class Rule(Strict):
     motion: Motion | None = Field(
         default=None, description="The pattern's nodes let Q and DQ pass."
     )
+    signed: list[Reference] = Field(
+        default=[],
+        description="Edges that need signed integers where the scheme's activations are unsigned: "
+        "what is quantized at them, or where pairs move on to them, is int8.",
+    )
     when: Condition = Field(default=Condition(), description="Engines on which the rule holds.")
     tests: list[RuleTest] = Field(default=[], description="The rule's own tests.")
 
@@ -338,6 +343,8 @@ class Rule(Strict):
         for tensor in (self.motion.before, self.motion.after) if self.motion else ():
             if tensor not in names:
                 raise ValueError(f"motion: unknown tensor '{tensor}'")
+        for reference in self.signed:
+            self._check_reference("signed", reference, names)
         return self
 
     @property
@@ -410,18 +417,22 @@ class Rule(Strict):
         used = [predicate.is_initializer, predicate.is_activation, predicate.scalar]
         used += [predicate.is_graph_input, predicate.is_graph_output]
         used += [predicate.sole_consumer, *(predicate.same_shape or [])]
+        used += predicate.different or []
         models = (
             predicate.rank,
             predicate.dim,
             predicate.consumers,
             predicate.values,
             predicate.written_by,
+            predicate.read_by,
+            predicate.read_before,
         )
         used += [sub.tensor for sub in models if sub is not None]
         for tensor in used:
             if tensor is not None and tensor not in tensors:
                 raise ValueError(f"where: unknown tensor '{tensor}'")
-        nodes = [predicate.depthwise, predicate.attribute and predicate.attribute.node]
+        about = (predicate.attribute, predicate.read_before)
+        nodes = [predicate.depthwise, *(sub.node for sub in about if sub is not None)]
         for node in nodes:
             if node is not None and node not in self.pattern:
                 raise ValueError(f"where: unknown node '{node}'")

@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from placer.graph import Edge, Graph, Node
 from placer.plan import Kind, Layer, Port
+from placer.plan.dtypes import is_quantized
 from placer.prediction.claims import FLOAT, Claim
 from placer.prediction.layouts import Layout
 from placer.prediction.motion import Scales
@@ -64,6 +65,7 @@ class BuildTarget:
 
     ``dequantizes_once``: readers in float of one tensor share its dequantization.
     ``folds_constants``: constants with a pair are dequantized when the model is built.
+    ``signed``: tensors that are int8 where they are quantized, whatever ``integer`` is.
     """
 
     graph: Graph
@@ -72,6 +74,11 @@ class BuildTarget:
     integer: str
     dequantizes_once: bool = True
     folds_constants: bool = True
+    signed: frozenset[str] = frozenset()
+
+    def integer_of(self, tensor: str) -> str:
+        """The type of ``tensor`` where it is quantized."""
+        return "int8" if tensor in self.signed else self.integer
 
 
 @dataclass
@@ -107,7 +114,7 @@ class TensorDraft:
 
     def as_integers(self, edge: Edge) -> Port:
         """The tensor in the scale that ``edge`` has, through the conversions it takes."""
-        integer = self.target.integer
+        integer = self.target.integer_of(edge.tensor)
         chain = self.chains[edge]
         for length in range(1, len(chain) + 1):
             ready = dict(self.formats[edge.tensor].ready)
@@ -132,7 +139,7 @@ class TensorDraft:
         """The tensor in float: as written, or through the DQ of the pair on ``edge``."""
         port = self.port(edge.tensor)
         chain = self.chains[edge]
-        if not chain and port.dtype != self.target.integer:
+        if not chain and not is_quantized(port.dtype):
             return port
         source = self.as_integers(edge) if chain else port
         scales = chain or self.formats[edge.tensor].ready[0][0]
@@ -146,7 +153,7 @@ class TensorDraft:
 
     def constant(self, edge: Edge) -> Port:
         """A constant that is dequantized in every run, for each reader by a layer of its own."""
-        source = Port(self.target.integer, tensor=edge.tensor)
+        source = Port(self.target.integer_of(edge.tensor), tensor=edge.tensor)
         port = Port(self.target.base, tensor=edge.tensor)
         layer = Layer(f"dequantize {edge.tensor}", "Reformat", (), (source,), (port,), "dequantize")
         self.layers.append(PredictedLayer(layer, (), None, (edge,)))

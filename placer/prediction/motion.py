@@ -122,6 +122,24 @@ def find_links(passages: Sequence[Passage]) -> tuple[Link, ...]:
     return tuple(Link(tuple(passages[i] for i in part)) for part in parts)
 
 
+def find_signed(
+    matches: Matches, rules: Iterable[Rule], passages: Sequence[Passage]
+) -> frozenset[str]:
+    """The tensors on whose edges pairs are int8: those of ``Rule.signed``, and what leads there."""
+    needed = {
+        edge
+        for rule in rules
+        if rule.signed
+        for match in matches.of(rule)
+        for reference in rule.signed
+        for edge in match.edges(reference, matches.graph)
+    }
+    for passage in reversed(passages):
+        if not needed.isdisjoint(passage.after):
+            needed.update(passage.before)
+    return frozenset(edge.tensor for edge in needed)
+
+
 def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:
     """Move the pairs of ``placement`` until nothing changes.
 

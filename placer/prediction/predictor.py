@@ -34,6 +34,7 @@ from placer.prediction.motion import (
     Scales,
     find_links,
     find_passages,
+    find_signed,
     move_pairs,
     scale_of,
 )
@@ -118,9 +119,13 @@ class Predictor:
         graph = without_settled_nodes(graph)
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)
-        self._target = BuildTarget(graph, target, base, integer, dequantizes_once, folds_constants)
         rules = [rule for rule in rules if target.meets(rule.when)]
-        links = find_links(find_passages(matches, rules))
+        passages = find_passages(matches, rules)
+        links = find_links(passages)
+        signed = find_signed(matches, rules, passages)
+        self._target = BuildTarget(
+            graph, target, base, integer, dequantizes_once, folds_constants, signed
+        )
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
         self._regions = find_regions(matches, rules, target)
         # Not of a method: a predictor that refers to itself is freed late.

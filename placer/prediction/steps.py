@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from placer.graph import Edge, Node
 from placer.plan import Layer, Port
+from placer.plan.dtypes import is_quantized
 from placer.prediction.claims import ANY, FLOAT, Claim, LayerCandidate, Written
 from placer.prediction.conversions import (
     BuildTarget,
@@ -224,7 +225,9 @@ class StepDraft:
         if tensor not in self.tensors.formats:
             return type_name(self.target.graph, tensor)
         if scale is not None:
-            return self.target.integer
+            same = claim is not None and claim.fusion.outputs == "same"
+            read = [port.dtype for port in reads.values() if same and is_quantized(port.dtype)]
+            return read[0] if read else self.target.integer_of(tensor)
         floats = [port.dtype for port in reads.values() if port.dtype in _FLOATS]
         if claim is None or claim.fusion.outputs == "same":
             return floats[0] if floats else self.target.base

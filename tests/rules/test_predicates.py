@@ -61,6 +61,15 @@ pattern:{pattern}
         ("written_by: {tensor: c, op: [Relu, Conv]}", True),
         ("written_by: {tensor: r, op: [Relu, Conv]}", False),
         ("written_by: {tensor: x, op: [Relu, Conv]}", False),  # a graph input
+        ("read_by: {tensor: c, op: [Relu, Clip]}", True),
+        ("read_by: {tensor: c, op: [Conv]}", False),
+        ("read_by: {tensor: r, op: [Relu]}", False),  # a graph output, too
+        ("read_by: {tensor: b, op: [Relu]}", False),  # absent
+        ("read_before: {tensor: c, node: clip}", True),
+        ("read_before: {tensor: r, node: conv}", False),  # a graph output
+        ("different: [x, c]", True),
+        ("different: [x, x]", False),
+        ("different: [x, b]", False),  # absent
         ("values: {tensor: low, at_least: 0, at_most: 0}", True),
         ("values: {tensor: high, at_least: 6}", True),
         ("values: {tensor: high, at_most: 5.5}", False),

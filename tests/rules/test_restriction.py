@@ -18,7 +18,7 @@ g (float[1,4,8,8] x) => (float[1,4,8,8] y)
   [conv1] a = Conv (x, w1)
   [relu1] b = Relu (a)
   [conv2] c = Conv (b, w2)
-  [add] s = Add (c, b)
+  [add] s = Add (c, x)
   [conv3] d = Conv (s, w3)
   [softmax] y = Softmax (d)
 }

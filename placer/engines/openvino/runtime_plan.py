@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from placer.engines.openvino.tags import QUANTIZING, Tags
@@ -22,6 +22,8 @@ _TYPES: Mapping[str, str] = {
 }
 _INTEGERS = ("uint8", "int8")
 _REMOVED = "Removed"
+_RECURRENT = ("LSTM", "GRU", "RNN")
+_RECURRENT_KINDS = ("RNNSeq", "RNNCell")
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 _ACTIVATION = re.compile(r"\b(HSwish|HSigmoid|Swish|Gelu|Mish|SoftPlus|MVN)_\d+")
 
@@ -54,11 +56,12 @@ def read_plan(runtime: Any, tags: Tags, times: Mapping[str, float], source: str)
     what reads them. Nodes of which nothing is left are a no-op layer of their own. ``times``:
     microseconds by the name of the operation.
     """
-    operations = list(_operations(runtime, tags))
+    operations = _with_recurrent_nodes(list(_operations(runtime, tags)), tags)
     homes = _homes(operations, tags)
     layers = []
     for op in operations:
         own = [n for n in sorted(homes) if homes[n] == op.name and not _is_pair(tags, n)]
+        own = own or [n for n in op.nodes if op.kind in _RECURRENT_KINDS]
         names = [tags.nodes[number].name for number in own]
         layers.append(_layer(op, names, _kind(op, bool(names)), times.get(op.name)))
     for number, node in enumerate(tags.nodes):
@@ -93,6 +96,25 @@ def _operations(runtime: Any, tags: Tags) -> Iterator[_Operation]:
             yield _Operation(
                 name, kind, kernel, nodes, invented, sources, _reshapes(op), inputs, ports
             )
+
+
+def _with_recurrent_nodes(operations: list[_Operation], tags: Tags) -> list[_Operation]:
+    """``operations`` with a recurrent node's number in each operation that it became.
+
+    OpenVINO gives these names of its own. They are in the graph's order, one for each direction;
+    where their number is another, nothing is known of them.
+    """
+    numbers = [
+        number
+        for number, node in enumerate(tags.nodes)
+        if node.op_type in _RECURRENT and number not in tags.settled
+        for _ in range(2 if any(a.s == b"bidirectional" for a in node.attribute) else 1)
+    ]
+    found = [op for op in operations if op.kind in _RECURRENT_KINDS]
+    if len(found) != len(numbers) or any(op.nodes for op in found):
+        return operations
+    nodes = dict(zip((op.name for op in found), numbers, strict=True))
+    return [replace(op, nodes=(nodes[op.name],)) if op in found else op for op in operations]
 
 
 def _reshapes(op: Any) -> bool:
