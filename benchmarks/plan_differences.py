@@ -6,6 +6,7 @@ graph is searched for. The table counts cases and differences by operator.
 
     python benchmarks/plan_differences.py --engine tensorrt-rtx --cases 300 --seed 1
     python benchmarks/plan_differences.py --engine tensorrt-rtx --seed 1 --only 17
+    python benchmarks/plan_differences.py --engine tensorrt-rtx --cases 1000 --keep built --shrink 0
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class Engine(Planner, Protocol):
         ...
 
 
-ENGINES: Mapping[str, Callable[[], Engine]] = {
-    "onnxruntime": onnx_runtime,
-    "openvino": openvino,
+ENGINES: Mapping[str, Callable[[Path | None], Engine]] = {
+    "onnxruntime": lambda _: onnx_runtime(),
+    "openvino": lambda _: openvino(),
     "tensorrt-rtx": RtxEngine,
 }
 
@@ -120,7 +121,8 @@ def _differs(engine: Engine, case: Case) -> bool:
 
 def run(engine: Engine, options: argparse.Namespace) -> Iterator[tuple[int, Judgement]]:
     """Judge the cases that were asked for."""
-    numbers = [options.only] if options.only is not None else range(options.cases)
+    last = options.first + options.cases
+    numbers = [options.only] if options.only is not None else range(options.first, last)
     for number in numbers:
         yield number, judge(engine, drawn(engine, options.seed, number))
 
@@ -130,12 +132,14 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--engine", choices=sorted(ENGINES), required=True)
     parser.add_argument("--cases", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="judge this number alone and print its graph")
     parser.add_argument("--shrink", type=int, default=20, help="of how many differences")
+    parser.add_argument("--keep", type=Path, help="folder of plans that TensorRT-RTX built")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    engine, totals = ENGINES[options.engine](), Totals()
+    engine, totals = ENGINES[options.engine](options.keep), Totals()
     console = Console(width=110, highlight=False, markup=False)
     for number, judged in run(engine, options):
         totals.add(judged)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import further_networks
 import held_out_networks
 import numpy as np
 import onnx
@@ -75,6 +76,7 @@ SETS = {
     "fitted": GENERATED,
     "unseen": unseen_networks.UNSEEN,
     "held-out": held_out_networks.HELD_OUT,
+    "further": further_networks.FURTHER,
 }
 
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
-from placer.prediction.kernel_units import CONVS, NORMED, VIEWS, Unit, Units
+from placer.prediction.kernel_epilogues import Epilogues, batches, resizes
+from placer.prediction.kernel_units import NORMED, VIEWS, Unit, Units
 from placer.prediction.motion import Scale
 from placer.prediction.reductions import reduction
-
-# What a prepared convolution kernel does behind the sum, after adding a residual at most; all
-# else makes it a generated one.
-_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh"})
-EPILOGUE = _ACTIVATIONS | {"Add"}
-# These compute in FP32, whatever they read, and so begin with a cast of their own.
-_CASTS_FIRST = frozenset({"LayerNormalization"})
 
 
 class Kernels:
@@ -37,7 +30,7 @@ class Kernels:
         self._dequantize_pools()
         self._before = self._ancestors()
         self._fuse_generated()
-        self._add_quantizers(self._quantizes_apart)
+        self._add_quantizers(self.quantizes_apart)
 
     def _join_products(self) -> None:
         """Products of one tensor with weights are one (queries, keys and values; heads)."""
@@ -58,7 +51,12 @@ class Kernels:
                 self._merge(first.group, unit.group)
 
     def _fuse_epilogues(self) -> None:
+        epilogues = Epilogues(self._made, self._units, self.groups, self._before)
         for unit in self._units:
+            if unit.role == "norm":
+                for other in epilogues.of_norm(unit):
+                    self._merge(unit.group, other.group)
+                continue
             alone = len(self.groups[unit.group]) == 1
             if (
                 unit.role == "product"
@@ -66,86 +64,27 @@ class Kernels:
                 and alone
                 and not self._made.is_mha(unit)
             ):
-                for other in self._epilogue(unit):
+                for other in epilogues.of_product(unit):
                     self._merge(unit.group, other.group)
 
-    def _epilogue(self, product: Unit) -> list[Unit]:
-        """The pointwise nodes that a float product computes itself."""
-        region, best = [product], 1
-        shape = self._graph.type_of(product.node.outputs[0]).shape
-        for unit in self._units[product.index + 1 :]:
-            inside = [edge for edge, writer in unit.reads if writer in region]
-            if not inside or not self._may_end(product, unit) or len(self.groups[unit.group]) > 1:
-                continue
-            if any(edge in self._form.scales for edge in inside):
-                continue
-            others = [w for _, w in unit.reads if w is not None and w not in region]
-            if any(self._comes_later(other, product) for other in others):
-                continue
-            if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
-                continue
-            region.append(unit)
-            live = [u for u in region if self._leaves(u, region)]
-            if live == [unit]:
-                best = len(region)
-        chain, prepared = region[1:best], self._prepared(region)
-        return prepared if len(prepared) == len(chain) or self._is_pulled(chain[-1]) else chain
+    def is_flattened(self, unit: Unit) -> bool:
+        """Whether the rows of several batches are one matrix in the kernel that writes it."""
+        group = self.groups[unit.group]
+        product = group[0]
+        flat = (
+            product.role == "product"
+            and not product.integers
+            and batches(self._graph, product) == 1
+        )
+        return flat and unit.role != "product"
 
-    def _comes_later(self, other: Unit, product: Unit) -> bool:
-        """Whether ``other`` is known after ``product`` only: another product, or what reads it.
-
-        What is generated from earlier tensors, such as a Resize, runs before (a feature pyramid).
-        """
-        if other.index < product.index:
+    def is_cut(self, unit: Unit) -> bool:
+        """Whether a prepared kernel multiplies by a weight of an odd number of columns."""
+        if unit.role != "product" or unit.integers or unit.node.op != "MatMul":
             return False
-        return not other.generated or bool(self._before[other.index] >> product.index & 1)
-
-    def _may_end(self, product: Unit, unit: Unit) -> bool:
-        """Whether a product's kernel does it; a cast only of a single matrix."""
-        if unit.role != "cast":  # Pow is computed in FP32; what is only transposed comes later.
-            shape = self._graph.type_of(unit.node.outputs[0]).shape or ()
-            rows = product.node.op not in CONVS and len(shape) == 3
-            turned = rows and {r.node.op for _, r in unit.readers} == {"Transpose"}
-            return unit.role == "pointwise" and unit.node.op != "Pow" and not turned
-        batch = (self._graph.type_of(product.node.outputs[0]).shape or (0, 0))[:-2]
-        return product.node.op not in CONVS and math.prod(batch) == 1
-
-    def _prepared(self, region: Sequence[Unit]) -> list[Unit]:
-        """What of a region the kernel of a Conv does that nothing is generated for."""
-        found: list[Unit] = []
-        if region[0].node.op not in CONVS:
-            return found
-        for unit in region[1:3]:
-            sums = unit.node.op == "Add" and not found and len(unit.reads) > 1
-            active = unit.node.op in _ACTIVATIONS and all(u.node.op == "Add" for u in found)
-            done = [region[0], *found, unit]
-            if not (sums or active) or [u for u in done if self._leaves(u, done)] != [unit]:
-                break
-            found.append(unit)
-        return found
-
-    def _is_pulled(self, unit: Unit) -> bool:
-        """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q."""
-        shape = self._graph.type_of(unit.node.outputs[0]).shape
-        for edge, reader in unit.readers:
-            casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
-            if casts and len(unit.readers) == 1:
-                return True
-            if (reader.role == "reduce" and not casts) or _resizes(reader):
-                return True
-            if edge in self._form.scales:
-                return True
-            other = self._graph.type_of(reader.outputs[0]).shape if reader.outputs else shape
-            if reader.role == "pointwise" and other != shape:
-                return True
-        return False
-
-    def _leaves(self, unit: Unit, region: Sequence[Unit]) -> bool:
-        if unit.role == "cast":
-            return True
-        leaves = any(t in self._graph.outputs for t in unit.outputs)
-        leaves = leaves and not any(reader.role == "cast" for _, reader in unit.readers)
-        return leaves or any(reader not in region for _, reader in unit.readers)
+        columns = (self._graph.type_of(unit.node.outputs[0]).shape or (0,))[-1]
+        weighted = weight_input(self._graph, unit.node) is not None
+        return weighted and len(self.groups[unit.group]) == 1 and columns % 2 == 1
 
     def _add_quantizers(self, is_apart: Callable[[Unit | None], bool]) -> None:
         """Quantize what ``is_apart`` holds for, once for each scale, before it is read."""
@@ -230,7 +169,7 @@ class Kernels:
 
         Such a kernel quantizes and dequantizes what it reads itself.
         """
-        if unit.role == "reduce" and unit.node.op in ("Gemm", "MatMul"):
+        if self.is_row_product(unit):
             return True
         views = unit.node.op in VIEWS and bool(unit.readers)
         return views and all(self.multiplies_row(reader) for _, reader in unit.readers)
@@ -266,6 +205,9 @@ class Kernels:
         ]
         if len(floats) == len(unit.reads):
             return True
+        others = [part for part in unit.reads if part not in floats]
+        if len(unit.reads) == 2 and any(self._is_quantized_for_others(*part) for part in others):
+            return False
         return any(not self._is_quantized_for_others(*part) for part in floats)
 
     def _is_quantized_for_others(self, edge: Edge, writer: Unit | None) -> bool:
@@ -284,29 +226,27 @@ class Kernels:
         del self.groups[unit.group]
         return True
 
-    def _quantizes_apart(self, writer: Unit | None) -> bool:
-        """Whether a mean is not quantized where it is taken: what it is of is written there, too.
+    def quantizes_apart(self, writer: Unit | None) -> bool:
+        """Whether a mean is not quantized where it is taken, but in the next kernel or its own.
 
-        Evidence: squeeze-and-excitation blocks of EfficientNet-B0 and PP-OCR cls.
+        Evidence: 20 small graphs, and squeeze-and-excitation blocks of EfficientNet-B0 and PP-OCR
+        cls; behind a Flatten it is quantized where it is taken.
         """
         if writer is None or writer.role != "reduce" or not writer.generated:
             return False
-        group = self.groups[writer.group]
-        whole = self._graph.type_of(writer.node.inputs[0]).shape
-        if self._graph.type_of(writer.outputs[0]).shape == whole:
+        if self.is_row_product(writer):
             return False
-        return any(
-            reader not in group and self._graph.type_of(edge.tensor).shape == whole
-            for unit in group
-            for edge, reader in unit.readers
-            if unit is not writer
-        )
+        whole = self._graph.type_of(writer.node.inputs[0]).shape
+        return self._graph.type_of(writer.outputs[0]).shape != whole
 
     def is_float(self, writer: Unit | None) -> bool:
         """Whether a tensor is written, or given, by what does not quantize it too."""
         if writer is None:
             return True
-        product = next((u for u in self.groups[writer.group] if not u.generated), None)
+        group = self.groups[writer.group]
+        product = next((u for u in group if not u.generated), None)
+        if product is not None and self._made.is_whole_norm(product) and len(group) > 1:
+            return False
         return product is not None and not product.integers and product.role != "quantize"
 
     def _ancestors(self) -> list[int]:
@@ -332,6 +272,12 @@ class Kernels:
         own = self.groups[writer.group]
         if not all(u.generated for u in own) or writer.group == unit.group:
             return False
+        if unit.alone or any(u.alone for u in own):
+            return False
+        if unit.node.op in VIEWS and any(u.role == "reduce" for u in own):
+            sums = [r for _, r in unit.readers if r.role == "reduce" and not self.is_row_product(r)]
+            if sums and len(sums) == len(unit.readers):
+                return False
         if self.is_in_place(writer) or self.is_in_place(unit):
             return False
         if any(edge.input_index == NORMED for edge, _ in unit.reads):
@@ -354,13 +300,36 @@ class Kernels:
         if not all(u.generated for u in (*own, *theirs)):
             return False
         both = (*own, *theirs)
-        if sum(_resizes(u) for u in both) > 1:
+        if sum(resizes(u) for u in both) > 1:
             return False
         sums = {reduction(self._graph, u.node): u for u in both if u.role == "reduce"}
         if len(sums) > 1 or self._has_other_path(own, theirs):
             return False
-        ended = any(u.role == "reduce" for u in own) and any(s.ends_kernel for s in sums)
+        if any(u.ends and self._depends(unit, u) for u in own):
+            return False
+        if any(self._ends_row(u) and self._depends(unit, u) for u in own):
+            return unit.role == "pointwise" and self._feeds_row_product(unit)
+        ended = any(u.role == "reduce" and self._depends(unit, u) for u in own)
+        ended = ended and any(s.ends_kernel for s in sums)
         return not ended or self._is_spread(writer, unit)
+
+    def is_row_product(self, unit: Unit) -> bool:
+        """Whether it is the product of a single row, which is generated."""
+        return unit.role == "reduce" and unit.node.op in ("Gemm", "MatMul")
+
+    def _ends_row(self, unit: Unit) -> bool:
+        return self.is_row_product(unit) and reduction(self._graph, unit.node).ends_kernel
+
+    def _feeds_row_product(self, unit: Unit) -> bool:
+        """Whether only products of a single row read it: the first one's kernel adds its bias."""
+        return bool(unit.readers) and all(
+            self.is_row_product(reader)
+            or (reader.role == "pointwise" and self._feeds_row_product(reader))
+            for _, reader in unit.readers
+        )
+
+    def _depends(self, unit: Unit, other: Unit) -> bool:
+        return unit is other or bool(self._before[unit.index] >> other.index & 1)
 
     def is_in_place(self, unit: Unit) -> bool:
         """Whether a Concat is nothing but what is written into one tensor in the first place.
@@ -421,7 +390,3 @@ def _joins_once(unit: Unit) -> bool:
     """Whether it is a Concat of different tensors that something reads."""
     parts = {edge.tensor for edge, _ in unit.reads}
     return _is_concat(unit) and bool(unit.readers) and len(parts) == len(unit.node.inputs)
-
-
-def _resizes(unit: Unit) -> bool:
-    return unit.role == "move" and unit.node.op == "Resize"

@@ -9,8 +9,9 @@ from placer.graph.weights import weight_input
 from placer.plan import Kind, Layer, Port
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import PredictedLayer, type_name
-from placer.prediction.kernel_fusion import EPILOGUE, Kernels
-from placer.prediction.kernel_units import CONVS, NORMED, VIEWS, Unit, Units
+from placer.prediction.kernel_epilogues import EPILOGUE
+from placer.prediction.kernel_fusion import Kernels
+from placer.prediction.kernel_units import CONVS, CUT, NORMED, VIEWS, Unit, Units
 from placer.prediction.motion import Scale
 
 
@@ -29,9 +30,10 @@ class KernelLayers:
         groups = [sorted(g, key=lambda unit: unit.index) for g in self._groups.values()]
         for units in sorted(groups, key=lambda group: group[-1].index):
             yield from self._moved_parts(units[0])
+            yield from self._cleared(units[0])
             if units[0].role == "quantize":
                 yield self._quantize(units[0])
-            elif all(unit.role == "cast" for unit in units):
+            elif all(unit.role == "cast" for unit in units) or self._only_turns(units):
                 yield self._cast(units)
             elif not self._is_gone(units):
                 yield from self._weights(units)
@@ -41,6 +43,24 @@ class KernelLayers:
         """A kernel that does nothing but make another type of a tensor."""
         edge, given = next(iter(self._inputs(units)))
         return self._conversion_of(edge, given, next(iter(self._outputs(units))))
+
+    def _only_turns(self, units: Sequence[Unit]) -> bool:
+        """Whether heads that a product of activations wrote become rows again: of no node."""
+        if not any(u.node.op == "Transpose" for u in units):
+            return False
+        if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
+            return False
+        if any(e in self._form.scales for u in units for e, _ in (*u.reads, *u.readers)):
+            return False
+        writers = [w for u in units for _, w in u.reads if w not in units]
+        readers = [r for u in units for _, r in u.readers if r not in units]
+        products = bool(readers) and all(reader.role == "product" for reader in readers)
+        return products and all(w is not None and self._mixes(w) for w in writers)
+
+    def _mixes(self, unit: Unit) -> bool:
+        """Whether it is a float product of activations that is no whole attention."""
+        product = unit.role == "product" and self._multiplies_activations(unit)
+        return product and not unit.integers and not self._units.is_mha(unit)
 
     def _conversion_of(self, edge: Edge, given: Port, made: Port) -> PredictedLayer:
         kinds: Mapping[tuple[bool, bool], Kind] = {
@@ -53,7 +73,9 @@ class KernelLayers:
 
     def _is_gone(self, units: Sequence[Unit]) -> bool:
         """Whether nothing runs: views, and a Concat that products write into."""
-        if any(unit.role == "cast" for unit in units):
+        if any(unit.role == "cast" or unit.names is not None for unit in units):
+            return False
+        if any(reader.alone for unit in units for _, reader in unit.readers):
             return False
         if all(unit.node.op in VIEWS for unit in units):
             return True
@@ -94,6 +116,13 @@ class KernelLayers:
             if any(r.integers and self._form.scales.get(e) == scale for e, r in readers):
                 yield self._conversion("reformat", edge, self._integer, self._integer)
 
+    def _cleared(self, norm: Unit) -> Iterator[PredictedLayer]:
+        """What clears the memory that a GroupNorm in one kernel counts its blocks in."""
+        if self._units.is_whole_norm(norm):
+            counts = (Port("int32", tensor=f"{norm.outputs[0]}/counts"),)
+            layer = Layer(f"clear {norm.outputs[0]}", "Generated", (), (), counts, "reformat")
+            yield PredictedLayer(layer, (), None, ())
+
     def _weights(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """Kernels that dequantize the weight of a Conv that does not read integers."""
         for edge in self._dequantized(units):
@@ -114,6 +143,10 @@ class KernelLayers:
         nodes = tuple(dict.fromkeys(n for u in units for n in (*self._named(u), *u.views)))
         works = tuple(dict.fromkeys(n for u in units if u.works for n in self._nodes(u)))
         outputs = list(self._outputs(units))
+        if self._units.is_whole_norm(units[0]):
+            tensor = units[0].outputs[0]
+            reads.append((reads[0][0], Port("int32", tensor=f"{tensor}/counts")))
+            outputs.append(Port(FLOAT, tensor=f"{tensor}/sums"))
         names = sorted(node.name for node in nodes)
         if not names:  # A sum without a bias is only scaled, and quantized.
             edge, port = reads[0]
@@ -155,6 +188,8 @@ class KernelLayers:
 
     def _named(self, unit: Unit) -> Sequence[Node]:
         """The nodes that the builder names; padding is named after the whole kernel it is for."""
+        if unit.names is not None:
+            return unit.names
         if unit.role == "cast":
             return ()
         writer = unit.reads[0][1] if unit.reads else None
@@ -166,11 +201,29 @@ class KernelLayers:
             return ()
         if unit.node.op == "Transpose" and writer is not None and self._turns_rows(writer):
             return (unit.node, writer.node)
+        if unit.generated and self._reshaped(unit):
+            return (*self._nodes(unit), *self._reshaped(unit))
         if unit.works or unit.role != "move":
             return self._nodes(unit)
         reader = unit.readers[0][1]
         units = self._groups[reader.group]
         return tuple(u.node for u in units) if self._is_prepared(units) else (unit.node,)
+
+    def _reshaped(self, unit: Unit) -> tuple[Node, ...]:
+        """What wrote rows of several batches as one matrix, or a column too many.
+
+        Its name stays with what makes the batches, or cuts the column off.
+        """
+        writers = [w for _, w in unit.reads if w is not None and w.group != unit.group]
+        known = self._kernels
+        if unit.node.op in VIEWS:  # The batches are made as the view says.
+            return ()
+        squeezed = [w for w in writers if unit.role == "reduce" and _squeezes(w.node)]
+        if known.is_row_product(unit):
+            squeezed = []
+        return tuple(
+            w.node for w in writers if known.is_flattened(w) or known.is_cut(w) or w in squeezed
+        )
 
     def _turns_rows(self, writer: Unit) -> bool:
         """Whether what a MatMul writes as rows of a matrix is read as a map, which is named so."""
@@ -216,6 +269,9 @@ class KernelLayers:
             return self._integer
         if edge.input_index == NORMED:
             return FLOAT
+        if edge.input_index == CUT:
+            passed = self._is_quantized(reader) and self._units.is_mha(writer)
+            return self._integer if passed and None not in self._scales(reader) else self._base
         if writer.integers and edge.input_index < 0:
             return FLOAT if writer.node.op in CONVS else self._base
         dtype = self._graph.type_of(edge.tensor)
@@ -223,7 +279,7 @@ class KernelLayers:
             return type_name(self._graph, edge.tensor)
         if writer.role == "quantize" or reader.pools_integers:
             return self._integer
-        if self._kernels.multiplies_row(reader):
+        if self._kernels.multiplies_row(reader) or self._kernels.quantizes_apart(writer):
             return self._base
         scale = self._form.scales.get(edge)
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
@@ -232,9 +288,12 @@ class KernelLayers:
             return self._base
         return self._integer if reader.integers or self._is_passed_on(edge, writer) else self._base
 
+    def _scales(self, writer: Unit) -> set[Scale | None]:
+        return {self._form.scales.get(edge) for edge, _ in writer.readers}
+
     def _is_quantized(self, writer: Unit) -> bool:
         """Whether all readers quantize what an attention writes, which it then does itself."""
-        return len({self._form.scales.get(edge) for edge, _ in writer.readers}) == 1
+        return len(self._scales(writer)) == 1
 
     def _is_passed_on(self, edge: Edge, writer: Unit) -> bool:
         """Whether a pair's float readers dequantize: its DQ is one node, in one kernel.
@@ -258,3 +317,8 @@ class KernelLayers:
             edge.tensor == tensor and edge not in self._form.scales and r.group != writer.group
             for edge, r in writer.readers
         )
+
+
+def _squeezes(node: Node) -> bool:
+    """Whether it sums and takes the dimensions away, which is a view of its own."""
+    return node.op.startswith("Reduce") and node.attributes.get("keepdims", 1) == 0

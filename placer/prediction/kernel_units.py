@@ -11,25 +11,32 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
+from placer.prediction.kernel_attention import is_padded
+from placer.prediction.kernel_norms import GroupNorm, group_norms, is_of_groups
 from placer.prediction.kernel_views import FanOut, fan_outs, free_nodes, is_split_norm
 from placer.prediction.motion import NormalForm
+from placer.prediction.reductions import reduction_axes
 
 # ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
-# AveragePool, as well. All others are generated: ``reduce`` sums over dimensions, ``cast`` makes
-# the engine's float type of a graph input, or the model's of what becomes a graph output.
-Role = Literal["product", "pool", "pointwise", "reduce", "move", "quantize", "cast"]
+# AveragePool, and ``norm``: InstanceNorm and GroupNorm of maps, as well. All others are generated:
+# ``reduce`` sums over dimensions, ``cast`` makes the engine's float type of a graph input, or the
+# model's of what becomes a graph output.
+Role = Literal["product", "pool", "norm", "pointwise", "reduce", "move", "quantize", "cast"]
 
 CONVS = ("Conv", "ConvTranspose")
 _PRODUCTS = ("MatMul", "Gemm")
 _REDUCE = frozenset(
-    {"GlobalAveragePool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
+    {"GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
     | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
+    | {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd"}
 )
+SQUARES = ("ReduceL2", "ReduceSumSquare")
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 _MOVES = VIEWS | frozenset(
     {"Concat", "Resize", "Transpose", "Slice", "Split", "Pad", "Gather", "Expand", "Tile"}
     | {"DepthToSpace", "SpaceToDepth"}
 )
+CUT = -5  # The input index of what takes padding off.
 NORMED = -4  # The input index of what the second kernel of a norm reads.
 _TINY_CHANNELS = 4
 # Images, and what has other than a multiple of 2 channels (INT8: 4), get channels of zeros before.
@@ -41,7 +48,10 @@ class Unit:
     """A part of a node that one kernel does; ``reads``: edges with the unit that writes each.
 
     ``in_place``: a Concat of integers whose parts are written where they belong; ``views``: nodes
-    that cost nothing and are named after it.
+    that cost nothing and are named after it; ``names``: nodes that the builder names instead of
+    its own; ``alone``: nothing else is generated in its kernel; ``ends``: what reads it is in
+    another kernel; ``grouped``: a Conv of several groups of several channels, whose kernel is
+    generated.
     """
 
     index: int
@@ -55,6 +65,10 @@ class Unit:
     group: int = 0
     in_place: bool = False
     views: tuple[Node, ...] = ()
+    names: Sequence[Node] | None = None
+    alone: bool = False
+    ends: bool = False
+    grouped: bool = False
 
     @property
     def pads_integers(self) -> bool:
@@ -93,9 +107,10 @@ class Units:
         self._writer: dict[str, Unit] = {}
         self._views: dict[str, tuple[Node, ...]] = {}
         self._free, self._fans = free_nodes(graph, form.scales), fan_outs(graph)
+        self.whole = {n.name: nodes for nodes in attentions.values() for n in nodes}
         self._apart = {n.name: fan for fan in self._fans.values() for n in (*fan.chain, *fan.tails)}
         self.shaped_as: dict[str, str] = {}
-        self.whole = {n.name: nodes for nodes in attentions.values() for n in nodes}
+        self.group_norms = self._group_norms()
         self._add_units()
         for unit in self.units:
             unit.group = unit.index
@@ -106,12 +121,18 @@ class Units:
         for node in self.graph.nodes:
             if node.name in self._free:
                 self._pass_on(node)
+            elif self._is_strided(node):
+                self._writer[node.outputs[0]] = self._writer[node.inputs[0]]
             elif node.name in self._apart:
                 self._add_apart(node, self._apart[node.name])
             elif node.name in self.whole and self._is_whole(self.whole[node.name]):
                 nodes = self.whole[node.name]
                 if node is nodes[-1]:
                     self._add_attention(nodes)
+            elif node.name in self.group_norms:
+                norm = self.group_norms[node.name]
+                if node is norm.nodes[-1]:
+                    self._add_group_norm(norm)
             else:
                 self._add_node(node)
         for index, tensor in enumerate(self.graph.outputs):
@@ -127,8 +148,14 @@ class Units:
             self._add_convolution(node)
         elif node.op in _PRODUCTS:
             self._add_product(node)
+        elif node.op == "InstanceNormalization" and not is_of_groups(self.graph, node):
+            self._add_instance_norm(node)
+        elif node.op == "InstanceNormalization" and self._channels_of(node) > 1:
+            self._add(node, "reduce", self._edges(node), tuple(node.outputs)).alone = True
         elif is_split_norm(self.graph, node, self._free):
             self._add_norm(node)
+        elif node.op in SQUARES:
+            self._add_squares(node)
         elif node.op == "Split":
             for tensor in node.outputs:
                 self._add(node, "move", self._edges(node), (tensor,))
@@ -170,6 +197,69 @@ class Units:
         scaled = self._add(node, "pointwise", [], tuple(node.outputs), works=False)
         self.link(Edge(sums.outputs[0], node.name, NORMED), sums, scaled)
 
+    def _add_squares(self, node: Node) -> None:
+        """Sums of squares, in FP32; their root is taken with what follows, unless of a row."""
+        axes = reduction_axes(self.graph, node)
+        rank = len(self.graph.type_of(node.inputs[0]).shape or ())
+        if axes in ((rank - 1,), (1,) if rank > 3 else ()) or node.op != "ReduceL2":
+            self._add(node, "reduce", self._edges(node), tuple(node.outputs)).ends = True
+        else:
+            self._add_norm(node)
+
+    def _group_norms(self) -> Mapping[str, GroupNorm]:
+        """Those without a pair inside."""
+        found = group_norms(self.graph)
+        inside = {id(n): self._inside(n) for n in found.values()}
+        return {
+            name: norm
+            for name, norm in found.items()
+            if not any(edge in self.form.scales for edge in inside[id(norm)])
+        }
+
+    def _inside(self, norm: GroupNorm) -> list[Edge]:
+        """The edges between its nodes; a pair before the first may have moved past it."""
+        given, moved = (self._edges(node)[0] for node in norm.nodes[:2])
+        edges = [edge for node in norm.nodes[2:] for edge in self._edges(node)]
+        same = self.form.scales.get(given) == self.form.scales.get(moved)
+        return edges if same else [moved, *edges]
+
+    def _add_group_norm(self, norm: GroupNorm) -> None:
+        """A GroupNorm: one kernel, or the one for InstanceNorm between two generated ones."""
+        first, last = norm.nodes[0], norm.nodes[-1]
+        if norm.whole:
+            self._add(last, "norm", self._edges(first), tuple(last.outputs)).names = norm.nodes
+            return
+        turned = self._add(first, "move", self._edges(first), tuple(first.outputs), works=False)
+        summed = self._add(norm.nodes[1], "norm", self._edges(norm.nodes[1]), ())
+        scaled = self._add(last, "pointwise", [], tuple(last.outputs), works=False)
+        self.link(Edge(norm.nodes[1].outputs[0], last.name, 0), summed, scaled)
+        for unit in (turned, summed, scaled):
+            unit.names = norm.nodes
+
+    def _add_instance_norm(self, node: Node) -> None:
+        """Its kernel reads maps whose channels are stored first: what a Conv writes is turned."""
+        self._turn(self._edges(node)[0])
+        self._add(node, "norm", self._edges(node), tuple(node.outputs))
+
+    def _channels_of(self, node: Node) -> int:
+        return (self.graph.type_of(node.inputs[0]).shape or (0, 0))[1]
+
+    def _turn(self, edge: Edge) -> None:
+        """A kernel without a node's name that stores a map otherwise for who reads it next."""
+        writer = self._writer.get(edge.tensor)
+        if writer is not None and not writer.generated:
+            self._add(writer.node, "move", [edge], (edge.tensor,), works=False).names = ()
+
+    def _is_normed(self, tensor: str) -> bool:
+        """Whether a kernel for InstanceNorm writes it."""
+        writer = self._writer.get(tensor)
+        return writer is not None and writer.role == "norm" and not self.is_whole_norm(writer)
+
+    def is_whole_norm(self, unit: Unit) -> bool:
+        """Whether it is a GroupNorm in one kernel, which uses memory that is cleared before."""
+        norm = self.group_norms.get(unit.node.name)
+        return unit.role == "norm" and norm is not None and norm.whole
+
     def _is_cast(self, tensor: str) -> bool:
         """Whether a tensor of the graph's interface has another float type inside the engine."""
         return self._base != FLOAT and type_name(self.graph, tensor) == FLOAT
@@ -202,8 +292,42 @@ class Units:
     def _add_attention(self, nodes: Sequence[Node]) -> None:
         written = {t for node in nodes for t in node.outputs}
         edges = [e for n in nodes for e in self._edges(n) if e.tensor not in written]
-        unit = self._add(nodes[-1], "product", edges, tuple(nodes[-1].outputs))
+        pads = is_padded(self.graph, nodes[0])
+        ends = {edge for node in (nodes[0], nodes[-1]) for edge in self._edges(node)}
+        moved: dict[Edge, Unit] = {}
+        for edge in edges:
+            if pads and edge in ends:
+                moved[edge] = self._add(nodes[-1], "move", [edge], (), works=False)
+                moved[edge].names = nodes
+        made = tuple(nodes[-1].outputs)
+        unit = self._add(nodes[-1], "product", edges, self._padded(made) if pads else made)
         unit.integers = any(edge in self.form.scales for edge in edges)
+        for edge, move in moved.items():
+            self.relink(unit, edge, move)
+        if pads:
+            cut = self._add(nodes[-1], "move", [], made, works=False)
+            self.link(Edge(unit.outputs[0], nodes[-1].name, CUT), unit, cut)
+            cut.names = nodes
+
+    def _padded(self, made: tuple[str, ...]) -> tuple[str, ...]:
+        """What a product of padded operands writes."""
+        name = f"{made[0]}/padded"
+        self.shaped_as[name] = made[0]
+        return (name,)
+
+    def _is_strided(self, node: Node) -> bool:
+        """Whether an attention reads what a product writes, without a bias, where it lies."""
+        writer = self._writer.get(node.inputs[0])
+        if node.op not in ("Reshape", "Transpose") or writer is None or writer.integers:
+            return False
+        if writer.role != "product" or writer.node.op != "MatMul" or writer.node.name in self.whole:
+            return False
+        while node.op in ("Reshape", "Transpose"):
+            readers = self.graph.edges_of(node.outputs[0])
+            if len(readers) != 1 or not readers[0].node or readers[0] in self.form.scales:
+                return False
+            node = self.graph.by_name[readers[0].node]
+        return node.name in self.whole and self._is_whole(self.whole[node.name])
 
     def _add_convolution(self, node: Node) -> None:
         edges = self._edges(node)
@@ -214,10 +338,14 @@ class Units:
         padded = channels <= _PADDED_CHANNELS or uneven or (integers and depthwise)
         if padded:
             self._add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
+        elif not integers and self._is_normed(edges[0].tensor):
+            self._add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), False).names = ()
+        first = self.units[-1]
         product = self._add(node, "product", edges, (self._sum(node),))
         product.integers = integers
-        if padded:
-            self.relink(product, edges[0], self.units[-2])
+        product.grouped = node.op == "Conv" and 1 < node.attributes.get("group", 1) < channels
+        if first.outputs == (f"{node.inputs[0]}/{node.name}",):
+            self.relink(product, edges[0], first)
         self._finish(product, node)
 
     def _add_product(self, node: Node) -> None:
@@ -230,9 +358,34 @@ class Units:
                 product.outputs = (self._sum(node),)
                 self._add_epilogue(node, product)
             return
+        if not weighted and node.op == "MatMul" and not self._reads_integers(node):
+            self._add_odd_product(node)
+            return
         product = self._add(node, "product", self._edges(node), (self._sum(node),))
         product.integers = self._reads_integers(node)
         self._finish(product, node)
+
+    def _add_odd_product(self, node: Node) -> None:
+        """A product of activations: odd rows and columns are padded by kernels of their own."""
+        shapes = [self.graph.type_of(t).shape or (0, 0) for t in node.inputs]
+        inner, columns = shapes[0][-1] % 2, shapes[1][-1] % 2
+        edges = self._edges(node)
+        moved = {}
+        for edge in edges:
+            if inner or (columns and edge.input_index == 1):
+                moved[edge] = self._add_alone(node, [edge], ())
+        made = tuple(node.outputs)
+        product = self._add(node, "product", edges, self._padded(made) if columns else made)
+        for edge, move in moved.items():
+            self.relink(product, edge, move)
+        if columns:
+            cut = self._add_alone(node, [], made)
+            self.link(Edge(product.outputs[0], node.name, CUT), product, cut)
+
+    def _add_alone(self, node: Node, edges: Sequence[Edge], made: tuple[str, ...]) -> Unit:
+        unit = self._add(node, "move", edges, made, works=False)
+        unit.names, unit.alone = (node,), True
+        return unit
 
     def _sum(self, node: Node) -> str:
         """What a product writes for the kernel that scales it."""
@@ -241,7 +394,8 @@ class Units:
         return name
 
     def _finish(self, product: Unit, node: Node) -> None:
-        if product.integers and node.name not in self._fans:
+        biased = product.grouped and len(node.inputs) > 2 and bool(node.inputs[2])
+        if (product.integers or biased) and node.name not in self._fans:
             self._add_epilogue(node, product)
         else:
             product.outputs = tuple(node.outputs)

@@ -6,6 +6,7 @@ GPT-2, Swin, SegFormer and DETR (benchmarks/rtx_fidelity.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,8 @@ _SWAPPED = [0, 2, 1]
 class FanOut:
     """Nodes behind a product that are done once for each reader of the last one's output.
 
-    ``chain``: bias, reshaping and transposing; ``tails``: Gathers of one index each, or a Split.
+    ``chain``: bias, reshaping and transposing; ``tails``: Gathers or Slices of one index each, or
+    a Split.
     """
 
     chain: tuple[Node, ...]
@@ -73,9 +75,20 @@ def is_split_norm(graph: Graph, node: Node, free: frozenset[str]) -> bool:
 def _moves(graph: Graph, node: Node, free: frozenset[str]) -> bool:
     if node.name in free:
         return False
+    readers = _readers(graph, node.outputs[0])
     if node.op == "Reshape":
-        return any(_moves(graph, reader, free) for reader in _readers(graph, node.outputs[0]))
-    return node.op in ("Transpose", "Slice", "ReduceMean")
+        return any(_moves(graph, reader, free) for reader in readers)
+    if node.op == "Transpose":  # A matrix product reads rows and columns alike.
+        return not readers or any(reader.op != "MatMul" for reader in readers)
+    return node.op in ("Slice", "Gather", "ReduceMean") or is_row_product(graph, node)
+
+
+def is_row_product(graph: Graph, node: Node) -> bool:
+    """Whether it multiplies a single row by a weight."""
+    if node.op not in ("MatMul", "Gemm") or weight_input(graph, node) is None:
+        return False
+    shape = graph.type_of(node.outputs[0]).shape or (0, 0)
+    return math.prod(shape[:-1]) == 1
 
 
 def _fan_out(graph: Graph, product: Node) -> FanOut | None:
@@ -86,17 +99,42 @@ def _fan_out(graph: Graph, product: Node) -> FanOut | None:
         if node.outputs[0] in graph.outputs or not readers:
             return None
         if _takes_apart(graph, readers):
-            return FanOut(tuple(chain), tuple(readers))
+            columns = _are_columns(graph, chain, readers[0])
+            return FanOut(tuple(chain), tuple(readers)) if columns else None
         if len(readers) > 1 or not _continues(graph, node, readers[0]):
             return None
         node = readers[0]
         chain.append(node)
 
 
+def _are_columns(graph: Graph, chain: Sequence[Node], split: Node) -> bool:
+    """Whether each part of a Split is made of columns of the weight that follow each other.
+
+    Keys and values of each head in turn are not (LeViT); one kernel moves them all.
+    """
+    if split.op != "Split" or not chain or chain[-1].op != "Reshape":
+        return True
+    shape = graph.type_of(chain[-1].outputs[0]).shape or ()
+    width = (graph.type_of(chain[-1].inputs[0]).shape or (0,))[-1]
+    axis = split.attributes.get("axis", 0) % max(1, len(shape))
+    return width > 0 and math.prod(shape[axis:]) == width
+
+
 def _takes_apart(graph: Graph, readers: Sequence[Node]) -> bool:
     if len(readers) == 1:
         return readers[0].op == "Split"
-    return all(r.op == "Gather" and r.inputs[1] in graph.initializers for r in readers)
+    if all(r.op == "Gather" and r.inputs[1] in graph.initializers for r in readers):
+        return True
+    return len(readers) > 1 and all(_is_of_one(graph, r, len(readers)) for r in readers)
+
+
+def _is_of_one(graph: Graph, node: Node, count: int) -> bool:
+    """Whether it is a Slice of one of ``count`` parts, as a Gather of one index is."""
+    if node.op != "Slice" or any(t not in graph.initializers for t in node.inputs[1:]):
+        return False
+    given, made = (graph.type_of(t).shape or () for t in (node.inputs[0], node.outputs[0]))
+    cut = [(a, b) for a, b in zip(given, made, strict=False) if a != b]
+    return cut == [(count, 1)]
 
 
 def _continues(graph: Graph, node: Node, reader: Node) -> bool:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from placer.graph import Graph, Node
+from placer.graph import Graph
 from placer.prediction.claims import LayerCandidate
 from placer.prediction.conversions import PredictedLayer
+from placer.prediction.kernel_attention import attentions
 from placer.prediction.kernel_fusion import Kernels
 from placer.prediction.kernel_layers import KernelLayers
 from placer.prediction.kernel_units import Units
@@ -52,7 +53,7 @@ class KernelPredictor:
         self._base, self._integer = base, integer
         rules = [rule for rule in rules if target.meets(rule.when)]
         self._passages = find_passages(matches, rules)
-        self._attentions = _attentions(self._graph)
+        self._attentions = attentions(self._graph)
 
     @property
     def spans(self) -> tuple[frozenset[str], ...]:
@@ -83,28 +84,3 @@ def _step(layer: PredictedLayer, graph: Graph) -> Step:
     position = layer.nodes[-1].index if layer.nodes else 0
     candidate = LayerCandidate(position, layer.nodes, None, graph)
     return Step(candidate, (layer,), (), (), {})
-
-
-def _attentions(graph: Graph) -> Mapping[str, tuple[Node, ...]]:
-    """By name of their first MatMul: products, scaling, mask and Softmax of each attention."""
-    found = {}
-    for softmax in graph.nodes:
-        if softmax.op != "Softmax":
-            continue
-        inner, node = [softmax], graph.producer.get(softmax.inputs[0])
-        while node is not None and node.op in ("Mul", "Div", "Add"):
-            inner.insert(0, node)
-            made = [graph.producer[t] for t in node.inputs if t in graph.producer]
-            node = made[0] if len(made) == 1 else None
-        readers = graph.edges_of(softmax.outputs[0])
-        mix = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
-        if node is None or mix is None or {node.op, mix.op} != {"MatMul"}:
-            continue
-        if all(_is_heads(graph, t) for t in (*node.inputs, *mix.inputs)):
-            found[node.name] = (node, *inner, mix)
-    return found
-
-
-def _is_heads(graph: Graph, tensor: str) -> bool:
-    """Whether an attention may read it: an activation, or learned queries of several heads."""
-    return tensor in graph.producer or len(graph.type_of(tensor).shape or ()) > 2

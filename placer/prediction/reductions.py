@@ -42,6 +42,12 @@ def reduction(graph: Graph, node: Node) -> Reduction:
     return Reduction(math.prod(kept), math.prod(summed), order == sorted(order))
 
 
+def reduction_axes(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The dimensions that ``node`` sums over, counted from 0."""
+    rank = len(graph.type_of(node.inputs[0]).shape or ())
+    return tuple(sorted(axis % rank for axis in _axes(graph, node, rank))) if rank else ()
+
+
 def _axes(graph: Graph, node: Node, rank: int) -> tuple[int, ...]:
     if node.op in ("GlobalAveragePool", "InstanceNormalization"):
         return tuple(range(2, rank))

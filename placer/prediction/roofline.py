@@ -191,11 +191,12 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         return None
     if not nodes:
         moved = sum(port_bytes(port, graph) for port in (*layer.inputs, *layer.outputs))
-        few = _channels(layer.inputs[0].tensor, graph) <= FEW_CHANNELS
+        given = (layer.inputs or layer.outputs)[0]  # What clears memory reads nothing.
+        few = _channels(given.tensor, graph) <= FEW_CHANNELS
         name = "few-channel conversion" if few else "conversion"
         elements = max(_elements(port.tensor, graph) for port in layer.outputs)
         written = sum(port_bytes(port, graph) for port in layer.outputs)
-        return Work(name, layer.inputs[0].dtype, elements, moved, written)
+        return Work(name, given.dtype, elements, moved, written)
     if layer.op == "Concat":
         return _concat_work(predicted, graph)
     dtype = _computing_type(layer.inputs)

@@ -34,7 +34,7 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
     """The kind by types and, of generated kernels, by name: Q/DQ nodes are not told."""
     if layer.op.casefold() in NO_OPS:
         return "no-op"
-    if _is_copy(layer.name):
+    if _is_copy(layer.name) or (not layer.nodes and _TURNED.match(layer.name)):
         return "reformat"
     if not layer.nodes and not inputs and _CONSTANT.match(layer.name):
         return "dequantize"
@@ -51,6 +51,7 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
 _CAST = re.compile(r"(^|[/._])Cast(_\d+)?$")
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
 _CONSTANT = re.compile(r"__myl_CastMul(Conc)?Cast_myl\d+_\d+$")  # Of a quantized weight.
+_TURNED = re.compile(r"__myl_Tran_myl\d+_\d+$")  # Of no node: a map is stored otherwise.
 _GENERATED = re.compile(r"__myl_((Cast|Move)+)_myl\d+_\d+$")
 
 

@@ -1,0 +1,84 @@
+"""Norms over maps that prepared kernels compute: GroupNorm and InstanceNorm.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 70 small graphs with 12 to
+640 channels in 1 to 128 groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx import numpy_helper
+
+from placer.graph import Graph, Node
+
+# Channels of a group that the kernels read at once; beyond eight any even number will do.
+_SMALL_GROUPS = (1, 2, 4, 8)
+_WIDE, _GROUPS = 64, 8
+
+
+@dataclass(frozen=True)
+class GroupNorm:
+    """Reshape, InstanceNormalization, Reshape, Mul and Add, as PyTorch exports a GroupNorm.
+
+    ``whole``: one kernel does it all; otherwise one does the InstanceNormalization, and what is
+    before and behind it is generated.
+    """
+
+    nodes: tuple[Node, ...]
+    whole: bool
+
+
+def group_norms(graph: Graph) -> Mapping[str, GroupNorm]:
+    """The GroupNorms that the builder knows as such, by name of each node."""
+    found: dict[str, GroupNorm] = {}
+    for node in graph.nodes:
+        if node.op == "InstanceNormalization":
+            norm = _group_norm(graph, node)
+            if norm is not None:
+                found |= dict.fromkeys((n.name for n in norm.nodes), norm)
+    return found
+
+
+def is_of_groups(graph: Graph, node: Node) -> bool:
+    """Whether an InstanceNormalization is over groups of channels, not over each channel."""
+    before = graph.producer.get(node.inputs[0])
+    if before is None or before.op != "Reshape":
+        return False
+    given, made = (graph.type_of(t).shape or () for t in (before.inputs[0], before.outputs[0]))
+    return given[:2] != made[:2]
+
+
+def _group_norm(graph: Graph, norm: Node) -> GroupNorm | None:
+    first = graph.producer.get(norm.inputs[0])
+    if not (_are_all(graph, norm.inputs[1], 1) and _are_all(graph, norm.inputs[2], 0)):
+        return None
+    chain = [norm]
+    for op in ("Reshape", "Mul", "Add"):
+        readers = graph.edges_of(chain[-1].outputs[0])
+        node = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
+        if node is None or node.op != op:
+            return None
+        if op != "Reshape" and not any(t in graph.initializers for t in node.inputs):
+            return None
+        chain.append(node)
+    if first is None or first.op != "Reshape" or len(graph.edges_of(first.outputs[0])) != 1:
+        return None
+    shapes = [graph.type_of(t).shape or () for t in (first.inputs[0], chain[1].outputs[0])]
+    groups = (graph.type_of(first.outputs[0]).shape or (0, 0))[1]
+    if shapes[0] != shapes[1] or len(shapes[0]) < 3 or groups < 2 or shapes[0][1] % 16:
+        return None
+    channels = shapes[0][1]
+    each = channels // groups
+    if each not in _SMALL_GROUPS and (each < max(_SMALL_GROUPS) or each % 2):
+        return None
+    narrow = groups == _GROUPS and each < groups and math.log2(channels).is_integer()
+    return GroupNorm((first, *chain), channels % _WIDE == 0 or narrow)
+
+
+def _are_all(graph: Graph, tensor: str, value: float) -> bool:
+    """Whether a constant holds nothing but ``value``: PyTorch's own scale and bias come later."""
+    weight = graph.initializers.get(tensor)
+    return weight is not None and bool((numpy_helper.to_array(weight) == value).all())
