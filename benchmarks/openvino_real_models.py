@@ -5,7 +5,8 @@ images are disjoint and the same for all tools. Per model: the float model; ``nn
 its defaults, with the preset MIXED and, where there is attention, for transformers;
 ``nncf.quantize_with_accuracy_control`` for 3 and 6 dB more than the best of these, with a limit on
 its iterations, as it does not end by itself on every model; placer under gates at that best SQNR, 3
-and 6 dB above, and at what accuracy control reached, with ``base`` auto; placer on ONNX Runtime.
+and 6 dB above, at that of the others, and at what accuracy control reached, with ``base`` auto;
+placer on ONNX Runtime.
 SQNR is the worst channel group's of the engine's own outputs against its float ones.
 
 The searches run side by side, each in a process on a core of its own (``--cores``). When those of a
@@ -65,6 +66,8 @@ from placer.optimizer.run import optimize
 from placer.results.result import versions
 
 EXTRA_DB = (0, 3, 6)
+# NNCF variants that much below the best one get a search of their own, under a gate at their SQNR.
+LESS_DB = 1
 BLOCKS = 9
 RESULT = "result.json"
 MEASURED = "measured.json"
@@ -406,12 +409,16 @@ def first_jobs(name: str, options: Options) -> list[Job]:
 
 def gated_jobs(name: str, options: Options) -> list[Job]:
     """What is asked for as much SQNR as the best of ``nncf.quantize``, and more."""
-    done = [kept(job, options) or {} for job in first_jobs(name, options)]
-    reached = [one["found_sqnr_db"] for one in done if one.get("found_sqnr_db") is not None]
+    done = {job.variant: kept(job, options) or {} for job in first_jobs(name, options)}
+    found = {variant: one.get("found_sqnr_db") for variant, one in done.items()}
+    reached = {variant: sqnr for variant, sqnr in found.items() if sqnr is not None}
     if not reached:
         return []
-    best = max(reached)
+    best = max(reached.values())
     jobs = [Job(name, f"placer, +{extra} dB", "openvino", best + extra) for extra in EXTRA_DB]
+    for variant, sqnr in reached.items():
+        if sqnr < best - LESS_DB:
+            jobs.append(Job(name, f"placer, as {variant}", "openvino", sqnr))
     for extra in () if name in options.no_control else EXTRA_DB[1:]:
         jobs.append(Job(name, f"nncf with accuracy control, +{extra} dB", "nncf", best + extra))
     return [*jobs, Job(name, "ONNX Runtime by placer, +0 dB", "onnxruntime", best)]

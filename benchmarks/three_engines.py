@@ -1,9 +1,10 @@
 """One model, one gate, every engine: what a user gets from each, and which one ``auto`` takes.
 
-Each engine gets the same data, gate and number of trials. Latencies are those of ``placer
-optimize``'s last measurement, of float and result in turn; each engine's ratio is to its own float
-model. ONNX Runtime and OpenVINO give the CPU time of one thread, so pin the process to a core. With
-``--gpu``, NVIDIA's builder (tensorrt-rtx-build) comes last: its times are estimates.
+Each engine gets the same data, gate and number of trials. The speed-ups are those of ``placer
+optimize``'s last measurement, of the engine's own float model and the result in turn. Then the
+float models and results of ONNX Runtime and OpenVINO take turns in blocks of rounds: medians of
+these are the milliseconds of the table. They are CPU time of one thread, so pin the process to a
+core. NVIDIA's builder (tensorrt-rtx-build) times nothing: what it says is an estimate.
 
     taskset -c 2 python benchmarks/three_engines.py --models det --json engines.json
     python benchmarks/three_engines.py --models det --engines tensorrt-rtx-build --gpu l4 \
@@ -16,25 +17,36 @@ import argparse
 import logging
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 from command_line import parser_of, write_json
+from openvino_against import ratio_of
 from real_networks import NAMES, Case, case
 from rich.console import Console
 from rich.table import Table
 
 from placer.common.shapes import ShapeRange
+from placer.engines.base import Engine
+from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.openvino.engine import OpenVinoEngine
 from placer.errors import PlacerError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.request import Request
 from placer.optimizer.run import optimize
-from placer.results.result import versions
+from placer.results.result import Result, versions
 
 ENGINES = ("onnxruntime", "openvino", "auto", "tensorrt-rtx-build")
+REFERENCE = "onnxruntime, float"
+BLOCKS, ROUNDS = 9, 7
 
 
-def searched(found: Case, engine: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def searched(
+    found: Case, engine: str, options: argparse.Namespace, folder: Path
+) -> tuple[dict[str, Any], Path | None]:
     """What ``placer optimize`` finds on ``engine``; what it cannot do is a result, too."""
     request = Request(
         model=found.path,
@@ -51,7 +63,12 @@ def searched(found: Case, engine: str, options: argparse.Namespace, folder: Path
     try:
         result = optimize(request, QuietObserver())
     except PlacerError as error:
-        return {"error": str(error)}
+        return {"error": str(error)}, None
+    return {**told(result), "seconds": time.monotonic() - start}, result.optimized_model
+
+
+def told(result: Result) -> dict[str, Any]:
+    """What is kept of a result."""
     row: dict[str, Any] = {
         "took": result.engine.name,
         "version": result.engine.version,
@@ -60,7 +77,6 @@ def searched(found: Case, engine: str, options: argparse.Namespace, folder: Path
         "estimated": result.engine.estimated,
         "verdict": result.verdict.value,
         "trials": len(result.trials),
-        "seconds": time.monotonic() - start,
         "warnings": result.warnings,
     }
     if result.baseline is not None and result.best is not None:
@@ -71,28 +87,68 @@ def searched(found: Case, engine: str, options: argparse.Namespace, folder: Path
     return row
 
 
-def table(name: str, rows: dict[str, dict[str, Any]]) -> Table:
+def together(found: Case, results: Mapping[str, tuple[str, Path]]) -> dict[str, dict[str, Any]]:
+    """All measured in turn, with the float models: milliseconds, and ratio to ``REFERENCE``.
+
+    ``results``: the engine that was taken and the file, by what was asked for.
+    """
+    model, inputs = found.model, next(iter(found.data["evaluation"])).inputs
+    times: dict[str, list[np.ndarray]] = {}
+    engines: dict[str, Engine] = {
+        "onnxruntime": OnnxRuntimeEngine(),
+        "openvino": OpenVinoEngine(shapes=model.input_shapes),
+    }
+    built = {
+        name: {f"{name}, float": engine.compile(model.proto, model.base_dir)}
+        for name, engine in engines.items()
+    }
+    for asked, (took, path) in results.items():
+        if took in built:
+            built[took][asked] = engines[took].compile(onnx.load(path), path.parent)
+    for _ in range(BLOCKS):
+        for name, own in built.items():
+            seconds = engines[name].measure(list(own.values()), inputs, ROUNDS)
+            for variant, column in zip(own, seconds.T, strict=True):
+                times.setdefault(variant, []).append(column)
+    whole = {variant: np.concatenate(parts) for variant, parts in times.items()}
+    return {
+        variant: {
+            "median_ms": 1e3 * float(np.median(seconds)),
+            "ratio_to_float_on_onnxruntime": ratio_of(seconds, whole[REFERENCE]),
+        }
+        for variant, seconds in whole.items()
+    }
+
+
+def table(name: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """A row for each engine; what was estimated says so."""
     drawn = Table(title=name)
-    for column in ("engine", "took", "float, ms", "best, ms", "speed-up", "SQNR, dB", "trials"):
+    for column in ("engine", "took", "speed-up", "SQNR, dB", "trials"):
         drawn.add_column(column)
     for engine, row in rows.items():
         best = row.get("best")
         if best is None:
             drawn.add_row(engine, row.get("error", "no model holds the gate"))
             continue
-        times = [f"{part['latency']['median_ms']:.3f}" for part in (row["float"], best)]
         least, most = best["speedup_interval"]
-        values = [v for name, v in best["metrics"].items() if name.startswith("sqnr")]
+        values = [v for metric, v in best["metrics"].items() if metric.startswith("sqnr")]
         sqnr = min((v for v in values if v is not None), default=None)
         drawn.add_row(
             f"{engine}, estimates" if row["estimated"] else engine,
             row["took"],
-            *times,
             f"{best['speedup']:.2f} ({least:.2f} to {most:.2f})",
             "exact" if sqnr is None else f"{sqnr:.1f}",
             str(row["trials"]),
         )
+    return drawn
+
+
+def turns(rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Milliseconds of what was measured in turn."""
+    drawn = Table("model", "ms", "of ONNX Runtime's float (95%)", title="measured in turn")
+    for variant, row in rows.items():
+        ratio = "{:.3f} ({:.3f} to {:.3f})".format(*row["ratio_to_float_on_onnxruntime"])
+        drawn.add_row(variant, f"{row['median_ms']:.3f}", ratio)
     return drawn
 
 
@@ -108,17 +164,25 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     logging.getLogger("placer").propagate = False
-    models: dict[str, dict[str, dict[str, Any]]] = {}
+    known = {key: getattr(options, key) for key in ("gate", "budget", "samples")}
+    models: dict[str, dict[str, Any]] = {}
+    document = {"versions": versions(), **known, "models": models}
     for name in options.models:
         rows: dict[str, dict[str, Any]] = {}
-        models[name] = rows
+        models[name] = {"engines": rows}
+        results: dict[str, tuple[str, Path]] = {}
         with tempfile.TemporaryDirectory() as place:
             found = case(name, options.samples, Path(place))
             for engine in options.engines:
-                rows[engine] = searched(found, engine, options, Path(place))
-                known = {key: getattr(options, key) for key in ("gate", "budget", "samples")}
-                write_json(options.json, {"versions": versions(), **known, "models": models})
-        Console(width=120).print(table(name, rows))
+                rows[engine], path = searched(found, engine, options, Path(place))
+                if path is not None:
+                    results[engine] = rows[engine]["took"], path
+                write_json(options.json, document)
+            Console(width=120).print(table(name, rows))
+            if any(not row.get("estimated", True) for row in rows.values()):
+                models[name]["in turn"] = together(found, results)
+                Console(width=120).print(turns(models[name]["in turn"]))
+        write_json(options.json, document)
 
 
 if __name__ == "__main__":
