@@ -20,13 +20,14 @@ from optuna.samplers import RandomSampler
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import URL, create_engine, event, inspect, make_url
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from placer.errors import InputError, RunError
 from placer.search.reasons import reason_of
 from placer.search.records import Outcome
 from placer.search.study_storage import StudyStorage
+from placer.search.tables import OPEN_ATTEMPTS, check_tables, make_file, template
 from placer.search.trial_attributes import CLAIM, DEATHS, FIX, OUTCOME, WITHDRAWN, outcome_json
 
 log = logging.getLogger(__name__)
@@ -40,8 +41,6 @@ MAX_RETRIES = 3
 SQLITE_TIMEOUT_S = 60
 # What to tell of a disk on which no study can be kept.
 FULL = "the disk is full or refuses to write; free some space, or choose another output"
-# Processes that create the tables of one empty database at once get in each other's way so often.
-OPEN_ATTEMPTS = 5
 
 
 def open_storage(
@@ -65,7 +64,8 @@ def open_storage(
             "heartbeat_stale_trial_callback": _retry,
         }
     with _opening(parsed):
-        _check_tables(parsed)
+        make_file(parsed)
+        check_tables(parsed)
         storage = _connect(parsed, own)
     if parsed.get_backend_name() == "sqlite":
         _lock_whole_transactions(storage)
@@ -115,49 +115,6 @@ def holds_studies(url: str) -> bool:
             return bool(inspect(engine).has_table("studies"))
         finally:
             engine.dispose()
-
-
-def _check_tables(url: URL) -> None:
-    """Raise ValueError for a SQLite file without some of the tables or columns that Optuna makes.
-
-    Optuna would add what is missing, and fail later. Asked several times, for another process may
-    be making them at this moment.
-    """
-    if url.get_backend_name() != "sqlite" or not Path(url.database or "").is_file():
-        return
-    for attempt in range(1, OPEN_ATTEMPTS + 1):
-        engine = create_engine(url)
-        found = _columns(engine)
-        expected = _columns(RDBStorage("sqlite:///:memory:").engine) if found else set()
-        missing = sorted(expected - found)
-        if not missing:
-            _check_versions(engine)
-            return
-        time.sleep(0.1 * attempt)
-    table, column = missing[0]
-    raise ValueError(f"it is damaged: column '{column}' of table '{table}' is missing")
-
-
-def _check_versions(engine: Engine) -> None:
-    """Raise ValueError if the database does not say which version of Optuna's tables it has."""
-    with engine.connect() as connection:
-        for table in ("version_info", "alembic_version") if _columns(engine) else ():
-            if not connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar():
-                raise ValueError(f"it is damaged: table '{table}' is empty")
-    engine.dispose()
-
-
-def _columns(engine: Engine) -> set[tuple[str, str]]:
-    """Every table and column of a database."""
-    try:
-        found = inspect(engine)
-        return {
-            (table, column["name"])
-            for table in found.get_table_names()
-            for column in found.get_columns(table)
-        }
-    finally:
-        engine.dispose()
 
 
 def kept_attributes(storage: BaseStorage, name: str) -> Mapping[str, Any] | None:
@@ -220,8 +177,7 @@ def _parse(url: str) -> URL:
 
 
 def _connect(url: URL, arguments: Mapping[str, Any]) -> StudyStorage:
-    # Optuna fills in templates in braces.
-    text = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
+    text = template(url)
     is_file = url.get_backend_name() == "sqlite"
     engine: dict[str, Any] = (
         {"connect_args": {"timeout": SQLITE_TIMEOUT_S}} if is_file else {"pool_pre_ping": True}

@@ -74,6 +74,34 @@ def test_a_worker_makes_no_tables_in_a_database_of_something_else(placer: Placer
     assert Path("other.db").read_bytes() == before
 
 
+KILLED_AT_TABLE = """
+import os, signal, sys
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from placer.search.storage import open_storage
+
+def count(connection, cursor, statement, *others):
+    count.tables += statement.lstrip().startswith("CREATE TABLE")
+    if count.tables == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+count.tables = 0
+event.listen(Engine, "before_cursor_execute", count)
+open_storage("sqlite:///study.db", shared=False)
+"""
+
+
+@pytest.mark.parametrize("table", [2, 9])
+def test_a_process_killed_while_it_makes_tables_leaves_no_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: int
+):
+    monkeypatch.chdir(tmp_path)
+    killed = subprocess.run([sys.executable, "-c", KILLED_AT_TABLE, str(table)], check=False)
+    assert killed.returncode == -9
+    open_study(open_storage("sqlite:///study.db", shared=False), "s")
+    assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
+
+
 FULL_DISK = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

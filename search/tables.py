@@ -1,0 +1,90 @@
+"""SQLite files with Optuna's tables: made whole, and looked at before they are used."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from optuna.storages import RDBStorage
+from sqlalchemy import URL, create_engine, inspect
+from sqlalchemy.engine import Engine
+
+from placer.common.files import temporary_beside
+
+log = logging.getLogger(__name__)
+
+# Processes that create the tables of one empty database at once get in each other's way so often.
+OPEN_ATTEMPTS = 5
+
+
+def make_file(url: URL) -> None:
+    """Make a SQLite file that is not there, with Optuna's tables in it, all of it or nothing.
+
+    A process that is killed while Optuna makes tables would leave a file that looks damaged.
+    """
+    path = Path(url.database or "")
+    is_new_file = url.get_backend_name() == "sqlite" and not path.exists() and path.parent.is_dir()
+    if not is_new_file or path.name.startswith((":", "file:")) or not path.name:
+        return
+    temporary = temporary_beside(path)
+    try:
+        storage = RDBStorage(template(url.set(database=str(temporary))))
+        storage.remove_session()
+        storage.engine.dispose()
+        # Another process may have made the file meanwhile, and a link replaces none.
+        with suppress(FileExistsError):
+            path.hardlink_to(temporary)
+    except OSError:  # A file system without links; Optuna makes the file itself.
+        log.debug("%s is made in place", path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_tables(url: URL) -> None:
+    """Raise ValueError for a SQLite file without some of the tables or columns that Optuna makes.
+
+    Optuna would add what is missing, and fail later. Asked several times, for another process may
+    be making them at this moment.
+    """
+    if url.get_backend_name() != "sqlite" or not Path(url.database or "").is_file():
+        return
+    for attempt in range(1, OPEN_ATTEMPTS + 1):
+        engine = create_engine(url)
+        found = _columns(engine)
+        expected = _columns(RDBStorage("sqlite:///:memory:").engine) if found else set()
+        missing = sorted(expected - found)
+        if not missing:
+            _check_versions(engine)
+            return
+        time.sleep(0.1 * attempt)
+    table, column = missing[0]
+    raise ValueError(f"it is damaged: column '{column}' of table '{table}' is missing")
+
+
+def _check_versions(engine: Engine) -> None:
+    """Raise ValueError if the database does not say which version of Optuna's tables it has."""
+    with engine.connect() as connection:
+        for table in ("version_info", "alembic_version") if _columns(engine) else ():
+            if not connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar():
+                raise ValueError(f"it is damaged: table '{table}' is empty")
+    engine.dispose()
+
+
+def _columns(engine: Engine) -> set[tuple[str, str]]:
+    """Every table and column of a database."""
+    try:
+        found = inspect(engine)
+        return {
+            (table, column["name"])
+            for table in found.get_table_names()
+            for column in found.get_columns(table)
+        }
+    finally:
+        engine.dispose()
+
+
+def template(url: URL) -> str:
+    """``url`` for Optuna, which fills in templates in braces."""
+    return url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
