@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--gpu", default="sm89")
     parser.add_argument(
-        *("--tool",),
+        "--tool",
         type=lambda text: tuple(text.split("=", 1)),
         action="append",
         default=[],
