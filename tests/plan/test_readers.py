@@ -335,6 +335,20 @@ def test_a_build_log_of_tensorrt_rtx(write: Save):
     )
 
 
+def test_a_kernel_of_no_node_that_only_scales_a_sum_of_integers_is_a_conversion(write: Save):
+    names = ("__myl_MulMoveCast_myl0_2", "__myl_MulRelu_myl0_2")
+    plans = [
+        read_plan(
+            write(
+                f"Name: {name}, LayerType: kgen, Inputs: [ {{ Name: a, Datatype: Float }}], "
+                "Outputs: [ { Name: b, Datatype: Half }], TacticName: t, Metadata: \n"
+            )
+        )
+        for name in names
+    ]
+    assert [plan.layers[0].kind for plan in plans] == ["reformat", "compute"]
+
+
 QUANTIZED = """<ir_version: 9, opset_import: ["": 17]>
 g (float[1,4,8,8] x) => (float[1,4,8,8] y)
 <float[4,4,3,3] w = {1}, float s = {0.1}, uint8 z = {0}, float[4] ws = {1, 1, 1, 1},

@@ -44,7 +44,8 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
     if not all(is_float(port.dtype) or is_quantized(port.dtype) for port in (*inputs, *outputs)):
         return "compute"
     kind = conversion_kind((), inputs, outputs)
-    return kind if casts or kind in ("quantize", "dequantize") else "compute"
+    scales = not layer.nodes and _SCALED.match(layer.name)
+    return kind if casts or scales or kind in ("quantize", "dequantize") else "compute"
 
 
 # A Cast is told by its name alone, as Q and DQ are.
@@ -52,6 +53,7 @@ _CAST = re.compile(r"(^|[/._])Cast(_\d+)?$")
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
 _CONSTANT = re.compile(r"__myl_CastMul(Conc)?Cast_myl\d+_\d+$")  # Of a quantized weight.
 _TURNED = re.compile(r"__myl_Tran_myl\d+_\d+$")  # Of no node: a map is stored otherwise.
+_SCALED = re.compile(r"__myl_((Mul|Cast|Move)+)_myl\d+_\d+$")  # Of no node: an INT8 product's sum.
 _GENERATED = re.compile(r"__myl_((Cast|Move)+)_myl\d+_\d+$")
 
 
