@@ -305,8 +305,6 @@ class Kernels:
         sums = {reduction(self._graph, u.node): u for u in both if u.role == "reduce"}
         if len(sums) > 1 or self._has_other_path(own, theirs):
             return False
-        if any(u.ends and self._depends(unit, u) for u in own):
-            return False
         if any(self._ends_row(u) and self._depends(unit, u) for u in own):
             return unit.role == "pointwise" and self._feeds_row_product(unit)
         ended = any(u.role == "reduce" and self._depends(unit, u) for u in own)

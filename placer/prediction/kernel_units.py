@@ -49,9 +49,8 @@ class Unit:
 
     ``in_place``: a Concat of integers whose parts are written where they belong; ``views``: nodes
     that cost nothing and are named after it; ``names``: nodes that the builder names instead of
-    its own; ``alone``: nothing else is generated in its kernel; ``ends``: what reads it is in
-    another kernel; ``grouped``: a Conv of several groups of several channels, whose kernel is
-    generated.
+    its own; ``alone``: nothing else is generated in its kernel; ``grouped``: a Conv of several
+    groups of several channels, whose kernel is generated.
     """
 
     index: int
@@ -67,7 +66,6 @@ class Unit:
     views: tuple[Node, ...] = ()
     names: Sequence[Node] | None = None
     alone: bool = False
-    ends: bool = False
     grouped: bool = False
 
     @property
@@ -191,20 +189,23 @@ class Units:
                 writer = unit
             self._writer[tensor] = writer
 
-    def _add_norm(self, node: Node) -> None:
+    def _add_norm(self, node: Node) -> Unit:
         """A norm in two kernels: mean and variance, in FP32; scaling, with what follows."""
         sums = self._add(node, "reduce", self._edges(node), (f"{node.outputs[0]}/norm",))
         scaled = self._add(node, "pointwise", [], tuple(node.outputs), works=False)
         self.link(Edge(sums.outputs[0], node.name, NORMED), sums, scaled)
+        return scaled
 
     def _add_squares(self, node: Node) -> None:
-        """Sums of squares, in FP32; their root is taken with what follows, unless of a row."""
+        """Sums of squares, in FP32; but for those of rows, what reads them is another kernel."""
         axes = reduction_axes(self.graph, node)
         rank = len(self.graph.type_of(node.inputs[0]).shape or ())
-        if axes in ((rank - 1,), (1,) if rank > 3 else ()) or node.op != "ReduceL2":
-            self._add(node, "reduce", self._edges(node), tuple(node.outputs)).ends = True
-        else:
-            self._add_norm(node)
+        if axes in ((rank - 1,), (1,) if rank > 3 else (1, 2)):  # Channels of maps are innermost.
+            self._add(node, "reduce", self._edges(node), tuple(node.outputs))
+            return
+        scaled = self._add_norm(node)
+        if node.op != "ReduceL2":  # Without a root, nothing of it is left to do.
+            scaled.names = ()
 
     def _group_norms(self) -> Mapping[str, GroupNorm]:
         """Those without a pair inside."""

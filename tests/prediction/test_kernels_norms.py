@@ -10,7 +10,7 @@ from placer.prediction.roofline import Roofline, load_layer_classes
 from placer.prediction.select import make_predictor
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
-from tests.prediction.test_kernels import TARGET, check_built, model_of
+from tests.prediction.test_kernels import TARGET, check_built, model_of, placement_of
 
 GROUP_NORM = """
     (float[1,16,8,8] x) => (float[1,16,8,8] out)
@@ -71,6 +71,27 @@ GRAPHS = {
           [tanh1] t = Tanh(p)
           [product2] out = Gemm(t, w2, b2)
         }""",
+    "a norm of rows by their length is one kernel with what follows": """
+        (float[1,16,32] x) => (float[1,16,32] out) <float[32,32] w1 = {1}> {
+          [relu1] r = Relu(x)
+          [length1] n = ReduceL2<axes = [-1], keepdims = 1>(r)
+          [div1] d = Div(r, n)
+          [product1] out = MatMul(d, w1)
+        }""",
+    "by the length of its maps it is two, and the second takes the root": """
+        (float[1,32,8,8] x) => (float[1,16,8,8] out) <float[16,32,1,1] w1 = {1}> {
+          [relu1] r = Relu(x)
+          [length1] n = ReduceL2<axes = [2, 3], keepdims = 1>(r)
+          [div1] d = Div(r, n)
+          [conv1] out = Conv(d, w1)
+        }""",
+    "where no root is taken, the second is not named after the sum": """
+        (float[1,32,8,8] x) => (float[1,16,8,8] out) <float[16,32,1,1] w1 = {1}> {
+          [relu1] r = Relu(x)
+          [squares1] n = ReduceSumSquare<axes = [2, 3], keepdims = 1>(r)
+          [div1] d = Div(r, n)
+          [conv1] out = Conv(d, w1)
+        }""",
     "a norm of which one token is taken is two kernels": """
         (float[1,16,64] x) => (float[1,64] out) <float[64] g = {1}> {
           first = Constant<value = int64 {0}>()
@@ -92,6 +113,14 @@ def test_nvidias_builder_makes_the_layers_that_are_predicted(
     shown: str, tmp_path: Path, builder: ModuleType
 ):
     check_built(model_of(text_of(shown), tmp_path), EMPTY, builder)
+
+
+@pytest.mark.builder
+def test_an_int8_conv_without_a_bias_is_scaled_for_the_norm(tmp_path: Path, builder: ModuleType):
+    shown = "an InstanceNorm reads and writes maps that are stored otherwise"
+    model = model_of(text_of(shown), tmp_path)
+    pairs = placement_of(model.graph, ("x->conv1", "w1->conv1", "r->conv2", "w1->conv2"))
+    check_built(model, pairs, builder)
 
 
 @pytest.mark.parametrize("shown", GRAPHS)
