@@ -9,7 +9,8 @@ from math import inf
 
 from placer.graph import Graph, Node
 from placer.rules.match import Match, inside_subgraph
-from placer.rules.predicates import Check, check_of, subjects_of
+from placer.rules.predicate_schema import subjects_of
+from placer.rules.predicates import Check, check_of
 from placer.rules.schema import NodePattern, Rule, plain
 
 STANDARD = ("", "ai.onnx")

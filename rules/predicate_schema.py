@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -182,3 +182,29 @@ class Predicate(Strict):
         if len(self.model_fields_set) != 1:
             raise ValueError("a condition has exactly one predicate")
         return self
+
+
+class Subjects(NamedTuple):
+    """The pattern's tensor names and nodes that a condition is about."""
+
+    tensors: frozenset[str]
+    nodes: frozenset[str] = frozenset()
+
+
+def subjects_of(predicate: Predicate) -> Subjects:
+    """What ``predicate`` is about."""
+    if predicate.never is not None:
+        return subjects_of(predicate.never)
+    if predicate.any_of is not None:
+        nested = [subjects_of(inner) for inner in predicate.any_of]
+        tensors = frozenset[str]().union(*(inner.tensors for inner in nested))
+        return Subjects(tensors, frozenset[str]().union(*(inner.nodes for inner in nested)))
+    (field,) = predicate.model_fields_set
+    value = getattr(predicate, field)
+    if isinstance(value, AttributeIs) or field in ("depthwise", "keeps_order"):
+        return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
+    if isinstance(value, list):
+        return Subjects(frozenset(value))
+    if isinstance(value, ReadBefore):
+        return Subjects(frozenset({value.tensor}), frozenset({value.node}))
+    return Subjects(frozenset({getattr(value, "tensor", value)}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from onnx import numpy_helper
 
@@ -37,32 +36,6 @@ def check_of(predicate: Predicate) -> Check:
     (field,) = predicate.model_fields_set
     check: Check = _MAKERS[field](getattr(predicate, field))
     return check
-
-
-class Subjects(NamedTuple):
-    """The pattern's tensor names and nodes that a condition is about."""
-
-    tensors: frozenset[str]
-    nodes: frozenset[str] = frozenset()
-
-
-def subjects_of(predicate: Predicate) -> Subjects:
-    """What ``predicate`` is about."""
-    if predicate.never is not None:
-        return subjects_of(predicate.never)
-    if predicate.any_of is not None:
-        nested = [subjects_of(inner) for inner in predicate.any_of]
-        tensors = frozenset[str]().union(*(inner.tensors for inner in nested))
-        return Subjects(tensors, frozenset[str]().union(*(inner.nodes for inner in nested)))
-    (field,) = predicate.model_fields_set
-    value = getattr(predicate, field)
-    if isinstance(value, AttributeIs) or field in ("depthwise", "keeps_order"):
-        return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
-    if isinstance(value, list):
-        return Subjects(frozenset(value))
-    if isinstance(value, ReadBefore):
-        return Subjects(frozenset({value.tensor}), frozenset({value.node}))
-    return Subjects(frozenset({getattr(value, "tensor", value)}))
 
 
 def _never(predicate: Predicate) -> Check:

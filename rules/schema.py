@@ -15,7 +15,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from placer.common.yaml_file import Strict
-from placer.rules.predicate_schema import Predicate, TensorName
+from placer.rules.predicate_schema import Predicate, TensorName, subjects_of
 
 InputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*|_)[?*]?$")]
 OutputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*\*?|_)$")]
@@ -412,27 +412,8 @@ class Rule(Strict):
             raise ValueError(f"{where}: node '{owner}' has no input '{tensor}'")
 
     def _check_predicate(self, predicate: Predicate, tensors: frozenset[str]) -> None:
-        for nested in (*(predicate.any_of or ()), *filter(None, [predicate.never])):
-            self._check_predicate(nested, tensors)
-        used = [predicate.is_initializer, predicate.is_activation, predicate.scalar]
-        used += [predicate.is_graph_input, predicate.is_graph_output]
-        used += [predicate.sole_consumer, *(predicate.same_shape or [])]
-        used += predicate.different or []
-        models = (
-            predicate.rank,
-            predicate.dim,
-            predicate.consumers,
-            predicate.values,
-            predicate.written_by,
-            predicate.read_by,
-            predicate.read_before,
-        )
-        used += [sub.tensor for sub in models if sub is not None]
-        for tensor in used:
-            if tensor is not None and tensor not in tensors:
-                raise ValueError(f"where: unknown tensor '{tensor}'")
-        about = (predicate.attribute, predicate.read_before)
-        nodes = [predicate.depthwise, *(sub.node for sub in about if sub is not None)]
-        for node in nodes:
-            if node is not None and node not in self.pattern:
-                raise ValueError(f"where: unknown node '{node}'")
+        subjects = subjects_of(predicate)
+        for tensor in sorted(subjects.tensors - tensors):
+            raise ValueError(f"where: unknown tensor '{tensor}'")
+        for node in sorted(subjects.nodes - self.pattern.keys()):
+            raise ValueError(f"where: unknown node '{node}'")

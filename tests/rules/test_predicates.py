@@ -165,6 +165,9 @@ def test_a_transpose_that_moves_axes_of_length_1_keeps_the_order(
     [
         ("consumers: {tensor: q, at_least: 1}", "where: unknown tensor 'q'"),
         ("values: {tensor: q, at_least: 1}", "where: unknown tensor 'q'"),
+        ("pads_only: {tensor: q, last: 2}", "where: unknown tensor 'q'"),
+        ("sliced_apart: q", "where: unknown tensor 'q'"),
+        ("keeps_order: q", "where: unknown node 'q'"),
         ("is_graph_output: q", "where: unknown tensor 'q'"),
         ("any_of: [{never: {is_graph_input: q}}]", "where: unknown tensor 'q'"),
         ("any_of: []", "any_of"),
