@@ -141,6 +141,10 @@ class Predicate(Strict):
         default=None,
         description="The tensor is a Pad's constant pads, and only its last axes are padded.",
     )
+    non_negative: TensorName | None = Field(
+        default=None,
+        description="The operators that make the tensor, such as Relu, leave nothing below zero.",
+    )
     written_by: WrittenBy | None = Field(
         default=None, description="A node of one of the operators writes the tensor."
     )

@@ -68,6 +68,29 @@ def _is_scalar(tensor: str, graph: Graph) -> bool:
     return shape is not None and all(dim == 1 for dim in shape)
 
 
+# What computes nothing below zero, and what hands on values of its first input or between them.
+_NEVER_NEGATIVE = frozenset(
+    {"Relu", "Sigmoid", "HardSigmoid", "Softmax", "Softplus", "Abs", "Exp", "Sqrt"}
+)
+_HANDS_ON = frozenset(
+    {"MaxPool", "GlobalMaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Identity"}
+    | {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Split"}
+)
+
+
+def _is_non_negative(tensor: str, graph: Graph) -> bool:
+    node = graph.producer.get(tensor)
+    while node is not None and node.op in _HANDS_ON:
+        if node.attributes.get("mode") == "cubic":  # Overshoots.
+            return False
+        node = graph.producer.get(node.inputs[0])
+    if node is None or node.op != "Clip":
+        return node is not None and node.op in _NEVER_NEGATIVE
+    low = graph.initializers.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    least = node.attributes.get("min") if low is None else numpy_helper.to_array(low).item()
+    return least is not None and float(least) >= 0
+
+
 def _is_read_once(tensor: str, graph: Graph) -> bool:
     edges = graph.edges_of(tensor)
     return len(edges) == 1 and not edges[0].is_graph_output
@@ -289,6 +312,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "is_graph_input": _of_each(lambda tensor, graph: tensor in graph.inputs),
     "is_graph_output": _of_each(lambda tensor, graph: tensor in graph.outputs),
     "scalar": _of_each(_is_scalar),
+    "non_negative": _of_each(_is_non_negative),
     "sole_consumer": _of_each(_is_read_once),
     "attribute": _attribute_is,
     "consumers": _consumers_are,

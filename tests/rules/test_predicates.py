@@ -342,3 +342,28 @@ def test_pads_of_other_axes_than_the_last_are_found(pads: str, last: int, holds:
     pattern = "\n  pad: {op: Pad, inputs: [x, pads], output: y}"
     found = find_sites(graph, [rule(pattern, f"pads_only: {{tensor: pads, last: {last}}}")])
     assert bool(found) == holds
+
+
+@pytest.mark.parametrize(
+    ("made", "holds"),
+    [
+        ("y = Relu(x)", True),
+        ("y = Sigmoid(x)", True),
+        ("y = Tanh(x)", False),
+        ("y = Clip(x, zero)", True),
+        ("y = Clip(x, below)", False),
+        ("y = Clip(x)", False),
+        ("y = MaxPool<kernel_shape = [2, 2]>(x)", False),
+        ("r = Relu(x) y = MaxPool<kernel_shape = [2, 2]>(r)", True),
+        ('r = Relu(x) y = Resize<mode = "cubic">(r, , twice)', False),
+        ('r = Relu(x) y = Resize<mode = "linear">(r, , twice)', True),
+    ],
+)
+def test_what_operators_leave_nothing_below_zero(made: str, holds: bool):
+    graph = graph_of_text(
+        f"{HEAD} g (float[1,4,4,4] x) => (float[1,a,b,c] z) "
+        "<float zero = {0}, float below = {-1}, float[4] twice = {1, 1, 2, 2}> "
+        f"{{ {made} [abs1] z = Abs(y) }}"
+    )
+    pattern = "\n  abs: {op: Abs, inputs: [y], output: z}"
+    assert bool(find_sites(graph, [rule(pattern, "non_negative: y")])) is holds
