@@ -450,6 +450,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--classes", type=Path)
     arguments = parser.parse_args()
+    missing = [e.name for e in engines.ENGINES if e not in engines.present()]
+    if arguments.classes and missing:  # The file says what it was fitted to.
+        raise SystemExit(f"--classes needs all engines; missing: {', '.join(missing)}")
     fidelities = [plan_fidelity.compare(entry)[0] for entry in engines.present()]
     latencies, ratios = leave_out()
     classes = with_sources(fit_to(engines.present()))

@@ -90,3 +90,17 @@ def test_stated_times_are_those_of_the_engines_metadata(engines: ModuleType):
     assert len(checked) >= len(engines.A100)
     for name, ms in checked.items():
         assert engines.engine(name).median_ms == pytest.approx(ms, abs=5e-4)
+
+
+@needs("resnet18-a100")
+def test_classes_that_ship_are_fitted_to_all_engines_or_not_written(
+    engines: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("scipy")
+    fitting = importlib.import_module("fit_layer_classes")
+    monkeypatch.setattr(engines, "present", lambda: engines.A100)
+    written = tmp_path / "classes.yaml"
+    monkeypatch.setattr("sys.argv", ["fit_layer_classes.py", "--classes", str(written)])
+    with pytest.raises(SystemExit, match="missing: resnet18-cifar-rtx-3090/fp16"):
+        fitting.main()
+    assert not written.exists()
