@@ -177,7 +177,7 @@ class Predictor:
         for place in (reader, None if producer is None else producer.name):
             if place in self._region_of:
                 yield self._region_of[place]
-        yield from self._absorbing.get(edge, ())
+        yield from self._looking_at.get(edge, ())
 
     @cached_property
     def _region_of(self) -> Mapping[str | int | None, Region]:
@@ -190,11 +190,11 @@ class Predictor:
         }
 
     @cached_property
-    def _absorbing(self) -> Mapping[Edge, Sequence[Region]]:
-        """The regions with a claim that absorbs the pair of an edge."""
+    def _looking_at(self) -> Mapping[Edge, Sequence[Region]]:
+        """The regions with a claim that depends on the pair of an edge, wherever that is."""
         found: dict[Edge, list[Region]] = {}
         for region in self._regions:
-            for edge in region.absorbed:
+            for edge in region.outside:
                 found.setdefault(edge, []).append(region)
         return found
 

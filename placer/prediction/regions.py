@@ -28,10 +28,10 @@ class Region:
     merged: dict[tuple[int, ...], LayerCandidate] = field(default_factory=dict)
 
     @property
-    def absorbed(self) -> frozenset[Edge]:
+    def outside(self) -> frozenset[Edge]:
         """What else it depends on than the pairs on edges into and out of its nodes."""
-        claims = (candidate.claim for candidate in self.claimed)
-        return frozenset(edge for claim in claims if claim is not None for edge in claim.absorbed)
+        claims = [candidate.claim for candidate in self.claimed if candidate.claim is not None]
+        return frozenset(edge for claim in claims for edge in (*claim.absorbed, *claim.bare))
 
     @property
     def spans(self) -> tuple[frozenset[str], ...]:
