@@ -88,7 +88,7 @@ class Space:
     def decisions(self) -> dict[str, tuple[str, ...]]:
         """What may be proposed, by the name of each decision; single sites are left out."""
         found = {group.name: group.offered for group in self.groups}
-        return {**found, BASE: self.bases} if len(self.bases) > 1 else found
+        return {**found, BASE: self.bases} if self.bases else found
 
     @property
     def _own_base(self) -> dict[str, str]:

@@ -135,6 +135,16 @@ def test_a_precision_whose_float_model_misses_a_gate_takes_one_trial():
     assert [r.kind for r in tried if r.choices[BASE] == "bfloat16"] == ["none"]
 
 
+def test_proposals_name_their_precision_where_none_of_its_trials_was_measured():
+    proposer, refused = SurrogateProposer(LANDS["float"], 0, _silent), list[TrialRecord]()
+    while (proposal := proposer.propose(refused)) is not None and proposal.kind != "tpe":
+        trial = Engine(0.5).trial(len(refused), proposal)
+        refused.append(replace(trial, measurement=None, judgement=None, error="refused"))
+    assert proposal is not None
+    assert proposal.choices[BASE] == "float"
+    assert SPACE.placement(proposal.choices).base is None
+
+
 def test_layers_of_integers_are_the_same_layers_in_both_precisions():
     """So one precision tells of them what it has measured, and of others nothing."""
     ids = {
