@@ -153,8 +153,7 @@ def apply_placement(
     scales = _scales(applied, file, loaded, given, calibration, cache, notes)
     new_sites = _new_sites(applied, loaded, pack, file, notes)
     proto = quantized_model(loaded, applied.placement, scales, scheme, chosen, io_type)
-    if file.base is not None:
-        name_base(proto, file.base)
+    name_base(proto, file.base)
     sqnr = distance(original, proto, samples, scales.ranges, notes)
     result = AppliedModel(file, loaded, applied, scales, new_sites, tuple(notes), folder, sqnr)
     make_output_folder(folder)

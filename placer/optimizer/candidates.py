@@ -56,8 +56,8 @@ class Candidates:
         if self._remainder is not None and self.engine.remainder == "built":
             return self._remainder.insert(placement)
         candidate = self._inserter.insert(placement, self._ranges)
-        if placement.base is not None:
-            name_base(candidate, placement.base)
+        # The model may be an earlier result, which says what that one was computed in.
+        name_base(candidate, placement.base)
         return candidate
 
     def result(self, placement: Placement) -> onnx.ModelProto:

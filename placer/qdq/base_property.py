@@ -8,10 +8,13 @@ import onnx
 BASE_PROPERTY = "placer.base"
 
 
-def name_base(model: onnx.ModelProto, base: str) -> None:
-    """Say in the metadata of ``model`` that what is not quantized is computed in ``base``."""
-    for entry in model.metadata_props:
+def name_base(model: onnx.ModelProto, base: str | None) -> None:
+    """Say in the metadata of ``model`` that what is not quantized is computed in ``base``.
+
+    With None nothing is said, whatever the file that it was made from said.
+    """
+    for index, entry in reversed(list(enumerate(model.metadata_props))):
         if entry.key == BASE_PROPERTY:
-            entry.value = base
-            return
-    model.metadata_props.add(key=BASE_PROPERTY, value=base)
+            del model.metadata_props[index]
+    if base is not None:
+        model.metadata_props.add(key=BASE_PROPERTY, value=base)

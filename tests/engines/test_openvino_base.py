@@ -8,13 +8,18 @@ import onnx
 import pytest
 
 from placer.errors import RunError
+from placer.model import load_model
+from placer.optimizer.candidates import Candidates
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.request import Request
 from placer.optimizer.run import optimize
+from placer.qdq import Inserter
 from placer.qdq.base_property import BASE_PROPERTY, name_base
+from placer.quantization import EMPTY
 from placer.quantization.placement_file import read_placement
 from placer.results.folder import OutputFolder
 from placer.results.result import Result
+from placer.rules.packaging.load import load_pack
 from tests.conftest import DIGITS, two_convs
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
@@ -53,6 +58,23 @@ def test_a_model_is_computed_in_the_type_that_it_names(save: Save, tmp_path: Pat
     name_base(proto, "float16")
     with pytest.raises(RunError, match="is for base float16, which OpenVINO does not compute in"):
         engine.compile(proto, tmp_path)
+
+
+def test_candidates_of_an_earlier_result_do_not_keep_its_type(save: Save):
+    path = save(CHAIN)
+    earlier = onnx.load(path)
+    name_base(earlier, "bfloat16")
+    onnx.save(earlier, path)
+    model = load_model(path, {})
+    inserter = Inserter(model, load_pack("openvino").manifest.scheme)
+    candidates = Candidates(model, OpenVinoEngine(), inserter, {})
+
+    def named(base: str | None) -> str | None:
+        properties = candidates.build(EMPTY.computed_in(base)).metadata_props
+        return next((e.value for e in properties if e.key == BASE_PROPERTY), None)
+
+    assert named(None) is None  # The model's own type.
+    assert named("bfloat16") == "bfloat16"
 
 
 @pytest.mark.slow
