@@ -59,7 +59,8 @@ def recoverable_noise(task: Task) -> float:
 def near_misses(task: Task, records: Sequence[TrialRecord]) -> list[tuple[TrialRecord, float]]:
     """What is faster than all that meets the gates, the fastest first, and the dB that it lacks.
 
-    Only trials that miss nothing but gates on accuracy, by at most ``MOST_DB`` of noise.
+    Only trials that quantize something and miss nothing but gates on accuracy, by at most
+    ``MOST_DB`` of noise.
     """
     limit = allowed_noise(records, noise_limit(task.gates))
     held = [r for r in by_latency(records) if r.placement_id not in FLOAT_IDS]
@@ -67,10 +68,11 @@ def near_misses(task: Task, records: Sequence[TrialRecord]) -> list[tuple[TrialR
     slowest = min(1.0, best / (1 + max(WORTH, EstimateError.of(task.engine).ratio)))
     found = []
     for record in records:
-        measured, judged = record.measurement, record.judgement
-        if measured is None or judged is None or record.noise is None or not limit > 0:
+        measured, is_float = record.measurement, record.placement_id in FLOAT_IDS
+        if measured is None or record.noise is None or is_float or not limit > 0:
             continue
-        lacks = decibels(limit) - decibels(record.noise)
+        # A limit that is learned from other gates may lie above what missed one.
+        lacks = max(0.0, decibels(limit) - decibels(record.noise))
         is_slow = measured.ratio.median >= slowest
         misses_other = any(gate.violation > 0 for gate in measured.gates)
         if record.violation > 0 and not is_slow and not misses_other and lacks <= MOST_DB:
