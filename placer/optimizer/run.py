@@ -16,6 +16,7 @@ from placer.graph.bodies import BODY_OPS
 from placer.optimizer.export import export
 from placer.optimizer.finals import (
     Final,
+    Finalist,
     Rejected,
     chosen_placement,
     compiled_finalists,
@@ -186,15 +187,14 @@ def _final(
     best = [r for r in by_latency(records) if r.placement_id not in FLOAT_IDS]
     if not best and near is None:
         return None
-    tie = tie_with_default(task, records)
+    # A near miss is faster than the fastest by more than the error of estimates.
+    tie = tie_with_default(task, records) if near is None else None
     if tie is not None and tie.default.placement_id not in FLOAT_IDS:
         observer.warn(str(tie))
         best = [tie.default]
     preset = task.preset
     copies = copies_of(task, preset.finalists)
-    finalists = compiled_finalists(task, setup, best[: preset.finalists], copies) if best else []
-    if near is not None:
-        finalists.append(near.finalist(task, copies))
+    finalists = _finalists(task, setup, best[: preset.finalists], near, copies)
     if len(finalists) > 1:
         observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
@@ -209,6 +209,27 @@ def _final(
         names = ", ".join(gate.gate.text() for gate in missed)
         return Rejected(f"measured again it misses {names}")
     return final
+
+
+def _finalists(
+    task: Task,
+    setup: TrialSetup,
+    best: Sequence[TrialRecord],
+    near: NearMiss | None,
+    copies: int,
+) -> list[Finalist[TrialRecord]]:
+    """``near`` and ``best`` compiled anew; what fails now, an engine having crashed, is left out.
+
+    Raises RunError if all of ``best`` fail, or ``near`` and there is nothing else.
+    """
+    found = []
+    if near is not None:
+        try:
+            found.append(near.finalist(task, copies))
+        except RunError as error:
+            log.warning("trial %d is no finalist: %s", near.record.number, error)
+    others = compiled_finalists(task, setup, best, copies) if best or not found else []
+    return [*others, *found]
 
 
 def _write_plans(
