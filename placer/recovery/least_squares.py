@@ -21,6 +21,9 @@ import numpy as np
 _PRIORS = (np.inf, 10.0, 1.0, 0.1, 0.01, 0.001)
 # Added to the diagonal before the rounding, as GPTQ does.
 _DAMPING = 0.01
+# Sums in float32 are off by less than this part of the sum of squares; what a mean leaves of inputs
+# that hardly vary is such an error.
+_SUM_ERROR = 4e-6
 # Scales that a channel's weights may be clipped to, as shares of their largest magnitude.
 _CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 _LARGEST = 127
@@ -73,20 +76,30 @@ class Moments:
         n = max(self.count, 1)
         xx = self.xx - self.x[:, :, None] * self.x[:, None, :] / n
         tx = self.tx - self.t[:, :, None] * self.x[:, None, :] / n
-        return Quadratic(xx / n, tx / n, (self.tt - float(np.sum(self.t**2)) / n) / n)
+        tt = self.tt - float(np.sum(self.t**2)) / n
+        return Quadratic(xx / n, tx / n, tt / n, self._floor())
 
     def around_zero(self) -> Quadratic:
         """The error of a layer whose bias cannot change."""
         n = max(self.count, 1)
-        return Quadratic(self.xx / n, self.tx / n, self.tt / n)
+        return Quadratic(self.xx / n, self.tx / n, self.tt / n, self._floor())
+
+    def _floor(self) -> np.ndarray:
+        traces = np.trace(self.xx, axis1=1, axis2=2)
+        return np.asarray(_SUM_ERROR * traces / max(self.count, 1))[:, None, None]
 
 
 class Quadratic(NamedTuple):
-    """A layer's mean squared error as a function of its weights."""
+    """A layer's mean squared error as a function of its weights.
+
+    ``floor``: (g, 1, 1); what ``xx`` may be off by, so that with less on its diagonal it need not
+    be positive definite.
+    """
 
     xx: np.ndarray
     tx: np.ndarray
     tt: float
+    floor: np.ndarray
 
     def error(self, weights: np.ndarray) -> float:
         """Of ``weights`` (g, o, k)."""
@@ -98,7 +111,8 @@ class Quadratic(NamedTuple):
             return weights
         size = self.xx.shape[-1]
         power = np.trace(self.xx, axis1=1, axis2=2)[:, None, None] / size
-        ridge = np.maximum(prior * power, np.finfo(np.float64).tiny) * np.eye(size)
+        least = np.maximum(self.floor, np.finfo(np.float64).tiny)
+        ridge = np.maximum(prior * power, least) * np.eye(size)
         missing = self.tx - weights @ self.xx
         found = np.linalg.solve(self.xx + ridge, missing.transpose(0, 2, 1))
         return np.asarray(weights + found.transpose(0, 2, 1))
@@ -130,7 +144,8 @@ def rounded(weights: np.ndarray, error: Quadratic, *, per_channel: bool) -> np.n
     """
     size = weights.shape[-1]
     power = np.trace(error.xx, axis1=1, axis2=2)[:, None, None] / size
-    floor = np.where(power > 0, _DAMPING * power, 1.0)
+    floor = np.maximum(_DAMPING * power, error.floor)
+    floor = np.where(floor > 0, floor, 1.0)
     xx = error.xx + floor * np.eye(size)
     scale = _scale(weights, per_channel=per_channel)
     if per_channel:

@@ -63,6 +63,20 @@ def inputs(count: int, seed: int) -> np.ndarray:
     return (common + 0.2 * rng.normal(size=(count, 4, 9, 9))).astype(np.float32)
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-4, 1e-2])
+@pytest.mark.parametrize("size", [4, 64])
+def test_layers_whose_inputs_hardly_vary_are_rounded_nevertheless(spread: float, size: int):
+    """What their means leave of sums in float32 is no positive definite matrix."""
+    rng = np.random.default_rng(0)
+    mean = 100 * np.abs(rng.standard_normal(size))
+    x = (mean + 100 * spread * rng.standard_normal((1000, 1, size))).astype(np.float32)
+    weights = rng.standard_normal((1, 8, size))
+    whole = Moments.of(x, x @ weights[0].T.astype(np.float32)).centred()
+    found = rounded(weights, whole, per_channel=True)
+    steps = np.abs(weights).max(axis=2, keepdims=True) / 127
+    assert np.all(np.abs(found - weights) < 4 * steps)
+
+
 def work_of(model: Model, scheme: Scheme) -> Work:
     edges = [edge for name in LAYERS for edge in model.graph.edges_into(model.graph.by_name[name])]
     path = model.path.with_name("data.npz")
