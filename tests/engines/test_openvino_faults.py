@@ -49,6 +49,18 @@ net (float[4,32] x) => (float[4,16] y)
 """
 
 
+CARELESS = """
+name: careless
+version: 0.1.0
+engine: openvino
+engine_versions: ">=2026"
+extends: openvino
+disable: [linear-chain]
+licence: Apache-2.0
+maintainers: [tests]
+"""
+
+
 def run(model: Path, tmp_path: Path, **options: Any) -> Result:
     """A whole run; where the machine is too busy for a verdict, what it wrote."""
     given: dict[str, Any] = {"gates": "sqnr>=10", "preset": "quick", "calibration": "minmax"}
@@ -120,9 +132,14 @@ def run_on_onnxruntime(path: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def test_a_candidate_that_computes_garbage(save: Save, tmp_path: Path):
-    """Two Gemm with a Relu between them, both quantized; one of them alone is harmless."""
-    model = save(LINEAR)
-    result = run(model, tmp_path, sampler="exhaustive", budget=12)
+    """Two Gemm with a Relu between them, both quantized; one of them alone is harmless.
+
+    The pack keeps them float (``linear-chain``), so it is one without that rule.
+    """
+    model, pack = save(LINEAR), tmp_path / "careless"
+    pack.mkdir()
+    (pack / "pack.yaml").write_text(CARELESS)
+    result = run(model, tmp_path, sampler="exhaustive", budget=12, pack=str(pack))
     assert "ONNX Runtime" in errors(result)[0]
     assert harmless(result)
     assert_the_written_model_is_right(result, model)
