@@ -139,8 +139,9 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
             "give the placement of this network, or run placer optimize"
         )
     matched = finder.correspondence
+    base = None if file.base == "float" else file.base
     return Applied(
-        placement=Placement(frozenset(groups), frozenset(per_tensor)),
+        placement=Placement(frozenset(groups), frozenset(per_tensor), base),
         ranges=ranges,
         pinned=pinned,
         found=tuple(found),

@@ -27,7 +27,12 @@ from placer.model import Model, load_model
 from placer.plan import Plan
 from placer.prediction.predictor import Predictor
 from placer.quantization import Placement, Range
-from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
+from placer.quantization.placement_file import (
+    PlacementFile,
+    load_placement,
+    placement_text,
+    read_placement,
+)
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
@@ -539,6 +544,21 @@ def test_half_precision_remainder(placer: Run, placement_file: Path):
     assert finished.code == 0, finished.err
     types = Counter(t.data_type for t in onnx.load("out/optimized.onnx").graph.initializer)
     assert types[onnx.TensorProto.FLOAT16] > types[onnx.TensorProto.FLOAT]
+
+
+@pytest.mark.parametrize("base", ["float", "bfloat16"])
+def test_the_base_precision_of_a_placement_is_kept(placer: Run, placement_file: Path, base: str):
+    text = placement_file.read_text()
+    placement_file.write_text(text.replace("groups:", f"base: {base}\ngroups:", 1))
+    finished = placer("apply", placement_file, SEED1, "-o", "out", "--json")
+    assert finished.code == 0, finished.err
+    properties = {e.key: e.value for e in onnx.load("out/optimized.onnx").metadata_props}
+    assert properties["placer.base"] == base
+    again = Path("out/placement.yaml")
+    assert read_placement(again).base == base
+    judged = load_placement(placement_file, loaded(SEED1).graph)
+    assert properties["placer.placement"] == judged.id
+    assert load_placement(again, loaded(SEED1).graph) == judged
 
 
 def test_what_is_printed(placer: Run, placement_file: Path, monkeypatch: pytest.MonkeyPatch):
