@@ -110,10 +110,12 @@ def _make_constant(proto: ModelProto, tensor: ValueInfoProto, value: float, path
     if dtype.hasobject:
         raise InputError(f"{path}: input '{tensor.name}' holds texts; fix inputs of numbers only")
     try:
-        array = np.full(sizes, value, dtype)
-    except (ValueError, OverflowError, TypeError):
-        array = np.zeros(sizes, dtype)
-    if not bool((array == value).all()):
+        with np.errstate(over="raise", invalid="raise"):
+            array = np.full(sizes, value, dtype)
+            is_exact = bool((array == value).all())
+    except (ValueError, ArithmeticError, TypeError):
+        is_exact = False
+    if not is_exact:
         raise InputError(f"{path}: input '{tensor.name}' of type {dtype} cannot be {value:g}")
     proto.graph.initializer.append(numpy_helper.from_array(array, tensor.name))
     proto.graph.input.remove(tensor)

@@ -132,7 +132,7 @@ def load_model(
 
 def _with_fixed(digest: str, fix: Mapping[str, float]) -> str:
     """``digest`` of a file, of the model that it is once ``fix`` holds: another network."""
-    text = "".join((digest, *(f" {name}={fix[name]!r}" for name in sorted(fix))))
+    text = "".join((digest, *(f" {name}={float(fix[name])!r}" for name in sorted(fix))))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 

@@ -90,11 +90,14 @@ def test_a_shape_that_decides_an_if_is_fixed_too(save: Save, tmp_path: Path):
     assert (node.op_type, fixed.bodies.nodes) == ("Abs", 0)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         ({"rate": 1}, "unknown input 'rate'"),
         ({"sr": 0.5}, "input 'sr' of type int64 cannot be 0.5"),
+        ({"sr": 1e30}, r"input 'sr' of type int64 cannot be 1e\+30"),
+        ({"pair": 1e39}, r"input 'pair' of type float32 cannot be 1e\+39"),
         ({"x": 1}, "the shape of input 'x' is not known"),
     ],
 )
@@ -119,6 +122,8 @@ def test_a_fixed_model_computes_what_the_file_does(save: Save, rate: int, rows: 
     (found,) = outputs(model.proto, **values)
     assert np.array_equal(expected, found)
     assert model.fingerprint != load_model(path).fingerprint
+    again = load_model(path, {"x": (rows, 4, 8, 8)}, fix={"sr": float(rate)})
+    assert model.fingerprint == again.fingerprint  # As other ways in read the number.
 
 
 def test_data_may_hold_fixed_inputs_with_their_value_only(save: Save, tmp_path: Path):
