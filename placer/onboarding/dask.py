@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
-from placer.errors import InputError, RunError
+from placer.errors import InputError, PlacerError, RunError
 from placer.onboarding.describe import Described, describe
 from placer.onboarding.manifest import Options
 from placer.onboarding.planning import Planned
@@ -25,6 +27,8 @@ from placer.version import __version__
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+Answer = TypeVar("Answer")
 
 SCHEME = "dask://"
 _CONNECT_S = 10
@@ -40,8 +44,7 @@ class OnDask:
     """
 
     def __init__(self, address: str, most: int | None = None) -> None:
-        if not address.startswith(SCHEME) or ":" not in address.removeprefix(SCHEME):
-            raise InputError(f"`executor` is '{address}'; give {SCHEME}HOST:PORT of a scheduler")
+        _check(address)
         try:
             from distributed import Client  # noqa: PLC0415 - an extra
         except ImportError as error:
@@ -52,24 +55,26 @@ class OnDask:
             )
         except (OSError, ValueError) as error:
             raise RunError(f"no Dask scheduler answers at {address}: {error}") from error
-        self._most = most
+        self._address, self._most = address, most
         self._run = f"placer-{uuid.uuid4().hex[:12]}"
         self._threads, self._asked = 0, 0.0
-        self._check_workers(address)
+        try:
+            self._check_workers()
+        except PlacerError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Leave the scheduler."""
         self._client.close()
 
     def describe(self, options: Options, folder: Path) -> Described:
-        """What every worker says; RunError if they differ, as their latencies would not compare."""
-        # One that is lost meanwhile does not answer.
-        answers: Mapping[str, Described] = self._client.run(
-            describe, options, None, folder, on_error="ignore"
-        )
-        if not answers:
-            raise RunError("no Dask worker answers; start one, e.g. dask worker")
-        (first, found), *others = sorted(answers.items())
+        """What every worker says.
+
+        Raises RunError if they differ, as their latencies would not compare, and for a worker that
+        does not have ``folder``.
+        """
+        (first, found), *others = sorted(self._answers(_describe, options, folder).items())
         for worker, other in others:
             if other != found:
                 raise RunError(
@@ -79,9 +84,13 @@ class OnDask:
         return found
 
     def has_room(self, running: int) -> bool:
-        """Whether a worker thread is free; workers may come and go."""
+        """Whether a worker thread is free; workers may come and go.
+
+        Raises RunError if the scheduler does not answer any more.
+        """
         if time.monotonic() - self._asked > _WORKERS_S:
-            self._threads = sum(self._client.nthreads().values())
+            with self._reached():
+                self._threads = sum(self._client.nthreads().values())
             self._asked = time.monotonic()
         return running < min(self._threads, self._most or self._threads)
 
@@ -95,16 +104,44 @@ class OnDask:
     def ended(self, begun: object) -> None:
         """Nothing: the scheduler knows."""
 
-    def _check_workers(self, address: str) -> None:
-        versions: Mapping[str, str] = self._client.run(_version, on_error="ignore")
-        if not versions:
-            raise RunError(f"the scheduler at {address} has no worker; start one, e.g. dask worker")
-        for worker, version in sorted(versions.items()):
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """RunError if the scheduler does not answer any more."""
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"the Dask scheduler at {self._address} was lost; start it again, then the same "
+                "command goes on with what is not done"
+            ) from error
+
+    def _check_workers(self) -> None:
+        for worker, version in sorted(self._answers(_version).items()):
             if version != __version__:
                 raise RunError(
                     f"worker {worker} has placer {version}, here it is {__version__}; install the "
                     "same"
                 )
+
+    def _answers(self, function: Callable[..., Answer], *arguments: object) -> dict[str, Answer]:
+        """What each worker returns; RunError for one that cannot, and if there is none."""
+        with self._reached():
+            answers = self._client.run(function, *arguments, on_error="return")
+        for worker, error in sorted(answers.items()):
+            if isinstance(error, PlacerError):
+                raise RunError(f"worker {worker}: {error}") from error
+            if isinstance(error, Exception) and not isinstance(error, OSError):
+                raise RunError(
+                    f"worker {worker} cannot run placer: {type(error).__name__}: {error}; install "
+                    "the same placer there"
+                ) from error
+        # One that is lost meanwhile is not among them.
+        found = {w: one for w, one in answers.items() if not isinstance(one, OSError)}
+        if not found:
+            raise RunError(
+                f"the scheduler at {self._address} has no worker; start one, e.g. dask worker"
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -129,6 +166,8 @@ class Submitted:
                 return replace(ended.outcome, result=Result.read(self.planned.folder))
             case "error":
                 return Outcome("crashed", f"Dask gave it up: {self.future.exception()}")
+            case "cancelled" if self.client.status == "running":
+                return Outcome("interrupted", "interrupted; the same command goes on with it")
             case _:
                 return Outcome(
                     "interrupted", "the Dask scheduler was lost; the same command goes on with it"
@@ -136,16 +175,19 @@ class Submitted:
 
     def interrupt(self) -> None:
         """Ask the worker, through the scheduler."""
-        self._event(_STOP).set()
+        self._set(_STOP)
 
     def kill(self) -> None:
-        """As before."""
-        self._event(_KILL).set()
+        """As before, and do not wait for it: perhaps no worker is left that has it."""
+        self._set(_KILL)
+        with suppress(OSError):
+            self.future.cancel()
 
-    def _event(self, name: str) -> Any:
+    def _set(self, name: str) -> None:
         from distributed import Event  # noqa: PLC0415 - an extra
 
-        return Event(f"{self.run}-{name}", client=self.client)
+        with suppress(OSError):  # The scheduler is lost, as ``poll`` will tell.
+            Event(f"{self.run}-{name}", client=self.client).set()
 
 
 _STOP, _KILL = "stop", "kill"
@@ -157,6 +199,22 @@ class _Ended:
 
     outcome: Outcome
     has_result: bool
+
+
+def _check(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        known = f"{parts.scheme}://" == SCHEME and parts.hostname and parts.port
+    except ValueError:  # A port that is no number.
+        known = None
+    if not known:
+        raise InputError(f"`executor` is '{address}'; give {SCHEME}HOST:PORT of a scheduler")
+
+
+def _describe(options: Options, folder: Path) -> Described:
+    if not folder.is_dir():
+        raise RunError(f"{folder} is not there; give all machines the same file system")
+    return describe(options, None, folder)
 
 
 def _version() -> str:

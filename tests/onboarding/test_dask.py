@@ -14,7 +14,10 @@ import placer
 from placer.cli.onboard import markdown_of
 from placer.errors import InputError, RunError
 from placer.onboarding.dask import OnDask
-from placer.onboarding.manifest import read_manifest
+from placer.onboarding.describe import Described
+from placer.onboarding.manifest import Options, read_manifest
+from placer.onboarding.planning import plan
+from placer.onboarding.process import Outcome
 from placer.results.onboarding import ModelSummary, Summary
 from tests.conftest import two_convs, with_random_weights
 
@@ -71,7 +74,10 @@ def test_the_second_table_has_a_column_for_each_target():
 # --- workers ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "dask://scheduler", "ray://a:1"])
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://127.0.0.1:8786", "dask://scheduler", "ray://a:1", "dask://a:port", "dask://:8786"],
+)
 def test_only_addresses_of_schedulers_are_taken(address: str):
     with pytest.raises(InputError, match="give dask://HOST:PORT of a scheduler"):
         OnDask(address)
@@ -156,6 +162,36 @@ def test_the_models_of_a_lost_worker_are_done_again(tmp_path: Path, cluster: Clu
     assert len({model.device for model in summary.models}) == 2
     again = placer.plan_onboarding(tmp_path / "models.yaml", executor=address)
     assert {one.action for one in again.planned} == {"nothing"}
+
+
+@pytest.mark.slow
+def test_a_folder_that_workers_do_not_have_is_named(tmp_path: Path, cluster: Cluster):
+    executor = OnDask(cluster[0])
+    with pytest.raises(RunError, match=r"worker tcp://\S+: \S+/other is not there; give all"):
+        executor.describe(Options(engine="fusion-model"), tmp_path / "other")
+    executor.close()
+
+
+@pytest.mark.slow
+def test_a_model_without_any_worker_left_can_be_given_up(tmp_path: Path, cluster: Cluster):
+    address, workers = cluster
+    (tmp_path / "net.onnx").touch()
+    (tmp_path / "models.yaml").write_text("models: [{model: net.onnx}]\n")
+    executor = OnDask(address)
+    (planned,) = plan(
+        read_manifest(tmp_path / "models.yaml"),
+        None,
+        lambda _options, _folder: Described(engine="onnxruntime", pack="onnxruntime"),
+    )
+    for worker in workers:
+        worker.kill()
+    begun = executor.start(planned, tmp_path)
+    begun.interrupt()
+    assert begun.poll() is None
+    begun.kill()
+    until(lambda: begun.poll() is not None)
+    assert begun.poll() == Outcome("interrupted", "interrupted; the same command goes on with it")
+    executor.close()
 
 
 @pytest.mark.slow
