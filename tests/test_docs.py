@@ -167,6 +167,14 @@ def test_the_recipes_print_what_they_show(
         assert matches, f"placer {shlex.join(words)} printed\n{finished.out}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_have_a_head_and_end_with_a_blank_line(page: Path) -> None:
+    tables = re.findall(r"((?:^\|.*\n)+)(.*)", f"{prose(page)}\n", re.MULTILINE)
+    for table, behind in tables:
+        assert re.search(r"\A.*\n\|[-:| ]+\|\n", table), f"no head: {table}"
+        assert not behind.strip(), f"not a line of the table before it: {behind}"
+
+
 def test_each_dockerfile_has_its_list_of_what_the_context_leaves_out() -> None:
     folder = ROOT / "docker"
     dockerfiles = [path for path in folder.iterdir() if path.suffix != ".dockerignore"]
