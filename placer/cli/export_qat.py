@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import placer
-from placer.cli.options import Shapes, json_option, option, shapes_of
+from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 
 EXAMPLES = (
     "placer export-qat model.placer/placement.yaml model.onnx",
@@ -26,6 +26,7 @@ def export_qat_command(
         Path | None, option("output", "-o", help="JSON file.", default="MODEL.qat.json")
     ] = None,
     shape: Shapes = None,
+    custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     as_json: Annotated[bool, json_option("what is written")] = False,
 ) -> None:
     """Write what a placement quantizes, for quantization-aware training.

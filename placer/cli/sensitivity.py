@@ -49,7 +49,7 @@ def sensitivity_command(
     project: ProjectFile = None,
     profile: Profiles = None,
     shape: Shapes = None,
-    custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
+    custom_ops: CustomOps = None,
     data: Annotated[str | None, option("data")] = Request.data,
     eval_data: Annotated[
         str | None, option("eval_data", help="Data on which noise is measured.")
@@ -106,6 +106,7 @@ def sensitivity_command(
     that this command takes.
     """
     typed: dict[str, Any] = {
+        "custom_ops": custom_ops or (),
         "shapes": shapes_of(shape or []),
         "data": data,
         "eval_data": eval_data,
@@ -128,6 +129,7 @@ def sensitivity_command(
     }
     asked = with_project(context, model, typed, project, profile or [])
     given = {name: value for name, value in asked.given.items() if name in typed}
+    context.with_resource(placer.custom_ops(*given.pop("custom_ops")))
     console = Console()
     observer = None if as_json else ConsoleObserver(console)
     if observer is not None and asked.told:

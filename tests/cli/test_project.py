@@ -64,6 +64,13 @@ def test_sensitivity_takes_those_of_its_options_that_a_project_has(placer: Place
     assert Path(found["model"]) == Path("mine/net/digits.onnx")
 
 
+def test_sensitivity_loads_the_custom_operators_that_a_project_names(placer: Placer, project: Path):
+    project.write_text(f"custom_ops: libops.so\n{PROJECT}")
+    finished = placer("sensitivity", "--project", project)
+    assert finished.code == 2
+    assert "the library mine/libops.so of --custom-ops is not there" in finished.err
+
+
 @pytest.mark.slow
 def test_a_project_names_model_and_options_from_its_own_folder(placer: Placer, project: Path):
     finished = placer("optimize", "--project", project, "--no-cache")

@@ -11,6 +11,7 @@ from placer.common.custom_ops import custom_op_libraries
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError, RunError
 from placer.model import load_model
+from tests.conftest import Finished
 
 Save = Callable[..., Path]
 
@@ -70,7 +71,9 @@ def test_types_behind_a_custom_operator_are_those_of_a_run(save: Save, library: 
 
 
 @pytest.mark.slow
-def test_what_is_around_a_custom_operator_is_quantized(save: Save, tmp_path: Path, library: str):
+def test_what_is_around_a_custom_operator_is_quantized(
+    save: Save, tmp_path: Path, library: str, request: pytest.FixtureRequest
+):
     path, rng = save(NETWORK), np.random.default_rng(0)
     np.savez(tmp_path / "data.npz", x=rng.standard_normal((16, 4, 8, 8)).astype(np.float32))
     result = placer.optimize(
@@ -87,3 +90,6 @@ def test_what_is_around_a_custom_operator_is_quantized(save: Save, tmp_path: Pat
     assert all(gate.passed for gate in default.gates)
     assert result.sites == 3
     assert f"--custom-ops {library}" in result.command
+    placement = tmp_path / "out" / "placement.yaml"
+    program: Callable[..., Finished] = request.getfixturevalue("placer")
+    assert program("export-qat", placement, path, "--custom-ops", library).code == 0
