@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from placer.calibration.region import Region, extract_region
     from placer.checkup.run import Checkup, check_up
     from placer.cli.console import ConsoleObserver
+    from placer.common.custom_ops import custom_ops
     from placer.engines.bench import BenchResult, bench
     from placer.engines.doctor import diagnose
     from placer.engines.explanation import ModelExplanation, explain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import pkgutil
@@ -31,6 +32,14 @@ PLUGINS = {
     "placer.qdq": ("Inserter",),
     "placer.quantization": ("Placement", "Range", "Scheme"),
 }
+
+
+def test_type_checkers_see_every_name():
+    nodes = ast.walk(ast.parse(Path(placer.__file__).read_text(encoding="utf-8")))
+    imported = {
+        name.name for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+    assert set(placer.__all__) <= imported
 
 
 @pytest.fixture(autouse=True)
