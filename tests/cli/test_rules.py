@@ -45,13 +45,13 @@ def test_list_names_the_packs_and_on_demand_their_rules(placer: Placer):
         for p in packs
     }
     rules = placer("rules", "list", "tensorrt").out
-    assert "tensorrt 0.2.0 for tensorrt" in rules
+    assert "tensorrt 0.3.0 for tensorrt" in rules
     assert "conv-add-relu" in rules
 
 
 def test_show_prints_a_rule_that_loads_again(placer: Placer):
     finished = placer("rules", "show", "concat", "--pack", "tensorrt")
-    assert finished.out.startswith("# from tensorrt 0.2.0\n")
+    assert finished.out.startswith("# from tensorrt 0.3.0\n")
     shown = yaml.safe_load(finished.out)
     assert shown["id"] == "concat"
     assert shown["layouts"]["shared-scale"]["share_scale"] == [["xs", "y"]]
@@ -115,7 +115,7 @@ def test_show_says_which_rule_is_replaced(placer: Placer, tmp_path: Path):
     rule = GOOD.replace("id: relu", "id: concat")
     folder = pack(tmp_path / "mine", pack=manifest, concat=rule, relu=GOOD)
     shown = placer("rules", "show", "concat", "--pack", folder).out
-    assert shown.startswith("# from mine 1.0.0, replaces that of onnxruntime 0.2.0\n")
+    assert shown.startswith("# from mine 1.0.0, replaces that of onnxruntime 0.3.0\n")
 
 
 def test_one_of_several_versions_is_uninstalled(placer: Placer, tmp_path: Path):
