@@ -223,7 +223,8 @@ class Study:
     def _evaluate(self, claim: Claim, evaluate: Evaluate) -> TrialRecord | None:
         """Evaluate the trial; None if it was given to another worker meanwhile."""
         start, number = time.monotonic(), claim.number
-        with self._trials.signs_of_life(number):
+        trial_id = self._ask(lambda: self._trials.id_of(number))
+        with self._trials.signs_of_life(trial_id):
             try:
                 outcome = evaluate(self.space.placement(claim.choices))
             except BaseException:

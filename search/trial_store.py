@@ -97,7 +97,7 @@ class TrialStore:
         own = self._storage
         if not isinstance(own, StudyStorage):
             return False
-        last = self._trial_id(known[-1].number) if known else -1
+        last = self.id_of(known[-1].number) if known else -1
         later = self._records(own.trials_after(self._id, last))
         full = budget is not None and len(known) + len(later) >= budget
         return full or placement_id in {record.placement_id for record in later}
@@ -119,7 +119,7 @@ class TrialStore:
         for trial in trials:
             if trial.state != TrialState.WAITING or CLAIM not in trial.user_attrs:
                 continue
-            trial_id = self._trial_id(trial.number)
+            trial_id = self.id_of(trial.number)
             # Before it runs: a running trial that never gave a sign of life would run forever.
             self._give_sign_of_life(trial_id)
             if self._set_state(trial_id, TrialState.RUNNING) and not self._withdraw_if_late(
@@ -146,7 +146,7 @@ class TrialStore:
             budget is None or len(earlier) < budget
         ):
             return False
-        trial_id = self._trial_id(number)
+        trial_id = self.id_of(number)
         with suppress(UpdateFinishedTrialError):
             self._storage.set_trial_user_attr(trial_id, WITHDRAWN, True)
         self._set_state(trial_id, TrialState.FAIL)
@@ -154,7 +154,7 @@ class TrialStore:
 
     def give_back(self, number: int) -> None:
         """End a trial that was interrupted: it has no result and may be tried again."""
-        self._set_state(self._trial_id(number), TrialState.FAIL)
+        self._set_state(self.id_of(number), TrialState.FAIL)
 
     def fail_stale(self) -> None:
         """Take over trials whose workers give no sign of life any more."""
@@ -162,7 +162,7 @@ class TrialStore:
 
     def end(self, number: int, outcome: Outcome) -> TrialRecord | None:
         """Keep ``outcome`` and end the trial; None if it was given to another worker meanwhile."""
-        trial_id = self._trial_id(number)
+        trial_id = self.id_of(number)
         try:
             with self._transaction():
                 for name, value in _constraints(outcome).items():
@@ -182,7 +182,7 @@ class TrialStore:
     def _tell(self, record: TrialRecord) -> None:
         """End a trial by its outcome, unless another worker just did."""
         with suppress(UpdateFinishedTrialError):
-            self._storage.set_trial_state_values(self._trial_id(record.number), *_ending(record))
+            self._storage.set_trial_state_values(self.id_of(record.number), *_ending(record))
 
     def known(self) -> list[TrialRecord]:
         """All trials that have an outcome, are running or wait for a worker, in order."""
@@ -204,13 +204,13 @@ class TrialStore:
             if CLAIM in trial.user_attrs and OUTCOME in trial.user_attrs:
                 self._reader.record(trial)
 
-    def _trial_id(self, number: int) -> int:
+    def id_of(self, number: int) -> int:
+        """The storage's own id of a trial."""
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
     @contextmanager
-    def signs_of_life(self, number: int) -> Iterator[None]:
+    def signs_of_life(self, trial_id: int) -> Iterator[None]:
         """Tell others that this worker lives, as long as it evaluates the trial."""
-        trial_id = self._trial_id(number)
         interval = (
             self._storage.get_heartbeat_interval()
             if isinstance(self._storage, RDBStorage)
@@ -252,7 +252,7 @@ class TrialStore:
         """What to raise where Optuna cannot read all trials: it does not say which is damaged."""
         for number in count():
             try:
-                trial_id = self._trial_id(number)
+                trial_id = self.id_of(number)
             except KeyError:
                 return InputError(f"{self._place} holds a damaged study; {FIX}")
             try:
@@ -271,7 +271,7 @@ class TrialStore:
         """End the trials that a killed process left; one that was measured keeps its result."""
         self.end_measured()
         for trial in self._trials(TrialState.RUNNING):
-            self._set_state(self._trial_id(trial.number), TrialState.FAIL)
+            self._set_state(self.id_of(trial.number), TrialState.FAIL)
 
 
 def _constraints(outcome: Outcome) -> dict[str, Any]:
