@@ -53,7 +53,7 @@ def test_the_list_of_commands_says_what_their_own_help_says():
 
 
 def test_a_closed_standard_output_is_no_error():
-    program = [sys.executable, "-c", "from placer.cli.app import program; program()", "--version"]
+    program = [sys.executable, "-m", "placer", "--version"]
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" >&-', "sh", *program],
         stderr=subprocess.PIPE,
