@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import exporter_networks
+import exporter_networks_aside
 import further_networks
 import held_out_networks
 import numpy as np
@@ -77,6 +79,8 @@ SETS = {
     "unseen": unseen_networks.UNSEEN,
     "held-out": held_out_networks.HELD_OUT,
     "further": further_networks.FURTHER,
+    "exporters": exporter_networks.EXPORTED,
+    "exporters-aside": exporter_networks_aside.ASIDE,
 }
 
 
