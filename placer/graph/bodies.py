@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto, TypeProto
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from placer.graph.edit import every_node, reads, subgraphs
 
@@ -18,8 +18,9 @@ _SHOWN = 3
 class Bodies:
     """``nodes`` nodes, of ``total``, inside ``owners``, the outermost If, Loop and Scan nodes.
 
-    Constant nodes do not count. ``switches``: graph inputs of one value that alone decide an If;
-    ``by_shape``: whether the shapes of inputs alone decide another.
+    Constant nodes do not count. ``switches``: graph inputs of one value that alone decide which
+    body runs or how often; ``by_shape``: whether shapes of inputs alone decide another, and one of
+    them is open.
     """
 
     owners: tuple[str, ...]
@@ -44,13 +45,10 @@ class Bodies:
         if self.switches:
             values = {name: f"{value:g}" for name, value in (known or {}).items()}
             fixes = " ".join(f"--fix {name}={values.get(name, 'VALUE')}" for name in self.switches)
-            return (
-                f"{found}; placer optimize (or extract) {fixes} puts the branch that runs in their "
-                "place"
-            )
+            return f"{found}; placer optimize (or extract) {fixes} puts what runs in their place"
         if not self.by_shape:
             return found
-        return f"{found}; placer extract --shape NAME=SHAPE puts the branch that runs in its place"
+        return f"{found}; placer extract --shape NAME=SHAPE puts what runs in their place"
 
 
 def bodies_of(proto: ModelProto) -> Bodies:
@@ -70,15 +68,39 @@ def bodies_of(proto: ModelProto) -> Bodies:
     switches: dict[str, None] = {}
     by_shape = False
     for node in owners:
-        if node.op_type != "If":
-            continue
-        origins = set(_origins(node.input[0], producer))
+        origins = {name for t in _decisive(node) for name in _origins(t, producer)}
         if origins.isdisjoint(inputs):
-            by_shape |= "" in origins
+            by_shape |= "" in origins and not all(_is_fixed(value.type) for value in graph.input)
         elif origins & inputs <= single:
             switches.update(dict.fromkeys(sorted(origins & inputs)))
     names = tuple(f"{node.op_type} '{node.name}'" for node in owners)
     return Bodies(names, inside, inside + outside, tuple(switches), by_shape)
+
+
+def ends_by_itself(body: GraphProto) -> bool:
+    """Whether the body of a Loop computes the condition rather than handing it on."""
+    producer = {tensor: node for node in body.node for tensor in node.output}
+    name = body.output[0].name
+    for _ in range(len(producer) + 1):
+        node = producer.get(name)
+        if node is None or node.op_type == "Constant":
+            return False
+        if node.op_type not in ("Identity", "Cast") or not node.input:
+            return True
+        name = node.input[0]
+    return False
+
+
+def _decisive(node: NodeProto) -> list[str]:
+    """Tensors that decide which body runs, or how often, "" for a shape; none if a body does."""
+    if node.op_type == "Scan":
+        return [""]
+    if node.op_type == "If":
+        return list(node.input[:1])
+    body = next((a.g for a in node.attribute if a.name == "body"), None)
+    if body is None or not body.output or ends_by_itself(body):
+        return []
+    return [tensor for tensor in node.input[:2] if tensor]
 
 
 def _origins(tensor: str, producer: dict[str, NodeProto]) -> Iterator[str]:
@@ -95,6 +117,12 @@ def _origins(tensor: str, producer: dict[str, NodeProto]) -> Iterator[str]:
             new = [t for t in reads(node) if t and t not in seen]
             seen.update(new)
             stack += new
+
+
+def _is_fixed(kind: TypeProto) -> bool:
+    """Whether every dimension of a tensor of this type is a number."""
+    shape = kind.tensor_type.shape
+    return kind.tensor_type.HasField("shape") and all(dim.dim_value > 0 for dim in shape.dim)
 
 
 def _is_single(kind: TypeProto) -> bool:

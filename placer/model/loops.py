@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
+from placer.graph.bodies import ends_by_itself
 from placer.graph.external_data import is_external
 
 _NO_LIMIT = 2**63 - 1
@@ -18,24 +19,10 @@ def endless_trips(node: NodeProto, graph: GraphProto) -> int:
     if node.op_type != "Loop" or node.domain:
         return 0
     body = next((a.g for a in node.attribute if a.name == "body"), None)
-    if body is None or not body.output or _ends_by_itself(body):
+    if body is None or not body.output or ends_by_itself(body):
         return 0
     count = node.input[0] if node.input else ""
     return _constant(count, graph) if count else _NO_LIMIT
-
-
-def _ends_by_itself(body: GraphProto) -> bool:
-    """Whether the condition is computed, not handed on or constant."""
-    producer = {tensor: node for node in body.node for tensor in node.output}
-    name = body.output[0].name
-    for _ in range(len(producer) + 1):
-        node = producer.get(name)
-        if node is None or node.op_type == "Constant":
-            return False
-        if node.op_type not in ("Identity", "Cast") or not node.input:
-            return True
-        name = node.input[0]
-    return False
 
 
 def _constant(name: str, graph: GraphProto) -> int:

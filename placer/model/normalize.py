@@ -1,8 +1,9 @@
 """Bring a float model into the one form that the rest of placer works on.
 
 Local functions inlined, opset at least 17, Constant, Identity and Dropout nodes gone, constant
-subgraphs folded, BatchNormalization and constant per-channel Mul and Add folded into the weighted
-node before them, nodes named and sorted. Outputs stay what they were.
+subgraphs folded, If, Loop and Scan replaced by the nodes that run where the model fixes which,
+BatchNormalization and constant per-channel Mul and Add folded into the weighted node before them,
+nodes named and sorted. Outputs stay what they were.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx.inliner
 import onnx.shape_inference
 import onnx.version_converter
 from onnx import (
-    AttributeProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -45,6 +44,8 @@ from placer.graph.edit import (
 from placer.graph.external_data import is_external
 from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_constants, may_fold
+from placer.model.constant_nodes import constants_to_initializers
+from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
 
 MIN_OPSET = 17
 MIN_IR_VERSION = 8
@@ -88,18 +89,18 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
         stub = without_large_tensors(proto)
         adopt(proto, inlined(stub, path))
     graph = proto.graph
-    _note(notes, _constants_to_initializers(graph), "turned {} Constant nodes into initializers")
+    _note(notes, constants_to_initializers(graph), "turned {} Constant nodes into initializers")
     opset = standard_opset(proto)
     if opset < MIN_OPSET:
         _raise_opset(proto, path)
         notes.append(f"opset {opset} raised to {MIN_OPSET}")
-        _constants_to_initializers(graph)  # The converter turns attributes into Constants.
+        constants_to_initializers(graph)  # The converter turns attributes into Constants.
     removed = remove_dead_nodes(graph) + _fold_constants(proto, path)
-    while flattened := _flatten_conditionals(graph):
-        removed += flattened + _constants_to_initializers(graph)
-        removed += _fold_constants(proto, path)
+    flattened, unrolled = _resolve_control_flow(proto, path)
+    removed += flattened
     removed += remove_dead_nodes(graph) if removed else 0
     _note(notes, removed, "removed {} constant or unused nodes")
+    _note(notes, unrolled, "unrolled {} Loop and Scan nodes whose trip count is fixed")
     _note(notes, _remove_identities(graph), "removed {} Identity and Dropout nodes")
     for op, count in fold_affine(graph, base_dir).items():
         notes.append(f"folded {count} {op} nodes into the weights before them")
@@ -114,7 +115,7 @@ def tidy_quantized(proto: ModelProto) -> None:
     Nothing else changes, so that nodes and tensors are found again in an engine's plan.
     """
     tidy(proto)
-    _constants_to_initializers(proto.graph)
+    constants_to_initializers(proto.graph)
     _remove_identities(proto.graph)
     _name_nodes(proto.graph)
 
@@ -122,7 +123,7 @@ def tidy_quantized(proto: ModelProto) -> None:
 def tidy_named(proto: ModelProto) -> None:
     """Prepare any model for being cut: constants as initializers, nodes sorted and named."""
     tidy(proto)
-    _constants_to_initializers(proto.graph)
+    constants_to_initializers(proto.graph)
     _name_nodes(proto.graph)
 
 
@@ -164,6 +165,24 @@ def _fold_constants(proto: ModelProto, path: Path) -> int:
     return fold_constants(proto, infer_values(proto, {}, path)) if may_fold(proto) else 0
 
 
+def _resolve_control_flow(proto: ModelProto, path: Path) -> tuple[int, int]:
+    """Put what runs in place of If, Loop and Scan nodes where the model fixes that.
+
+    Returns how many constant nodes this removed, and how many Loop and Scan nodes.
+    """
+    graph, removed, unrolled, room = proto.graph, 0, 0, MAX_UNROLLED_NODES
+    while True:
+        flattened = flatten_conditionals(graph)
+        types = (
+            infer_values(proto, {}, path) if any(n.op_type == "Scan" for n in graph.node) else {}
+        )
+        loops, added = unroll(graph, types, room)
+        if not flattened and not loops:
+            return removed, unrolled
+        unrolled, room = unrolled + loops, room - added
+        removed += flattened + constants_to_initializers(graph) + _fold_constants(proto, path)
+
+
 def _note(notes: list[str], count: int, sentence: str) -> None:
     if count:
         notes.append(sentence.format(count))
@@ -175,38 +194,6 @@ def _drop_initializer_inputs(graph: GraphProto) -> None:
     if len(kept) < len(graph.input):
         del graph.input[:]
         graph.input.extend(kept)
-
-
-def _constants_to_initializers(graph: GraphProto) -> int:
-    kept: list[NodeProto] = []
-    for node in graph.node:
-        tensor = _constant(node) if node.op_type == "Constant" else None
-        if tensor is None:
-            kept.append(node)
-        else:
-            graph.initializer.append(tensor)
-    count = len(graph.node) - len(kept)
-    if count:
-        replace_nodes(graph, kept)
-    return count
-
-
-def _constant(node: NodeProto) -> TensorProto | None:
-    """The value of a Constant node as an initializer; None for sparse tensors and strings."""
-    if len(node.attribute) != 1:
-        return None
-    attribute = node.attribute[0]
-    tensor: TensorProto
-    if attribute.name == "value":
-        tensor = attribute.t
-    elif attribute.name in ("value_float", "value_floats", "value_int", "value_ints"):
-        value = helper.get_attribute_value(attribute)
-        floats = attribute.type in (AttributeProto.FLOAT, AttributeProto.FLOATS)
-        tensor = numpy_helper.from_array(np.array(value, np.float32 if floats else np.int64))
-    else:
-        return None
-    tensor.name = node.output[0]
-    return tensor
 
 
 def _name_standard_domain(proto: ModelProto) -> None:
@@ -266,48 +253,6 @@ def _culprit(stub: ModelProto) -> str:
         except _CONVERTER_ERRORS:
             return f" at node '{node.name or node.output[0]}' ({node.op_type})"
     return ""
-
-
-def _flatten_conditionals(graph: GraphProto) -> int:
-    """Put the branch that runs in place of each If whose condition is constant."""
-    constants = {t.name: t for t in graph.initializer if not is_external(t)}
-    nodes: list[NodeProto] = []
-    count = 0
-    for node in graph.node:
-        if node.op_type != "If" or node.domain or node.input[0] not in constants:
-            nodes.append(node)
-            continue
-        condition = numpy_helper.to_array(constants[node.input[0]]).item()
-        chosen = "then_branch" if condition else "else_branch"
-        branch = next(a.g for a in node.attribute if a.name == chosen)
-        nodes += _unwrap(branch, node, graph)
-        count += 1
-    if count:
-        replace_nodes(graph, nodes)
-    return count
-
-
-def _unwrap(branch: GraphProto, node: NodeProto, graph: GraphProto) -> list[NodeProto]:
-    """Nodes of ``branch`` for the outer graph, its initializers moved there.
-
-    Names that are local to the branch get the If's first output as prefix: two branches may use
-    the same names.
-    """
-    local = [t.name for t in branch.initializer]
-    local += [tensor for inner in branch.node for tensor in inner.output if tensor]
-    names = {tensor: f"{node.output[0]}/{tensor}" for tensor in local}
-    nodes = [NodeProto.FromString(inner.SerializeToString()) for inner in branch.node]
-    for inner in nodes:
-        rename_tensors(inner, lambda tensor: names.get(tensor, tensor))
-    for tensor in branch.initializer:
-        moved = graph.initializer.add()
-        moved.CopyFrom(tensor)
-        moved.name = names[tensor.name]
-    for value, output in zip(branch.output, node.output, strict=True):
-        if output:
-            source = names.get(value.name, value.name)
-            nodes.append(helper.make_node("Identity", [source], [output]))
-    return nodes
 
 
 def _remove_identities(graph: GraphProto) -> int:

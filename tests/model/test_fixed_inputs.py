@@ -52,7 +52,7 @@ def test_what_is_in_bodies_is_counted_and_its_switch_found(save: Save):
     assert found == Bodies(("If 'switch'",), nodes=3, total=7, switches=("sr",))
     assert found.sentence() == (
         "3 of 7 nodes (43%) stay float in the bodies of If 'switch', which no rule enters; "
-        "placer optimize (or extract) --fix sr=VALUE puts the branch that runs in their place"
+        "placer optimize (or extract) --fix sr=VALUE puts what runs in their place"
     )
     assert "--fix sr=16000 puts" in found.sentence({"sr": 16000})
 

@@ -1,0 +1,44 @@
+"""Constant nodes as initializers."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from placer.graph.edit import replace_nodes
+
+
+def constants_to_initializers(graph: GraphProto) -> int:
+    """Replace the Constant nodes of ``graph`` by initializers; return how many.
+
+    Sparse tensors and strings stay, and so does what is in subgraphs.
+    """
+    kept: list[NodeProto] = []
+    for node in graph.node:
+        tensor = _constant(node) if node.op_type == "Constant" else None
+        if tensor is None:
+            kept.append(node)
+        else:
+            graph.initializer.append(tensor)
+    count = len(graph.node) - len(kept)
+    if count:
+        replace_nodes(graph, kept)
+    return count
+
+
+def _constant(node: NodeProto) -> TensorProto | None:
+    """The value of a Constant node as an initializer; None for sparse tensors and strings."""
+    if len(node.attribute) != 1:
+        return None
+    attribute = node.attribute[0]
+    tensor: TensorProto
+    if attribute.name == "value":
+        tensor = attribute.t
+    elif attribute.name in ("value_float", "value_floats", "value_int", "value_ints"):
+        value = helper.get_attribute_value(attribute)
+        floats = attribute.type in (AttributeProto.FLOAT, AttributeProto.FLOATS)
+        tensor = numpy_helper.from_array(np.array(value, np.float32 if floats else np.int64))
+    else:
+        return None
+    tensor.name = node.output[0]
+    return tensor
