@@ -153,7 +153,8 @@ def test_layers_that_cannot_take_a_bias_or_a_factor(tmp_path: Path):
 def test_a_step_that_does_not_help_elsewhere_is_not_kept(tmp_path: Path):
     model = network(tmp_path)
     first, work = state_of(model), work_of(model, INT8)
-    noisier = iter([[{"y": 0.1}] * 2, [{"y": 0.05}, {"y": 0.2}], [{"y": 0.01}] * 2])
+    scale_alone, both = [{"y": 0.01}] * 2, [{"y": 0.02}] * 2
+    noisier = iter([[{"y": 0.1}] * 2, [{"y": 0.05}, {"y": 0.2}], scale_alone, both])
     state, attempts = try_steps(
         first, ["scale-correction", "bias-correction"], work, lambda _: next(noisier)
     )
