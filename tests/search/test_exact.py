@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from placer.search.exact import solve
+from placer.search.exact import GAP, solve
 from placer.search.landscape import Landscape, Objective, State
 from placer.search.noise_model import NoiseModel, NoiseObservation
 from tests.search.test_landscape import BRANCHES, landscape
@@ -53,15 +53,22 @@ def whole_states() -> tuple[State, ...]:
 
 @pytest.mark.parametrize("world", range(4))
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
-def test_it_is_the_best_of_all_placements_that_hold(world: int, part: float):
+def test_it_is_the_best_of_all_placements_that_hold_from_nearly_everywhere(world: int, part: float):
     own, limit = objective(world), part * NOISE.predict(DEFAULTS)
     held = [state for state in whole_states() if NOISE.predict(state) <= limit]
     best = min(LAND.value(state, own) for state in held)
-    found = solve(LAND, own, NOISE, limit, FLOATS)
-    assert NOISE.predict(found.state) <= limit * (1 + 1e-6)
-    assert LAND.value(found.state, own) == pytest.approx(best, rel=0.01)
-    if found.proven and LAND.value(found.state, own) > best + 1e-9:
-        pytest.fail("proven, but not the best")
+    starts = held[:: len(held) // 20]
+    reached = 0
+    for start in starts:
+        found = solve(LAND, own, NOISE, limit, start)
+        if found is None:  # Three groups depend on each other there.
+            continue
+        value = LAND.value(found.state, own)
+        assert NOISE.predict(found.state) <= limit * (1 + 1e-6)
+        assert found.state == start or value < LAND.value(start, own)
+        assert value < best + GAP or not found.proven
+        reached += value < best + GAP
+    assert reached >= 0.9 * len(starts)
 
 
 def test_there_is_none_where_nothing_holds():
