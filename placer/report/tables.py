@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from placer.plan import Layer, Plan
+from placer.report.accuracy_figures import accuracies
 from placer.report.plans import STATES, Row, rows
 from placer.report.run_folder import Run
 from placer.report.style import milliseconds, number, per_second
-from placer.report.trial_figures import accuracies
 from placer.results.folder import OutputFolder
 from placer.results.result import BaselinePart, BestPart, Result, StopReason
 from placer.results.verdict import Verdict

@@ -10,6 +10,7 @@ from placer.errors import InputError
 from placer.plan import Layer
 from placer.report import summary, tables
 from placer.report.accuracy_costs import next_decibel, source_lines
+from placer.report.accuracy_figures import accuracy_figure
 from placer.report.graph_figure import graph_figure
 from placer.report.node_details import node_details
 from placer.report.onboarding import onboarding_page, read_summary
@@ -18,7 +19,7 @@ from placer.report.plans import STATES
 from placer.report.run_folder import Run, load_run
 from placer.report.style import number
 from placer.report.time_figure import remaining, time_figure
-from placer.report.trial_figures import accuracy_figure, trials_figure
+from placer.report.trial_figures import trials_figure
 from placer.results.folder import OnboardingFolder, OutputFolder
 
 

@@ -17,7 +17,7 @@ import yaml
 
 from placer.errors import InputError
 from placer.optimizer.api import optimize
-from placer.report.trial_figures import accuracies, accuracy_figure
+from placer.report.accuracy_figures import accuracies, accuracy_figure
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 

@@ -26,13 +26,14 @@ from placer.optimizer.run import Request, optimize
 from placer.plan import Layer, Plan, Port
 from placer.plan.json_format import plan_json
 from placer.report import write_report
+from placer.report.accuracy_figures import accuracies, accuracy_figure
 from placer.report.graph_figure import graph_figure
 from placer.report.node_details import node_details
 from placer.report.plans import changes, rows
 from placer.report.run_folder import load_run
 from placer.report.tables import verdict
 from placer.report.time_figure import time_figure
-from placer.report.trial_figures import accuracies, accuracy_figure, trials_figure
+from placer.report.trial_figures import trials_figure
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 from tests.report.conftest import digits
