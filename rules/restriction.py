@@ -47,6 +47,19 @@ def restricted(sites: Sequence[Site], graph: Graph, excluded: frozenset[str]) ->
     return tuple(site for site in found if site.layouts)
 
 
+def without_tensors(sites: Sequence[Site], tensors: frozenset[str]) -> tuple[Site, ...]:
+    """``sites`` with those layouts only that quantize none of ``tensors``.
+
+    A default that is gone gives way to the layout that is most like it. Sites without a layout
+    left are left out.
+    """
+    found = []
+    for site in sites:
+        read = {n: {e.tensor for e in _quantized(lay)} for n, lay in site.layouts.items()}
+        found.append(_with_layouts(site, [n for n in read if tensors.isdisjoint(read[n])]))
+    return tuple(site for site in found if site.layouts)
+
+
 def _without(site: Site, inputs: _Inputs, excluded: frozenset[str]) -> Site:
     """With the layouts that quantize inputs of ``excluded`` where their own nodes need it only."""
     own = {name: inputs.own(_quantized(layout)) for name, layout in site.layouts.items()}

@@ -20,6 +20,7 @@ from placer.calibration.dataset import (
     load_dataset,
     synthetic_dataset,
 )
+from placer.calibration.infinite import infinite_tensors
 from placer.engines.abilities import HasDefaultBase, abilities_of, range_note, target_of
 from placer.engines.base import Engine, Tensors
 from placer.engines.select import select_engine
@@ -44,6 +45,7 @@ from placer.quantization.overrides import Pins, resolve
 from placer.rules.connected import connected
 from placer.rules.pack import Pack
 from placer.rules.packaging.lock import check_lock
+from placer.rules.restriction import without_tensors
 from placer.rules.sites import Site, find_sites
 from placer.search.samplers import Proposal
 from placer.search.space import Space, build_space
@@ -204,6 +206,7 @@ def prepare(request: Request, observer: Observer, bases: Sequence[Base] = ()) ->
         model = with_opset(model, FLOAT8_OPSET)
     found = find_sites(model.graph, pack.rules, target_of(engine))
     sites = quantizable_sites(found, model, pack, warn)
+    sites = finite_sites(sites, model, calibration_data, warn)
     sites, needed = chosen_sites(sites, model.graph, request, observer)
     inside = bodies_of(model.proto)
     told = inside.sentence(_only_values(inside.switches, calibration_data, evaluation_data))
@@ -310,6 +313,23 @@ def quantizable_sites(
     first = next(iter(wrong.values()))
     warn(f"{len(sites) - len(kept)} of {len(sites)} sites stay as they are: {first}")
     return kept
+
+
+def finite_sites(
+    sites: tuple[Site, ...], model: Model, data: Dataset, warn: Callable[[str], None]
+) -> tuple[Site, ...]:
+    """The sites with those layouts only that quantize no tensor with infinity in it."""
+    layouts = [layout for site in sites for layout in site.layouts.values()]
+    quantized = {edge.tensor for layout in layouts for edge in layout.quantize}
+    infinite = infinite_tensors(model, quantized, data)
+    if not infinite:
+        return sites
+    others = "" if len(infinite) == 1 else f" and {len(infinite) - 1} more"
+    warn(
+        f"tensor '{min(infinite)}'{others} stays float: it holds infinity, as masked scores do, "
+        "and no scale fits that"
+    )
+    return without_tensors(sites, infinite)
 
 
 def _only_values(names: Iterable[str], *datasets: Dataset) -> dict[str, float]:

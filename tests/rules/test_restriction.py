@@ -7,7 +7,7 @@ import pytest
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.rules.packaging.load import load_pack
-from placer.rules.restriction import Forced, forced, restricted
+from placer.rules.restriction import Forced, forced, restricted, without_tensors
 from placer.rules.sites import Site, find_sites, place
 from placer.search.space import build_space
 
@@ -32,6 +32,17 @@ def sites_of(pack: str, *exclude: str, graph: Graph = NET) -> tuple[Site, ...]:
 
 def readers(edges: frozenset[Edge]) -> set[str]:
     return {edge.node for edge in edges}
+
+
+@pytest.mark.parametrize("pack", ["tensorrt", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("tensor", ["a", "b", "c", "s"])
+def test_a_tensor_that_is_to_stay_float_has_no_pair_in_any_layout(pack: str, tensor: str):
+    sites = without_tensors(sites_of(pack), frozenset([tensor]))
+    assert sites
+    for site in sites:
+        assert site.default in site.layouts
+        for layout in site.layouts.values():
+            assert tensor not in {edge.tensor for edge in layout.quantize}
 
 
 @pytest.mark.parametrize("pack", ["tensorrt", "openvino"])

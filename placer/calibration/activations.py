@@ -1,0 +1,129 @@
+"""Activations of the float model over a dataset, as many at a time as memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto
+
+from placer.calibration.dataset import Dataset
+from placer.calibration.sample import Sample
+from placer.common.ort_session import Session, create_session, run_once
+from placer.errors import InputError
+from placer.model import Model
+
+BUDGET_BYTES = 256 << 20
+_THREADS = 2
+_OBSERVED = (TensorProto.FLOAT, TensorProto.FLOAT16)
+
+
+def observable(model: Model, tensors: Collection[str]) -> list[str]:
+    """Names, sorted, of those of ``tensors`` that are float32 or float16 and not constant.
+
+    Raises InputError for an unknown tensor.
+    """
+    graph = model.graph
+    for name in tensors:
+        if not (name in graph.producer or name in graph.inputs or name in graph.initializers):
+            raise InputError(
+                f"{model.path} has no tensor '{name}' to calibrate; name an input of a node"
+            )
+    return sorted(
+        name
+        for name in set(tensors)
+        if name not in graph.initializers and graph.type_of(name).dtype in (None, *_OBSERVED)
+    )
+
+
+def passes(
+    model: Model, tensors: Sequence[str], budget_bytes: int = BUDGET_BYTES
+) -> list[list[str]]:
+    """``tensors`` by the pass over the data that observes them.
+
+    Those of one pass take at most ``budget_bytes`` a sample together, unless one alone takes more.
+    Inputs of the model, which need no run, are observed in the first.
+    """
+    fed = [name for name in tensors if name in model.graph.inputs]
+    computed = [name for name in tensors if name not in model.graph.inputs]
+    chunks = _chunks(model, computed, budget_bytes)
+    if fed:
+        return [fed + chunks[0], *chunks[1:]] if chunks else [fed]
+    return chunks
+
+
+def activations(
+    model: Model, tensors: Sequence[str], dataset: Dataset
+) -> Iterator[tuple[Sample, dict[str, np.ndarray]]]:
+    """Each sample with the values of ``tensors``, by ONNX Runtime on the CPU.
+
+    The session, which holds all weights, ends with the pass. Raises RunError if ONNX Runtime
+    refuses the model.
+    """
+    computed = [name for name in tensors if name not in model.graph.inputs]
+    session = _session(model, computed) if computed else None
+    for sample in dataset:
+        values = {name: sample.inputs[name] for name in tensors if name in sample.inputs}
+        if session is not None:
+            values.update(_run(session, computed, model, sample))
+        yield sample, values
+
+
+def _chunks(model: Model, tensors: Sequence[str], budget_bytes: int) -> list[list[str]]:
+    """Split ``tensors``, in graph order, into runs that fit the budget; at least one each."""
+    order = {name: i for i, name in enumerate(model.graph.producer)}
+    known = {name: _bytes(model, name) for name in tensors}
+    # A tensor of unknown shape is taken to be as large as the largest known one.
+    largest = max((size for size in known.values() if size is not None), default=budget_bytes)
+    chunks: list[list[str]] = []
+    used = 0
+    for name in sorted(tensors, key=lambda tensor: order[tensor]):
+        size = known[name]
+        size = largest if size is None else size
+        if not chunks or used + size > budget_bytes:
+            chunks.append([])
+            used = 0
+        chunks[-1].append(name)
+        used += size
+    return chunks
+
+
+def _bytes(model: Model, tensor: str) -> int | None:
+    """Size of a tensor of one sample, None if its shape is unknown."""
+    dtype, shape = model.graph.type_of(tensor)
+    if shape is None:
+        return None
+    return int(np.prod(shape, dtype=np.int64)) * (2 if dtype == TensorProto.FLOAT16 else 4)
+
+
+def _run(
+    session: Session, tensors: list[str], model: Model, sample: Sample
+) -> dict[str, np.ndarray]:
+    values = run_once(session, tensors, sample.inputs, f"{model.path} on {sample.origin}")
+    return dict(zip(tensors, values, strict=True))
+
+
+def _session(model: Model, tensors: Sequence[str]) -> Session:
+    """A session of the float model that also returns ``tensors``."""
+    present = {output.name for output in model.proto.graph.output}
+    extra = onnx.ModelProto()
+    for name in tensors:
+        if name not in present:
+            extra.graph.output.append(_value_info(model, name))
+    # Serialized messages that are concatenated merge, and repeated fields append
+    # (protobuf.dev, "Encoding"): outputs are added without copying the initializers as messages.
+    serialized = b"".join((model.proto.SerializeToString(), extra.SerializeToString()))
+    # Fusions depend on which tensors are outputs and round differently. Without them a tensor has
+    # the same values whatever else is observed, and chunks and caches cannot change a result.
+    level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return create_session(serialized, model.base_dir, threads=_THREADS, level=level)
+
+
+def _value_info(model: Model, tensor: str) -> onnx.ValueInfoProto:
+    dtype = model.graph.type_of(tensor).dtype
+    info = onnx.ValueInfoProto(name=tensor)
+    if dtype is not None:
+        info.type.tensor_type.elem_type = dtype
+    return info

@@ -1,0 +1,79 @@
+"""Tensors with infinity in them stay float: masked scores, and what is behind a Log."""
+
+from pathlib import Path
+
+import pytest
+
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
+from placer.calibration.infinite import infinite_tensors
+from placer.errors import InputError
+from placer.results.result import Result
+from tests.calibration.conftest import model_of
+from tests.optimizer.test_optimize import Placer
+
+# Scores of attention, which no first position lets see the second; Softmax ends the infinity.
+MASKED = """
+<ir_version: 9, opset_import: ["": 17]>
+net (float[2,16] x) => (float[2,16] y)
+<float[16,16] wk = {0.25}, float[2,2] mask = {0, -inf, 0, 0}> {
+  [keys] k = MatMul (x, wk)
+  [turn] t = Transpose <perm = [1, 0]> (k)
+  [scores] s = MatMul (x, t)
+  [masked] m = Add (s, mask)
+  [bias] a = Add (m, s)
+  [softmax] p = Softmax (a)
+  [values] y = MatMul (p, x)
+}
+"""
+
+
+def test_what_a_mask_reaches_is_found_and_ends_at_the_softmax(tmp_path: Path):
+    model = model_of(MASKED, tmp_path)
+    data = synthetic_dataset(model, 4, 0)
+    found = infinite_tensors(model, ["s", "m", "a", "p", "x", "mask"], data)
+    assert found == {"m", "a", "mask"}
+    assert infinite_tensors(model, ["s", "p"], data) == set()
+
+
+def test_a_logarithm_of_zero_is_found(tmp_path: Path):
+    model = model_of(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        net (float[4] x) => (float[4] y) {
+          [relu] r = Relu (x)
+          [log] l = Log (r)
+          [exp] y = Exp (l)
+        }
+        """,
+        tmp_path,
+    )
+    data = synthetic_dataset(model, 4, 0)
+    assert infinite_tensors(model, ["x", "r", "l", "y"], data) == {"l"}
+
+
+def test_infinity_that_only_the_data_brings_is_refused_by_calibration(tmp_path: Path):
+    model = model_of(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        net (float[4] x) => (float[4] y) <float[4] far = {1e30, 1e30, 1e30, 1e30}> {
+          [far_off] f = Mul (x, far)
+          [overflow] y = Mul (f, far)
+        }
+        """,
+        tmp_path,
+    )
+    data = synthetic_dataset(model, 1, 0)
+    assert infinite_tensors(model, ["y"], data) == set()
+    with pytest.raises(InputError, match="random inputs do not suit this model; give real ones"):
+        calibrate(model, ["y"], data)
+
+
+def test_masked_scores_stay_float_and_the_rest_is_searched(tmp_path: Path, placer: Placer):
+    model_of(MASKED, tmp_path)
+    asked = ("--engine", "onnxruntime", "--budget", 3, "--output", "out")
+    finished = placer("optimize", tmp_path / "model.onnx", *asked)
+    assert finished.code == 0, finished.err
+    result = Result.read(Path("out"))
+    assert [trial.kind for trial in result.trials] == ["none", "default", "everything"]
+    assert [warning for warning in result.warnings if "it holds infinity" in warning]
