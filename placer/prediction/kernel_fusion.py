@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
 from placer.prediction.kernel_epilogues import Epilogues, batches, resizes
-from placer.prediction.kernel_units import NORMED, VIEWS, Unit, Units
+from placer.prediction.kernel_units import CONVS, NORMED, VIEWS, Unit, Units
 from placer.prediction.motion import Scale
-from placer.prediction.reductions import reduction
+from placer.prediction.reductions import is_large, reduction, sums_places
+
+# Activations behind which the map that a Conv wrote is turned, in the same kernel.
+_TURNED_AFTER = ("HardSwish", "LeakyRelu")
 
 
 class Kernels:
@@ -26,6 +29,7 @@ class Kernels:
         self._join_products()
         self._before = self._ancestors()
         self._fuse_epilogues()
+        self._turn_maps()
         self._add_quantizers(self.is_float)
         self._dequantize_pools()
         self._before = self._ancestors()
@@ -66,6 +70,51 @@ class Kernels:
             ):
                 for other in epilogues.of_product(unit):
                     self._merge(unit.group, other.group)
+
+    def _turn_maps(self) -> None:
+        """Store maps of prepared kernels otherwise, once, for what sums over their places.
+
+        Large ones by a kernel of its own, others in that of all sums.
+        """
+        made: dict[str, Unit] = {}
+        ordered: list[Unit] = []
+        for unit in self._units:
+            for edge, writer in list(unit.reads):
+                if writer is None or not self._is_turned(edge, writer, unit, made):
+                    continue
+                if edge.tensor not in made:
+                    move = Unit(0, writer.node, "move", False, (edge.tensor,), names=())
+                    move.alone = self._sums_map(unit)
+                    move.group = min(*self.groups, 0) - 1
+                    self.groups[move.group] = [move]
+                    self._made.link(edge, writer, move)
+                    made[edge.tensor] = move
+                    ordered.append(move)
+                self._made.relink(unit, edge, made[edge.tensor])
+            ordered.append(unit)
+        self._units = ordered
+        for index, unit in enumerate(self._units):
+            unit.index = index
+
+    def _is_turned(self, edge: Edge, writer: Unit, unit: Unit, made: Mapping[str, Unit]) -> bool:
+        """Whether ``unit`` sums over the places of a map, which is large or summed twice."""
+        if edge in self._form.scales or not self._is_map(edge.tensor, writer):
+            return False
+        floats = [r for e, r in writer.readers if e not in self._form.scales]
+        sums = [r for r in floats if r.role == "reduce" and sums_places(self._graph, r.node)]
+        return unit in sums and (len(sums) > 1 or edge.tensor in made or self._sums_map(unit))
+
+    def _is_map(self, tensor: str, writer: Unit) -> bool:
+        """Whether a prepared kernel of a Conv or pool writes a map, not the tokens made of it."""
+        if not self.is_float(writer) or tensor not in writer.outputs:
+            return False
+        return any(u.role == "pool" or u.node.op in CONVS for u in self.groups[writer.group])
+
+    def _sums_map(self, unit: Unit) -> bool:
+        """Whether it sums over the places of a large map, which is turned before."""
+        if unit.role != "reduce" or not sums_places(self._graph, unit.node):
+            return False
+        return is_large(self._graph, unit.node.inputs[0])
 
     def is_flattened(self, unit: Unit) -> bool:
         """Whether the rows of several batches are one matrix in the kernel that writes it."""
@@ -274,6 +323,10 @@ class Kernels:
             return False
         if unit.alone or any(u.alone for u in own):
             return False
+        if self._sums_map(unit) and self._ends_turned(writer, unit):
+            return False
+        if self._is_joined_later(own, unit):
+            return False
         if unit.node.op in VIEWS and any(u.role == "reduce" for u in own):
             sums = [r for _, r in unit.readers if r.role == "reduce" and not self.is_row_product(r)]
             if sums and len(sums) == len(unit.readers):
@@ -288,6 +341,33 @@ class Kernels:
         if views and self.multiplies_row(unit):
             return False
         return self._may_fuse(writer, unit)
+
+    def _is_joined_later(self, own: Sequence[Unit], unit: Unit) -> bool:
+        """Whether a later part of a Concat is made in the kernel that ``unit`` would be part of.
+
+        A kernel writes one part of what is joined in place at most.
+        """
+        joined = [reader for _, reader in unit.readers if self.is_in_place(reader)]
+        parts = [part for reader in joined for _, part in reader.reads if part is not None]
+        return any(
+            part.index > unit.index and part.generated and any(w in own for _, w in part.reads)
+            for part in parts
+        )
+
+    def _ends_turned(self, writer: Unit, unit: Unit) -> bool:
+        """Whether its kernel ends with turning a map: what scales an INT8 Conv's sums, or one node.
+
+        Whatever comes between such a kernel and a sum is computed on the turned map.
+        """
+        edge = unit.reads[0][0]
+        if edge in self._form.scales or edge.tensor not in writer.outputs:
+            return False
+        if writer.role != "pointwise" or not writer.reads:
+            return False
+        before = writer.reads[0][1]
+        if before is None or before.role != "product" or before.node.op not in CONVS:
+            return False
+        return not writer.works or (not before.integers and writer.node.op in _TURNED_AFTER)
 
     def _turns_tokens(self, unit: Unit) -> bool:
         """Whether it transposes what has another rank than a map, and so is not padded as one."""
@@ -307,9 +387,16 @@ class Kernels:
             return False
         if any(self._ends_row(u) and self._depends(unit, u) for u in own):
             return unit.role == "pointwise" and self._feeds_row_product(unit)
-        ended = any(u.role == "reduce" and self._depends(unit, u) for u in own)
-        ended = ended and any(s.ends_kernel for s in sums)
-        return not ended or self._is_spread(writer, unit)
+        if not any(u.role == "reduce" and self._depends(unit, u) for u in own):
+            return True
+        if any(s.is_shared for s in sums):
+            return False
+        return not any(s.ends_kernel for s in sums) or self._is_spread(writer, unit)
+
+    def is_shared(self, units: Sequence[Unit]) -> bool:
+        """Whether several blocks of threads of a kernel take each of its sums."""
+        sums = (u for u in units if u.role == "reduce" and not self.is_row_product(u))
+        return any(reduction(self._graph, u.node).is_shared for u in sums)
 
     def is_row_product(self, unit: Unit) -> bool:
         """Whether it is the product of a single row, which is generated."""

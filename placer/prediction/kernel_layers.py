@@ -30,7 +30,7 @@ class KernelLayers:
         groups = [sorted(g, key=lambda unit: unit.index) for g in self._groups.values()]
         for units in sorted(groups, key=lambda group: group[-1].index):
             yield from self._moved_parts(units[0])
-            yield from self._cleared(units[0])
+            yield from self._cleared(units)
             if units[0].role == "quantize":
                 yield self._quantize(units[0])
             elif all(unit.role == "cast" for unit in units) or self._only_turns(units):
@@ -116,12 +116,19 @@ class KernelLayers:
             if any(r.integers and self._form.scales.get(e) == scale for e, r in readers):
                 yield self._conversion("reformat", edge, self._integer, self._integer)
 
-    def _cleared(self, norm: Unit) -> Iterator[PredictedLayer]:
-        """What clears the memory that a GroupNorm in one kernel counts its blocks in."""
-        if self._units.is_whole_norm(norm):
-            counts = (Port("int32", tensor=f"{norm.outputs[0]}/counts"),)
-            layer = Layer(f"clear {norm.outputs[0]}", "Generated", (), (), counts, "reformat")
+    def _cleared(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
+        """What clears the memory that a kernel counts its blocks of threads in."""
+        if self._counts(units):
+            counts = (self._count_port(units),)
+            layer = Layer(f"clear {counts[0].tensor}", "Generated", (), (), counts, "reformat")
             yield PredictedLayer(layer, (), None, ())
+
+    def _counts(self, units: Sequence[Unit]) -> bool:
+        """Whether its blocks of threads sum together: a GroupNorm in one kernel, long sums."""
+        return self._units.is_whole_norm(units[0]) or self._kernels.is_shared(units)
+
+    def _count_port(self, units: Sequence[Unit]) -> Port:
+        return Port("int32", tensor=f"{next(u for u in units if u.outputs).outputs[0]}/counts")
 
     def _weights(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """Kernels that dequantize the weight of a Conv that does not read integers."""
@@ -143,10 +150,10 @@ class KernelLayers:
         nodes = tuple(dict.fromkeys(n for u in units for n in (*self._named(u), *u.views)))
         works = tuple(dict.fromkeys(n for u in units if u.works for n in self._nodes(u)))
         outputs = list(self._outputs(units))
-        if self._units.is_whole_norm(units[0]):
-            tensor = units[0].outputs[0]
-            reads.append((reads[0][0], Port("int32", tensor=f"{tensor}/counts")))
-            outputs.append(Port(FLOAT, tensor=f"{tensor}/sums"))
+        if self._counts(units):
+            counts = self._count_port(units)
+            reads.append((reads[0][0], counts))
+            outputs.append(Port(self._sum_type(units), tensor=f"{counts.tensor}/sums"))
         names = sorted(node.name for node in nodes)
         if not names:  # A sum without a bias is only scaled, and quantized.
             edge, port = reads[0]
@@ -165,6 +172,11 @@ class KernelLayers:
         yield PredictedLayer(layer, works, None, tuple(edge for edge, _ in reads))
         for unit in units:
             yield from self._copies(unit)
+
+    def _sum_type(self, units: Sequence[Unit]) -> str:
+        """The type that what blocks of threads sum up for themselves is written in."""
+        maxima = {"GlobalMaxPool", "ReduceMax", "ReduceMin"}
+        return self._base if any(u.node.op in maxima for u in units) else FLOAT
 
     def _name(self, names: Sequence[str], units: Sequence[Unit], is_generated: bool) -> str:
         """The nodes, and of a generated kernel what it is, as others may have the same nodes."""
@@ -312,10 +324,9 @@ class KernelLayers:
         return all(r.generated and r.group != writer.group for r in floats)
 
     def _leaves_float(self, tensor: str, writer: Unit) -> bool:
-        """Whether another kernel reads what is not quantized, so that it is written anyway."""
+        """Whether anything reads what is not quantized: floats are there then."""
         return any(
-            edge.tensor == tensor and edge not in self._form.scales and r.group != writer.group
-            for edge, r in writer.readers
+            edge.tensor == tensor and edge not in self._form.scales for edge, _ in writer.readers
         )
 
 

@@ -15,7 +15,7 @@ from placer.prediction.kernel_attention import is_padded
 from placer.prediction.kernel_norms import GroupNorm, group_norms, is_of_groups
 from placer.prediction.kernel_views import FanOut, fan_outs, free_nodes, is_split_norm
 from placer.prediction.motion import NormalForm
-from placer.prediction.reductions import reduction_axes
+from placer.prediction.reductions import reduction, reduction_axes
 
 # ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
 # AveragePool, and ``norm``: InstanceNorm and GroupNorm of maps, as well. All others are generated:
@@ -30,6 +30,7 @@ _REDUCE = frozenset(
     | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
     | {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd"}
 )
+NORMS = ("LayerNormalization", "InstanceNormalization")
 SQUARES = ("ReduceL2", "ReduceSumSquare")
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 _MOVES = VIEWS | frozenset(
@@ -39,8 +40,7 @@ _MOVES = VIEWS | frozenset(
 CUT = -5  # The input index of what takes padding off.
 NORMED = -4  # The input index of what the second kernel of a norm reads.
 _TINY_CHANNELS = 4
-# Images, and what has other than a multiple of 2 channels (INT8: 4), get channels of zeros before.
-_PADDED_CHANNELS = 3
+_EVEN_CHANNELS = 4  # Others get channels of zeros before; in float any multiple of 2 is read.
 
 
 @dataclass(eq=False)
@@ -150,7 +150,11 @@ class Units:
             self._add_instance_norm(node)
         elif node.op == "InstanceNormalization" and self._channels_of(node) > 1:
             self._add(node, "reduce", self._edges(node), tuple(node.outputs)).alone = True
-        elif is_split_norm(self.graph, node, self._free):
+        elif node.op in NORMS and reduction(self.graph, node).is_shared:
+            self._add_norm(node, self._add_mean(node))
+        elif is_split_norm(self.graph, node, self._free) or (
+            node.op in NORMS and not reduction(self.graph, node).is_kept
+        ):
             self._add_norm(node)
         elif node.op in SQUARES:
             self._add_squares(node)
@@ -189,9 +193,15 @@ class Units:
                 writer = unit
             self._writer[tensor] = writer
 
-    def _add_norm(self, node: Node) -> Unit:
+    def _add_mean(self, node: Node) -> Edge:
+        """The mean of a long norm, which a kernel of its own takes; returns what reads it."""
+        mean = self._add(node, "reduce", self._edges(node), (f"{node.outputs[0]}/mean",))
+        return Edge(mean.outputs[0], node.name, NORMED)
+
+    def _add_norm(self, node: Node, mean: Edge | None = None) -> Unit:
         """A norm in two kernels: mean and variance, in FP32; scaling, with what follows."""
-        sums = self._add(node, "reduce", self._edges(node), (f"{node.outputs[0]}/norm",))
+        edges = self._edges(node) if mean is None else [mean]
+        sums = self._add(node, "reduce", edges, (f"{node.outputs[0]}/norm",))
         scaled = self._add(node, "pointwise", [], tuple(node.outputs), works=False)
         self.link(Edge(sums.outputs[0], node.name, NORMED), sums, scaled)
         return scaled
@@ -335,8 +345,8 @@ class Units:
         integers = node.op == "Conv" and self._reads_integers(node)
         channels = _channels(self.graph, node)
         depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
-        uneven = channels % (4 if integers else 2) != 0
-        padded = channels <= _PADDED_CHANNELS or uneven or (integers and depthwise)
+        uneven = channels % (_EVEN_CHANNELS if integers else 2) != 0
+        padded = uneven or (integers and depthwise)
         if padded:
             self._add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
         elif not integers and self._is_normed(edges[0].tensor):
@@ -476,4 +486,4 @@ def _role(node: Node) -> Role:
 
 def _channels(graph: Graph, node: Node) -> int:
     shape = graph.type_of(node.inputs[0]).shape
-    return shape[1] if shape is not None and len(shape) > 2 else _PADDED_CHANNELS + 1
+    return shape[1] if shape is not None and len(shape) > 2 else _EVEN_CHANNELS

@@ -10,6 +10,16 @@ from onnx import numpy_helper
 from placer.graph import Graph, Node
 
 _LONG = 512
+# A sum of so many elements is taken by several blocks of threads, if it is one of few or longer
+# still; a norm keeps its rows where a block has 48 KiB, in FP32 (graphs of one sum to 256 sums).
+_SHARED, _FEW, _ALWAYS_SHARED = 16384, 32, 32768
+_KEPT = 48 * 1024 // 4
+# Larger maps are turned by a kernel of their own before sums over all places of each channel:
+# seen for 17,424 elements and not for 17,408 (Convs of 16 to 512 channels, TensorRT-RTX 1.7.1).
+_LARGE_MAP = 17 * 1024
+
+_MAP_RANK = 4
+_WRITES_MAPS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize")
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,20 @@ class Reduction:
         """Whether what reads the results is in another kernel; seen for 384 and not for 512."""
         return not self.innermost and self.length < _LONG
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several blocks of threads take each sum, which they count in cleared memory.
+
+        What reads the results is in another kernel.
+        """
+        few = self.rows <= _FEW or self.length >= _ALWAYS_SHARED
+        return few and self.length >= _SHARED
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether one kernel can both sum rows in FP32 and scale them."""
+        return self.length <= _KEPT
+
 
 def reduction(graph: Graph, node: Node) -> Reduction:
     """Over what ``node`` sums; a matrix product of one row sums columns of its weight."""
@@ -39,7 +63,41 @@ def reduction(graph: Graph, node: Node) -> Reduction:
     summed = [size for axis, size in enumerate(shape) if axis in axes]
     kept = [size for axis, size in enumerate(shape) if axis not in axes]
     order = [axis in axes for axis, size in enumerate(shape) if size > 1]
-    return Reduction(math.prod(kept), math.prod(summed), order == sorted(order))
+    innermost = order == sorted(order) or (axes == {1} and _is_map(graph, node.inputs[0]))
+    return Reduction(math.prod(kept), math.prod(summed), innermost)
+
+
+def _is_map(graph: Graph, tensor: str) -> bool:
+    """Whether it is a map that a Conv writes, as it is or after pointwise nodes.
+
+    Its channels are stored last.
+    """
+    shape = graph.type_of(tensor).shape or ()
+    waiting, seen = [tensor], {tensor}
+    while waiting and len(shape) == _MAP_RANK:
+        node = graph.producer.get(waiting.pop())
+        if node is None or graph.type_of(node.outputs[0]).shape != shape:
+            continue
+        if node.op in _WRITES_MAPS:
+            return True
+        given = [t for t in node.inputs if t not in seen and graph.type_of(t).shape == shape]
+        seen.update(given)
+        waiting += given
+    return False
+
+
+def sums_places(graph: Graph, node: Node) -> bool:
+    """Whether ``node`` sums over all places of a map, channel by channel."""
+    shape = graph.type_of(node.inputs[0]).shape or ()
+    if node.op in ("Gemm", "MatMul", "Softmax") or len(shape) not in (3, 4):
+        return False
+    places = tuple(range(2, len(shape)))
+    return reduction_axes(graph, node) == places
+
+
+def is_large(graph: Graph, tensor: str) -> bool:
+    """Whether a map is turned by a kernel of its own before its places are summed over."""
+    return math.prod(graph.type_of(tensor).shape or (0,)) > _LARGE_MAP
 
 
 def reduction_axes(graph: Graph, node: Node) -> tuple[int, ...]:
@@ -49,7 +107,7 @@ def reduction_axes(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def _axes(graph: Graph, node: Node, rank: int) -> tuple[int, ...]:
-    if node.op in ("GlobalAveragePool", "InstanceNormalization"):
+    if node.op in ("GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization"):
         return tuple(range(2, rank))
     if node.op in ("Softmax", "LogSoftmax", "ArgMax"):
         return (int(node.attributes.get("axis", 0 if node.op == "ArgMax" else -1)),)
