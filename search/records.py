@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
 from placer.results.result import ConditionsPart, LatencyPart
-from placer.search.space import Choices
+from placer.search.space import BASE, Choices
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,12 @@ class TrialRecord(Outcome):
     choices: Choices
     placement_id: str
     running: bool = False
+
+    @property
+    def base(self) -> str | None:
+        """The base precision where the search decides on it."""
+        return self.choices.get(BASE)
+
     skipped: tuple[Skip, ...] = ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -120,8 +120,8 @@ def apply_placement(
 
     ``output``: by default ``MODEL.applied`` in the current folder; optimized.onnx, placement.yaml
     and apply.json are written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
-    ``data``; by default calibrated with data, else kept. ``base``: by default float for schemes
-    with int32 biases and for placements that name the type that the engine computes in, else
+    ``data``; by default calibrated with data, else kept. ``base``: by default the type that the
+    placement names where the engine computes in it, float for schemes with int32 biases, else
     float16. ``pack`` names sites that the file says nothing of, by default
     the file's. ``strict`` refuses a model that lacks an edge of the file.
 
@@ -134,8 +134,8 @@ def apply_placement(
     check_output_folder(folder)
     file = read_placement(source)
     scheme = file.scheme
-    own_type = scheme.bias == "int32" or file.base is not None
-    chosen = parse_base(base or ("float" if own_type else "float16"))
+    chosen, named = _bases(file, base)
+    file = replace(file, base=named)
     loaded = load_model(path, optima(given_ranges(shapes)))
     given = None if data is None else str(data)
     samples = samples_of(given, loaded)
@@ -163,6 +163,17 @@ def apply_placement(
         write_text(files.placement, _placement_text(result))
         write_text(files.applied, json.dumps(result.to_json(), indent=2) + "\n")
     return result
+
+
+def _bases(file: PlacementFile, base: str | None) -> tuple[Base, str | None]:
+    """The type that the model is converted to, and what its metadata name to the engine.
+
+    A placement that names a type is for an engine that computes a float model in it.
+    """
+    if file.base is None:
+        return parse_base(base or ("float" if file.scheme.bias == "int32" else "float16")), None
+    asked = parse_base(base or file.base)
+    return (asked, None) if asked == "float16" else ("float", asked)
 
 
 def _refuse_losses(applied: Applied, source: Path, path: Path) -> None:

@@ -17,6 +17,7 @@ from placer.cli.options import (
     CustomOps,
     Device,
     EngineOptions,
+    OwnBase,
     Shapes,
     Threads,
     engine_options,
@@ -45,6 +46,7 @@ def bench_command(
     gpu: Annotated[str | None, option("gpu")] = None,
     threads: Threads = 1,
     device: Device = None,
+    base: OwnBase = None,
     engine_option: EngineOptions = None,
     rounds: Annotated[
         int, typer.Option(help="Interleaved rounds, 3 or more.", rich_help_panel="Engine")
@@ -61,6 +63,7 @@ def bench_command(
         threads=threads,
         gpu=gpu,
         device=device,
+        base=base,
         engine_options=engine_options(engine_option or []),
     )
     if as_json:

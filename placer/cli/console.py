@@ -122,7 +122,8 @@ class ConsoleObserver:
 
 def print_result(console: Console, result: Result, folder: str) -> None:
     """Print the final table and where the outputs are."""
-    table = Table(title=f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}")
+    title = f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}"
+    table = Table(title=title + (" within the error of estimates" if result.within_error else ""))
     for column in ("", "float", "best"):
         table.add_column(column, overflow="fold")
     if result.baseline is not None and result.best is not None:

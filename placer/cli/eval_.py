@@ -18,6 +18,7 @@ from placer.cli.options import (
     CustomOps,
     Device,
     EngineOptions,
+    OwnBase,
     Shapes,
     Threads,
     engine_options,
@@ -71,6 +72,7 @@ def eval_command(
     ] = "onnxruntime",
     threads: Threads = 1,
     device: Device = None,
+    base: OwnBase = None,
     engine_option: EngineOptions = None,
     as_json: Annotated[bool, json_option()] = False,
 ) -> None:
@@ -85,6 +87,7 @@ def eval_command(
         engine=engine,
         threads=threads,
         device=device,
+        base=base,
         engine_options=engine_options(engine_option or []),
         layers=layers,
     )

@@ -70,6 +70,15 @@ Shapes = Annotated[list[str] | None, option("shapes")]
 # The library is there for all that the command does.
 CustomOps = Annotated[list[Path] | None, option("custom_ops", callback=_load_custom_ops)]
 Fix = Annotated[list[str] | None, option("fix")]
+OwnBase = Annotated[
+    str | None,
+    option(
+        "base",
+        help="Type that OpenVINO computes float models in: float or bfloat16.",
+        default="the one that each file names, else float",
+        choices=("float", "bfloat16"),
+    ),
+]
 Threads = Annotated[int, option("threads")]
 Device = Annotated[str | None, option("device")]
 EngineOptions = Annotated[list[str] | None, option("engine_options")]

@@ -17,9 +17,11 @@ from placer.cli.options import (
     CustomOps,
     Device,
     EngineOptions,
+    Fix,
     Shapes,
     Threads,
     engine_options,
+    fixes_of,
     json_option,
     option,
     shapes_of,
@@ -49,6 +51,7 @@ def sensitivity_command(
     project: ProjectFile = None,
     profile: Profiles = None,
     shape: Shapes = None,
+    fix: Fix = None,
     custom_ops: CustomOps = None,
     data: Annotated[str | None, option("data")] = Request.data,
     eval_data: Annotated[
@@ -108,6 +111,7 @@ def sensitivity_command(
     typed: dict[str, Any] = {
         "custom_ops": custom_ops or (),
         "shapes": shapes_of(shape or []),
+        "fix": fixes_of(fix or []),
         "data": data,
         "eval_data": eval_data,
         "engine": engine,

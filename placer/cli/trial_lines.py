@@ -45,7 +45,7 @@ def line(record: TrialRecord, best: float | None, objective: Objective) -> str:
     return (
         f"{record.number:>{_NUMBER}}  {outcome}  {speedup(record.ratio):>{_SHARE}}"
         f"  {speedup(best):>{_SHARE}}  [dim]{escape(record.kind):<{_KIND}}[/]  "
-        f"{gates}{_throttled(record)}"
+        f"{gates}{_base(record)}{_throttled(record)}"
     ).rstrip()
 
 
@@ -71,6 +71,10 @@ def _measured(record: TrialRecord, objective: Objective) -> str:
     if objective == "throughput":
         return f"{1e3 / latency:{_MEASURED}.1f}"
     return f"{latency:{_MEASURED}.3f}"
+
+
+def _base(record: TrialRecord) -> str:
+    return f"  [dim]in {record.base}[/]" if record.base else ""
 
 
 def _throttled(record: TrialRecord) -> str:

@@ -18,7 +18,7 @@ from placer.common.statistics import paired_ratio
 from placer.engines.abilities import LoadsEngines, abilities_of, range_note
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.estimate_error import EstimateError
-from placer.engines.select import select_engine
+from placer.engines.select import base_of_files, check_base, select_engine
 from placer.engines.tensorrt.saved import SUFFIXES
 from placer.errors import InputError
 from placer.graph import index_graph, tensor_type
@@ -78,12 +78,14 @@ def bench(
     threads: int = 1,
     gpu: str | None = None,
     device: str | None = None,
+    base: str | None = None,
     engine_options: Mapping[str, str] | None = None,
 ) -> BenchResult:
     """Measure ONNX models, or saved TensorRT engines, with the same inputs in interleaved rounds.
 
     ``data``: inputs as for ``placer.optimize``, of which the first sample is used; by default
-    random ones. ``gpu``: of the engine ``fusion-model``.
+    random ones. ``gpu``: of the engine ``fusion-model``. ``base``: the type that OpenVINO computes
+    float models in; by default the one that each file names, else float.
 
     Raises InputError for wrong input, RunError if the engine refuses a model.
     """
@@ -100,12 +102,13 @@ def bench(
         threads=threads,
         pack=None,
         gpu=gpu,
-        base=None,
+        base=base_of_files(engine, base, [m.proto for m in loaded if isinstance(m, Model)]),
         shapes=optima(ranges),
         shape_ranges=ranges,
         device=device,
         extra=engine_options or {},
     )
+    check_base(chosen, base)
     compiled = [_compile(chosen, model, ranges) for model in loaded]
     inputs = _inputs(compiled[0][1], None if data is None else str(data))
     seconds = chosen.measure([model for model, _ in compiled], inputs, rounds)

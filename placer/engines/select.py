@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+
+import onnx
 
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
@@ -24,6 +26,7 @@ from placer.errors import InputError
 from placer.graph.shapes import ShapeRange
 from placer.prediction.devices import load_device, pack_of, target_on
 from placer.prediction.gpus import architecture_of
+from placer.qdq.base_property import EACH_ITS_OWN, named_base
 from placer.results.objective import Objective
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
@@ -124,6 +127,27 @@ def select_engine(
     if scheme is not None:  # Some engines know their GPU only now.
         load_pack(pack or own).with_scheme(scheme, target_of(engine))
     return engine, rules, f"{why}; every latency is an estimate" if engine.estimated else why
+
+
+def base_of_files(name: str, base: str | None, files: Iterable[onnx.ModelProto]) -> str | None:
+    """What to hand ``select_engine`` as ``base`` for models that run as they are.
+
+    That is ``base`` or, without it, ``auto`` where the engine called ``name`` computes each file in
+    the type that it names, and one of ``files`` names one. Raises InputError as ``select_engine``.
+    """
+    _, factory, _ = Registry.installed(BUILT_IN).resolve(name)
+    if base is not None or not isinstance(factory, OpenVinoFactory):
+        return base
+    return EACH_ITS_OWN if any(named_base(file) is not None for file in files) else None
+
+
+def check_base(engine: Engine, base: str | None) -> None:
+    """Raise InputError if ``base`` is given to an engine that runs a file in its own types."""
+    if base is not None and engine.remainder != "computed":
+        raise InputError(
+            f"engine {engine.name} computes a file in the types that it has, whatever `base`; "
+            "placer optimize and placer apply write it in another one"
+        )
 
 
 def _own_pack(factory: EngineFactory, extra: Mapping[str, str], gpu: str | None) -> str:

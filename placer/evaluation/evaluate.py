@@ -20,7 +20,7 @@ from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.common.user_code import UserCode, load_function
 from placer.engines.base import Engine, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
-from placer.engines.select import select_engine
+from placer.engines.select import base_of_files, check_base, select_engine
 from placer.errors import InputError, RunError
 from placer.evaluation.layers import Layer, compare_layers, first_wrong
 from placer.graph import Graph
@@ -73,6 +73,7 @@ def evaluate(
     engine: str = "onnxruntime",
     threads: int = 1,
     device: str | None = None,
+    base: str | None = None,
     engine_options: Mapping[str, str] | None = None,
     layers: bool = False,
 ) -> EvalResult:
@@ -81,8 +82,8 @@ def evaluate(
     ``data``: as for ``placer.optimize``; all of it is used. ``labels``: an .npy file of class
     indices for data without labels, one row for each of the first input. ``metrics``: besides,
     each a ``module:function`` as for gates, averaged over samples. The float model runs on ONNX
-    Runtime, the others on ``engine``. ``layers``: compare intermediate tensors too, on the first
-    samples.
+    Runtime, the others on ``engine``, OpenVINO in ``base``, by default the type that each file
+    names, else float. ``layers``: compare intermediate tensors too, on the first samples.
 
     Raises InputError for wrong input and for models of other outputs, RunError if a model is
     refused.
@@ -93,27 +94,28 @@ def evaluate(
     source = load_as_is(Path(float_model), fixed)
     graph = load_model(Path(float_model), fixed).graph
     samples = _labelled(list(load_dataset(str(data), source)), labels)
+    models = [load_as_is(Path(path), fixed) for path in quantized]
     runner, _, _ = select_engine(
         engine,
         threads=threads,
         pack=None,
         gpu=None,
-        base=None,
+        base=base_of_files(engine, base, [model.proto for model in models]),
         shapes=fixed,
         shape_ranges={},
         device=device,
         extra=engine_options or {},
     )
+    check_base(runner, base)
     reference = HalfPrecisionModel(source.proto, source.base_dir, threads).run
     expected = [dict(reference(sample.inputs)) for sample in samples]
     judge = _Judge(graph, samples, expected, tuple(metrics))
     found = []
-    for path in map(Path, quantized):
-        model = load_as_is(path, fixed)
-        compared = judge(_with_fixed(model, _run_of(runner, model, threads)), path)
+    for model in models:
+        compared = judge(_with_fixed(model, _run_of(runner, model, threads)), model.path)
         few = samples[:LAYER_SAMPLES]
         named = tuple(compare_layers(source, model, few)) if layers else ()
-        found.append(Evaluated(str(path), compared, named))
+        found.append(Evaluated(str(model.path), compared, named))
     return EvalResult(str(float_model), runner.name, runner.version, len(samples), tuple(found))
 
 

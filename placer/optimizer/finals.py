@@ -63,9 +63,13 @@ class Final(Generic[T]):
 
 @dataclass(frozen=True)
 class Rejected:
-    """Why a candidate that met the gates in its trial is no result, as a clause about it."""
+    """Why a candidate that met the gates in its trial is no result, as a clause about it.
+
+    ``number``: of its trial; None of a front, whose points are rejected one by one.
+    """
 
     reason: str
+    number: int | None = None
 
 
 def race(

@@ -16,17 +16,11 @@ from placer.graph.bodies import BODY_OPS
 from placer.optimizer.export import export
 from placer.optimizer.finals import (
     Final,
-    Finalist,
     Rejected,
     chosen_placement,
-    compiled_finalists,
-    confirm,
-    copies_of,
-    latency_gates,
-    race,
 )
 from placer.optimizer.missed_gates import missed_sentence, write_closest
-from placer.optimizer.near_misses import NearMiss, recovered_near_miss
+from placer.optimizer.near_misses import recovered_near_miss
 from placer.optimizer.noise_sources import noise_sources
 from placer.optimizer.observer import Observer
 from placer.optimizer.open_choices import settle
@@ -47,14 +41,15 @@ from placer.optimizer.study_settings import (
     open_study,
 )
 from placer.optimizer.summary import (
+    doubt_sentence,
     no_difference_sentence,
     summarize,
 )
 from placer.optimizer.task import Task, prepare
-from placer.optimizer.ties import tie_with_default
 from placer.optimizer.trial_setup import TrialSetup
+from placer.optimizer.winner import chosen, written_and_judged
 from placer.optimizer.worker import keep_for_workers, trial_setup_of
-from placer.optimizer.written import Written, write_and_judge
+from placer.optimizer.written import Written
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.quantization import FLOAT_IDS
@@ -62,7 +57,7 @@ from placer.report import write_report
 from placer.results.folder import OutputFolder
 from placer.results.result import Result
 from placer.results.verdict import Verdict
-from placer.search.records import TrialRecord, by_latency
+from placer.search.records import TrialRecord
 from placer.search.study import Study
 
 __all__ = ["Observer", "Request", "optimize"]
@@ -110,22 +105,21 @@ def _run(
     records = study.records()
     _refuse_if_all_failed(records)
     near = recovered_near_miss(task, setup, records, observer)
-    found, points = _results(task, records, setup, near, observer)
-    if points:
-        points, rejected = write_front(task, setup, folder, points, observer)
-        found = points[0].final if points else rejected
-    written = (
-        write_and_judge(task, setup, folder, found, observer, near)
-        if isinstance(found, Final)
-        else found
-    )
-    final = found if isinstance(found, Final) and isinstance(written, Written) else None
+    points: list[FrontPoint] = []
+    if task.request.front is None:
+        final, written = chosen(task, setup, folder, records, near, observer)
+    else:
+        found, points = confirmed_front(task, records, setup, observer, task.request.front)
+        if points:
+            points, rejected = write_front(task, setup, folder, points, observer)
+            found = points[0].final if points else rejected
+        final, written = written_and_judged(task, setup, folder, found, near, observer)
     if final is None:
         folder.remove_model()
     else:
         export(task, setup, folder, observer)
-    if final is not None and not final.is_faster:
-        observer.warn(no_difference_sentence(task, final))
+    if final is not None and (doubt := doubt_sentence(task, final)) is not None:
+        observer.warn(doubt)
     front = front_parts(task, setup, points)
     why = written if isinstance(written, Rejected) else None
     kept = written if isinstance(written, Written) else None
@@ -157,79 +151,6 @@ def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:
     quantized = [record for record in records if record.placement_id not in FLOAT_IDS]
     if quantized and all(record.ratio is None for record in quantized):
         raise RunError(f"the engine refused every candidate; the first: {quantized[0].error}")
-
-
-def _results(
-    task: Task,
-    records: Sequence[TrialRecord],
-    setup: TrialSetup,
-    near: NearMiss | None,
-    observer: Observer,
-) -> tuple[Final[TrialRecord] | Rejected | None, list[FrontPoint]]:
-    """The result and, with ``front``, the points of the front."""
-    if task.request.front is None:
-        return _final(task, records, setup, near, observer), []
-    return confirmed_front(task, records, setup, observer, task.request.front)
-
-
-def _final(
-    task: Task,
-    records: Sequence[TrialRecord],
-    setup: TrialSetup,
-    near: NearMiss | None,
-    observer: Observer,
-) -> Final[TrialRecord] | Rejected | None:
-    """Race the fastest candidates that meet the gates; None if there are none.
-
-    ``near``: one that meets them once recovered, which races as it then is. The winner may miss a
-    gate on latency when it is measured again.
-    """
-    best = [r for r in by_latency(records) if r.placement_id not in FLOAT_IDS]
-    if not best and near is None:
-        return None
-    # A near miss is faster than the fastest by more than the error of estimates.
-    tie = tie_with_default(task, records) if near is None else None
-    if tie is not None and tie.default.placement_id not in FLOAT_IDS:
-        observer.warn(str(tie))
-        best = [tie.default]
-    preset = task.preset
-    copies = copies_of(task, preset.finalists)
-    finalists = _finalists(task, setup, best[: preset.finalists], near, copies)
-    if len(finalists) > 1:
-        observer.stage(f"racing {len(finalists)} finalists")
-    winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
-    observer.stage("confirming the winner against the float model")
-    baseline = setup.candidates.compile_copies(task.float_placement, copies)
-    rounds, others = preset.confirm_rounds, setup.latency_baselines.measured
-    final = confirm(task.engine, winner, baseline, task.inputs, rounds, others)
-    missed = [gate for gate in latency_gates(setup.latency_baselines, final) if not gate.passed]
-    for gate in missed:
-        log.warning("confirming the winner: gate %s is missed: %s", gate.gate.text(), gate.ratio)
-    if missed:
-        names = ", ".join(gate.gate.text() for gate in missed)
-        return Rejected(f"measured again it misses {names}")
-    return final
-
-
-def _finalists(
-    task: Task,
-    setup: TrialSetup,
-    best: Sequence[TrialRecord],
-    near: NearMiss | None,
-    copies: int,
-) -> list[Finalist[TrialRecord]]:
-    """``near`` and ``best`` compiled anew; what fails now, an engine having crashed, is left out.
-
-    Raises RunError if all of ``best`` fail, or ``near`` and there is nothing else.
-    """
-    found = []
-    if near is not None:
-        try:
-            found.append(near.finalist(task, copies))
-        except RunError as error:
-            log.warning("trial %d is no finalist: %s", near.record.number, error)
-    others = compiled_finalists(task, setup, best, copies) if best or not found else []
-    return [*others, *found]
 
 
 def _write_plans(

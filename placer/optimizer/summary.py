@@ -205,9 +205,8 @@ def _final_warnings(
     tie = tie_with_default(task, records)
     if tie is not None and final.entry.number == tie.default.number:
         sentences.append(str(tie))
-    if not final.is_faster:
-        sentences.append(no_difference_sentence(task, final))
-    return sentences
+    doubt = doubt_sentence(task, final)
+    return sentences if doubt is None else [*sentences, doubt]
 
 
 def _rules(sites: Sequence[Site]) -> dict[str, RulePart]:
@@ -330,6 +329,21 @@ def _source_part(task: Task, written: Written | None) -> SourcePart | None:
         float_sqnr_db=None if task.source_sqnr is None else finite(task.source_sqnr),
         result_sqnr_db=None if result is None else finite(result),
         compared=task.source_sqnr is not None,
+    )
+
+
+def doubt_sentence(task: Task, final: Final[TrialRecord]) -> str | None:
+    """Why the float model is the result, or that an estimate cannot tell it from a faster one."""
+    if not final.is_faster:
+        return no_difference_sentence(task, final)
+    error, ratio = EstimateError.of(task.engine), final.ratio
+    low, high = error.interval(1 / ratio.high, 1 / ratio.low)
+    if not task.engine.estimated or low > 1:
+        return None
+    return (
+        f"the result is estimated to be {1 / ratio.median:.3f} times as fast as the float "
+        f"model (80% interval {low:.2f} to {high:.2f}), which the estimate cannot tell from 1; "
+        "measure both"
     )
 
 

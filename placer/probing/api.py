@@ -33,6 +33,7 @@ def sensitivity(
     data: str | PathLike[str] | None = None,
     eval_data: str | PathLike[str] | None = None,
     shapes: Mapping[str, GivenShape] | None = None,
+    fix: Mapping[str, float] | None = None,
     by: str | Sequence[str] = KINDS,
     samples: int = SAMPLES,
     measure: bool = False,
@@ -70,6 +71,7 @@ def sensitivity(
     request = Request(
         model=Path(model),
         shape_ranges=given_ranges(shapes),
+        fix=dict(fix or {}),
         data=None if data is None else str(data),
         evaluation_data=None if eval_data is None else str(eval_data),
         engine=engine,

@@ -6,6 +6,13 @@ import onnx
 
 # Name of the entry in the model's metadata.
 BASE_PROPERTY = "placer.base"
+# The base of an engine that computes each model in the one that it names itself.
+EACH_ITS_OWN = "auto"
+
+
+def named_base(model: onnx.ModelProto) -> str | None:
+    """What ``name_base`` said of ``model``; None if nothing."""
+    return next((e.value for e in model.metadata_props if e.key == BASE_PROPERTY), None)
 
 
 def name_base(model: onnx.ModelProto, base: str | None) -> None:

@@ -94,6 +94,8 @@ def verdict(result: Result) -> VerdictSection:
         sentence = f"Confirmed afresh, in turn with the float model: {interval}."
         if estimated:
             sentence = f"An estimate from {_layers(result)} layers: nothing was measured."
+        if result.within_error:
+            tone, headline = "neutral", f"{headline}, within the error of estimates"
     elif result.verdict is Verdict.INCONCLUSIVE:
         tone, headline = "neutral", "Inconclusive"
         sentence = "The rounds disagree too much, even when taken again; the float model is kept."

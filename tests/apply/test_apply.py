@@ -561,6 +561,28 @@ def test_the_base_precision_of_a_placement_is_kept(placer: Run, placement_file: 
     assert load_placement(again, loaded(SEED1).graph) == judged
 
 
+@pytest.mark.parametrize(
+    ("base", "named", "kinds"),
+    [
+        ("float", "float", {onnx.TensorProto.FLOAT}),
+        ("bfloat16", "bfloat16", {onnx.TensorProto.FLOAT}),
+        ("float16", None, {onnx.TensorProto.FLOAT16}),
+    ],
+)
+def test_another_base_precision_takes_the_place_of_that_of_the_placement(
+    placer: Run, placement_file: Path, base: str, named: str | None, kinds: set[int]
+):
+    text = placement_file.read_text()
+    placement_file.write_text(text.replace("groups:", "base: bfloat16\ngroups:", 1))
+    finished = placer("apply", placement_file, SEED1, "-o", "out", "--base", base)
+    assert finished.code == 0, finished.err
+    proto = onnx.load("out/optimized.onnx")
+    assert {e.key: e.value for e in proto.metadata_props}.get("placer.base") == named
+    assert read_placement(Path("out/placement.yaml")).base == named
+    weights = {t.data_type for t in proto.graph.initializer if len(t.dims) == 4}
+    assert weights - {onnx.TensorProto.INT8} == kinds
+
+
 def test_what_is_printed(placer: Run, placement_file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "200")
     finished = placer("apply", placement_file, DYNAMO, "-o", "out")

@@ -9,6 +9,7 @@ import pytest
 
 from placer.model import load_model
 from placer.qdq import Inserter
+from placer.qdq.base_property import name_base
 from placer.quantization import Placement, Range
 from placer.rules.packaging.load import load_pack
 from tests.conftest import DIGITS, Finished
@@ -41,6 +42,29 @@ def test_estimates_are_labelled(placer: Callable[..., Finished]):
     assert finished.code == 0, finished.err
     assert "estimated" in finished.out
     assert "latency is an estimate" in finished.out
+
+
+def test_a_base_is_for_engines_that_compute_in_it(placer: Callable[..., Finished]):
+    predicted = ("--engine", "fusion-model", "--gpu", "t4", "--base", "float16")
+    finished = placer("bench", MODEL, *predicted)
+    assert finished.code == 2
+    assert "fusion-model computes a file in the types that it has, whatever --base" in finished.err
+    data = ("--data", DIGITS / "evaluation.npz")
+    finished = placer("eval", MODEL, MODEL, *data, "--base", "bfloat16")
+    assert finished.code == 2
+    assert "ONNX Runtime takes no --base" in finished.err
+
+
+def test_openvino_computes_a_file_in_the_base_that_it_names(placer: Callable[..., Finished]):
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    proto = onnx.load(MODEL)
+    name_base(proto, "float")
+    onnx.save(proto, "named.onnx")
+    words = ("bench", "named.onnx", "--engine", "openvino", "--rounds", 3, "--json")
+    devices = [
+        json.loads(placer(*words, *more).out)["device"] for more in ((), ("--base", "float"))
+    ]
+    assert [device.endswith("1 thread, float") for device in devices] == [False, True]
 
 
 def test_wrong_input_is_one_sentence(placer: Callable[..., Finished]):

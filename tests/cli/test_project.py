@@ -71,6 +71,13 @@ def test_sensitivity_loads_the_custom_operators_that_a_project_names(placer: Pla
     assert "the library mine/libops.so of --custom-ops is not there" in finished.err
 
 
+def test_sensitivity_fixes_the_inputs_that_a_project_fixes(placer: Placer, project: Path):
+    project.write_text(f"fix: {{rate: 8000}}\n{PROJECT}")
+    finished = placer("sensitivity", "--project", project)
+    assert finished.code == 2
+    assert "unknown input 'rate'; use one of: image" in finished.err
+
+
 @pytest.mark.slow
 def test_a_project_names_model_and_options_from_its_own_folder(placer: Placer, project: Path):
     finished = placer("optimize", "--project", project, "--no-cache")

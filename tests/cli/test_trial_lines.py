@@ -55,6 +55,7 @@ def test_trials_stand_under_a_header_by_their_numbers_in_the_study():
         trial(4, "explore"),  # Number 3 was another worker's.
         trial(5, "explore", error="the engine refused node 'c'"),
         replace(trial(6, "near the best", 0.6), judgement=None),
+        replace(trial(7, "explore", 0.7), choices={"base precision": "bfloat16"}),
     )
     assert told == [
         "· searching, 30 trials at most",
@@ -65,6 +66,7 @@ def test_trials_stand_under_a_header_by_their_numbers_in_the_study():
         "    4   not measured         -     x2.00  explore        sqnr>=20: 31.5 ok",
         "    5         failed         -     x2.00  explore        the engine refused node 'c'",
         "    6          1.200     x1.67     x2.00  near the best  slower than the best, not judged",
+        "    7          1.400     x1.43     x2.00  explore        sqnr>=20: 31.5 ok  in bfloat16",
     ]
 
 

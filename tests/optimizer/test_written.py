@@ -1,5 +1,6 @@
 """What is on disk is what was judged, and a run that cannot say anything says so."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.errors import RunError
-from placer.model import save
+from placer.model import save, save_model
 from placer.optimizer import written
 from placer.optimizer.candidates import Candidates
 from placer.results.result import Result
@@ -21,6 +22,17 @@ Placer = Callable[..., Finished]
 MODEL = DIGITS / "digits.onnx"
 QUICK = (*FEW_BY_MINMAX, "--preset", "quick", "--no-cache")
 RUN = ("optimize", MODEL, *QUICK, "--budget", 3, "-o", "out")
+# Large enough that INT8 is estimated to be faster.
+WIDE = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,64,96,96] x) => (float[1,64,96,96] y)
+<float[64,64,3,3] v = {0.05}, float[64,64,3,3] w = {0.05}> {
+  a = Conv<pads = [1, 1, 1, 1]>(x, v)
+  b = Relu(a)
+  y = Conv<pads = [1, 1, 1, 1]>(b, w)
+}
+"""
+PREDICTED = ("--engine", "fusion-model", "--gpu", "t4", "--base", "float", "--preset", "quick")
 GATE = "def agreement(outputs, batch):\n    return {value}\n"
 
 
@@ -45,6 +57,34 @@ def test_a_file_that_is_not_what_was_measured_is_no_success(
     assert Result.read("out").best is None
     assert not Path("out/optimized.onnx").exists()
     assert not Path("out/placement.yaml").exists()
+
+
+def test_where_the_fastest_is_no_result_the_next_one_is(
+    placer: Placer, monkeypatch: pytest.MonkeyPatch, save: Callable[..., Path]
+):
+    """The first file that is written is spoiled, the second is not."""
+    spoiled = []
+
+    def spoil_once(proto: onnx.ModelProto, base_dir: Path, path: Path) -> None:
+        if path.name == "optimized.onnx" and not spoiled:
+            for tensor in proto.graph.initializer:
+                if tensor.name.endswith("/scale"):
+                    values = onnx.numpy_helper.to_array(tensor)
+                    tensor.CopyFrom(onnx.numpy_helper.from_array(values * 9, tensor.name))
+            spoiled.append(path)
+        save_model(proto, base_dir, path)
+
+    monkeypatch.setattr(written, "save_model", spoil_once)
+    finished = placer("optimize", save(WIDE), *PREDICTED, "--budget", 4, "-o", "out")
+    assert finished.code == 0, finished.err
+    result = Result.read("out")
+    assert result.verdict == "faster"
+    assert result.best is not None
+    told = r"warning: trial (\d+) met the gates, but as it was written it misses sqnr>=15; it is no"
+    (refused,) = re.findall(told, finished.out)
+    assert result.best.trial != int(refused)
+    assert not result.within_error
+    assert Path("out/optimized.onnx").exists()
 
 
 def test_a_file_that_cannot_be_run_is_told_with_the_reason(

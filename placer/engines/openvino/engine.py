@@ -22,14 +22,12 @@ from placer.errors import InputError, RunError
 from placer.graph.shapes import InputType
 from placer.model import save_model
 from placer.plan import Plan
-from placer.qdq.base_property import BASE_PROPERTY
+from placer.qdq.base_property import BASE_PROPERTY, EACH_ITS_OWN
 from placer.results.objective import Objective
 
 ov = load_openvino()
 # What --base stands for: the precision hint, which holds for all that is not quantized.
 PRECISIONS: Mapping[str, str] = {"float": "f32", "bfloat16": "bf16"}
-# The base that each model names itself, where the search decides on it.
-EACH_ITS_OWN = "auto"
 _THROUGHPUT_CLOCK = "inferences per second of wall time, several requests in flight,"
 # By wall time and on all cores, shorter intervals are at the mercy of the scheduler.
 _THROUGHPUT_INTERVAL_S = 0.01
