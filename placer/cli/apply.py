@@ -18,6 +18,7 @@ from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.apply.api import AppliedModel
     from placer.apply.apply import Applied, BrokenGroup, Lost
+    from placer.results.result import RecoveryPart
 
 MAX_ROWS = 20
 EXAMPLES = (
@@ -42,6 +43,7 @@ def apply_command(
         ),
     ] = None,
     calibration: Annotated[str, option("calibration")] = "auto",
+    recover: Annotated[list[str] | None, option("recover")] = None,
     base: Annotated[
         str | None,
         option(
@@ -83,6 +85,7 @@ def apply_command(
         "data": data,
         "ranges": ranges,
         "calibration": calibration,
+        "recover": recover or [],
         "base": base,
         "io_type": io_type,
         "pack": pack,
@@ -121,6 +124,8 @@ def _print(outcome: AppliedModel) -> None:
     lines = [f"ranges: {scales.method}{sqnr}"]
     if outcome.sqnr is not None:
         lines.append(f"outputs keep {outcome.sqnr:.1f} dB of the given model's")
+    if outcome.recovery is not None:
+        lines.append(_recovery_line(outcome.recovery))
     lines += _shown([f"another operator: {line}" for line in _other_operators(applied)])
     lines += _shown([_lost_line(lost) for lost in applied.lost])
     lines += _shown([_broken_line(group) for group in applied.broken])
@@ -129,6 +134,15 @@ def _print(outcome: AppliedModel) -> None:
         console.print(f"- {line}", highlight=False, soft_wrap=True, markup=False)
     for warning in outcome.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+
+
+def _recovery_line(part: RecoveryPart) -> str:
+    if not part.kept:
+        return f"nothing recovered: {part.reason}"
+    kept = [step for step in part.steps if step.kept]
+    (before, _), (_, after) = (kept[i].held_back_sqnr or (None, None) for i in (0, -1))
+    gain = "" if before is None or after is None else f", {before:.1f} to {after:.1f} dB"
+    return f"recovered by {', '.join(step.step for step in kept)}{gain} on samples held back"
 
 
 def _other_operators(applied: Applied) -> list[str]:

@@ -14,10 +14,11 @@ from placer.optimizer.candidates import Candidates
 from placer.optimizer.finals import Finalist
 from placer.optimizer.observer import Observer
 from placer.optimizer.proposer import noise_limit
-from placer.optimizer.recovered import Recovered, recover, recovery_steps
+from placer.optimizer.recovered import Recovered, recover
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.quantization import FLOAT_IDS
+from placer.recovery.recover import steps_of
 from placer.search.noise_limits import allowed_noise
 from placer.search.records import TrialRecord, by_latency
 
@@ -51,7 +52,7 @@ def recoverable_noise(task: Task) -> float:
     0 where nothing is recovered, or the gates do not say it in terms of noise.
     """
     limit = noise_limit(task.gates)
-    if limit is None or not recovery_steps(task.request.recover):
+    if limit is None or not steps_of(task.request.recover):
         return 0.0
     return float(limit * 10 ** (MOST_DB / 10))
 
@@ -87,7 +88,7 @@ def recovered_near_miss(
     observer: Observer,
 ) -> NearMiss | None:
     """The fastest near miss that meets all gates once recovered as asked for, if there is one."""
-    steps = recovery_steps(task.request.recover)
+    steps = steps_of(task.request.recover)
     if not steps or task.request.front is not None:
         return None
     for record, recovered in _recovered(task, setup, records, steps, observer):

@@ -17,6 +17,7 @@ from placer.errors import InputError
 from placer.optimizer.presets import load_preset
 from placer.optimizer.request import Request, RequestOption, options
 from placer.quantization.overrides import Override
+from placer.recovery.recover import steps_of
 from placer.search.storage import check_url
 
 
@@ -36,8 +37,7 @@ def check_values(request: Request) -> None:
     parse_beats(request.beats)
     if request.beats and request.objective == "throughput":
         raise InputError("`beats` are gates on latency; leave them out with `objective` throughput")
-    if len(request.recover) > 1 and {"none", "auto"} & set(request.recover):
-        raise InputError("`recover` has none or auto beside other steps; give either alone")
+    steps_of(request.recover)
     _check_devices(request)
     _check_files(request)
     if request.storage is not None:

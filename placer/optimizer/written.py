@@ -21,7 +21,7 @@ from placer.optimizer.candidates import Candidates
 from placer.optimizer.finals import Final, Rejected, chosen_placement, latency_gates
 from placer.optimizer.near_misses import NearMiss
 from placer.optimizer.observer import Observer
-from placer.optimizer.recovered import recover, recovery_steps
+from placer.optimizer.recovered import recover
 from placer.optimizer.result_parts import decided_base
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
@@ -29,6 +29,7 @@ from placer.qdq.base_property import name_base
 from placer.quantization import Placement, Ranges
 from placer.quantization.placement_file import placement_text
 from placer.recovery.crossfit import score
+from placer.recovery.recover import steps_of
 from placer.results.folder import OutputFolder
 from placer.results.result import RecoveryPart
 from placer.search.records import TrialRecord
@@ -71,7 +72,7 @@ def write_and_judge(
     ``near``: what meets them with other constants only, which are known.
     """
     placement = chosen_placement(task, final)
-    steps = recovery_steps(task.request.recover) if placement.edges else ()
+    steps = steps_of(task.request.recover) if placement.edges else ()
     plain = _write(task, setup, folder, final, setup.candidates)
     if not steps:
         return plain
