@@ -1,9 +1,9 @@
 """Bring a float model into the one form that the rest of placer works on.
 
-Local functions inlined, opset at least 17, Constant, Identity and Dropout nodes gone, constant
-subgraphs folded, If, Loop and Scan replaced by the nodes that run where the model fixes which,
-BatchNormalization and constant per-channel Mul and Add folded into the weighted node before them,
-nodes named and sorted. Outputs stay what they were.
+Local functions inlined, ONNX Runtime's fused operators taken apart, opset at least 17, Constant,
+Identity and Dropout nodes gone, constant subgraphs folded, If, Loop and Scan replaced by the nodes
+that run where the model fixes which, BatchNormalization and constant per-channel Mul and Add
+folded into the weighted node before them, nodes named and sorted. Outputs stay what they were.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_constants, may_fold
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
+from placer.model.fused_operators import take_apart
 
 MIN_OPSET = 17
 MIN_IR_VERSION = 8
@@ -90,6 +91,8 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
         adopt(proto, inlined(stub, path))
     graph = proto.graph
     _note(notes, constants_to_initializers(graph), "turned {} Constant nodes into initializers")
+    taken = take_apart(proto, lambda stub: infer_values(stub, {}, path))
+    _note(notes, taken, "took {} fused nodes of ONNX Runtime apart")
     opset = standard_opset(proto)
     if opset < MIN_OPSET:
         _raise_opset(proto, path)
