@@ -1,0 +1,128 @@
+"""Networks of other families, written by PyTorch's own exporters, for which nothing was fitted.
+
+Needs torch, torchvision, timm and onnxscript. Weights are random; depths and inputs are small. Half
+of the networks are ``SEEN``: differences between prediction and engine were read on these, and only
+on these. Of the other half, ``KEPT``, only figures were read.
+
+python benchmarks/exported_networks.py --folder networks
+python benchmarks/openvino_fidelity.py --placements 4 --model networks/kept/NAFNet.onnx
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import timm
+import torch
+from command_line import parser_of
+from exported_modules import (
+    ConvTasNet,
+    Decoder,
+    DeepSpeech,
+    GraphNetwork,
+    HiFiGan,
+    NafNet,
+    PointNet,
+    StyleGenerator,
+)
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Network:
+    """A module, what it reads, and which of PyTorch's exporters writes it."""
+
+    make: Callable[[], nn.Module]
+    inputs: tuple[Tensor, ...]
+    dynamo: bool
+
+
+def _timm(name: str, size: int, dynamo: bool, **options: object) -> Network:
+    def make() -> nn.Module:
+        return timm.create_model(name, pretrained=False, num_classes=10, **options)
+
+    return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
+
+
+def _edges(nodes: int, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, nodes, (2, count), generator=generator)
+
+
+_SWIN = {"depths": (2, 2), "embed_dim": 48, "num_heads": (2, 4), "img_size": 56}
+SEEN: Mapping[str, Network] = {
+    "RegNetX": _timm("regnetx_002", 64, dynamo=False),
+    "CSP-Darknet": _timm("cs3darknet_s", 64, dynamo=True),
+    "Swin (timm)": _timm("swin_tiny_patch4_window7_224", 56, dynamo=False, **_SWIN),
+    "PVTv2": _timm("pvt_v2_b0", 64, dynamo=True),
+    "EfficientFormer": _timm("efficientformer_l1", 224, dynamo=False),
+    "Res2Net": _timm("res2net50_14w_8s", 64, dynamo=True),
+    "PointNet": Network(lambda: PointNet(128), (torch.zeros(1, 3, 128),), dynamo=False),
+    "DeepSpeech": Network(lambda: DeepSpeech(40, 64), (torch.zeros(1, 1, 40, 60),), dynamo=False),
+    "Transformer decoder": Network(
+        lambda: Decoder(64, 4, 2), (torch.zeros(1, 20, 64), torch.zeros(1, 30, 64)), dynamo=True
+    ),
+    "StyleGAN": Network(lambda: StyleGenerator(32), (torch.zeros(1, 32),), dynamo=True),
+}
+KEPT: Mapping[str, Network] = {
+    "GhostNetV2": _timm("ghostnetv2_100", 64, dynamo=False),
+    "HRNet-W18": _timm("hrnet_w18_small", 64, dynamo=True),
+    "MobileViTv2": _timm("mobilevitv2_050", 64, dynamo=True),
+    "XCiT": _timm("xcit_nano_12_p16_224", 64, dynamo=False, depth=3, img_size=64),
+    "FastViT": _timm("fastvit_t8", 64, dynamo=False),
+    "EdgeNeXt": _timm("edgenext_xx_small", 64, dynamo=True),
+    "VoVNet": _timm("ese_vovnet19b_dw", 64, dynamo=False),
+    "RepViT": _timm("repvit_m0_9", 64, dynamo=True),
+    "NAFNet": Network(lambda: NafNet(16), (torch.zeros(1, 3, 32, 32),), dynamo=False),
+    "graph network": Network(
+        lambda: GraphNetwork(_edges(40, 120), 40, 32), (torch.zeros(40, 32),), dynamo=True
+    ),
+    "Conv-TasNet": Network(lambda: ConvTasNet(32), (torch.zeros(1, 1, 800),), dynamo=False),
+    "HiFi-GAN": Network(lambda: HiFiGan(64), (torch.zeros(1, 80, 16),), dynamo=True),
+}
+
+
+def export(network: Network, path: Path) -> None:
+    """Write ``network`` with seeded weights to ``path``."""
+    torch.manual_seed(0)
+    module = network.make().eval()
+    _vary(module)
+    count = len(network.inputs)
+    torch.onnx.export(
+        module,
+        network.inputs,
+        str(path),
+        input_names=[f"input{index}" for index in range(count)],
+        dynamo=network.dynamo,
+        external_data=False,
+        **({} if network.dynamo else {"opset_version": 17}),
+    )
+
+
+def _vary(module: nn.Module) -> None:
+    """Add noise to biases and norms: an engine drops a sum with zeros, which trained weights lack."""
+    with torch.no_grad():
+        for values in module.parameters():
+            if values.dim() <= 1:
+                values += 0.1 * torch.randn_like(values)
+
+
+def main() -> None:
+    """Write both sets, each to a folder of its own."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    arguments = parser.parse_args()
+    for name, networks in (("seen", SEEN), ("kept", KEPT)):
+        folder = arguments.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for title, network in networks.items():
+            path = folder / f"{title}.onnx"
+            if not path.exists():
+                export(network, path)
+            print(f"{name}: {title}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
