@@ -1,4 +1,4 @@
-"""Modules of PyTorch for ``exported_networks``, in the structure of the papers, with fewer blocks."""
+"""Modules of PyTorch for ``exported_networks``: the structure of the papers, fewer blocks."""
 
 from __future__ import annotations
 

@@ -102,11 +102,11 @@ def export(network: Network, path: Path) -> None:
 
 
 def _vary(module: nn.Module) -> None:
-    """Add noise to biases and norms: an engine drops a sum with zeros, which trained weights lack."""
+    """Add noise to biases and norms: engines drop sums with zeros, which no training leaves."""
     with torch.no_grad():
         for values in module.parameters():
             if values.dim() <= 1:
-                values += 0.1 * torch.randn_like(values)
+                values.add_(0.1 * torch.randn_like(values))
 
 
 def main() -> None:

@@ -186,6 +186,13 @@ class Fusion(Strict):
         "else reads their results runs after all of them. Only for a single node with `reads` "
         "`any`, or [], where a pair between two keeps them apart.",
     )
+    copies: int = Field(
+        default=1,
+        ge=1,
+        le=8,
+        description="How many layers it is, each with an equal part of the work, as one for each "
+        "direction of a recurrent node.",
+    )
     bare: list[Reference] = Field(
         default=[],
         description="Edges into the layer that carry no pair, else it does not exist.",

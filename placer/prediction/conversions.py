@@ -34,6 +34,11 @@ class PredictedLayer:
     edges: tuple[Edge, ...]
     ordinal: int = 0
 
+    @property
+    def copies(self) -> int:
+        """How many layers like it share the work of its nodes."""
+        return 1 if self.claim is None else self.claim.fusion.copies
+
 
 class Conversion(NamedTuple):
     """A conversion of ``tensor``: type written, and the scales that what it reads or writes has."""

@@ -59,7 +59,7 @@ def layer_parts(predicted: PredictedLayer, graph: Graph) -> tuple[Part, ...]:
         few = "few-channel " if found.name.startswith("few-channel") else ""
         return (_part(f"{few}{layer.kind}", found, found.ops),)
     main = next((node for node in predicted.nodes if node.op in WEIGHTED), predicted.nodes[0])
-    ops = found.ops or _elements(main.outputs[0], graph)
+    ops = found.ops or _elements(main.outputs[0], graph) / predicted.copies
     fused = (node for node in predicted.nodes if node is not main and node.op not in _FREE)
     dtype = found.dtype
     return (

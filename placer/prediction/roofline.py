@@ -203,14 +203,15 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     moved = sum(port_bytes(port, graph) for port in _distinct((*layer.inputs, *layer.outputs)))
     main = next((node for node in nodes if node.op in WEIGHTED), nodes[0])
     moved += _weight_bytes(nodes, graph, type_bytes(dtype))
+    share = 1 / predicted.copies
     return Work(
         _class_name(predicted, main, dtype, graph),
         dtype,
-        sum(_ops(node, _multiple(dtype), graph) for node in nodes),
-        moved,
-        written=sum(port_bytes(port, graph) for port in layer.outputs),
+        share * sum(_ops(node, _multiple(dtype), graph) for node in nodes),
+        share * moved,
+        written=share * sum(port_bytes(port, graph) for port in layer.outputs),
         depth=_depth(main, graph),
-        tiled_ops=sum(_ops(node, TILE, graph) for node in nodes),
+        tiled_ops=share * sum(_ops(node, TILE, graph) for node in nodes),
     )
 
 

@@ -104,7 +104,8 @@ class StepDraft:
             outputs=tuple(outputs),
             kind="no-op" if op in (NO_OP, IN_PLACE_CONCAT) else "compute",
         )
-        self.tensors.layers.append(PredictedLayer(layer, nodes, claim, self.candidate.reads))
+        predicted = PredictedLayer(layer, nodes, claim, self.candidate.reads)
+        self.tensors.layers += [predicted] * predicted.copies
 
     def write_output(self) -> None:
         """Convert what leaves the graph to the type it declares."""

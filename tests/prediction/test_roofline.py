@@ -392,3 +392,16 @@ def test_a_faster_gpu_is_never_slower(text: str, data: st.DataObject):
     before, after = (Roofline(graph, g, load_layer_classes()) for g in (slow, fast))
     for one in prediction.layers:
         assert 0 <= after.layer_us(one) <= before.layer_us(one)
+
+
+def test_layers_of_one_node_share_its_work():
+    constants = "float[2,32,16] w = {0.1}, float[2,32,8] r = {0.1}"
+    body = '[lstm1] y = LSTM<hidden_size = 8, direction = "bidirectional">(x, w, r)'
+    graph = graph_of("(float[32,1,16] x) => (float[32,2,1,8] y)", body, constants)
+    rules = load_pack("openvino").rules
+    directions = Predictor(graph, rules, ANY_TARGET, "float", "uint8").predict(EMPTY).layers
+    assert [predicted.nodes[0].name for predicted in directions] == ["lstm1", "lstm1"]
+    whole = replace(directions[0], claim=None)
+    found, alone = layer_work(directions[0], graph), layer_work(whole, graph)
+    assert found is not None and alone is not None
+    assert found.bytes == alone.bytes / 2

@@ -34,7 +34,7 @@ class _Operation:
 
     ``nodes``: numbers of the nodes that it names. ``invented``: it has an activation in it that is
     called after no node. ``sources``: the operations that it reads. ``reshapes``: what it writes
-    has another shape than what it reads.
+    has another shape, or order of axes, than what it reads.
     """
 
     name: str
@@ -99,10 +99,11 @@ def _operations(runtime: Any, tags: Tags) -> Iterator[_Operation]:
 
 
 def _with_recurrent_nodes(operations: list[_Operation], tags: Tags) -> list[_Operation]:
-    """``operations`` with a recurrent node's number in each operation that it became.
+    """``operations`` with a recurrent node's number in each operation that it became, and no other.
 
     OpenVINO gives these names of its own. They are in the graph's order, one for each direction;
-    where their number is another, nothing is known of them.
+    where their number is another, nothing is known of them. What turns the axes round them only is
+    called after the node, which is no work of its own.
     """
     numbers = [
         number
@@ -114,10 +115,17 @@ def _with_recurrent_nodes(operations: list[_Operation], tags: Tags) -> list[_Ope
     if len(found) != len(numbers) or any(op.nodes for op in found):
         return operations
     nodes = dict(zip((op.name for op in found), numbers, strict=True))
-    return [replace(op, nodes=(nodes[op.name],)) if op in found else op for op in operations]
+    known = set(numbers)
+    others = {op.name: tuple(n for n in op.nodes if n not in known) for op in operations}
+    return [
+        replace(op, nodes=(nodes[op.name],) if op in found else others[op.name])
+        for op in operations
+    ]
 
 
 def _reshapes(op: Any) -> bool:
+    if _text(op.get_rt_info(), "layerType") == "Transpose":
+        return True  # Of a square, too.
     shape = op.inputs()[0].get_partial_shape()
     return any(output.get_partial_shape() != shape for output in op.outputs())
 
