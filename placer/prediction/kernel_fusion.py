@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph import Edge
@@ -9,7 +10,13 @@ from placer.graph.weights import weight_input
 from placer.prediction.kernel_epilogues import Epilogues, batches, resizes
 from placer.prediction.kernel_units import CONVS, NORMED, VIEWS, Unit, Units
 from placer.prediction.motion import Scale
-from placer.prediction.reductions import is_large, reduction, sums_places
+from placer.prediction.reductions import (
+    is_large,
+    is_map,
+    reduction,
+    reduction_axes,
+    sums_places,
+)
 
 # Activations behind which the map that a Conv wrote is turned, in the same kernel.
 _TURNED_AFTER = ("HardSwish", "LeakyRelu")
@@ -389,9 +396,55 @@ class Kernels:
             return unit.role == "pointwise" and self._feeds_row_product(unit)
         if not any(u.role == "reduce" and self._depends(unit, u) for u in own):
             return True
-        if any(s.is_shared for s in sums):
+        if any(s.is_shared for s in sums) or self._is_turned_back(own, unit):
             return False
         return not any(s.ends_kernel for s in sums) or self._is_spread(writer, unit)
+
+    def _is_turned_back(self, own: Sequence[Unit], unit: Unit) -> bool:
+        """Whether a map is stored otherwise again behind a sum, which another kernel does.
+
+        Convs read channels that are stored last, and what leaves has them first. Sums over the
+        channels of a map take it as it is, others have it turned before.
+        """
+        for other in own:
+            if other.role != "reduce" or not self._depends(unit, other):
+                continue
+            tensor = other.node.inputs[0]
+            axes, shape = reduction_axes(self._graph, other.node), self._shape(tensor)
+            if not is_map(self._graph, tensor) or not self._spreads(unit, shape):
+                continue
+            if axes != (1,) and len(shape) > 3:
+                return True
+            if not self._leads_to_sum(unit) and self._ends(unit) != (axes == (1,)):
+                return True
+        return False
+
+    def _shape(self, tensor: str) -> tuple[int, ...]:
+        return self._graph.type_of(tensor).shape or ()
+
+    def _spreads(self, unit: Unit, shape: tuple[int, ...]) -> bool:
+        """Whether it, or what is computed of it, has the shape of a map again."""
+        if unit.role != "pointwise" or not unit.outputs:
+            return False
+        readers = [reader for _, reader in unit.readers]
+        return self._shape(unit.outputs[0]) == shape or any(
+            self._spreads(reader, shape) for reader in readers
+        )
+
+    def _leads_to_sum(self, unit: Unit) -> bool:
+        return any(
+            reader.role == "reduce" or (reader.role == "pointwise" and self._leads_to_sum(reader))
+            for _, reader in unit.readers
+        )
+
+    def _ends(self, unit: Unit) -> bool:
+        """Whether Convs and pools read what is computed in the end."""
+        found = [
+            reader.role in ("product", "pool") or reader.pads_integers or self._ends(reader)
+            for _, reader in unit.readers
+            if reader.role != "cast"
+        ]
+        return bool(found) and all(found)
 
     def is_shared(self, units: Sequence[Unit]) -> bool:
         """Whether several blocks of threads of a kernel take each of its sums."""
@@ -400,7 +453,9 @@ class Kernels:
 
     def is_row_product(self, unit: Unit) -> bool:
         """Whether it is the product of a single row, which is generated."""
-        return unit.role == "reduce" and unit.node.op in ("Gemm", "MatMul")
+        if unit.role != "reduce" or unit.node.op not in ("Gemm", "MatMul"):
+            return False
+        return math.prod(self._shape(unit.node.outputs[0])[:-1]) == 1
 
     def _ends_row(self, unit: Unit) -> bool:
         return self.is_row_product(unit) and reduction(self._graph, unit.node).ends_kernel

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from placer.graph import Edge, Node
+from onnx import numpy_helper
+
+from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
 from placer.plan import Kind, Layer, Port
 from placer.prediction.claims import FLOAT
@@ -13,6 +16,8 @@ from placer.prediction.kernel_epilogues import EPILOGUE
 from placer.prediction.kernel_fusion import Kernels
 from placer.prediction.kernel_units import CONVS, CUT, NORMED, VIEWS, Unit, Units
 from placer.prediction.motion import Scale
+
+_SMALLEST_NORMAL = 2.0**-14  # Of FP16.
 
 
 class KernelLayers:
@@ -250,8 +255,15 @@ class KernelLayers:
     def _takes_bias(self, unit: Unit, writer: Unit) -> bool:
         """Whether the bias of a Conv is added with the constant of what scales its result."""
         apart = writer.group != unit.group and writer.node.op in CONVS and not writer.generated
+        if writer.node.op == "Gemm" and not writer.generated and len(writer.node.inputs) > 2:
+            return self._multiplies_column(unit) and not writer.integers
         scales = unit.node.op in ("HardSigmoid", "Div", "Mul") and len(unit.reads) == 1
         return apart and scales and len(writer.readers) == 1 and not writer.integers
+
+    def _multiplies_column(self, unit: Unit) -> bool:
+        """Whether its kernel is the product with a single column, which adds biases before it."""
+        products = [u for u in self._groups[unit.group] if u.node.op in ("Gemm", "MatMul")]
+        return any(u.role == "reduce" and not self._kernels.is_row_product(u) for u in products)
 
     def _inputs(self, units: Sequence[Unit]) -> Iterator[tuple[Edge, Port]]:
         for unit in units:
@@ -291,6 +303,8 @@ class KernelLayers:
             return type_name(self._graph, edge.tensor)
         if writer.role == "quantize" or reader.pools_integers:
             return self._integer
+        if edge not in self._form.scales and _adds_tiny(self._graph, reader.node):
+            return FLOAT
         if self._kernels.multiplies_row(reader) or self._kernels.quantizes_apart(writer):
             return self._base
         scale = self._form.scales.get(edge)
@@ -328,6 +342,14 @@ class KernelLayers:
         return any(
             edge.tensor == tensor and edge not in self._form.scales for edge, _ in writer.readers
         )
+
+
+def _adds_tiny(graph: Graph, node: Node) -> bool:
+    """Whether it adds what FP16 does not hold with all digits, and so is computed in FP32."""
+    constants = [graph.initializers[t] for t in node.inputs if t in graph.initializers]
+    if node.op != "Add" or not constants or math.prod(constants[0].dims) != 1:
+        return False
+    return 0 < abs(float(numpy_helper.to_array(constants[0]).ravel()[0])) < _SMALLEST_NORMAL
 
 
 def _squeezes(node: Node) -> bool:

@@ -363,18 +363,33 @@ class Units:
         shape = self.graph.type_of(node.outputs[0]).shape or ()
         rows = math.prod(shape[:-1]) if shape else 0
         weighted = weight_input(self.graph, node) is not None
-        if rows == 1 and weighted and not self._reads_integers(node):
+        if weighted and not self._reads_integers(node) and (rows == 1 or shape[-1:] == (1,)):
             product = self._add(node, "reduce", self._edges(node), tuple(node.outputs))
-            if len(node.inputs) > 2 and node.inputs[2]:
+            if rows == 1 and len(node.inputs) > 2 and node.inputs[2]:
                 product.outputs = (self._sum(node),)
                 self._add_epilogue(node, product)
             return
         if not weighted and node.op == "MatMul" and not self._reads_integers(node):
             self._add_odd_product(node)
             return
-        product = self._add(node, "product", self._edges(node), (self._sum(node),))
+        edges = self._edges(node)
+        pads = weighted and self._pads_columns(node)
+        if pads:
+            self._add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
+        padded = self.units[-1] if pads else None
+        product = self._add(node, "product", edges, (self._sum(node),))
         product.integers = self._reads_integers(node)
+        if padded is not None:
+            self.relink(product, edges[0], padded)
         self._finish(product, node)
+
+    def _pads_columns(self, node: Node) -> bool:
+        """Whether what splits or joins an odd number of columns pads them for a product."""
+        writer = self._writer.get(node.inputs[0])
+        columns = (self.graph.type_of(node.inputs[0]).shape or (0,))[-1]
+        if writer is None or writer.node.op not in ("Split", "Concat"):
+            return False
+        return columns % 2 == 1 and not self._reads_integers(node)
 
     def _add_odd_product(self, node: Node) -> None:
         """A product of activations: odd rows and columns are padded by kernels of their own."""

@@ -18,7 +18,7 @@ _KEPT = 48 * 1024 // 4
 # seen for 17,424 elements and not for 17,408 (Convs of 16 to 512 channels, TensorRT-RTX 1.7.1).
 _LARGE_MAP = 17 * 1024
 
-_MAP_RANK = 4
+_MAP_RANKS = (3, 4)
 _WRITES_MAPS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize")
 
 
@@ -54,27 +54,31 @@ class Reduction:
 
 
 def reduction(graph: Graph, node: Node) -> Reduction:
-    """Over what ``node`` sums; a matrix product of one row sums columns of its weight."""
+    """Over what ``node`` sums.
+
+    A matrix product of one row sums columns of its weight, one of a single column its rows.
+    """
     shape = graph.type_of(node.inputs[0]).shape or ()
     if node.op in ("Gemm", "MatMul"):
-        columns = (graph.type_of(node.outputs[0]).shape or (1,))[-1]
-        return Reduction(columns, shape[-1] if shape else 1, innermost=False)
+        made = graph.type_of(node.outputs[0]).shape or (1,)
+        length = shape[-1] if shape else 1
+        return Reduction(math.prod(made), length, innermost=math.prod(made[:-1]) > 1)
     axes = {axis % len(shape) for axis in _axes(graph, node, len(shape))} if shape else set[int]()
     summed = [size for axis, size in enumerate(shape) if axis in axes]
     kept = [size for axis, size in enumerate(shape) if axis not in axes]
     order = [axis in axes for axis, size in enumerate(shape) if size > 1]
-    innermost = order == sorted(order) or (axes == {1} and _is_map(graph, node.inputs[0]))
+    innermost = order == sorted(order) or (axes == {1} and is_map(graph, node.inputs[0]))
     return Reduction(math.prod(kept), math.prod(summed), innermost)
 
 
-def _is_map(graph: Graph, tensor: str) -> bool:
+def is_map(graph: Graph, tensor: str) -> bool:
     """Whether it is a map that a Conv writes, as it is or after pointwise nodes.
 
     Its channels are stored last.
     """
     shape = graph.type_of(tensor).shape or ()
     waiting, seen = [tensor], {tensor}
-    while waiting and len(shape) == _MAP_RANK:
+    while waiting and len(shape) in _MAP_RANKS:
         node = graph.producer.get(waiting.pop())
         if node is None or graph.type_of(node.outputs[0]).shape != shape:
             continue

@@ -30,7 +30,30 @@ NORM = """
       [div1] y = Div(d, r)
       [conv2] out = Conv(y, w2)
     }"""
+SIGNAL = """
+    (float[1,16,100] x) => (float[1,16,100] out)
+    <float[48,16,3] w1 = {1}, float[16,48,3] w2 = {1}> {
+      tiny = Constant<value = float {0.00001}>()
+      [conv1] c = Conv<pads = [1, 1]>(x, w1)
+      [mean1] m = ReduceMean<axes = [1, 2]>(c)
+      [sub1] d = Sub(c, m)
+      [square1] s = Mul(d, d)
+      [mean2] v = ReduceMean<axes = [1, 2]>(s)
+      [add1] e = Add(v, tiny)
+      [root1] r = Sqrt(e)
+      [div1] y = Div(d, r)
+      [conv2] out = Conv<pads = [1, 1]>(y, w2)
+    }"""
 GRAPHS = {
+    "a norm over all of a signal ends its kernel, for Convs read channels stored last": SIGNAL,
+    "a product with a single column is generated, with the bias of the one before": """
+        (float[32,16] x) => (float[32,1] out)
+        <float[16,64] w1 = {1}, float[64] b1 = {1}, float[64,1] w2 = {1}, float[1] b2 = {1}> {
+          [product1] p = Gemm(x, w1, b1)
+          [relu1] r = Relu(p)
+          [product2] q = Gemm(r, w2, b2)
+          [sigmoid1] out = Sigmoid(q)
+        }""",
     "a small map is turned in the kernel that takes its mean": GATE.replace("SIDE", "19"),
     "a large one by a kernel of its own": GATE.replace("SIDE", "20"),
     "two sums of a small map are one kernel, which turns it once": """
