@@ -115,6 +115,11 @@ class ManifestFile(Strict):
         "the model is built, which is what counts if nothing is said, or `dequantized` in every "
         "run. Left out, that of the extended pack.",
     )
+    exclude: list[str] = Field(
+        default=[],
+        description="Nodes that stay float in models that have them, named as for `--exclude`, "
+        "beside those of the extended pack: for a pack of one family of models.",
+    )
     licence: str = Field(description="Licence of the rules.")
     maintainers: list[str] = Field(min_length=1, description="Who to ask.")
 

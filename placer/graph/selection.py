@@ -22,6 +22,17 @@ def selected_nodes(graph: Graph, patterns: Sequence[str], option: str) -> frozen
     return frozenset[str]().union(*found)
 
 
+def selected_where_any(graph: Graph, patterns: Sequence[str]) -> frozenset[str]:
+    """As ``selected_nodes``, for patterns that are not for this model alone: none is no error."""
+    found: set[str] = set()
+    for pattern in patterns:
+        try:
+            found |= _selected(graph, pattern, "exclude")
+        except InputError:  # This model of the family has no such node.
+            continue
+    return frozenset(found)
+
+
 def _selected(graph: Graph, pattern: str, option: str) -> frozenset[str]:
     if pattern in graph.by_name:
         return frozenset({pattern})

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from placer.errors import InputError
 from placer.graph import Edge, Graph
-from placer.graph.selection import selected_nodes
+from placer.graph.selection import selected_nodes, selected_where_any
 from placer.optimizer.observer import Observer
 from placer.optimizer.request import Request
+from placer.rules.pack import Pack
 from placer.rules.restriction import forced, restricted
 from placer.rules.sites import Site
 from placer.search.space import Space
@@ -17,16 +18,21 @@ Needed = Mapping[str, frozenset[Edge]]  # What a forced site quantizes, by its n
 
 
 def chosen_sites(
-    sites: tuple[Site, ...], graph: Graph, request: Request, observer: Observer
+    sites: tuple[Site, ...], graph: Graph, pack: Pack, request: Request, observer: Observer
 ) -> tuple[tuple[Site, ...], Needed]:
     """``sites`` as the options leave them, and what forced ones quantize in every proposal.
 
+    What ``pack`` excludes stays float too, unless it is forced.
     Raises InputError for options that leave nothing to quantize or contradict each other, and for
     nodes that no rule can quantize.
     """
     floats = selected_nodes(graph, request.exclude, "exclude")
     if request.only:
         floats |= graph.by_name.keys() - selected_nodes(graph, request.only, "only")
+    by_pack = selected_where_any(graph, pack.manifest.exclude)
+    if by_pack and request.force:
+        by_pack -= selected_nodes(graph, request.force, "force")
+    floats |= by_pack
     found = sites
     if floats:
         found = restricted(sites, graph, floats)
@@ -34,8 +40,10 @@ def chosen_sites(
         if not kept:
             raise InputError(
                 "`exclude` and `only` leave no site that could be quantized; relax them"
+                + (f", or take another pack than {pack.name_and_version}" if by_pack else "")
             )
-        observer.stage(f"{len(sites) - kept} of {len(sites)} sites stay float, as asked")
+        asks = f"as pack {pack.name_and_version} has it" if by_pack else "as asked"
+        observer.stage(f"{len(sites) - kept} of {len(sites)} sites stay float, {asks}")
     if not request.force:
         return found, {}
     return _forced_sites(found, graph, request, floats, observer)

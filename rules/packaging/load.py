@@ -157,6 +157,7 @@ def _extended(
 
 def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
     fields = dict(manifest)
+    fields["exclude"] = [*parent.exclude, *manifest.exclude]
     if manifest.kernels is None:
         fields["kernels"] = parent.kernels
     if manifest.constants is None:

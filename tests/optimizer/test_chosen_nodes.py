@@ -32,6 +32,32 @@ def test_excluded_nodes_read_no_pairs_and_only_chosen_ones_do(placer: Placer):
     assert "holds a study with another only (['op:Conv'], now none)" in changed.err
 
 
+def test_a_pack_keeps_nodes_of_a_family_of_models_float(placer: Placer):
+    convs = [node.name for node in onnx.load(MODEL).graph.node if node.op_type == "Conv"]
+    Path("family").mkdir()
+    manifest = {
+        "name": "family",
+        "version": "0.1.0",
+        "engine": "tensorrt",
+        "engine_versions": ">=8",
+        "extends": "tensorrt",
+        "exclude": [convs[0], "/head/of/another/model/*", "op:Softplus", "output:boxes"],
+        "licence": "Apache-2.0",
+        "maintainers": ["tests"],
+    }
+    Path("family/pack.yaml").write_text(yaml.safe_dump(manifest))
+    run = ("optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, "--pack", "family")
+    finished = placer(*run)
+    assert finished.code == 0, finished.err
+    assert "sites stay float, as pack family 0.1.0 has it" in finished.out
+    assert convs[0] not in quantized_readers()
+
+    forced = placer(*run, "--force", convs[0], "-o", "forced")
+    assert forced.code == 0, forced.err
+    assert "1 of 1 named nodes quantized in every proposal" in forced.out
+    assert Result.read(Path("forced")).trials[0].kind == "forced"
+
+
 def test_nothing_left_to_quantize_is_said(placer: Placer):
     finished = placer("optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, "--exclude", "*")
     assert (finished.code, finished.err.count("\n")) == (2, 1)
