@@ -41,6 +41,8 @@ _COLUMNS = (
 )
 # Where nobody has set how wide a line is, as in the log of a CI job.
 _WIDTH = 160
+# Narrower than this, the table has its first columns only, and reasons stand below it.
+_ALL_COLUMNS, _FIRST = 130, 5
 
 
 def onboard_command(
@@ -120,24 +122,22 @@ def _planned(planned: Sequence[Planned]) -> Table:
 
 
 def print_summary(console: Console, summary: Summary) -> None:
-    """Print a row per model."""
+    """Print a row per model; where not all columns have room, with reasons below."""
     # Where nothing but throughput was measured, nothing is in milliseconds.
     rated = any(model.float_per_second is not None for model in summary.models)
     unit = "ms or inferences" if rated else "ms"
-    table = _table(
-        "model",
-        "state",
-        f"float, {unit}",
-        f"best, {unit}",
-        "speed-up (interval)",
-        "gates",
-        "trials",
-        "time, s",
-        "reason",
-    )
-    for model in summary.models:
-        table.add_row(*_row(model))
+    is_wide = console.width >= _ALL_COLUMNS
+    heads = ["model", "state", f"float, {unit}", f"best, {unit}", *_COLUMNS[4:]]
+    count = len(heads) if is_wide else _FIRST
+    table = _table(*heads[:count])
+    rows = [_row(model) for model in summary.models]
+    for row in rows:
+        cells = row if is_wide else [cell.replace(" (", "\n(").replace(", ", ",\n") for cell in row]
+        table.add_row(*cells[:count])
     console.print(table)
+    for row in () if is_wide else rows:
+        if row[-1]:
+            console.print(f"{escape(row[0])}: {row[-1]}", highlight=False, soft_wrap=True)
     targets = _targets(summary)
     if targets:
         console.print(_by_target(summary, targets))
@@ -204,6 +204,8 @@ def _row(model: ModelSummary) -> tuple[str, ...]:
     estimate = "\n(estimate)" if model.estimated else ""
     why = model.why if model.ran and model.why != "new" else ""
     reason = "" if model.state == STATE_OF[Verdict.FASTER] else model.reason
+    if not reason and model.estimated and model.speedup_interval and model.speedup_interval[0] <= 1:
+        reason = "within the error of estimates"
     return (
         model.name,
         f"[{colour}]{model.state_text}[/]",

@@ -1,0 +1,52 @@
+"""The final table of ``placer onboard`` in terminals of any width."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from placer.cli.onboard import print_summary
+from placer.results.onboarding import ModelSummary, Summary
+
+FIELDS = dict.fromkeys(ModelSummary.model_fields)
+SHARED = {"ran": True, "why": "new", "gates": [], "trials": 4, "seconds": 12.25}
+FASTER = {
+    "name": "mobilenet_v2",
+    "state": "faster",
+    "reason": "meets the gates",
+    "float_ms": 12.345,
+    "best_ms": 6.25,
+    "speedup": 1.975,
+    "speedup_interval": [1.875, 2.125],
+}
+BROKEN = {"name": "broken", "state": "bad input", "reason": "broken.onnx is not an ONNX file"}
+
+
+def told(width: int, **more: object) -> list[str]:
+    models = [
+        ModelSummary.model_construct(**{**FIELDS, **SHARED, **one})
+        for one in ({**FASTER, **more}, BROKEN)
+    ]
+    console = Console(width=width, file=io.StringIO())
+    print_summary(console, Summary.model_construct(models=models))
+    return console.file.getvalue().splitlines()
+
+
+def test_eighty_columns_hold_the_table_and_reasons_stand_below():
+    assert told(80) == [
+        "┏━━━━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓",
+        "┃ model        ┃ state     ┃ float, ms ┃ best, ms ┃ speed-up (interval) ┃",
+        "┡━━━━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩",
+        "│ mobilenet_v2 │ faster    │ 12.3      │ 6.25     │ 1.975               │",
+        "│              │           │           │          │ (1.875 to 2.125)    │",
+        "│ broken       │ bad input │           │          │                     │",
+        "└──────────────┴───────────┴───────────┴──────────┴─────────────────────┘",
+        "broken: broken.onnx is not an ONNX file",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_line_is_longer_than_the_terminal(width: int):
+    found = told(width, estimated=True, speedup_interval=[0.875, 2.125])
+    assert max(map(len, found)) <= width
+    assert "within the error of estimates" in " ".join(found)
