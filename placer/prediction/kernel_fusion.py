@@ -9,6 +9,7 @@ from placer.graph import Edge
 from placer.graph.weights import weight_input
 from placer.prediction.kernel_epilogues import Epilogues, batches, resizes
 from placer.prediction.kernel_units import CONVS, NORMED, VIEWS, Unit, Units
+from placer.prediction.kernel_views import moves_rows
 from placer.prediction.motion import Scale
 from placer.prediction.reductions import (
     is_large,
@@ -398,6 +399,8 @@ class Kernels:
             return True
         if any(s.is_shared for s in sums) or self._is_turned_back(own, unit):
             return False
+        if self._is_moved_behind(own, unit):
+            return False
         return not any(s.ends_kernel for s in sums) or self._is_spread(writer, unit)
 
     def _is_turned_back(self, own: Sequence[Unit], unit: Unit) -> bool:
@@ -419,6 +422,33 @@ class Kernels:
                 return True
         return False
 
+    def _is_moved_behind(self, own: Sequence[Unit], unit: Unit) -> bool:
+        """Whether rows that are scaled by their sums are moved or summed otherwise then.
+
+        The kernel that does so scales them; what a Softmax makes is only moved there.
+        """
+        for other in own:
+            if other.role != "reduce" or not self._depends(unit, other):
+                continue
+            if self.is_row_product(other) or not reduction(self._graph, other.node).innermost:
+                continue
+            if other.node.op == "Softmax":
+                if unit.node.op == "Transpose":
+                    return True
+            elif self._spreads(unit, self._shape(other.node.inputs[0])):
+                length = reduction(self._graph, other.node).length
+                if not self._leads_to_sum(unit, length) and self._moves(unit):
+                    return True
+        return False
+
+    def _moves(self, unit: Unit) -> bool:
+        """Whether all that reads it in the end moves or sums elements across rows."""
+        readers = [reader for _, reader in unit.readers]
+        return bool(readers) and all(
+            self._moves(r) if r.role == "pointwise" else moves_rows(self._graph, r.node)
+            for r in readers
+        )
+
     def _shape(self, tensor: str) -> tuple[int, ...]:
         return self._graph.type_of(tensor).shape or ()
 
@@ -431,9 +461,12 @@ class Kernels:
             self._spreads(reader, shape) for reader in readers
         )
 
-    def _leads_to_sum(self, unit: Unit) -> bool:
+    def _leads_to_sum(self, unit: Unit, length: int = 0) -> bool:
+        """Whether a sum, of ``length`` elements if that is given, is taken of what it makes."""
         return any(
-            reader.role == "reduce" or (reader.role == "pointwise" and self._leads_to_sum(reader))
+            not length or reduction(self._graph, reader.node).length == length
+            if reader.role == "reduce"
+            else reader.role == "pointwise" and self._leads_to_sum(reader, length)
             for _, reader in unit.readers
         )
 

@@ -303,7 +303,7 @@ class KernelLayers:
             return type_name(self._graph, edge.tensor)
         if writer.role == "quantize" or reader.pools_integers:
             return self._integer
-        if edge not in self._form.scales and _adds_tiny(self._graph, reader.node):
+        if edge not in self._form.scales and self._is_cast(edge.tensor, writer, reader):
             return FLOAT
         if self._kernels.multiplies_row(reader) or self._kernels.quantizes_apart(writer):
             return self._base
@@ -313,6 +313,19 @@ class KernelLayers:
         if scale is None or self._kernels.is_float(writer):
             return self._base
         return self._integer if reader.integers or self._is_passed_on(edge, writer) else self._base
+
+    def _is_cast(self, tensor: str, writer: Unit, reader: Unit) -> bool:
+        """Whether the reader, or a power in the writer's kernel, needs the tensor in FP32.
+
+        Both kernels are those of one norm then: the reader's takes the sums as well.
+        """
+        if _adds_tiny(self._graph, reader.node):
+            return True
+        sums = (w for u in self._groups[reader.group] for _, w in u.reads if w is not None)
+        return any(w.role == "reduce" and w.group == writer.group for w in sums) and any(
+            edge.tensor == tensor and other.node.op == "Pow" and other.group == writer.group
+            for edge, other in writer.readers
+        )
 
     def _scales(self, writer: Unit) -> set[Scale | None]:
         return {self._form.scales.get(edge) for edge, _ in writer.readers}

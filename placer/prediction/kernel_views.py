@@ -69,15 +69,16 @@ def is_split_norm(graph: Graph, node: Node, free: frozenset[str]) -> bool:
     """
     if node.op != "LayerNormalization":
         return False
-    return any(_moves(graph, reader, free) for reader in _readers(graph, node.outputs[0]))
+    return any(moves_rows(graph, reader, free) for reader in _readers(graph, node.outputs[0]))
 
 
-def _moves(graph: Graph, node: Node, free: frozenset[str]) -> bool:
+def moves_rows(graph: Graph, node: Node, free: frozenset[str] = frozenset()) -> bool:
+    """Whether it moves or sums elements across rows; ``free``: see ``free_nodes``."""
     if node.name in free:
         return False
     readers = _readers(graph, node.outputs[0])
     if node.op == "Reshape":
-        return any(_moves(graph, reader, free) for reader in readers)
+        return any(moves_rows(graph, reader, free) for reader in readers)
     if node.op == "Transpose":  # A matrix product reads rows and columns alike.
         return not readers or any(reader.op != "MatMul" for reader in readers)
     return node.op in ("Slice", "Gather", "ReduceMean") or is_row_product(graph, node)

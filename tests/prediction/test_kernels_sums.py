@@ -45,6 +45,29 @@ SIGNAL = """
       [conv2] out = Conv<pads = [1, 1]>(y, w2)
     }"""
 GRAPHS = {
+    "a norm in parts of which one token is taken is two kernels": """
+        (float[1,16,64] x) => (float[1,64] out) <float[64] g = {1}> {
+          first = Constant<value = int64 {0}>()
+          tiny = Constant<value = float {0.00001}>()
+          [relu1] r = Relu(x)
+          [mean1] m = ReduceMean<axes = [-1]>(r)
+          [sub1] d = Sub(r, m)
+          [square1] s = Mul(d, d)
+          [mean2] v = ReduceMean<axes = [-1]>(s)
+          [add1] e = Add(v, tiny)
+          [root1] q = Sqrt(e)
+          [div1] y = Div(d, q)
+          [mul1] z = Mul(y, g)
+          [token1] t = Gather<axis = 1>(z, first)
+          [tanh1] out = Tanh(t)
+        }""",
+    "what a Softmax makes is transposed by a kernel of its own": """
+        (float[1,4,16,16] x) => (float[1,4,16,16] out) <float[16,16] w1 = {1}> {
+          [softmax1] s = Softmax<axis = -1>(x)
+          [turn1] t = Transpose<perm = [0, 1, 3, 2]>(s)
+          [tanh1] a = Tanh(t)
+          [product1] out = MatMul(a, w1)
+        }""",
     "a norm over all of a signal ends its kernel, for Convs read channels stored last": SIGNAL,
     "a product with a single column is generated, with the bias of the one before": """
         (float[32,16] x) => (float[32,1] out)
