@@ -14,7 +14,7 @@ from placer.prediction.devices import load_device, make_estimator
 from placer.prediction.fitted import Cost, CostTable, Fit, FitErrors, FittedEngine
 from placer.prediction.layer_parts import CostKey, Part, ancestors, layer_parts
 from placer.prediction.predictor import Predictor
-from placer.quantization import EMPTY
+from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET
 
@@ -25,6 +25,16 @@ MODEL = """
 g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w = {1}> {
   [conv] c = Conv(x, w)
   [relu] y = Relu(c)
+}
+"""
+SILU = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,6,6] out)
+<float[16,16,1,1] w = {1}, float[16,16,3,3] v = {1}> {
+  [conv1] c = Conv(x, w)
+  [sigmoid1] s = Sigmoid(c)
+  [mul1] y = Mul(c, s)
+  [conv2] out = Conv(y, v)
 }
 """
 PACK = load_pack("openvino")
@@ -101,6 +111,24 @@ def test_a_layer_has_a_part_for_its_main_node_and_one_for_each_node_fused_into_i
     conv, relu = layer_parts(layer, graph)
     assert conv == Part(CostKey("conv 1x1", "float"), 1, 0.032768, 0.00512, 0.004096)
     assert relu == Part(CostKey("fused Relu", "float"), 0, 0.001024, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("quantized", "kind", "times"),
+    [
+        ("", CostKey("fused Sigmoid", "float"), 0),
+        ("x w", CostKey("fused Sigmoid", "integer"), 0),
+        ("x w y", CostKey("fused Sigmoid in conv 1x1", "integer to integer"), 1),
+    ],
+)
+def test_a_smooth_activation_between_integers_is_a_kind_of_its_own(
+    quantized: str, kind: CostKey, times: float
+):
+    graph = graph_of_text(SILU)
+    placement = Placement.of(edge for t in quantized.split() for edge in graph.edges_of(t))
+    layers = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(placement).layers
+    conv = next(layer for layer in layers if layer.nodes)
+    assert layer_parts(conv, graph)[1] == Part(kind, times, 0.001024, 0, 0)
 
 
 def test_a_layer_takes_the_sum_of_what_its_parts_cost():
