@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown 
 _MEASURED = {"latency": "latency, ms", "throughput": "inferences per second"}
 # Where no bar can be drawn, measurements of noise are told of in such numbers.
 PROBES_PER_LINE = 10
+# Metrics of parts of outputs that the terminal lists.
+_MOST_PARTS = 16
 
 
 class ConsoleObserver:
@@ -186,9 +188,18 @@ def _print_front(console: Console, result: Result) -> None:
 def _print_metrics(
     console: Console, before: dict[str, float | None], after: dict[str, float | None]
 ) -> None:
-    for name, value in after.items():
+    told = {name: value for name, value in after.items() if "[" not in name}
+    parts = {name: value for name, value in after.items() if name not in told}
+    if len(parts) > _MOST_PARTS:  # Of an output of many parts the worst alone.
+        noisy = [(value, name) for name, value in parts.items() if name.startswith("sqnr ")]
+        worst = min(((v, name) for v, name in noisy if v is not None), default=None)
+        parts = {} if worst is None else {worst[1]: worst[0]}
+    told |= parts
+    for name, value in told.items():
         was = f"{shown(before[name])} -> " if name in before else ""
         console.print(f"{escape(name)}: {was}{shown(value)}", highlight=False)
+    if len(told) < len(after):
+        console.print(f"{len(after) - len(told)} more, of parts of outputs, in the report")
 
 
 def _point(part: FrontPart) -> tuple[str, str]:

@@ -85,10 +85,12 @@ def _times(run: Run) -> dict[str, tuple[float, float]]:
     if before is None or after is None or not (has_times(before) and has_times(after)):
         return {}
     found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    quantized = set() if run.topology is None else {edge.node for edge in run.topology.quantized}
     for change in changes(before, after):
-        rules = Counter(
-            run.sites_by_node[node].rule for node in change.nodes if node in run.sites_by_node
-        )
+        held = [node for node in change.nodes if node in run.sites_by_node]
+        # A layer that several sites share is that of what is quantized in it.
+        own = [node for node in held if node in quantized] or held
+        rules = Counter(run.sites_by_node[node].rule for node in own)
         key = IN_NO_SITE if change.nodes else CONVERSIONS
         if rules:
             key = rules.most_common(1)[0][0]

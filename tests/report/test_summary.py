@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from placer.graph import Edge
 from placer.plan import Layer, Plan, Port
 from placer.report import summary
 from placer.report.run_folder import Run, load_run
-from placer.results.result import TrialPart
+from placer.results.result import SitePart, TrialPart
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +137,25 @@ def test_time_in_bodies_is_told(run: Run):
     assert found.startswith("75% of the float model's time is in If, Loop and Scan")
     untimed = tuple(replace(layer, time_us=0.0) for layer in layers)
     assert summary.in_bodies(replace(run, float_plan=Plan(untimed))) == ""
+
+
+def test_a_layer_that_two_sites_share_is_that_of_the_quantized_one(run: Run):
+    """A Conv with the Add behind it: one layer, in which the Conv alone reads integers."""
+    shared = ("conv", "add")
+    sites = [
+        SitePart(rule="residual", nodes=["add"], layout="float"),
+        SitePart(rule="convolution", nodes=["conv"], layout="quantized"),
+    ]
+    plan = Plan((Layer("both", "Conv", shared, time_us=7.0),))
+    found = replace(
+        run,
+        result=run.result.model_copy(update={"site_decisions": sites}),
+        topology=replace(run.topology, quantized=frozenset({Edge("x", "conv", 0)})),
+        float_plan=plan,
+        actual=plan,
+    )
+    lines = {line.name: line.before_us for line in summary.what_changed(found)}
+    assert (lines["convolution"], lines["left float"]) == (7.0, 0.0)
+    nodes_in_turn = replace(plan, layers=(replace(plan.layers[0], nodes=shared[::-1]),))
+    other = replace(found, float_plan=nodes_in_turn, actual=nodes_in_turn)
+    assert summary.what_changed(other) == summary.what_changed(found)
