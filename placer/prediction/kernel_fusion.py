@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
 from placer.prediction.kernel_epilogues import Epilogues, batches, resizes
+from placer.prediction.kernel_sums import Sums
 from placer.prediction.kernel_units import CONVS, NORMED, VIEWS, Unit, Units
-from placer.prediction.kernel_views import moves_rows
 from placer.prediction.motion import Scale
 from placer.prediction.reductions import (
-    is_large,
-    is_map,
     reduction,
-    reduction_axes,
     sums_places,
 )
-
-# Activations behind which the map that a Conv wrote is turned, in the same kernel.
-_TURNED_AFTER = ("HardSwish", "LeakyRelu")
 
 
 class Kernels:
@@ -33,6 +26,7 @@ class Kernels:
         self._made, self._base = units, base
         self._graph, self._form = units.graph, units.form
         self._units = units.units
+        self.sums = Sums(units.graph, units.form)
         self.groups = {unit.index: [unit] for unit in self._units}
         self._join_products()
         self._before = self._ancestors()
@@ -92,7 +86,7 @@ class Kernels:
                     continue
                 if edge.tensor not in made:
                     move = Unit(0, writer.node, "move", False, (edge.tensor,), names=())
-                    move.alone = self._sums_map(unit)
+                    move.alone = self.sums.is_of_large_map(unit)
                     move.group = min(*self.groups, 0) - 1
                     self.groups[move.group] = [move]
                     self._made.link(edge, writer, move)
@@ -110,19 +104,15 @@ class Kernels:
             return False
         floats = [r for e, r in writer.readers if e not in self._form.scales]
         sums = [r for r in floats if r.role == "reduce" and sums_places(self._graph, r.node)]
-        return unit in sums and (len(sums) > 1 or edge.tensor in made or self._sums_map(unit))
+        return unit in sums and (
+            len(sums) > 1 or edge.tensor in made or self.sums.is_of_large_map(unit)
+        )
 
     def _is_map(self, tensor: str, writer: Unit) -> bool:
         """Whether a prepared kernel of a Conv or pool writes a map, not the tokens made of it."""
         if not self.is_float(writer) or tensor not in writer.outputs:
             return False
         return any(u.role == "pool" or u.node.op in CONVS for u in self.groups[writer.group])
-
-    def _sums_map(self, unit: Unit) -> bool:
-        """Whether it sums over the places of a large map, which is turned before."""
-        if unit.role != "reduce" or not sums_places(self._graph, unit.node):
-            return False
-        return is_large(self._graph, unit.node.inputs[0])
 
     def is_flattened(self, unit: Unit) -> bool:
         """Whether the rows of several batches are one matrix in the kernel that writes it."""
@@ -221,16 +211,6 @@ class Kernels:
         for index, unit in enumerate(ordered):
             unit.index = index
 
-    def multiplies_row(self, unit: Unit) -> bool:
-        """Whether it is the product of a row, generated in float, or a view that it reads.
-
-        Such a kernel quantizes and dequantizes what it reads itself.
-        """
-        if self.is_row_product(unit):
-            return True
-        views = unit.node.op in VIEWS and bool(unit.readers)
-        return views and all(self.multiplies_row(reader) for _, reader in unit.readers)
-
     def _joins_floats(self, unit: Unit | None) -> bool:
         """Whether it is a Concat of what products write in float, whatever its readers quantize."""
         return (
@@ -291,7 +271,7 @@ class Kernels:
         """
         if writer is None or writer.role != "reduce" or not writer.generated:
             return False
-        if self.is_row_product(writer):
+        if self.sums.is_row_product(writer):
             return False
         whole = self._graph.type_of(writer.node.inputs[0]).shape
         return self._graph.type_of(writer.outputs[0]).shape != whole
@@ -331,12 +311,14 @@ class Kernels:
             return False
         if unit.alone or any(u.alone for u in own):
             return False
-        if self._sums_map(unit) and self._ends_turned(writer, unit):
+        if self.sums.is_of_large_map(unit) and self.sums.ends_turned(writer, unit):
             return False
         if self._is_joined_later(own, unit):
             return False
         if unit.node.op in VIEWS and any(u.role == "reduce" for u in own):
-            sums = [r for _, r in unit.readers if r.role == "reduce" and not self.is_row_product(r)]
+            sums = [
+                r for _, r in unit.readers if r.role == "reduce" and not self.sums.is_row_product(r)
+            ]
             if sums and len(sums) == len(unit.readers):
                 return False
         if self.is_in_place(writer) or self.is_in_place(unit):
@@ -346,7 +328,7 @@ class Kernels:
         if unit.pads_integers and any(self._turns_tokens(other) for other in own):
             return False
         views = unit.node.op in VIEWS and any(e in self._form.scales for e, _ in unit.readers)
-        if views and self.multiplies_row(unit):
+        if views and self.sums.multiplies_row(unit):
             return False
         return self._may_fuse(writer, unit)
 
@@ -361,21 +343,6 @@ class Kernels:
             part.index > unit.index and part.generated and any(w in own for _, w in part.reads)
             for part in parts
         )
-
-    def _ends_turned(self, writer: Unit, unit: Unit) -> bool:
-        """Whether its kernel ends with turning a map: what scales an INT8 Conv's sums, or one node.
-
-        Whatever comes between such a kernel and a sum is computed on the turned map.
-        """
-        edge = unit.reads[0][0]
-        if edge in self._form.scales or edge.tensor not in writer.outputs:
-            return False
-        if writer.role != "pointwise" or not writer.reads:
-            return False
-        before = writer.reads[0][1]
-        if before is None or before.role != "product" or before.node.op not in CONVS:
-            return False
-        return not writer.works or (not before.integers and writer.node.op in _TURNED_AFTER)
 
     def _turns_tokens(self, unit: Unit) -> bool:
         """Whether it transposes what has another rank than a map, and so is not padded as one."""
@@ -393,113 +360,7 @@ class Kernels:
         sums = {reduction(self._graph, u.node): u for u in both if u.role == "reduce"}
         if len(sums) > 1 or self._has_other_path(own, theirs):
             return False
-        if any(self._ends_row(u) and self._depends(unit, u) for u in own):
-            return unit.role == "pointwise" and self._feeds_row_product(unit)
-        if not any(u.role == "reduce" and self._depends(unit, u) for u in own):
-            return True
-        if any(s.is_shared for s in sums) or self._is_turned_back(own, unit):
-            return False
-        if self._is_moved_behind(own, unit):
-            return False
-        return not any(s.ends_kernel for s in sums) or self._is_spread(writer, unit)
-
-    def _is_turned_back(self, own: Sequence[Unit], unit: Unit) -> bool:
-        """Whether a map is stored otherwise again behind a sum, which another kernel does.
-
-        Convs read channels that are stored last, and what leaves has them first. Sums over the
-        channels of a map take it as it is, others have it turned before.
-        """
-        for other in own:
-            if other.role != "reduce" or not self._depends(unit, other):
-                continue
-            tensor = other.node.inputs[0]
-            axes, shape = reduction_axes(self._graph, other.node), self._shape(tensor)
-            if not is_map(self._graph, tensor) or not self._spreads(unit, shape):
-                continue
-            if axes != (1,) and len(shape) > 3:
-                return True
-            if not self._leads_to_sum(unit) and self._ends(unit) != (axes == (1,)):
-                return True
-        return False
-
-    def _is_moved_behind(self, own: Sequence[Unit], unit: Unit) -> bool:
-        """Whether rows that are scaled by their sums are moved or summed otherwise then.
-
-        The kernel that does so scales them; what a Softmax makes is only moved there.
-        """
-        for other in own:
-            if other.role != "reduce" or not self._depends(unit, other):
-                continue
-            if self.is_row_product(other) or not reduction(self._graph, other.node).innermost:
-                continue
-            if other.node.op == "Softmax":
-                if unit.node.op == "Transpose":
-                    return True
-            elif self._spreads(unit, self._shape(other.node.inputs[0])):
-                length = reduction(self._graph, other.node).length
-                if not self._leads_to_sum(unit, length) and self._moves(unit):
-                    return True
-        return False
-
-    def _moves(self, unit: Unit) -> bool:
-        """Whether all that reads it in the end moves or sums elements across rows."""
-        readers = [reader for _, reader in unit.readers]
-        return bool(readers) and all(
-            self._moves(r) if r.role == "pointwise" else moves_rows(self._graph, r.node)
-            for r in readers
-        )
-
-    def _shape(self, tensor: str) -> tuple[int, ...]:
-        return self._graph.type_of(tensor).shape or ()
-
-    def _spreads(self, unit: Unit, shape: tuple[int, ...]) -> bool:
-        """Whether it, or what is computed of it, has the shape of a map again."""
-        if unit.role != "pointwise" or not unit.outputs:
-            return False
-        readers = [reader for _, reader in unit.readers]
-        return self._shape(unit.outputs[0]) == shape or any(
-            self._spreads(reader, shape) for reader in readers
-        )
-
-    def _leads_to_sum(self, unit: Unit, length: int = 0) -> bool:
-        """Whether a sum, of ``length`` elements if that is given, is taken of what it makes."""
-        return any(
-            not length or reduction(self._graph, reader.node).length == length
-            if reader.role == "reduce"
-            else reader.role == "pointwise" and self._leads_to_sum(reader, length)
-            for _, reader in unit.readers
-        )
-
-    def _ends(self, unit: Unit) -> bool:
-        """Whether Convs and pools read what is computed in the end."""
-        found = [
-            reader.role in ("product", "pool") or reader.pads_integers or self._ends(reader)
-            for _, reader in unit.readers
-            if reader.role != "cast"
-        ]
-        return bool(found) and all(found)
-
-    def is_shared(self, units: Sequence[Unit]) -> bool:
-        """Whether several blocks of threads of a kernel take each of its sums."""
-        sums = (u for u in units if u.role == "reduce" and not self.is_row_product(u))
-        return any(reduction(self._graph, u.node).is_shared for u in sums)
-
-    def is_row_product(self, unit: Unit) -> bool:
-        """Whether it is the product of a single row, which is generated."""
-        if unit.role != "reduce" or unit.node.op not in ("Gemm", "MatMul"):
-            return False
-        return math.prod(self._shape(unit.node.outputs[0])[:-1]) == 1
-
-    def _ends_row(self, unit: Unit) -> bool:
-        return self.is_row_product(unit) and reduction(self._graph, unit.node).ends_kernel
-
-    def _feeds_row_product(self, unit: Unit) -> bool:
-        """Whether only products of a single row read it: the first one's kernel adds its bias."""
-        return bool(unit.readers) and all(
-            self.is_row_product(reader)
-            or (reader.role == "pointwise" and self._feeds_row_product(reader))
-            for _, reader in unit.readers
-        )
+        return not self.sums.end(own, writer, unit, self._depends)
 
     def _depends(self, unit: Unit, other: Unit) -> bool:
         return unit is other or bool(self._before[unit.index] >> other.index & 1)
@@ -527,14 +388,6 @@ class Kernels:
         if any(w and w.role == "move" and not _is_concat(w) for _, w in unit.reads):
             return False
         return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)
-
-    def _is_spread(self, writer: Unit, unit: Unit) -> bool:
-        """Whether ``unit`` combines sums that ``writer`` makes with what they are made of."""
-        if writer.role != "reduce" or unit.role != "pointwise" or not unit.outputs:
-            return False
-        spread = self._graph.type_of(unit.outputs[0]).shape
-        summed = self._graph.type_of(writer.outputs[0]).shape
-        return summed != spread == self._graph.type_of(writer.node.inputs[0]).shape
 
     def _has_other_path(self, first: Sequence[Unit], second: Sequence[Unit]) -> bool:
         """Whether something outside lies between the groups."""

@@ -130,7 +130,7 @@ class KernelLayers:
 
     def _counts(self, units: Sequence[Unit]) -> bool:
         """Whether its blocks of threads sum together: a GroupNorm in one kernel, long sums."""
-        return self._units.is_whole_norm(units[0]) or self._kernels.is_shared(units)
+        return self._units.is_whole_norm(units[0]) or self._kernels.sums.is_shared(units)
 
     def _count_port(self, units: Sequence[Unit]) -> Port:
         return Port("int32", tensor=f"{next(u for u in units if u.outputs).outputs[0]}/counts")
@@ -236,7 +236,7 @@ class KernelLayers:
         if unit.node.op in VIEWS:  # The batches are made as the view says.
             return ()
         squeezed = [w for w in writers if unit.role == "reduce" and _squeezes(w.node)]
-        if known.is_row_product(unit):
+        if known.sums.is_row_product(unit):
             squeezed = []
         return tuple(
             w.node for w in writers if known.is_flattened(w) or known.is_cut(w) or w in squeezed
@@ -263,7 +263,9 @@ class KernelLayers:
     def _multiplies_column(self, unit: Unit) -> bool:
         """Whether its kernel is the product with a single column, which adds biases before it."""
         products = [u for u in self._groups[unit.group] if u.node.op in ("Gemm", "MatMul")]
-        return any(u.role == "reduce" and not self._kernels.is_row_product(u) for u in products)
+        return any(
+            u.role == "reduce" and not self._kernels.sums.is_row_product(u) for u in products
+        )
 
     def _inputs(self, units: Sequence[Unit]) -> Iterator[tuple[Edge, Port]]:
         for unit in units:
@@ -305,7 +307,7 @@ class KernelLayers:
             return self._integer
         if edge not in self._form.scales and self._is_cast(edge.tensor, writer, reader):
             return FLOAT
-        if self._kernels.multiplies_row(reader) or self._kernels.quantizes_apart(writer):
+        if self._kernels.sums.multiplies_row(reader) or self._kernels.quantizes_apart(writer):
             return self._base
         scale = self._form.scales.get(edge)
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):

@@ -1,0 +1,181 @@
+"""What ends a kernel that sums: how maps are stored, rows that are moved, sums that are long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from placer.graph import Graph
+from placer.prediction.kernel_units import CONVS, VIEWS, Unit
+from placer.prediction.kernel_views import moves_rows
+from placer.prediction.motion import NormalForm
+from placer.prediction.reductions import is_large, is_map, reduction, reduction_axes, sums_places
+
+# Activations behind which the map that a Conv wrote is turned, in the same kernel.
+_TURNED_AFTER = ("HardSwish", "LeakyRelu")
+
+Depends = Callable[[Unit, Unit], bool]
+
+
+class Sums:
+    """Sums of the units of one placement; ``depends``: whether one unit needs another one."""
+
+    def __init__(self, graph: Graph, form: NormalForm) -> None:
+        self._graph, self._form = graph, form
+
+    def end(self, own: Sequence[Unit], writer: Unit, unit: Unit, depends: Depends) -> bool:
+        """Whether ``unit`` is in another kernel than ``own``, which it reads, since that sums.
+
+        ``writer``: the unit of ``own`` that it reads; all sums of both are alike.
+        """
+        summed = [u for u in own if u.role == "reduce" and depends(unit, u)]
+        if any(self._ends_row(u) for u in summed):
+            return not (unit.role == "pointwise" and self._feeds_row_product(unit))
+        if not summed:
+            return False
+        both = [reduction(self._graph, u.node) for u in (*own, unit) if u.role == "reduce"]
+        if any(s.is_shared for s in both):
+            return True
+        if any(self._is_turned_back(u, unit) or self._is_moved_behind(u, unit) for u in summed):
+            return True
+        return any(s.ends_kernel for s in both) and not self._is_spread(writer, unit)
+
+    def is_of_large_map(self, unit: Unit) -> bool:
+        """Whether it sums over the places of a large map, which is turned before."""
+        if unit.role != "reduce" or not sums_places(self._graph, unit.node):
+            return False
+        return is_large(self._graph, unit.node.inputs[0])
+
+    def ends_turned(self, writer: Unit, unit: Unit) -> bool:
+        """Whether its kernel ends with turning a map: what scales an INT8 Conv's sums, or one node.
+
+        Whatever comes between such a kernel and a sum is computed on the turned map.
+        """
+        edge = unit.reads[0][0]
+        if edge in self._form.scales or edge.tensor not in writer.outputs:
+            return False
+        if writer.role != "pointwise" or not writer.reads:
+            return False
+        before = writer.reads[0][1]
+        if before is None or before.role != "product" or before.node.op not in CONVS:
+            return False
+        return not writer.works or (not before.integers and writer.node.op in _TURNED_AFTER)
+
+    def _is_turned_back(self, summed: Unit, unit: Unit) -> bool:
+        """Whether a map is stored otherwise again behind a sum, which another kernel does.
+
+        Convs read channels that are stored last, and what leaves has them first. Sums over the
+        channels of a map take it as it is, others have it turned before.
+        """
+        tensor = summed.node.inputs[0]
+        axes, shape = reduction_axes(self._graph, summed.node), self._shape(tensor)
+        if not is_map(self._graph, tensor) or not self._spreads(unit, shape):
+            return False
+        if axes != (1,) and len(shape) > 3:
+            return True
+        return not self._leads_to_sum(unit) and _ends(unit) != (axes == (1,))
+
+    def _is_moved_behind(self, summed: Unit, unit: Unit) -> bool:
+        """Whether rows that are scaled by their sums are moved or summed otherwise then.
+
+        The kernel that does so scales them; what a Softmax makes is only moved there.
+        """
+        if self.is_row_product(summed) or not reduction(self._graph, summed.node).innermost:
+            return False
+        if summed.node.op == "Softmax":
+            return unit.node.op == "Transpose"
+        if not self._spreads(unit, self._shape(summed.node.inputs[0])):
+            return False
+        length = reduction(self._graph, summed.node).length
+        return not self._leads_to_sum(unit, length) and self._moves(unit)
+
+    def _moves(self, unit: Unit) -> bool:
+        """Whether all that reads it in the end moves or sums elements across rows."""
+        return all(
+            u.readers
+            and all(r.role == "pointwise" or moves_rows(self._graph, r.node) for _, r in u.readers)
+            for u in _pointwise_behind(unit)
+        )
+
+    def _spreads(self, unit: Unit, shape: tuple[int, ...]) -> bool:
+        """Whether it, or what is computed of it, has the shape of what was summed again."""
+        if unit.role != "pointwise":
+            return False
+        return any(
+            u.outputs and self._shape(u.outputs[0]) == shape for u in _pointwise_behind(unit)
+        )
+
+    def _leads_to_sum(self, unit: Unit, length: int = 0) -> bool:
+        """Whether a sum, of ``length`` elements if that is given, is taken of what it makes."""
+        sums = [r for u in _pointwise_behind(unit) for _, r in u.readers if r.role == "reduce"]
+        return any(not length or reduction(self._graph, r.node).length == length for r in sums)
+
+    def _shape(self, tensor: str) -> tuple[int, ...]:
+        return self._graph.type_of(tensor).shape or ()
+
+    def is_shared(self, units: Sequence[Unit]) -> bool:
+        """Whether several blocks of threads of a kernel take each of its sums."""
+        sums = (u for u in units if u.role == "reduce" and not self.is_row_product(u))
+        return any(reduction(self._graph, u.node).is_shared for u in sums)
+
+    def is_row_product(self, unit: Unit) -> bool:
+        """Whether it is the product of a single row, which is generated."""
+        if unit.role != "reduce" or unit.node.op not in ("Gemm", "MatMul"):
+            return False
+        return math.prod(self._shape(unit.node.outputs[0])[:-1]) == 1
+
+    def _ends_row(self, unit: Unit) -> bool:
+        return self.is_row_product(unit) and reduction(self._graph, unit.node).ends_kernel
+
+    def _feeds_row_product(self, unit: Unit) -> bool:
+        """Whether only products of a single row read it: the first one's kernel adds its bias."""
+        return bool(unit.readers) and all(
+            self.is_row_product(reader)
+            or (reader.role == "pointwise" and self._feeds_row_product(reader))
+            for _, reader in unit.readers
+        )
+
+    def multiplies_row(self, unit: Unit) -> bool:
+        """Whether it is the product of a row, generated in float, or a view that it reads.
+
+        Such a kernel quantizes and dequantizes what it reads itself.
+        """
+        if self.is_row_product(unit):
+            return True
+        views = unit.node.op in VIEWS and bool(unit.readers)
+        return views and all(self.multiplies_row(reader) for _, reader in unit.readers)
+
+    def _is_spread(self, writer: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` combines sums that ``writer`` makes with what they are made of."""
+        if writer.role != "reduce" or unit.role != "pointwise" or not unit.outputs:
+            return False
+        spread = self._graph.type_of(unit.outputs[0]).shape
+        summed = self._graph.type_of(writer.outputs[0]).shape
+        return summed != spread == self._graph.type_of(writer.node.inputs[0]).shape
+
+
+def _pointwise_behind(unit: Unit) -> Iterator[Unit]:
+    """``unit`` and the pointwise units that are computed of it without others between."""
+    waiting, seen = [unit], {id(unit)}
+    while waiting:
+        unit = waiting.pop()
+        yield unit
+        for _, reader in unit.readers:
+            if reader.role == "pointwise" and id(reader) not in seen:
+                seen.add(id(reader))
+                waiting.append(reader)
+
+
+def _ends(unit: Unit) -> bool:
+    """Whether Convs and pools read what is computed in the end."""
+    waiting, seen = [unit], {id(unit)}
+    while waiting:
+        readers = [r for _, r in waiting.pop().readers if r.role != "cast"]
+        if not readers:
+            return False
+        for reader in readers:
+            if reader.role in ("product", "pool") or reader.pads_integers or id(reader) in seen:
+                continue
+            seen.add(id(reader))
+            waiting.append(reader)
+    return True
