@@ -11,6 +11,8 @@ from placer.search.records import TrialRecord
 
 # Blocks of sites of less noise than this part of what gates allow are not looked into.
 WORTH_PROBING = 0.1
+# How many blocks are measured at most, at first and for each trial.
+PROBES, PROBES_PER_TRIAL = 32, 8
 
 
 def allowed_noise(trials: Sequence[TrialRecord], given: float | None) -> float:
@@ -34,17 +36,22 @@ class Probes:
         limit: float,
         *,
         per_site: bool,
+        budget: int,
     ) -> None:
-        """``measure``: the noise power of a state. ``per_site``: whether groups may be split."""
+        """``measure``: the noise power of a state. ``per_site``: whether groups may be split.
+
+        ``budget``: how many blocks may be measured, those known from earlier included.
+        """
         self._land = landscape
         self._measure = measure
         self._limit = limit
         self._per_site = per_site
+        self._budget = budget
         self._floats = self._land.state(self._land.space.floats)
         self._defaults = self._land.state(self._land.space.defaults)
 
     def observations(self) -> list[NoiseObservation]:
-        """Measure all blocks down to those not worth looking into."""
+        """Measure all blocks down to those not worth looking into, parts of the noisiest first."""
         sites = tuple(
             i for i, (a, b) in enumerate(zip(self._floats, self._defaults, strict=True)) if a != b
         )
@@ -52,8 +59,8 @@ class Probes:
         found: list[NoiseObservation] = []
         while waiting:
             noise, parts = waiting.pop()
-            if noise < WORTH_PROBING * self._limit:
-                continue
+            if noise < WORTH_PROBING * self._limit or len(found) + len(parts) > self._budget:
+                break
             for part in parts:
                 state = apply(self._floats, [tuple((s, self._defaults[s]) for s in part)])
                 power = self._measure(state)

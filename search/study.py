@@ -118,6 +118,10 @@ class Study:
         """Finished trials in order; interrupted ones are left out."""
         return [record for record in self._ask(self._trials.known) if not record.running]
 
+    def reserve(self, least: int) -> int:
+        """A number of at least ``least`` for a proposal, which no other worker's proposal gets."""
+        return self._ask(lambda: self._trials.reserve(least))
+
     def keep(self, key: str, compute: Callable[[], float]) -> float:
         """The value kept under ``key``, or else what ``compute`` returns, which is then kept."""
         if self.attribute(key, FiniteFloat) is None:

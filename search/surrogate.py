@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import NoReturn, TypeGuard
 
@@ -17,7 +18,7 @@ from placer.search.exact import solve
 from placer.search.landscape import Cancelled, Landscape, Objective, State, apply
 from placer.search.latency_model import LatencyModel, Observation
 from placer.search.near_best import near_best
-from placer.search.noise_limits import Probes, allowed_noise
+from placer.search.noise_limits import PROBES, PROBES_PER_TRIAL, Probes, allowed_noise
 from placer.search.noise_model import NoiseModel, NoiseObservation
 from placer.search.pareto import FLOAT_MODEL, noise_targets
 from placer.search.pool_search import FINALISTS, LARGE, Pool, PoolSearch, best_states
@@ -79,6 +80,7 @@ class SurrogateProposer:
         per_site: bool = True,
         noise_limit: float | None = None,
         levels: int = 0,
+        reserve: Callable[[int], int] | None = None,
     ) -> None:
         """``landscape``: with the base precision decided, if it is a decision; of trials in another
         one it learns what may be gained, and nothing about layers and noise. ``probe``: measures
@@ -86,7 +88,9 @@ class SurrogateProposer:
         ``remembered``: costs by signature id, as parts of the float model's latency.
         ``per_site``: whether groups may be split. ``noise_limit``: what the gates allow, where
         they say it in terms of noise; else it is learned. ``levels``: how many stricter limits of
-        noise to look at besides; see ``placer.search.pareto.noise_targets``.
+        noise to look at besides; see ``placer.search.pareto.noise_targets``. ``reserve``: gives a
+        proposal a number, at least the one that it is given, that no other worker's has; without
+        it that is the number of trials.
         """
         self.landscape = landscape
         self.seed = seed
@@ -96,6 +100,7 @@ class SurrogateProposer:
         self.per_site = per_site
         self.noise_limit = noise_limit
         self.levels = levels
+        self._reserve = reserve
         self._seeds = (*warm_starts, *seed_proposals(landscape.space))
 
     def informed(self, layers: Mapping[str, float]) -> SurrogateProposer:
@@ -140,11 +145,29 @@ class SurrogateProposer:
         """See ``placer.search.samplers.Proposer``."""
         for seed in self.untried_seeds(trials):
             return seed
-        space = self.landscape.space
-        own = self.own(trials)
+        known = self._with_pending(trials)
+        own = self.own(known)
         if not any(trial.ratio is not None for trial in own):
-            return TpeProposer(space, self.seed).propose(own)
-        return self._first_to_offer(trials)
+            return TpeProposer(self.landscape.space, self.seed).propose(own)
+        turn = len(trials) if self._reserve is None else self._reserve(len(trials))
+        return self._first_to_offer(known, turn)
+
+    def _with_pending(self, trials: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
+        """``trials``, of which those that others are running have the latency that is predicted.
+
+        Ginsbourger, Le Riche and Carraro 2010, Kriging is well-suited to parallelize optimization.
+        """
+        if not any(trial.running for trial in self.own(trials)):
+            return trials
+        latency = self.latency(self.own(trials))
+
+        def believed(trial: TrialRecord) -> TrialRecord:
+            if not trial.running or not self.own([trial]):
+                return trial
+            expected, _ = latency.predict(self.landscape.state(trial.choices))
+            return replace(trial, measurement=_exactly(expected))
+
+        return [believed(trial) for trial in trials]
 
     def untried_seeds(self, trials: Sequence[TrialRecord]) -> Iterator[Proposal]:
         """What it begins with, as far as that was not tried."""
@@ -159,7 +182,7 @@ class SurrogateProposer:
         with one. Ends early once ``landscape.cancel`` is set, and where noise had to be measured.
         """
         rehearsing = copy.copy(self)
-        rehearsing._probe = _unknown
+        rehearsing._probe, rehearsing._reserve = _unknown, None
         with suppress(Cancelled):
             # The first proposals are given; that after them takes longest.
             known = self._as_expected(trials, [running])
@@ -177,14 +200,14 @@ class SurrogateProposer:
             found.append(_measured_as(expected, len(found), proposal, self.landscape.space))
         return found
 
-    def _first_to_offer(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+    def _first_to_offer(self, trials: Sequence[TrialRecord], turn: int) -> Proposal | None:
         """What the target whose turn it is proposes; one that expects a gain goes before it."""
         count = 1 + len(noise_targets(trials, self.levels, 0))
-        cycle, first = divmod(len(trials), count)
+        cycle, first = divmod(turn, count)
         targets = (math.inf, *noise_targets(trials, self.levels, cycle))
         rounds = []
         for target in (*targets[first:], *targets[:first]):
-            rounds.append(_Round(self, trials, target, explores=cycle % 2 == 1))
+            rounds.append(_Round(self, trials, target, turn, explores=cycle % 2 == 1))
             proposal = rounds[-1].propose(only_gains=True)
             if proposal is not None:
                 return proposal
@@ -192,13 +215,13 @@ class SurrogateProposer:
             proposal = own.propose(only_gains=False)
             if proposal is not None:
                 return proposal
-        return self._between(trials, cycle)
+        return self._between(trials, cycle, turn)
 
-    def _between(self, trials: Sequence[TrialRecord], cycle: int) -> Proposal | None:
+    def _between(self, trials: Sequence[TrialRecord], cycle: int, turn: int) -> Proposal | None:
         """A gain at the limits of later cycles, before the search ends."""
         for later in range(cycle + 1, cycle + CYCLES):
             for target in noise_targets(trials, self.levels, later):
-                own = _Round(self, trials, target, explores=False)
+                own = _Round(self, trials, target, turn, explores=False)
                 proposal = own.propose(only_gains=True)
                 if proposal is not None:
                     return proposal
@@ -209,7 +232,8 @@ class _Round:
     """One proposal of ``SurrogateProposer``, made from its trials.
 
     ``target``: noise power within which it looks, besides what gates allow; infinite for the gates
-    alone. ``explores``: whether costs and noise are drawn instead of expected.
+    alone. ``turn``: number of the proposal, which its random numbers hang on. ``explores``: whether
+    costs and noise are drawn instead of expected.
     """
 
     def __init__(
@@ -217,10 +241,12 @@ class _Round:
         owner: SurrogateProposer,
         trials: Sequence[TrialRecord],
         target: float,
+        turn: int,
         *,
         explores: bool,
     ) -> None:
         self._owner = owner
+        self._turn = turn
         self._land = owner.landscape
         self._trials = trials
         self._own = owner.own(trials)
@@ -233,6 +259,8 @@ class _Round:
         self._limit -= self._base_noise
         self._explores = explores
         self._pools: dict[bool, Pool] = {}
+        # Those that were found before the noise of what they led to was known.
+        self._outdated: set[bool] = set()
         self._skipped = [skip for trial in self._own for skip in trial.skipped]
         self._forms |= {self._form(skip.choices) for skip in self._skipped if self._is_out(skip)}
         self._noise = self._learn_noise()
@@ -316,7 +344,7 @@ class _Round:
         self._forms.add(self._form(skip.choices))
         self._noise = self._learn_noise()
         if len(self._land.all_moves) <= LARGE:
-            self._pools.clear()
+            self._outdated = set(self._pools)
 
     def _hopeless(self, state: State) -> Skip | None:
         """Measure the noise of what is to be tried, where gates bind; None if it may hold them."""
@@ -331,7 +359,8 @@ class _Round:
 
     def _feasible(self, trials: Sequence[TrialRecord]) -> list[float]:
         """Latencies of the trials that hold the gates within the target."""
-        held = (trial for trial in trials if trial.feasible and self._excess(trial) <= 0)
+        ended = (trial for trial in trials if not trial.running)
+        held = (trial for trial in ended if trial.feasible and self._excess(trial) <= 0)
         return [trial.ratio for trial in held if trial.ratio is not None]
 
     def _excess(self, trial: TrialRecord) -> float:
@@ -342,30 +371,43 @@ class _Round:
 
     def _seed(self, purpose: int) -> list[int]:
         """Every purpose draws from a seed of its own, however often others draw."""
-        return [self._owner.seed, len(self._trials), purpose]
+        return [self._owner.seed, self._turn, purpose]
 
     def _form(self, choices: Choices) -> str:
         return self._land.form(self._land.state(choices))
 
     def _look(self, *, per_site: bool) -> tuple[State, float] | None:
         """The best untried state and its optimistic latency; None if all found were tried."""
-        if per_site in self._pools:
-            found = self._best_of(self._pools[per_site])
-            if found is not None:
-                return found
-        draw = self._seed(DRAW) if self._explores else None
-        objective = self._with_failures(self._latency.objective(draw))
+        pool = self._pools.get(per_site, {})
+        if per_site in self._outdated:
+            # Latencies are as they were: only ways on from what turned out too noisy are new.
+            self._outdated.remove(per_site)
+            self._search(pool, [self._land.state(self._passed_over[-1].choices)], per_site=per_site)
+        found = self._best_of(pool)
+        if found is None:
+            self._pools[per_site] = pool
+            self._search(pool, self._starts(), per_site=per_site)
+            found = self._best_of(pool)
+        return found
+
+    def _search(self, pool: Pool, starts: Sequence[State], *, per_site: bool) -> None:
+        """Add what is found from ``starts`` to ``pool``."""
         moves = self._land.all_moves if per_site else self._land.group_moves
-        self._pools[per_site] = self._pool_search.search(objective, moves, self._starts())
+        pool.update(self._pool_search.search(self._objective, moves, starts))
         if not (per_site or self._explores or self._noise is None):
-            self._add_optimum(self._pools[per_site], objective, self._noise)
-        return self._best_of(self._pools[per_site])
+            self._add_optimum(pool, self._objective, self._noise)
+
+    @cached_property
+    def _objective(self) -> Objective:
+        draw = self._seed(DRAW) if self._explores else None
+        return self._with_failures(self._latency.objective(draw))
 
     def _add_optimum(self, pool: Pool, objective: Objective, noise: NoiseModel) -> None:
         """Add what is best under the gates by the predictions, which descents may miss."""
         if len(self._land.group_moves) > LARGE:
             return
-        whole = [state for state in best_states(pool, FINALISTS) if self._land.is_whole(state)]
+        held = {state: value for state, value in pool.items() if self._pool_search.holds(state)}
+        whole = [state for state in best_states(held, FINALISTS) if self._land.is_whole(state)]
         start = whole[0] if whole else self._land.state(self._land.space.least)
         found = solve(self._land, objective, noise, self._limit, start)
         if found is None:
@@ -390,7 +432,7 @@ class _Round:
             self._noise,
             self._limit,
             explores=self._explores,
-            turn=len(self._trials),
+            turn=self._turn,
         )
 
     @cached_property
@@ -424,8 +466,9 @@ class _Round:
 
     def _has_stalled(self) -> bool:
         """Whether the last trials brought nothing."""
-        before = min(self._feasible(self._trials[:-PATIENCE]), default=math.inf)
-        return len(self._trials) > PATIENCE and before <= self._best + RESOLUTION
+        ended = [trial for trial in self._trials if not trial.running]
+        before = min(self._feasible(ended[:-PATIENCE]), default=math.inf)
+        return len(ended) > PATIENCE and before <= self._best + RESOLUTION
 
     def _noise_of_base(self) -> float:
         """Noise of the float model in this base precision, if it is one of several."""
@@ -438,7 +481,13 @@ class _Round:
         if math.isinf(self._limit):
             return None
         owner = self._owner
-        probes = Probes(self._land, owner.noise, self._limit, per_site=owner.per_site)
+        probes = Probes(
+            self._land,
+            owner.noise,
+            self._limit,
+            per_site=owner.per_site,
+            budget=PROBES + PROBES_PER_TRIAL * len(self._trials),
+        )
         measured = [
             NoiseObservation(state, max(0.0, trial.noise - self._base_noise))
             for state, trial in zip(self._states, self._own, strict=True)
@@ -472,15 +521,20 @@ def _unknown(choices: Choices) -> NoReturn:
 
 def _measured_as(ratio: float, number: int, proposal: Proposal, space: Space) -> TrialRecord:
     """A trial of ``proposal`` whose latency is ``ratio`` of the float model's."""
-    part = LatencyPart(median_ms=ratio, p10_ms=ratio, p90_ms=ratio, rounds=1)
     return TrialRecord(
         number=number,
         kind=proposal.kind,
         choices=proposal.choices,
         placement_id=space.placement(proposal.choices).id,
-        measurement=Measurement(Ratio(ratio, ratio, ratio, 1), part),
+        measurement=_exactly(ratio),
         skipped=proposal.skipped,
     )
+
+
+def _exactly(ratio: float) -> Measurement:
+    """That a latency is ``ratio`` of the float model's, without error."""
+    part = LatencyPart(median_ms=ratio, p10_ms=ratio, p90_ms=ratio, rounds=1)
+    return Measurement(Ratio(ratio, ratio, ratio, 1), part)
 
 
 def observations(landscape: Landscape, trials: Sequence[TrialRecord]) -> list[Observation]:

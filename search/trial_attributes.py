@@ -18,6 +18,8 @@ from placer.search.space import BASE, PER_SITE, Space, site_key
 # Names of attributes; the first four are the fields of ``_Kept``.
 KIND, CLAIM, SKIPPED, OUTCOME = "kind", "placement", "skipped", "outcome"
 WITHDRAWN, DEATHS = "withdrawn", "deaths"
+# Of the study: how many numbers of proposals were given away.
+PROPOSALS = "proposals"
 FIX = "choose another `output` or `study`, or remove it"
 
 

@@ -33,6 +33,7 @@ from placer.search.trial_attributes import (
     CLAIM,
     FIX,
     OUTCOME,
+    PROPOSALS,
     WITHDRAWN,
     TrialReader,
     claim_json,
@@ -101,6 +102,14 @@ class TrialStore:
         later = self._records(own.trials_after(self._id, last))
         full = budget is not None and len(known) + len(later) >= budget
         return full or placement_id in {record.placement_id for record in later}
+
+    def reserve(self, least: int) -> int:
+        """A number of at least ``least`` for a proposal, which no other proposal gets."""
+        with self._transaction(self._id):
+            kept = self._storage.get_study_user_attrs(self._id).get(PROPOSALS, 0)
+            number = max(least, kept if isinstance(kept, int) else 0)
+            self._storage.set_study_user_attr(self._id, PROPOSALS, number + 1)
+        return number
 
     def _template(self, proposal: Proposal, placement_id: str) -> FrozenTrial:
         return create_trial(

@@ -92,6 +92,7 @@ def make_proposer(
             remembered=remembered[base],
             noise_limit=noise_limit(task.gates),
             levels=0 if task.request.front is None else task.request.front - 1,
+            reserve=study.reserve if study.shared else None,
         )
         for base, landscape in landscapes.items()
     ]

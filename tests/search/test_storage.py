@@ -303,3 +303,16 @@ def test_a_claim_is_refused_once_another_worker_has_the_placement_or_the_last_pl
     assert second.claim(default, (), budget) is None
     other = Proposal("none", space().floats)
     assert (second.claim(other, (), budget) is not None) == claimed
+
+
+def test_no_two_proposals_of_a_shared_study_have_one_number(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    first, second = (
+        Study(open_storage(url, shared=True), "s", space(), {}, shared=True) for _ in range(2)
+    )
+    assert [first.reserve(3), second.reserve(3), first.reserve(3), second.reserve(9)] == [
+        3,
+        4,
+        5,
+        9,
+    ]

@@ -256,3 +256,15 @@ def test_changes_that_do_nothing_do_not_hide_those_that_do():
     records = search(Engine(landscape(text)), 12)
     assert best(records).kind == "default"
     assert any("site conv-act:conv0" in record.choices for record in records)
+
+
+def test_while_nothing_is_measured_proposals_of_many_workers_differ_and_follow_from_the_rules():
+    engine = Engine(landscape(*NETS["branches"]))
+    proposer, running = engine.proposer(), list[TrialRecord]()
+    while len(running) < 8 and (proposal := proposer.propose(running)) is not None:
+        trial = engine.trial(len(running), proposal)
+        running.append(replace(trial, measurement=None, judgement=None, running=True))
+    assert len({trial.placement_id for trial in running}) == len(running) > 4
+    assert {trial.kind for trial in running} <= {
+        *("none", "default", "everything", "surrogate", "explore"),
+    }
