@@ -12,7 +12,7 @@ from placer.search.records import TrialRecord
 # Blocks of sites of less noise than this part of what gates allow are not looked into.
 WORTH_PROBING = 0.1
 # How many blocks are measured at most, at first and for each trial.
-PROBES, PROBES_PER_TRIAL = 32, 8
+PROBES, PROBES_PER_TRIAL = 64, 8
 
 
 def allowed_noise(trials: Sequence[TrialRecord], given: float | None) -> float:
