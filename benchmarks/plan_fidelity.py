@@ -28,7 +28,8 @@ from rich.table import Table
 from placer.model import load_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
-from placer.plan.diff import CONVERSIONS, PlanDiff, Score, diff_plans, sentences
+from placer.plan.diff import diff_plans
+from placer.plan.differences import CONVERSIONS, PlanDiff, Score, sentences
 from placer.prediction.gpus import load_gpu
 from placer.prediction.predictor import Predictor
 from placer.prediction.roofline import Roofline, load_layer_classes

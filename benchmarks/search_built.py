@@ -35,7 +35,8 @@ from placer.optimizer.request import Request
 from placer.optimizer.task import prepare
 from placer.optimizer.trial_setup import set_up
 from placer.plan import Plan
-from placer.plan.diff import PlanDiff, diff_plans
+from placer.plan.diff import diff_plans
+from placer.plan.differences import PlanDiff
 from placer.quantization import EMPTY, Placement
 from placer.quantization.placement_file import load_placement
 from placer.results.result import versions

@@ -15,7 +15,8 @@ from onnx import ModelProto, helper
 from placer.graph import Graph
 from placer.model import Model, load_model
 from placer.plan import Layer, Plan
-from placer.plan.diff import PlanDiff, diff_plans
+from placer.plan.diff import diff_plans
+from placer.plan.differences import PlanDiff
 from placer.quantization import Placement
 
 

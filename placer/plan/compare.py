@@ -6,8 +6,8 @@ from os import PathLike
 from pathlib import Path
 
 from placer.errors import InputError
-from placer.plan.diff import PlanDiff
 from placer.plan.diff import diff_plans as compare
+from placer.plan.differences import PlanDiff
 from placer.plan.plan import Plan
 from placer.plan.readers.read import read_plan
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from placer.plan import Layer, Plan
-from placer.plan.diff import PlanDiff, diff_plans
+from placer.plan.diff import diff_plans
+from placer.plan.differences import PlanDiff
 
 State = Literal[
     "same", "other type", "other layers", "predicted only", "actual only", "not compared"

@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from placer.plan.diff import PlanDiff, diff_plans
+from placer.plan.diff import diff_plans
+from placer.plan.differences import PlanDiff
 from placer.prediction.gpus import load_gpu
 from placer.prediction.roofline import Roofline, load_layer_classes
 
