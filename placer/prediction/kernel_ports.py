@@ -1,0 +1,132 @@
+"""In which types tensors pass from one generated kernel to another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from onnx import numpy_helper
+
+from placer.graph import Edge, Graph, Node
+from placer.plan import Port
+from placer.prediction.claims import FLOAT
+from placer.prediction.conversions import type_name
+from placer.prediction.kernel_fusion import Kernels
+from placer.prediction.kernel_units import CONVS, CUT, NORMED, Unit, Units
+from placer.prediction.motion import Scale
+
+_SMALLEST_NORMAL = 2.0**-14  # Of FP16.
+
+
+class KernelPorts:
+    """What the kernels of one placement read and write.
+
+    ``base`` and ``integer``: ONNX names of the engine's types.
+    """
+
+    def __init__(self, units: Units, kernels: Kernels, base: str, integer: str) -> None:
+        self._units, self._kernels = units, kernels
+        self._graph, self._form = units.graph, units.form
+        self._groups = kernels.groups
+        self._base, self._integer = base, integer
+
+    def inputs(self, units: Sequence[Unit]) -> Iterator[tuple[Edge, Port]]:
+        """What a kernel of ``units`` reads, and at which edges."""
+        for unit in units:
+            for edge, writer in unit.reads:
+                if writer is None:
+                    yield edge, Port(type_name(self._graph, edge.tensor), tensor=edge.tensor)
+                elif writer not in units:
+                    tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
+                    yield edge, Port(self.edge_type(edge, writer, unit), tensor=tensor)
+
+    def outputs(self, units: Sequence[Unit]) -> Iterator[Port]:
+        """What it writes, once for each reader."""
+        for unit in units:
+            for edge, reader in unit.readers:
+                if reader not in units:
+                    tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
+                    yield Port(self.edge_type(edge, unit, reader), tensor=tensor)
+            if unit.role == "cast" and unit.reads[0][0].is_graph_output:
+                yield Port(FLOAT, tensor=unit.reads[0][0].tensor)
+            cast = {edge.tensor for edge, reader in unit.readers if reader.role == "cast"}
+            for tensor in unit.outputs if unit.role != "cast" else ():
+                if tensor in self._graph.outputs and tensor not in cast:
+                    yield Port(type_name(self._graph, tensor), tensor=tensor)
+
+    def edge_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
+        """The type in which a tensor passes from one kernel to another."""
+        if writer.pools_integers:
+            return self._integer
+        if edge.input_index == NORMED:
+            return FLOAT
+        if edge.input_index == CUT:
+            passed = self._is_quantized(reader) and self._units.is_mha(writer)
+            return self._integer if passed and None not in self._scales(reader) else self._base
+        if writer.integers and edge.input_index < 0:
+            return FLOAT if writer.node.op in CONVS else self._base
+        dtype = self._graph.type_of(edge.tensor)
+        if edge.tensor in self._graph.types and not dtype.is_float:
+            return type_name(self._graph, edge.tensor)
+        if writer.role == "quantize" or reader.pools_integers:
+            return self._integer
+        if edge not in self._form.scales and self._is_cast(edge.tensor, writer, reader):
+            return FLOAT
+        if self._kernels.sums.multiplies_row(reader) or self._kernels.quantizes_apart(writer):
+            return self._base
+        scale = self._form.scales.get(edge)
+        if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
+            return self._integer
+        if scale is None or self._kernels.is_float(writer):
+            return self._base
+        return self._integer if reader.integers or self._is_passed_on(edge, writer) else self._base
+
+    def _is_cast(self, tensor: str, writer: Unit, reader: Unit) -> bool:
+        """Whether the reader, or a power in the writer's kernel, needs the tensor in FP32.
+
+        Both kernels are those of one norm then: the reader's takes the sums as well.
+        """
+        if _adds_tiny(self._graph, reader.node):
+            return True
+        sums = (w for u in self._groups[reader.group] for _, w in u.reads if w is not None)
+        return any(w.role == "reduce" and w.group == writer.group for w in sums) and any(
+            edge.tensor == tensor and other.node.op == "Pow" and other.group == writer.group
+            for edge, other in writer.readers
+        )
+
+    def _scales(self, writer: Unit) -> set[Scale | None]:
+        return {self._form.scales.get(edge) for edge, _ in writer.readers}
+
+    def _is_quantized(self, writer: Unit) -> bool:
+        """Whether all readers quantize what an attention writes, which it then does itself."""
+        return len(self._scales(writer)) == 1
+
+    def _is_passed_on(self, edge: Edge, writer: Unit) -> bool:
+        """Whether a pair's float readers dequantize: its DQ is one node, in one kernel.
+
+        It lies in the kernel that quantizes if a reader does, or if a float product reads it.
+        """
+        scale = self._form.scales[edge]
+        sharing = [
+            reader
+            for other, reader in writer.readers
+            if other.tensor == edge.tensor and self._form.scales.get(other) == scale
+        ]
+        floats = [r for r in sharing if not (r.integers or r.pads_integers)]
+        if len(floats) == len(sharing) and self._leaves_float(edge.tensor, writer):
+            return False
+        return all(r.generated and r.group != writer.group for r in floats)
+
+    def _leaves_float(self, tensor: str, writer: Unit) -> bool:
+        """Whether anything reads what is not quantized: floats are there then."""
+        return any(
+            edge.tensor == tensor and edge not in self._form.scales for edge, _ in writer.readers
+        )
+
+
+def _adds_tiny(graph: Graph, node: Node) -> bool:
+    """Whether it adds what FP16 does not hold with all digits, and so is computed in FP32."""
+    constants = [graph.initializers[t] for t in node.inputs if t in graph.initializers]
+    if node.op != "Add" or not constants or math.prod(constants[0].dims) != 1:
+        return False
+    return 0 < abs(float(numpy_helper.to_array(constants[0]).ravel()[0])) < _SMALLEST_NORMAL
