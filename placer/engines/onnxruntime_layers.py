@@ -7,28 +7,22 @@ node alone reads, tensors that keep their names, and, in the blocked layout, wha
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
-from onnx import numpy_helper
 
-from placer.graph.external_data import is_external
+from placer.engines.onnxruntime_coverage import PAIR_OPS, Coverage
 from placer.plan import Kind, Layer, Plan, Port
-from placer.plan.readers.onnx_graph import original_name, tensor_types
+from placer.plan.readers.onnx_graph import tensor_types
 
-PAIR_OPS = ("QuantizeLinear", "DequantizeLinear")
 _KINDS: Mapping[str, Kind] = {"QuantizeLinear": "quantize", "DequantizeLinear": "dequantize"}
 # What ONNX Runtime adds to move data; of the model's own nodes these are compute layers.
 _MOVES = frozenset(
     ("ReorderInput", "ReorderOutput", "Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze")
 )
-# What makes a MatMul of another rank than 2 with a bias a Gemm.
-_GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
-_TRANSPOSE = "Transpose"
 _INLINED = "_inlfunc_"  # How tensors inside an operator that is defined by others begin.
 _SUMMING = frozenset(("Conv", "FusedConv"))  # What adds its fourth input to its result.
 _SUM_INPUT = 3
@@ -140,7 +134,7 @@ def _blocked_names(entry: _Fused) -> tuple[str, str]:
 def _fused_layers(
     model: onnx.GraphProto, fused: onnx.GraphProto, types: Mapping[str, str]
 ) -> list[_Fused]:
-    covered = _Coverage(model, fused).nodes()
+    covered = Coverage(model, fused).nodes()
     constants = {tensor.name for tensor in fused.initializer}
     own = {node.name for node in model.node}
     layers = []
@@ -158,178 +152,6 @@ def _fused_layers(
         )
         layers.append(_Fused(layer, node.output[0]))
     return layers
-
-
-class _Coverage:
-    """Assigns the nodes of a model to the nodes of its optimized graph, each to one.
-
-    A Q/DQ pair changes no data, so the tensors around it count as one here. A node of the
-    optimized graph then covers what it is named after, the only reader of a constant that it
-    reads, and what lies between its inputs and its outputs and is not another's. Linear in the
-    size of both graphs.
-    """
-
-    def __init__(self, model: onnx.GraphProto, fused: onnx.GraphProto) -> None:
-        self._fused = fused.node
-        self._alias = _aliases(model, fused)
-        without_effect = _products_with_one(model) - {n.name for n in fused.node}
-        self._compute = {
-            n.name: n
-            for n in model.node
-            if n.op_type not in PAIR_OPS and n.name not in without_effect
-        }
-        self._producers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-        for node in self._compute.values():
-            for tensor in node.output:
-                self._producers[self._alias(tensor)].append(node)
-        self._constants = {tensor.name for tensor in (*model.initializer, *fused.initializer)}
-        self._makers = {
-            self._alias(tensor): index
-            for index, node in enumerate(self._fused)
-            if node.op_type not in PAIR_OPS
-            for tensor in node.output
-        }
-
-    def nodes(self) -> list[tuple[str, ...]]:
-        """For each node of the optimized graph, the names of the nodes that it covers."""
-        owner = self._by_constant() | self._by_name()
-        borders = self._borders()
-        for index, node in enumerate(self._fused):
-            if node.op_type not in PAIR_OPS and not _GEMM_RESHAPE.search(node.name):
-                self._walk(index, node, borders[index], owner)
-        owner |= self._moved_transposes(owner)
-        found: dict[int, list[str]] = defaultdict(list)
-        for name, index in owner.items():
-            found[index].append(name)
-        return [tuple(sorted(found[index])) for index in range(len(self._fused))]
-
-    def _moved_transposes(self, owner: Mapping[str, int]) -> dict[str, int]:
-        """The optimizer moves a Transpose behind what follows it, under a name of its own."""
-        taken = set(owner.values())
-        new = [i for i, n in enumerate(self._fused) if n.op_type == _TRANSPOSE and i not in taken]
-        gone = [n.name for n in self._compute.values() if n.op_type == _TRANSPOSE]
-        gone = [name for name in gone if name not in owner]
-        return dict(zip(gone, new, strict=True)) if len(gone) == len(new) else {}
-
-    def _by_name(self) -> dict[str, int]:
-        owner: dict[str, int] = {}
-        for index, node in enumerate(self._fused):
-            if node.op_type in PAIR_OPS or _GEMM_RESHAPE.search(node.name):
-                continue
-            name = node.name if node.name in self._compute else original_name(node.name)
-            if name in self._compute:
-                owner.setdefault(name, index)
-        return owner
-
-    def _by_constant(self) -> dict[str, int]:
-        """Nodes that alone read a constant that one node of the optimized graph reads."""
-        readers = self._readers(self._compute.values())
-        fused = [node for node in self._fused if node.op_type not in PAIR_OPS]
-        index_of = {id(node): index for index, node in enumerate(self._fused)}
-        owner = {}
-        for tensor, found in self._readers(fused).items():
-            own = readers.get(tensor, [])
-            if len(found) == len(own) == 1:
-                owner[own[0].name] = index_of[id(found[0])]
-        return owner
-
-    def _readers(self, nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
-        constants = {self._alias(tensor) for tensor in self._constants}
-        found: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-        for node in nodes:
-            for tensor in {self._alias(t) for t in node.input if t}:
-                if tensor in constants:
-                    found[tensor].append(node)
-        return found
-
-    def _borders(self) -> list[set[str]]:
-        """Tensors at which each node's walk ends: those that it reads and, where the optimizer
-        invented one of these, those that the node reads which writes it.
-        """
-        borders: list[set[str]] = []
-        for index, node in enumerate(self._fused):
-            border = {self._alias(tensor) for tensor in node.input if tensor}
-            for tensor in list(border):
-                maker = self._makers.get(tensor)
-                if tensor not in self._producers and maker is not None and maker < index:
-                    border |= borders[maker]
-            borders.append(border)
-        return borders
-
-    def _walk(
-        self, index: int, start: onnx.NodeProto, border: set[str], owner: dict[str, int]
-    ) -> None:
-        waiting = [self._alias(tensor) for tensor in start.output if tensor]
-        seen = set(border)
-        while waiting:
-            tensor = waiting.pop()
-            if tensor in seen:
-                continue
-            seen.add(tensor)
-            for node in self._producers.get(tensor, ()):
-                if owner.setdefault(node.name, index) == index:
-                    waiting += [self._alias(t) for t in node.input if t]
-
-
-class _Aliases:
-    """One name for all tensors that hold the same data; see ``_aliases``."""
-
-    def __init__(self) -> None:
-        self._parent: dict[str, str] = {}
-
-    def __call__(self, tensor: str) -> str:
-        root = tensor
-        while root in self._parent:
-            root = self._parent[root]
-        while tensor != root:
-            self._parent[tensor], tensor = root, self._parent[tensor]
-        return root
-
-    def join(self, one: str, other: str) -> None:
-        one, other = self(one), self(other)
-        if one != other:
-            self._parent[other] = one
-
-
-def _products_with_one(model: onnx.GraphProto) -> set[str]:
-    """Names of nodes that multiply with the constant 1, which the optimizer takes out."""
-    ones = {
-        tensor.name
-        for tensor in model.initializer
-        if math.prod(tensor.dims) == 1
-        and not is_external(tensor)
-        and numpy_helper.to_array(tensor).item() == 1
-    }
-    return {n.name for n in model.node if n.op_type == "Mul" and not ones.isdisjoint(n.input)}
-
-
-def _aliases(model: onnx.GraphProto, fused: onnx.GraphProto) -> _Aliases:
-    """Tensors around a Q/DQ pair are one, but where the optimizer removed the nodes before it.
-
-    It then reads another of the model's tensors than in the model: a Relu is gone that the
-    quantization behind it implies.
-    """
-    alias = _Aliases()
-    read: dict[str, str] = {}
-    for node in model.node:
-        if node.op_type in PAIR_OPS:
-            alias.join(node.input[0], node.output[0])
-            read[node.name] = node.input[0]
-    computed = {t for n in model.node if n.op_type not in PAIR_OPS for t in n.output}
-    for node in fused.node:
-        if _GEMM_RESHAPE.search(node.name):
-            alias.join(node.input[0], node.output[0])
-        if node.op_type not in PAIR_OPS:
-            continue
-        source, before = node.input[0], None
-        if node.op_type == "QuantizeLinear":
-            before = read.get(node.name)
-        if before is None or source not in computed or alias(source) == alias(before):
-            alias.join(source, node.output[0])
-    return alias
-
-
-# --- the graph that runs --------------------------------------------------------------------
 
 
 def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str, _Fused]:
