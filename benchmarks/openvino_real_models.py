@@ -5,7 +5,8 @@ images are disjoint and the same for all tools. Per model: the float model; ``nn
 its defaults, with the preset MIXED and, where there is attention, for transformers;
 ``nncf.quantize_with_accuracy_control`` for 3 and 6 dB more than the best of these, with a limit on
 its iterations, as it does not end by itself on every model; placer under gates at that best SQNR, 3
-and 6 dB above, at that of the others, and at what accuracy control reached, with ``base`` auto;
+and 6 dB above, at that of the others, and at what accuracy control reached, with ``base`` and
+``scheme`` auto;
 placer on ONNX Runtime.
 SQNR is the worst channel group's of the engine's own outputs against its float ones.
 
@@ -263,8 +264,8 @@ def controlled(
 def placed(
     job: Job, found: Case, options: Options, folder: Path
 ) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """What placer finds under the gate, with ``base`` auto on OpenVINO."""
-    base = {"base": "auto"} if job.tool == "openvino" else {}
+    """What placer finds under the gate, with ``base`` and ``scheme`` auto on OpenVINO."""
+    base = {"base": "auto", "scheme": "auto"} if job.tool == "openvino" else {}
     request = Request(
         model=found.path,
         output=folder / "run",
@@ -283,6 +284,8 @@ def placed(
     assert best is not None
     verdict = result.verdict.value
     notes = {"evaluations": len(result.trials), "base": best.base or "float", "verdict": verdict}
+    if job.tool == "openvino":
+        notes["activations"] = result.scheme.activation
     if result.recovery is not None:
         notes["recovered"] = result.recovery.kept
     return onnx.load(result.optimized_model), notes

@@ -148,6 +148,8 @@ def _tensors(
         by_pair: dict[tuple[str, str], list[Edge]] = {}
         for edge in group:
             by_pair.setdefault((edge.tensor, pairs.of(edge).output[0]), []).append(edge)
+        lows = (ranges[edge.tensor].low for edge in group if edge.tensor in ranges)
+        activation = scheme.of(min(lows, default=-1.0)).activation
         for (tensor, _), edges in by_pair.items():
             scale, zero_point, axis = pairs.parameters(edges[0])
             is_weight = inserter.is_weight(edges[0])
@@ -155,7 +157,7 @@ def _tensors(
                 FakeQuantization(
                     tensor=tensor,
                     constant=tensor in model.graph.initializers,
-                    type=scheme.weight if is_weight else scheme.activation,
+                    type=scheme.weight if is_weight else activation,
                     scale=tuple(float(value) for value in np.atleast_1d(scale)),
                     zero_point=zero_point,
                     axis=axis,

@@ -35,7 +35,7 @@ def threshold(
         raise InputError(unknown("calibration method", method, METHODS))
     if not 0 < percentile <= 100:
         raise InputError(f"percentile {percentile} is outside (0, 100]; 99.99 is usual")
-    full = _with_zero(statistics.low, statistics.high)
+    full, scheme = _with_zero(statistics.low, statistics.high), scheme.of(statistics.low)
     if method == "minmax" or statistics.low == statistics.high:
         return full
     if method == "percentile":

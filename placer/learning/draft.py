@@ -45,7 +45,7 @@ def guesses(case: Case, built: Plan, manifest: Manifest) -> Iterator[Guess]:
     describes, layers are not guessed.
     """
     graph, generates = case.model.graph, manifest.kernels == "generated"
-    integer = "" if generates else manifest.scheme.activation
+    integer = "" if generates else manifest.scheme.integer
     yield from _floats(case, built)
     if case.placement.edges:
         for node in graph.nodes:

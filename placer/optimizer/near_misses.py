@@ -47,12 +47,13 @@ class NearMiss:
 
 
 def recoverable_noise(task: Task) -> float:
-    """Noise power up to which a candidate that misses the gates may meet them once recovered.
+    """Noise power up to which a candidate that misses the gates may meet them in the end.
 
-    0 where nothing is recovered, or the gates do not say it in terms of noise.
+    Once recovered, or in another scheme. 0 where there is neither, or the gates do not say it in
+    terms of noise.
     """
     limit = noise_limit(task.gates)
-    if limit is None or not steps_of(task.request.recover):
+    if limit is None or not (steps_of(task.request.recover) or task.schemes[1:]):
         return 0.0
     return float(limit * 10 ** (MOST_DB / 10))
 
@@ -93,7 +94,7 @@ def recovered_near_miss(
         return None
     for record, recovered in _recovered(task, setup, records, steps, observer):
         candidates = recovered.candidates
-        if candidates is not None and _meets_gates(task, setup, record, candidates):
+        if candidates is not None and meets_gates(task, setup, record, candidates):
             observer.stage(f"trial {record.number} meets the gates once recovered")
             return NearMiss(record, recovered, candidates)
     return None
@@ -132,14 +133,13 @@ def _gain(recovered: Recovered) -> float:
     return sum((after or 0.0) - (before or 0.0) for before, after in pairs)
 
 
-def _meets_gates(
-    task: Task, setup: TrialSetup, record: TrialRecord, candidates: Candidates
-) -> bool:
+def meets_gates(task: Task, setup: TrialSetup, record: TrialRecord, candidates: Candidates) -> bool:
+    """Whether the placement of ``record``, as ``candidates`` build it, meets all gates."""
     placement = task.space.placement(record.choices)
     try:
         compiled = candidates.compile(placement)
         candidates.verify(placement, compiled, task.inputs)
         return setup.evaluator.evaluate(compiled.run).passed
     except RunError as error:
-        log.warning("trial %d is not recovered: %s", record.number, error)
+        log.warning("trial %d does not run: %s", record.number, error)
         return False

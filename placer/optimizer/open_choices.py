@@ -29,7 +29,7 @@ from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.option_values import check_values
 from placer.optimizer.request import AUTO, Base, Request
 from placer.optimizer.study_settings import bases_begun, study_settings
-from placer.optimizer.task import Task, prepare
+from placer.optimizer.task import Schemes, Task, prepare
 from placer.qdq import Inserter
 from placer.qdq.precision import parse_base
 from placer.quantization import EMPTY
@@ -65,12 +65,12 @@ class _Contender:
 Settled = tuple[Request, tuple[Base, ...]]
 
 
-def settle(request: Request, observer: Observer) -> Settled:
+def settle(request: Request, observer: Observer, schemes: Schemes = ()) -> Settled:
     """``request`` with the engine named, and the base precisions that the search decides between.
 
     Of these, the first is that of the float model; there are none if nothing is left open. A study
-    that was begun keeps what it was begun with. Raises InputError if the engine has no choice of
-    the base, and what ``prepare`` raises if no choice can be used.
+    that was begun keeps what it was begun with. ``schemes``: see ``Task``. Raises InputError if the
+    engine has no choice of the base, and what ``prepare`` raises if no choice can be used.
     """
     check_values(request)
     choices = list(_choices(request))
@@ -79,7 +79,7 @@ def settle(request: Request, observer: Observer) -> Settled:
     begun = study_settings(request)
     if begun is not None:
         return _as_begun(request, choices, begun)
-    contenders = _contenders(choices, observer)
+    contenders = _contenders(choices, observer, schemes)
     if len(contenders) == 1:
         return contenders[0].request, ()
     times = _times(contenders)
@@ -166,13 +166,15 @@ def _as_begun(request: Request, choices: Sequence[Request], begun: Mapping[str, 
     return choices[0], ()  # Opening the study tells what does not fit.
 
 
-def _contenders(choices: Sequence[Request], observer: Observer) -> list[_Contender]:
+def _contenders(
+    choices: Sequence[Request], observer: Observer, schemes: Schemes
+) -> list[_Contender]:
     """Those that can be used; raises the first reason if there are none."""
     found, reasons = [], []
     observer.stage("comparing " + " and ".join(dict.fromkeys(c.engine for c in choices)))
     for choice in choices:
         try:
-            found.append(_contender(choice))
+            found.append(_contender(choice, schemes))
         except PlacerError as error:
             log.info("%s, base %s, is left out: %s", choice.engine, choice.base, error)
             reasons.append(error)
@@ -181,8 +183,8 @@ def _contenders(choices: Sequence[Request], observer: Observer) -> list[_Contend
     return found
 
 
-def _contender(request: Request) -> _Contender:
-    task = prepare(request, QuietObserver())
+def _contender(request: Request, schemes: Schemes) -> _Contender:
+    task = prepare(request, QuietObserver(), schemes=schemes)
     model, inserter = task.model, Inserter(task.model, task.pack.manifest.scheme)
     few = task.calibration_data.limit(task.preset.noise_samples)
     calibration = calibrate(model, activations_of(task), few, request.cache_dir)

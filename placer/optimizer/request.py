@@ -227,7 +227,12 @@ class Request:
         str | None, Option("Engine", "Rule pack, a name or folder.", "the engine's")
     ] = None
     scheme: Annotated[
-        str | None, Option("Engine", "Number format beside the pack's own, e.g. fp8 (tensorrt).")
+        str | None,
+        Option(
+            "Engine",
+            "Number format beside the pack's own: fp8 (tensorrt), symmetric (openvino), or auto, "
+            "which takes the faster one here (openvino).",
+        ),
     ] = None
     base: Annotated[
         BaseOption | None,

@@ -24,6 +24,7 @@ from placer.optimizer.near_misses import recovered_near_miss
 from placer.optimizer.noise_sources import noise_sources
 from placer.optimizer.observer import Observer
 from placer.optimizer.open_choices import settle
+from placer.optimizer.open_scheme import settle_schemes
 from placer.optimizer.pareto_front import (
     FrontPoint,
     confirmed_front,
@@ -74,8 +75,9 @@ def optimize(request: Request, observer: Observer) -> Result:
     writing result.json, if what it measured is inconclusive, and GateError, after writing
     result.json, if no quantized candidate meets the gates.
     """
-    request, bases = settle(request, observer)
-    task = prepare(request, observer, bases)
+    schemes = settle_schemes(request, observer)
+    request, bases = settle(request, observer, schemes)
+    task = prepare(request, observer, bases, schemes)
     request = task.request
     folder = OutputFolder(request.output_folder)
     make_output_folder(folder.path)
@@ -107,7 +109,8 @@ def _run(
     near = recovered_near_miss(task, setup, records, observer)
     points: list[FrontPoint] = []
     if task.request.front is None:
-        final, written = chosen(task, setup, folder, records, near, observer)
+        final, written, scheme = chosen(task, setup, folder, records, near, observer)
+        task, setup = (task, setup) if scheme is None else (scheme.task, scheme.setup)
     else:
         found, points = confirmed_front(task, records, setup, observer, task.request.front)
         if points:

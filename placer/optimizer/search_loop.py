@@ -195,7 +195,7 @@ def _start(run: Callable[[], StopReason]) -> Future[StopReason]:
 
 def _other_device(task: Task, setup: TrialSetup, device: str, observer: Observer) -> Device:
     try:
-        engine, _, _ = engine_for(task.request, device, task.bases)
+        engine, _, _ = engine_for(task.request, device, task.bases, task.schemes)
         other = replace(task, engine=engine)
         if settings_of(other) != settings_of(task):
             raise InputError(

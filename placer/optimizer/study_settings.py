@@ -17,7 +17,7 @@ from placer.common.user_code import source_fingerprint
 from placer.errors import PlacerError
 from placer.optimizer.observer import Observer
 from placer.optimizer.request import Base, Request
-from placer.optimizer.task import Task
+from placer.optimizer.task import Schemes, Task
 from placer.qdq.precision import parse_base
 from placer.results.folder import SUFFIX, OutputFolder
 from placer.search.storage import holds_studies, kept_attributes, masked, open_storage
@@ -27,6 +27,8 @@ from placer.version import __version__
 _MODEL_FILE = "model file"
 # Attribute of a study that holds what ``settings_of`` returns.
 SETTINGS = "settings"
+# Name of the setting that holds ``Task.schemes``.
+_SCHEMES = "schemes"
 _OR = " or "
 # Raised when trials of earlier versions cannot be gone on with.
 STUDY_FORMAT = 3
@@ -60,6 +62,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         # Other versions may build other candidates; a run of one machine is gone on with.
         **({} if request.storage is None else {"version of placer": __version__}),
         **({"functions": functions} if (functions := _functions(task)) else {}),
+        **({_SCHEMES: list(task.schemes)} if task.schemes else {}),
         "base": _base(task),
     }
 
@@ -91,6 +94,12 @@ def bases_begun(settings: object) -> tuple[Base, ...]:
     base = settings.get("base") if isinstance(settings, Mapping) else None
     names = base.split(_OR) if isinstance(base, str) else []
     return tuple(parse_base(name) for name in names) if len(names) > 1 else ()
+
+
+def schemes_begun(settings: object) -> Schemes:
+    """The schemes that a study with these ``settings`` decides between; see ``Task``."""
+    found = settings.get(_SCHEMES) if isinstance(settings, Mapping) else None
+    return tuple(found) if isinstance(found, list) else ()
 
 
 def _functions(task: Task) -> dict[str, str]:

@@ -51,6 +51,8 @@ from placer.search.samplers import Proposal
 from placer.search.space import Space, build_space
 
 SYNTHETIC_SAMPLES = 16
+# Names of alternative schemes of a pack; None is its own.
+Schemes = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,8 @@ class Task:
     ``from_quantized``: whether the file was quantized; ``source_sqnr``: then the SQNR in dB of the
     recovered float model's outputs against the file's, None if ONNX Runtime does not run that.
     ``bases``: the base precisions that the search decides between, that of the float model first;
-    none if there is nothing to decide.
+    none if there is nothing to decide. ``schemes``: those that ``scheme`` auto stands for, that of
+    the trials first.
     """
 
     request: Request
@@ -79,6 +82,7 @@ class Task:
     source_sqnr: float | None = None
     warm_starts: tuple[Proposal, ...] = ()
     bases: tuple[Base, ...] = ()
+    schemes: Schemes = ()
     pins: Pins = field(default_factory=Pins)
 
     @cached_property
@@ -138,11 +142,11 @@ class Task:
 
 
 def engine_for(
-    request: Request, device: str | None, bases: Sequence[Base] = ()
+    request: Request, device: str | None, bases: Sequence[Base] = (), schemes: Schemes = ()
 ) -> tuple[Engine, Pack, str]:
     """The engine that ``request`` asks for on ``device``, its pack and why it was taken.
 
-    ``bases``: see ``Task``.
+    ``bases``, ``schemes``: see ``Task``.
     Raises InputError or RunError, see ``placer.engines.select.select_engine``.
     """
     return select_engine(
@@ -156,7 +160,7 @@ def engine_for(
         build_for=request.build_for,
         device=device,
         extra=request.engine_options,
-        scheme=request.scheme,
+        scheme=schemes[0] if schemes else request.scheme,
         objective=request.objective,
     )
 
@@ -166,10 +170,12 @@ def _first_device(request: Request) -> str | None:
     return request.devices[0] if request.devices else request.device
 
 
-def prepare(request: Request, observer: Observer, bases: Sequence[Base] = ()) -> Task:
+def prepare(
+    request: Request, observer: Observer, bases: Sequence[Base] = (), schemes: Schemes = ()
+) -> Task:
     """Load and check everything that ``request`` names; writes nothing.
 
-    ``bases``: those that ``base`` auto stands for, see ``Task``.
+    ``bases``, ``schemes``: those that ``base`` and ``scheme`` auto stand for, see ``Task``.
     Raises InputError for the first thing that is wrong.
     """
     check_values(request)
@@ -183,7 +189,7 @@ def prepare(request: Request, observer: Observer, bases: Sequence[Base] = ()) ->
         observer.warn(text)
 
     request = _with_shapes_of_data(request, observer)
-    engine, pack, why = engine_for(request, _first_device(request), bases)
+    engine, pack, why = engine_for(request, _first_device(request), bases, schemes)
     _check_io_type(request, engine)
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
     _check_export(request, engine)
@@ -236,6 +242,7 @@ def prepare(request: Request, observer: Observer, bases: Sequence[Base] = ()) ->
         source_sqnr=distance,
         warm_starts=warm_starts(request.warm_starts, model, space),
         bases=tuple(bases),
+        schemes=schemes,
         pins=pins,
     )
 

@@ -19,6 +19,7 @@ from placer.optimizer.finals import (
 )
 from placer.optimizer.near_misses import NearMiss
 from placer.optimizer.observer import Observer
+from placer.optimizer.other_schemes import InScheme, compiled_in_schemes, in_other_schemes
 from placer.optimizer.task import Task
 from placer.optimizer.ties import tie_with_default
 from placer.optimizer.trial_setup import TrialSetup
@@ -39,27 +40,34 @@ def chosen(
     records: Sequence[TrialRecord],
     near: NearMiss | None,
     observer: Observer,
-) -> Chosen:
+) -> tuple[Final[TrialRecord] | None, Written | Rejected | None, InScheme | None]:
     """The result and what is on disk of it, or why the fastest candidate is none.
+
+    Last comes the scheme that the result is in, where that is another than the trials'.
 
     Where the fastest misses a gate when it is measured again or as it is written, the others race,
     and the fastest of them is the result if it is faster than the float model.
     """
     left, first = list(records), None
+    rescaled = in_other_schemes(task, setup, records, observer)
     for _ in range(task.preset.finalists):
-        final, written = written_and_judged(
-            task, setup, folder, _final(task, left, setup, near, observer), near, observer
+        found, scheme = _final(task, left, setup, near, rescaled, observer)
+        final, written = (
+            written_and_judged(task, setup, folder, found, near, observer)
+            if scheme is None
+            else written_and_judged(scheme.task, scheme.setup, folder, found, None, observer)
         )
         if not isinstance(written, Rejected):
             is_other = first is not None and (final is None or not final.is_faster)
-            return (None, first) if is_other else (final, written)
+            return (None, first, None) if is_other else (final, written, scheme)
         first, number = first or written, written.number
         if number is None:
             break
         observer.warn(f"trial {number} met the gates, but {written.reason}; it is no result")
         left = [record for record in left if record.number != number]
+        rescaled = [one for one in rescaled if one.record.number != number]
         near = None if near is not None and near.record.number == number else near
-    return None, first
+    return None, first, None
 
 
 def written_and_judged(
@@ -84,16 +92,18 @@ def _final(
     records: Sequence[TrialRecord],
     setup: TrialSetup,
     near: NearMiss | None,
+    rescaled: Sequence[InScheme],
     observer: Observer,
-) -> Final[TrialRecord] | Rejected | None:
+) -> tuple[Final[TrialRecord] | Rejected | None, InScheme | None]:
     """Race the fastest candidates that meet the gates; None if there are none.
 
-    ``near``: one that meets them once recovered, which races as it then is. The winner may miss a
-    gate on latency when it is measured again.
+    ``near``: one that meets them once recovered, which races as it then is. ``rescaled``: those in
+    other schemes, which the second part of the result tells if one of them wins. The winner may
+    miss a gate on latency when it is measured again.
     """
     best = [r for r in by_latency(records) if r.placement_id not in FLOAT_IDS]
-    if not best and near is None:
-        return None
+    if not best and near is None and not rescaled:
+        return None, None
     # A near miss is faster than the fastest by more than the error of estimates.
     tie = tie_with_default(task, records) if near is None else None
     if tie is not None and tie.default.placement_id not in FLOAT_IDS:
@@ -101,7 +111,11 @@ def _final(
         best = [tie.default]
     preset = task.preset
     copies = copies_of(task, preset.finalists)
-    finalists = _finalists(task, setup, best[: preset.finalists], near, copies)
+    changed = compiled_in_schemes(rescaled, copies)
+    finalists = [
+        *_finalists(task, setup, best[: preset.finalists], near, copies, alone=not changed),
+        *(finalist for finalist, _ in changed),
+    ]
     if len(finalists) > 1:
         observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
@@ -115,8 +129,10 @@ def _final(
     if missed:
         names = ", ".join(gate.gate.text() for gate in missed)
         number = final.entry.number if final.is_faster else None
-        return Rejected(f"measured again it misses {names}", number)
-    return final
+        return Rejected(f"measured again it misses {names}", number), None
+    scheme = next((one for finalist, one in changed if finalist is winner), None)
+    # The float model has no scheme.
+    return final, scheme if final.is_faster else None
 
 
 def _finalists(
@@ -125,10 +141,13 @@ def _finalists(
     best: Sequence[TrialRecord],
     near: NearMiss | None,
     copies: int,
+    *,
+    alone: bool,
 ) -> list[Finalist[TrialRecord]]:
     """``near`` and ``best`` compiled anew; what fails now, an engine having crashed, is left out.
 
-    Raises RunError if all of ``best`` fail, or ``near`` and there is nothing else.
+    Raises RunError if all of ``best`` fail, or, if these race ``alone``, ``near`` and there is
+    nothing else.
     """
     found = []
     if near is not None:
@@ -136,5 +155,5 @@ def _finalists(
             found.append(near.finalist(task, copies))
         except RunError as error:
             log.warning("trial %d is no finalist: %s", near.record.number, error)
-    others = compiled_finalists(task, setup, best, copies) if best or not found else []
+    others = compiled_finalists(task, setup, best, copies) if best or (alone and not found) else []
     return [*others, *found]

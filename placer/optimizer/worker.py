@@ -16,7 +16,13 @@ from placer.optimizer.calibrated import Calibrated, activations_of
 from placer.optimizer.observer import Observer
 from placer.optimizer.request import Request
 from placer.optimizer.search_loop import Device, search
-from placer.optimizer.study_settings import SETTINGS, bases_begun, functions_of, settings_of
+from placer.optimizer.study_settings import (
+    SETTINGS,
+    bases_begun,
+    functions_of,
+    schemes_begun,
+    settings_of,
+)
 from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial_setup import TrialSetup, set_up
 from placer.quantization.overrides import Override
@@ -107,7 +113,8 @@ def work(
         raise InputError(f"{masked(url)}: {reason}; {begin}")
     request = replace(_request_of(kept[_REQUEST], name), storage=url, study=name, **changes)
     _refuse_others(request, {*functions, *map(str, changes.values())}, name)
-    task = prepare(request, observer, bases_begun(kept.get(SETTINGS)))
+    begun = kept.get(SETTINGS)
+    task = prepare(request, observer, bases_begun(begun), schemes_begun(begun))
     study = Study(
         storage,
         name,

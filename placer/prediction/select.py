@@ -20,7 +20,7 @@ def make_predictor(
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``.
     ``matches``: of ``graph``, where they are known.
     """
-    manifest, integer = pack.manifest, pack.manifest.scheme.activation
+    manifest, integer = pack.manifest, pack.manifest.scheme.integer
     if manifest.kernels == "generated":
         return KernelPredictor(graph, pack.rules, target, base, integer, matches)
     return Predictor(

@@ -34,13 +34,14 @@ _IR_OF_FLOAT8 = 9
 class ScaleNames(NamedTuple):
     """A group of activations: its tensors, its scale by the initializer's name, and their values.
 
-    ``dtype``: of the scale.
+    ``dtype``: of the scale. ``integer``: type of the quantized values.
     """
 
     tensors: tuple[str, ...]
     scale: str
     quantization: Quantization
     dtype: np.dtype[Any]
+    integer: np.dtype[Any]
 
 
 @dataclass(eq=False)
@@ -178,16 +179,18 @@ class Inserter:
         dtype = self._group_dtype(list(by_tensor))
         with naming(*by_tensor):
             quantization = activation_quantization(whole, self.scheme, dtype)
+        own = self.scheme.of(whole.low)
+        integer = quantized_dtype(own.activation)
         scale = zero_point = ""
         for tensor, edges in by_tensor.items():
             name = claim(tensor, self._taken, draft.names)
             if not scale:  # The first tensor names what the whole group shares.
                 scale, zero_point = name.of("scale"), name.of("zero_point")
                 draft.add(scale, np.array(quantization.scale, dtype))
-                integer = quantized_dtype(self.scheme.activation)
                 draft.add(zero_point, np.array(quantization.zero_point, integer))
-                draft.groups.append(ScaleNames(tuple(by_tensor), scale, quantization, dtype))
-            self._draft_pair(name, edges, (scale, zero_point), quantization, draft)
+                names = ScaleNames(tuple(by_tensor), scale, quantization, dtype, integer)
+                draft.groups.append(names)
+            self._draft_pair(name, edges, (scale, zero_point), quantization, own, draft)
 
     def _group_dtype(self, tensors: list[str]) -> np.dtype[Any]:
         dtype = self._graph.type_of(tensors[0]).dtype or TensorProto.FLOAT
@@ -218,6 +221,7 @@ class Inserter:
         edges: list[Edge],
         parameters: tuple[str, str],
         quantization: Quantization,
+        scheme: Scheme,
         draft: _Draft,
     ) -> None:
         tensor = name.base
@@ -227,7 +231,7 @@ class Inserter:
             draft.outputs[tensor] = name.of("float")
         dequantize = pair_node("DequantizeLinear", name, [integers, *parameters], floats)
         if tensor in self._graph.initializers:
-            values = quantize_activation(self._weights.array(tensor), quantization, self.scheme)
+            values = quantize_activation(self._weights.array(tensor), quantization, scheme)
             draft.add(integers, values)
             first = min(edges, key=lambda e: self._graph.by_name[e.node].index)
             draft.before.setdefault(first.node, []).append(dequantize)

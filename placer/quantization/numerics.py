@@ -41,7 +41,7 @@ def quantized_dtype(name: str) -> np.dtype[Any]:
 
 def symmetric_limit(scheme: Scheme) -> int:
     """The largest quantized magnitude of activations of a symmetric ``scheme``."""
-    return _LARGEST[scheme.activation]
+    return _LARGEST[scheme.integer]
 
 
 def activation_quantization(
@@ -55,6 +55,7 @@ def activation_quantization(
     Raises ScaleError if ``dtype`` cannot hold the scale.
     """
     low, high = min(value_range.low, 0.0), max(value_range.high, 0.0)
+    scheme = scheme.of(low)
     lowest = 0 if scheme.activation == "uint8" else -128
     if scheme.symmetric:
         largest = _LARGEST[scheme.activation]
@@ -94,7 +95,7 @@ def in_type(scale: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def quantize_activation(values: np.ndarray, to: Quantization, scheme: Scheme) -> np.ndarray:
-    """Values of a constant in the activation type of ``scheme``."""
+    """Values of a constant in the activation type of ``scheme``, which is the group's own."""
     if scheme.is_float8:
         return _to_float8(values.astype(np.float32) / np.float32(to.scale))
     limits = np.iinfo(scheme.activation)

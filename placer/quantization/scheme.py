@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 FLOAT8 = "float8e4m3fn"
+# Zero point 0 everywhere: uint8 where nothing is negative, which has twice the steps there.
+INT8_OR_UINT8 = "int8-or-uint8"
 
 
 class Scheme(BaseModel):
     """Formats of quantized activations, weights and biases.
 
     ``float8e4m3fn`` is ONNX's FP8 type; it is symmetric, for activations and weights alike, and
-    leaves biases as they are.
+    leaves biases as they are. ``int8-or-uint8`` is decided by each tensor's range; see ``of``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    activation: Literal["uint8", "int8", "float8e4m3fn"] = Field(
-        description="Type of activations, always one scale per tensor."
+    activation: Literal["uint8", "int8", "float8e4m3fn", "int8-or-uint8"] = Field(
+        description="Type of activations, always one scale per tensor. `int8-or-uint8`, with zero "
+        "point 0, is uint8 where a range has no negative values, else int8."
     )
     symmetric: bool = Field(
         description="Activations have zero point 0 (int8) or 128 (uint8); otherwise the zero point "
@@ -40,6 +44,32 @@ class Scheme(BaseModel):
     def is_float8(self) -> bool:
         """Whether quantized tensors hold FP8 values."""
         return self.activation == FLOAT8
+
+    @property
+    def integer(self) -> str:
+        """Type of quantized activations of either sign."""
+        return "int8" if self.activation == INT8_OR_UINT8 else self.activation
+
+    def of(self, low: float) -> Scheme:
+        """The scheme of a tensor whose range begins at ``low``."""
+        if self.activation != INT8_OR_UINT8:
+            return self
+        return self._unsigned if low >= 0 else self._signed
+
+    @cached_property
+    def _unsigned(self) -> Scheme:
+        """Of ranges that begin at zero, which is where the zero point falls by itself."""
+        return self.model_copy(update={"activation": "uint8", "symmetric": False})
+
+    @cached_property
+    def _signed(self) -> Scheme:
+        return self.model_copy(update={"activation": "int8"})
+
+    @model_validator(mode="after")
+    def _check_zero_point(self) -> Scheme:
+        if self.activation == INT8_OR_UINT8 and not self.symmetric:
+            raise ValueError(f"activation {INT8_OR_UINT8} needs symmetric: true")
+        return self
 
     @model_validator(mode="after")
     def _check_float8(self) -> Scheme:

@@ -15,7 +15,6 @@ from placer.graph.edit import without_initializers
 from placer.qdq import Inserter
 from placer.qdq.insert import ScaleNames
 from placer.quantization import Placement, Ranges
-from placer.quantization.numerics import quantized_dtype
 
 _THREADS = 1
 # Weights are dequantized once, nodes fuse, and no pair turns into integer kernels or is removed.
@@ -75,7 +74,7 @@ class Simulation:
         if self._is_float8:
             yield names.scale, np.array(scale, dtype)
             return
-        integers = np.iinfo(quantized_dtype(self._inserter.scheme.activation))
+        integers = np.iinfo(names.integer)
         low, high = float(integers.min - zero_point), float(integers.max - zero_point)
         if not on:
             largest = max(max(map(abs, ranges[tensor])) for tensor in names.tensors)

@@ -1,0 +1,101 @@
+"""``scheme`` auto: measured here, compared with ONNX Runtime, and judged once more at the end."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from placer.errors import InputError
+from placer.optimizer import open_scheme, run
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.open_scheme import settle_schemes
+from placer.optimizer.request import Request
+from placer.optimizer.run import optimize
+from placer.quantization.placement_file import read_placement
+from tests.conftest import DIGITS, two_convs
+
+pytest.importorskip("openvino", reason="OpenVINO is not installed")
+
+Save = Callable[..., Path]
+CHAIN = two_convs(channels=16, size=16, weight=1)
+
+
+class Stages(QuietObserver):
+    """Keeps what the user is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def stage(self, text: str) -> None:
+        self.told.append(text)
+
+
+def request_of(path: Path, output: Path, gate: str = "sqnr>=5") -> Request:
+    return Request(
+        path,
+        output=output,
+        gates=(gate,),
+        engine="openvino",
+        scheme="auto",
+        preset="quick",
+        budget=2,
+    )
+
+
+def activations(path: Path) -> set[tuple[str, int]]:
+    """Types and zero points of the activations' QuantizeLinear nodes."""
+    model = onnx.load(path)
+    constants = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    points = [constants[n.input[2]] for n in model.graph.node if n.op_type == "QuantizeLinear"]
+    return {(str(point.dtype), int(point)) for point in points}
+
+
+def test_all_schemes_that_compute_correctly_are_kept_the_fastest_first(save: Save, tmp_path: Path):
+    observer = Stages()
+    request = request_of(save(CHAIN), tmp_path / "out")
+    assert sorted(settle_schemes(request, observer), key=str) == [None, "symmetric"]
+    assert observer.told[0] == "comparing scheme of the pack itself and symmetric"
+    assert "of the time that it takes in scheme" in observer.told[1]
+    assert settle_schemes(replace(request, scheme="symmetric"), observer) == ()
+
+
+def test_a_scheme_that_the_engine_computes_wrongly_is_refused_and_said(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As if it had to be 1000 dB better than ONNX Runtime: real faults depend on the CPU."""
+    monkeypatch.setattr(open_scheme, "WRONG_DB", -1000.0)
+    observer = Stages()
+    assert settle_schemes(request_of(save(CHAIN), tmp_path / "out"), observer) == (None,)
+    assert "scheme symmetric is left out: openvino computes" in observer.told[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", [None, "symmetric"])
+def test_the_file_that_is_written_is_in_the_scheme_that_was_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str | None
+):
+    """Trials are made in one scheme; the other one meets the gates, too, and races."""
+    other = "symmetric" if scheme is None else None
+    monkeypatch.setattr(run, "settle_schemes", lambda *_: (scheme, other))
+    observer, output = Stages(), tmp_path / "out"
+    request = replace(request_of(DIGITS / "digits.onnx", output, "sqnr>=8"), budget=4)
+    result = optimize(request, observer)
+    assert any("meets the gates in scheme" in text for text in observer.told)
+    written = read_placement(output / "placement.yaml")
+    assert written.scheme == result.scheme
+    points = activations(output / "optimized.onnx")
+    if result.scheme.activation == "int8-or-uint8":
+        assert points <= {("int8", 0), ("uint8", 0)}
+    else:
+        assert {kind for kind, _ in points} <= {"uint8"}
+
+
+def test_schemes_of_an_open_engine_are_refused(tmp_path: Path):
+    request = request_of(DIGITS / "digits.onnx", tmp_path / "out")
+    with pytest.raises(InputError, match="name the `engine`"):
+        settle_schemes(replace(request, engine="auto"), QuietObserver())
+    with pytest.raises(InputError, match="with engine onnxruntime name the scheme"):
+        settle_schemes(replace(request, engine="onnxruntime"), QuietObserver())
