@@ -20,7 +20,7 @@ from placer.calibration.dataset import (
     load_dataset,
     synthetic_dataset,
 )
-from placer.calibration.infinite import infinite_tensors
+from placer.calibration.masked import masked_tensors
 from placer.engines.abilities import HasDefaultBase, abilities_of, range_note, target_of
 from placer.engines.base import Engine, Tensors
 from placer.engines.select import select_engine
@@ -212,7 +212,7 @@ def prepare(
         model = with_opset(model, FLOAT8_OPSET)
     found = find_sites(model.graph, pack.rules, target_of(engine))
     sites = quantizable_sites(found, model, pack, warn)
-    sites = finite_sites(sites, model, calibration_data, warn)
+    sites = scalable_sites(sites, model, calibration_data, warn)
     sites, needed = chosen_sites(sites, model.graph, pack, request, observer)
     inside = bodies_of(model.proto)
     told = inside.sentence(_only_values(inside.switches, calibration_data, evaluation_data))
@@ -322,21 +322,21 @@ def quantizable_sites(
     return kept
 
 
-def finite_sites(
+def scalable_sites(
     sites: tuple[Site, ...], model: Model, data: Dataset, warn: Callable[[str], None]
 ) -> tuple[Site, ...]:
-    """The sites with those layouts only that quantize no tensor with infinity in it."""
+    """The sites with those layouts only that quantize no tensor that no scale fits."""
     layouts = [layout for site in sites for layout in site.layouts.values()]
     quantized = {edge.tensor for layout in layouts for edge in layout.quantize}
-    infinite = infinite_tensors(model, quantized, data)
-    if not infinite:
+    masked = masked_tensors(model, quantized, data)
+    if not masked:
         return sites
-    others = "" if len(infinite) == 1 else f" and {len(infinite) - 1} more"
+    others = "" if len(masked) == 1 else f" and {len(masked) - 1} more"
     warn(
-        f"tensor '{min(infinite)}'{others} stays float: it holds infinity, as masked scores do, "
-        "and no scale fits that"
+        f"tensor '{min(masked)}'{others} stays float: it holds infinity or a mask beside small "
+        "values, and no scale fits both"
     )
-    return without_tensors(sites, infinite)
+    return without_tensors(sites, masked)
 
 
 def _only_values(names: Iterable[str], *datasets: Dataset) -> dict[str, float]:

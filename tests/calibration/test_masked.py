@@ -1,4 +1,4 @@
-"""Tensors with infinity in them stay float: masked scores, and what is behind a Log."""
+"""Tensors that no scale fits stay float: masked scores, and what is behind a Log."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
-from placer.calibration.infinite import infinite_tensors
+from placer.calibration.masked import masked_tensors
 from placer.errors import InputError
 from placer.results.result import Result
 from tests.calibration.conftest import model_of
@@ -31,9 +31,30 @@ net (float[2,16] x) => (float[2,16] y)
 def test_what_a_mask_reaches_is_found_and_ends_at_the_softmax(tmp_path: Path):
     model = model_of(MASKED, tmp_path)
     data = synthetic_dataset(model, 4, 0)
-    found = infinite_tensors(model, ["s", "m", "a", "p", "x", "mask"], data)
+    found = masked_tensors(model, ["s", "m", "a", "p", "x", "mask"], data)
     assert found == {"m", "a", "mask"}
-    assert infinite_tensors(model, ["s", "p"], data) == set()
+    assert masked_tensors(model, ["s", "p"], data) == set()
+
+
+@pytest.mark.parametrize("far", ["-1e4", "-1e9", "-3.4e38"])
+def test_a_finite_mask_beside_the_scores_is_found_too(tmp_path: Path, far: str):
+    model = model_of(MASKED.replace("-inf", far), tmp_path)
+    data = synthetic_dataset(model, 4, 0)
+    # The mask alone is two values, which eight bits hold.
+    assert masked_tensors(model, ["s", "m", "a", "p", "x", "mask"], data) == {"m", "a"}
+
+
+def test_large_values_without_a_gap_are_no_mask(tmp_path: Path):
+    model = model_of(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        net (float[1,3,4,4] x) => (float[1,3,4,4] y) <float far = {-5000}> {
+          [scale] y = Mul (x, far)
+        }
+        """,
+        tmp_path,
+    )
+    assert masked_tensors(model, ["x", "y"], synthetic_dataset(model, 4, 0)) == set()
 
 
 def test_a_logarithm_of_zero_is_found(tmp_path: Path):
@@ -49,7 +70,7 @@ def test_a_logarithm_of_zero_is_found(tmp_path: Path):
         tmp_path,
     )
     data = synthetic_dataset(model, 4, 0)
-    assert infinite_tensors(model, ["x", "r", "l", "y"], data) == {"l"}
+    assert masked_tensors(model, ["x", "r", "l", "y"], data) == {"l"}
 
 
 def test_infinity_that_only_the_data_brings_is_refused_by_calibration(tmp_path: Path):
@@ -64,7 +85,7 @@ def test_infinity_that_only_the_data_brings_is_refused_by_calibration(tmp_path: 
         tmp_path,
     )
     data = synthetic_dataset(model, 1, 0)
-    assert infinite_tensors(model, ["y"], data) == set()
+    assert masked_tensors(model, ["y"], data) == set()
     with pytest.raises(InputError, match="random inputs do not suit this model; give real ones"):
         calibrate(model, ["y"], data)
 
@@ -76,4 +97,4 @@ def test_masked_scores_stay_float_and_the_rest_is_searched(tmp_path: Path, place
     assert finished.code == 0, finished.err
     result = Result.read(Path("out"))
     assert [trial.kind for trial in result.trials] == ["none", "default", "everything"]
-    assert [warning for warning in result.warnings if "it holds infinity" in warning]
+    assert [warning for warning in result.warnings if "no scale fits" in warning]
