@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from placer.graph import Graph
 from placer.graph.weights import weight_input
-from placer.prediction.kernel_units import CONVS, Unit, Units
+from placer.prediction.kernel_parts import CONVS, Unit
+from placer.prediction.kernel_units import Units
 
 # What a prepared convolution kernel does behind the sum, after adding a residual at most; all
 # else makes it a generated one.

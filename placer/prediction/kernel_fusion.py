@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from placer.graph import Edge
 from placer.graph.weights import weight_input
 from placer.prediction.kernel_epilogues import Epilogues, batches, resizes
+from placer.prediction.kernel_parts import CONVS, NORMED, VIEWS, Unit
 from placer.prediction.kernel_sums import Sums
-from placer.prediction.kernel_units import CONVS, NORMED, VIEWS, Unit, Units
+from placer.prediction.kernel_units import Units
 from placer.prediction.motion import Scale
 from placer.prediction.reductions import (
     reduction,

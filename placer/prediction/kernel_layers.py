@@ -11,8 +11,9 @@ from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.kernel_epilogues import EPILOGUE
 from placer.prediction.kernel_fusion import Kernels
+from placer.prediction.kernel_parts import CONVS, VIEWS, Unit
 from placer.prediction.kernel_ports import KernelPorts
-from placer.prediction.kernel_units import CONVS, VIEWS, Unit, Units
+from placer.prediction.kernel_units import Units
 from placer.prediction.motion import Scale
 
 

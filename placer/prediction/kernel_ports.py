@@ -12,7 +12,8 @@ from placer.plan import Port
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
 from placer.prediction.kernel_fusion import Kernels
-from placer.prediction.kernel_units import CONVS, CUT, NORMED, Unit, Units
+from placer.prediction.kernel_parts import CONVS, CUT, NORMED, Unit
+from placer.prediction.kernel_units import Units
 from placer.prediction.motion import Scale
 
 _SMALLEST_NORMAL = 2.0**-14  # Of FP16.

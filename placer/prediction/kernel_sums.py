@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from placer.graph import Graph
-from placer.prediction.kernel_units import CONVS, VIEWS, Unit
+from placer.prediction.kernel_parts import CONVS, VIEWS, Unit
 from placer.prediction.kernel_views import moves_rows
 from placer.prediction.motion import NormalForm
 from placer.prediction.reductions import is_large, is_map, reduction, reduction_axes, sums_places

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
@@ -13,76 +11,22 @@ from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
 from placer.prediction.kernel_attention import is_padded
 from placer.prediction.kernel_norms import GroupNorm, group_norms, is_of_groups
+from placer.prediction.kernel_parts import (
+    CONVS,
+    CUT,
+    EVEN_CHANNELS,
+    NORMED,
+    NORMS,
+    PRODUCTS,
+    SQUARES,
+    TINY_CHANNELS,
+    Role,
+    Unit,
+    role_of,
+)
 from placer.prediction.kernel_views import FanOut, fan_outs, free_nodes, is_split_norm
 from placer.prediction.motion import NormalForm
 from placer.prediction.reductions import reduction, reduction_axes
-
-# ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
-# AveragePool, and ``norm``: InstanceNorm and GroupNorm of maps, as well. All others are generated:
-# ``reduce`` sums over dimensions, ``cast`` makes the engine's float type of a graph input, or the
-# model's of what becomes a graph output.
-Role = Literal["product", "pool", "norm", "pointwise", "reduce", "move", "quantize", "cast"]
-
-CONVS = ("Conv", "ConvTranspose")
-_PRODUCTS = ("MatMul", "Gemm")
-_REDUCE = frozenset(
-    {"GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
-    | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
-    | {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd"}
-)
-NORMS = ("LayerNormalization", "InstanceNormalization")
-SQUARES = ("ReduceL2", "ReduceSumSquare")
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
-_MOVES = VIEWS | frozenset(
-    {"Concat", "Resize", "Transpose", "Slice", "Split", "Pad", "Gather", "Expand", "Tile"}
-    | {"DepthToSpace", "SpaceToDepth"}
-)
-CUT = -5  # The input index of what takes padding off.
-NORMED = -4  # The input index of what the second kernel of a norm reads.
-_TINY_CHANNELS = 4
-_EVEN_CHANNELS = 4  # Others get channels of zeros before; in float any multiple of 2 is read.
-
-
-@dataclass(eq=False)
-class Unit:
-    """A part of a node that one kernel does; ``reads``: edges with the unit that writes each.
-
-    ``in_place``: a Concat of integers whose parts are written where they belong; ``views``: nodes
-    that cost nothing and are named after it; ``names``: nodes that the builder names instead of
-    its own; ``alone``: nothing else is generated in its kernel; ``grouped``: a Conv of several
-    groups of several channels, whose kernel is generated.
-    """
-
-    index: int
-    node: Node
-    role: Role
-    works: bool
-    outputs: tuple[str, ...] = ()
-    reads: list[tuple[Edge, Unit | None]] = field(default_factory=list)
-    readers: list[tuple[Edge, Unit]] = field(default_factory=list)
-    integers: bool = False
-    group: int = 0
-    in_place: bool = False
-    views: tuple[Node, ...] = ()
-    names: Sequence[Node] | None = None
-    alone: bool = False
-    grouped: bool = False
-
-    @property
-    def pads_integers(self) -> bool:
-        """Whether it only pads what a product reads as integers."""
-        padded = self.role == "move" and not self.works
-        return padded and all(reader.integers for _, reader in self.readers)
-
-    @property
-    def pools_integers(self) -> bool:
-        """Whether it is a MaxPool of integers."""
-        return self.role == "pool" and self.integers
-
-    @property
-    def generated(self) -> bool:
-        """Whether its kernel is generated, so that others may be part of it."""
-        return self.role in ("pointwise", "reduce", "move", "cast")
 
 
 class Units:
@@ -144,7 +88,7 @@ class Units:
             self._add(node, "pointwise", self._edges(node), tuple(node.outputs))
         elif node.op in CONVS:
             self._add_convolution(node)
-        elif node.op in _PRODUCTS:
+        elif node.op in PRODUCTS:
             self._add_product(node)
         elif node.op == "InstanceNormalization" and not is_of_groups(self.graph, node):
             self._add_instance_norm(node)
@@ -162,7 +106,7 @@ class Units:
             for tensor in node.outputs:
                 self._add(node, "move", self._edges(node), (tensor,))
         else:
-            self._add(node, _role(node), self._edges(node), tuple(node.outputs))
+            self._add(node, role_of(node), self._edges(node), tuple(node.outputs))
 
     def _pass_on(self, node: Node) -> None:
         """Let the readers of a view read what it is of."""
@@ -186,7 +130,7 @@ class Units:
             writer = self._writer[source]
             for part in (*fan.chain, node):
                 made = (tensor,) if part is node else tuple(part.outputs)
-                unit = Unit(len(self.units), part, _role(part), True, made)
+                unit = Unit(len(self.units), part, role_of(part), True, made)
                 self.units.append(unit)
                 edges = self._edges(part)
                 self.link(edges[0], writer, unit)
@@ -296,9 +240,9 @@ class Units:
         window = (self.graph.type_of(node.inputs[1]).shape or ())[2:]
         single = (1, 1) in (shape[2:], window)
         if node.attributes.get("group", 1) != 1 or self._reads_integers(node):
-            return shape[2:] == (1, 1) and shape[1] <= _TINY_CHANNELS
+            return shape[2:] == (1, 1) and shape[1] <= TINY_CHANNELS
         strided = set(node.attributes.get("strides", (1,))) != {1}
-        return len(shape) == 4 and single and shape[1] <= _TINY_CHANNELS and not strided
+        return len(shape) == 4 and single and shape[1] <= TINY_CHANNELS and not strided
 
     def _add_attention(self, nodes: Sequence[Node]) -> None:
         written = {t for node in nodes for t in node.outputs}
@@ -345,7 +289,7 @@ class Units:
         integers = node.op == "Conv" and self._reads_integers(node)
         channels = _channels(self.graph, node)
         depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
-        uneven = channels % (_EVEN_CHANNELS if integers else 2) != 0
+        uneven = channels % (EVEN_CHANNELS if integers else 2) != 0
         padded = uneven or (integers and depthwise)
         if padded:
             self._add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
@@ -491,14 +435,6 @@ class Units:
         return unit.node.name in self.whole and self._is_whole(self.whole[unit.node.name])
 
 
-def _role(node: Node) -> Role:
-    if node.op in ("MaxPool", "AveragePool"):
-        return "pool"
-    if node.op in _REDUCE:
-        return "reduce"
-    return "move" if node.op in _MOVES else "pointwise"
-
-
 def _channels(graph: Graph, node: Node) -> int:
     shape = graph.type_of(node.inputs[0]).shape
-    return shape[1] if shape is not None and len(shape) > 2 else _EVEN_CHANNELS
+    return shape[1] if shape is not None and len(shape) > 2 else EVEN_CHANNELS

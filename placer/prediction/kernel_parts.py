@@ -1,0 +1,85 @@
+"""A part of a node that one generated kernel does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from placer.graph import Edge, Node
+
+# ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
+# AveragePool, and ``norm``: InstanceNorm and GroupNorm of maps, as well. All others are generated:
+# ``reduce`` sums over dimensions, ``cast`` makes the engine's float type of a graph input, or the
+# model's of what becomes a graph output.
+Role = Literal["product", "pool", "norm", "pointwise", "reduce", "move", "quantize", "cast"]
+
+CONVS = ("Conv", "ConvTranspose")
+PRODUCTS = ("MatMul", "Gemm")
+_REDUCE = frozenset(
+    {"GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
+    | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
+    | {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd"}
+)
+NORMS = ("LayerNormalization", "InstanceNormalization")
+SQUARES = ("ReduceL2", "ReduceSumSquare")
+VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+_MOVES = VIEWS | frozenset(
+    {"Concat", "Resize", "Transpose", "Slice", "Split", "Pad", "Gather", "Expand", "Tile"}
+    | {"DepthToSpace", "SpaceToDepth"}
+)
+CUT = -5  # The input index of what takes padding off.
+NORMED = -4  # The input index of what the second kernel of a norm reads.
+TINY_CHANNELS = 4
+EVEN_CHANNELS = 4  # Others get channels of zeros before; in float any multiple of 2 is read.
+
+
+@dataclass(eq=False)
+class Unit:
+    """A part of a node that one kernel does; ``reads``: edges with the unit that writes each.
+
+    ``in_place``: a Concat of integers whose parts are written where they belong; ``views``: nodes
+    that cost nothing and are named after it; ``names``: nodes that the builder names instead of
+    its own; ``alone``: nothing else is generated in its kernel; ``grouped``: a Conv of several
+    groups of several channels, whose kernel is generated.
+    """
+
+    index: int
+    node: Node
+    role: Role
+    works: bool
+    outputs: tuple[str, ...] = ()
+    reads: list[tuple[Edge, Unit | None]] = field(default_factory=list)
+    readers: list[tuple[Edge, Unit]] = field(default_factory=list)
+    integers: bool = False
+    group: int = 0
+    in_place: bool = False
+    views: tuple[Node, ...] = ()
+    names: Sequence[Node] | None = None
+    alone: bool = False
+    grouped: bool = False
+
+    @property
+    def pads_integers(self) -> bool:
+        """Whether it only pads what a product reads as integers."""
+        padded = self.role == "move" and not self.works
+        return padded and all(reader.integers for _, reader in self.readers)
+
+    @property
+    def pools_integers(self) -> bool:
+        """Whether it is a MaxPool of integers."""
+        return self.role == "pool" and self.integers
+
+    @property
+    def generated(self) -> bool:
+        """Whether its kernel is generated, so that others may be part of it."""
+        return self.role in ("pointwise", "reduce", "move", "cast")
+
+
+def role_of(node: Node) -> Role:
+    """What a node is that is one unit."""
+    if node.op in ("MaxPool", "AveragePool"):
+        return "pool"
+    if node.op in _REDUCE:
+        return "reduce"
+    return "move" if node.op in _MOVES else "pointwise"
