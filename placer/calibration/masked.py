@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 
 import numpy as np
@@ -12,48 +13,46 @@ from placer.calibration.dataset import Dataset
 from placer.graph import Graph, Node
 from placer.model import Model
 
-# Exporters mask scores with -1e4, -1e9, the lowest float or infinity; no weight is as low.
+# Exporters mask scores with -1e4, -1e9, the lowest float or infinity; nothing else is as low.
 _MASK = -1e3
-# 254 half steps lie between zero and the largest magnitude of eight signed bits.
-_HALF_STEPS = 254
+# All that is not masked lies this much nearer to zero: four of 127 steps are left to it.
+_GAP = 32
 
 
 def masked_tensors(model: Model, tensors: Collection[str], dataset: Dataset) -> frozenset[str]:
     """Those of ``tensors`` that no scale fits, as constants or on a sample of ``dataset``.
 
-    They hold infinity or NaN, or values that all round to zero beside some that are far away.
-    Activations are looked at behind what brings that into a model by itself: constants with
-    infinity or the large negative values of masks, and Log, whose limit at zero is infinity. A
-    model without either costs no run, and infinity elsewhere is data that the float model
-    overflows on, which calibration refuses. Raises InputError for an unknown tensor, RunError if
-    ONNX Runtime refuses the model.
+    They hold infinity or NaN, or very low values beside others that all but round to zero.
+    Activations are looked at behind what brings that into a model by itself: constants of such
+    magnitude, and Log, whose limit at zero is infinity. A model without either costs no run, and
+    infinity elsewhere is data that the float model overflows on, which calibration refuses.
+    Raises InputError for an unknown tensor, RunError if ONNX Runtime refuses the model.
     """
-    arrays = {name: model.array(name) for name in model.graph.initializers}
-    sources = {name for name, values in arrays.items() if _masks(values)}
+    # One constant at a time: together they may be larger than memory.
+    sources = {name for name in model.graph.initializers if _may_mask(model.array(name))}
     behind = _behind(model.graph, sources)
-    found = {name for name in sources.intersection(tensors) if _fits_no_scale(arrays[name])}
+    found = {name for name in sources.intersection(tensors) if _fits_no_scale(model.array(name))}
     for chunk in passes(model, observable(model, behind.intersection(tensors))):
         for _, values in activations(model, chunk, dataset):
             found.update(name for name, value in values.items() if _fits_no_scale(value))
     return frozenset(found)
 
 
-def _masks(values: np.ndarray) -> bool:
+def _may_mask(values: np.ndarray) -> bool:
+    """Whether a product or sum with these constants may be a mask; NaN counts as one."""
     if values.dtype.kind != "f" or not values.size:
         return False
-    low, high = values.min(), values.max()
-    return not np.isfinite((low, high)).all() or bool(low <= _MASK)
+    return not (values.min() > _MASK and values.max() < -_MASK)
 
 
 def _fits_no_scale(values: np.ndarray) -> bool:
     if values.dtype.kind != "f" or not values.size:
         return False
-    sizes = np.abs(values.astype(np.float32, copy=False))
-    largest = sizes.max()
-    if not np.isfinite(largest):
+    low, high = float(values.min()), float(values.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
         return True
-    near = sizes[sizes < largest / 2].max(initial=0)
-    return bool(0 < near < largest / _HALF_STEPS)
+    near = float(np.abs(values[values > low / 2]).max(initial=0)) if low <= _MASK else 0.0
+    return 0 < near < -low / _GAP
 
 
 def _behind(graph: Graph, constants: Collection[str]) -> set[str]:
@@ -72,5 +71,5 @@ def _read(graph: Graph, node: Node) -> Iterator[str]:
 def _makes_mask(node: Node) -> bool:
     if node.op == "ConstantOfShape":
         value = node.attributes.get("value")
-        return value is not None and _masks(numpy_helper.to_array(value))
+        return value is not None and _may_mask(numpy_helper.to_array(value))
     return node.op == "Log"

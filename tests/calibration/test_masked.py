@@ -77,9 +77,12 @@ def test_infinity_that_only_the_data_brings_is_refused_by_calibration(tmp_path: 
     model = model_of(
         """
         <ir_version: 9, opset_import: ["": 17]>
-        net (float[4] x) => (float[4] y) <float[4] far = {1e30, 1e30, 1e30, 1e30}> {
-          [far_off] f = Mul (x, far)
-          [overflow] y = Mul (f, far)
+        net (float[4] x) => (float[4] y) <float far = {900}> {
+          [first] a = Mul (x, far)
+          [second] b = Mul (a, a)
+          [third] c = Mul (b, b)
+          [fourth] d = Mul (c, c)
+          [overflow] y = Mul (d, d)
         }
         """,
         tmp_path,
