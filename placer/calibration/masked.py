@@ -24,18 +24,25 @@ def masked_tensors(model: Model, tensors: Collection[str], dataset: Dataset) -> 
 
     They hold infinity or NaN, or very low values beside others that all but round to zero.
     Activations are looked at behind what brings that into a model by itself: constants of such
-    magnitude, and Log, whose limit at zero is infinity. A model without either costs no run, and
-    infinity elsewhere is data that the float model overflows on, which calibration refuses.
+    magnitude, and Log, whose limit at zero is infinity. A model without either costs no run.
+    Infinity elsewhere, and NaN that reaches an output of the model, is data that the float model
+    does not bear: nothing is found then, and calibration refuses it.
     Raises InputError for an unknown tensor, RunError if ONNX Runtime refuses the model.
     """
+    outputs = frozenset(model.graph.outputs)
     # One constant at a time: together they may be larger than memory.
     sources = {name for name in model.graph.initializers if _may_mask(model.array(name))}
+    constants = {
+        name for name in sources.intersection(tensors) if _fits_no_scale(model.array(name))
+    }
     behind = _behind(model.graph, sources)
-    found = {name for name in sources.intersection(tensors) if _fits_no_scale(model.array(name))}
-    for chunk in passes(model, observable(model, behind.intersection(tensors))):
+    found = set(constants)
+    for chunk in passes(model, observable(model, behind.intersection({*tensors, *outputs}))):
         for _, values in activations(model, chunk, dataset):
+            if any(np.isnan(values[name]).any() for name in outputs.intersection(values)):
+                return frozenset(constants)
             found.update(name for name, value in values.items() if _fits_no_scale(value))
-    return frozenset(found)
+    return frozenset(found.intersection(tensors))
 
 
 def _may_mask(values: np.ndarray) -> bool:

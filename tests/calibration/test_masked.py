@@ -73,6 +73,23 @@ def test_a_logarithm_of_zero_is_found(tmp_path: Path):
     assert masked_tensors(model, ["x", "r", "l", "y"], data) == {"l"}
 
 
+def test_nan_that_reaches_an_output_is_no_mask(tmp_path: Path):
+    model = model_of(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        net (float[16] x) => (float[16] y) {
+          [log] l = Log (x)
+          [sum] y = Add (l, x)
+        }
+        """,
+        tmp_path,
+    )
+    data = synthetic_dataset(model, 4, 0)
+    assert masked_tensors(model, ["l"], data) == set()
+    with pytest.raises(InputError, match="random inputs do not suit this model; give real ones"):
+        calibrate(model, ["l"], data)
+
+
 def test_infinity_that_only_the_data_brings_is_refused_by_calibration(tmp_path: Path):
     model = model_of(
         """
