@@ -280,14 +280,14 @@ def test_subgraphs_stay_float_and_read_casts(save: Save):
 
 def test_operators_of_other_domains_stay_float(save: Save):
     text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
-        g (float[2] x) => (float[2] y) {
-            [n] a = Neg(x) [gelu] b = com.microsoft.Gelu(a) [after] y = Abs(b)
+        g (float[2,2] x) => (float[2,2] y) {
+            [n] a = Neg(x) [inverse] b = com.microsoft.Inverse(a) [after] y = Abs(b)
         }"""
     model = load_model(save(text))
     converted = convert(model, "float16", "keep")
-    assert nodes(converted)["gelu"] == (["a/float32"], ["b"])
+    assert nodes(converted)["inverse"] == (["a/float32"], ["b"])
     assert nodes(converted)["after"] == (["b"], ["y"])
-    x = {"x": np.array([1.5, -0.5], np.float32)}
+    x = {"x": np.array([[1.5, -0.5], [0.5, 1]], np.float32)}
     np.testing.assert_array_equal(run(converted.proto, x), run(model.proto, x))
 
 

@@ -123,7 +123,8 @@ def test_the_optimum_of_both_precisions_is_found(half: float):
     engine = Engine(half)
     found, base = best(engine.search(16))
     optimum, where = engine.optimum()
-    assert (found, base) == (pytest.approx(optimum), where)
+    # Groups that are split may do better than all placements of whole ones.
+    assert (found <= optimum + 1e-9, base) == (True, where)
     assert where == ("bfloat16" if half < 1 else "float")
 
 

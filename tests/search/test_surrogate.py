@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from zlib import crc32
 
 import pytest
 
@@ -25,11 +26,15 @@ NETS = {"chain": (NET, "onnxruntime", "float"), "branches": (BRANCHES, "tensorrt
 
 
 def cost(signature: Signature, salt: int) -> float:
-    """Microseconds: what there is to do, times a factor from 0.6 to 1.4 that is the layer's own."""
-    if signature.work is None:
+    """Microseconds: what there is to do, times a factor from 0.6 to 1.4 that is the layer's own.
+
+    The factor hangs on the work alone: ids change with whatever predictions tell of a layer.
+    """
+    work = signature.work
+    if work is None:
         return 0.0
-    factor = 0.6 + 0.8 * (int(signature.id, 16) % (997 + salt)) / (997 + salt)
-    return factor * (2 + signature.work.bytes / 5e5)
+    drawn = crc32(f"{salt} {work.dtype} {work.ops:.6g} {work.bytes:.6g}".encode()) / 2**32
+    return (0.6 + 0.8 * drawn) * (2 + work.bytes / 5e5)
 
 
 class Engine:
