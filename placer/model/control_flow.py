@@ -14,6 +14,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from placer.graph.edit import every_node, reads, rename_tensors, replace_nodes
 from placer.graph.external_data import is_external
+from placer.graph.names import UnusedNames, tensor_names
 from placer.graph.randomness import RANDOM_OPS
 from placer.model.constant_nodes import constants_to_initializers
 
@@ -23,7 +24,7 @@ MAX_UNROLLED_NODES = 2000
 
 def flatten_conditionals(graph: GraphProto) -> int:
     """Put the branch that runs in place of each If whose condition is constant; return how many."""
-    constants = _constants(graph)
+    constants, names = _constants(graph), UnusedNames(tensor_names(graph))
     nodes: list[NodeProto] = []
     count = 0
     for node in graph.node:
@@ -32,7 +33,10 @@ def flatten_conditionals(graph: GraphProto) -> int:
             continue
         chosen = "then_branch" if constants[node.input[0]].item() else "else_branch"
         branch = _graph(node, chosen)
-        copies = _Copies(graph, node, branch)
+        if branch.sparse_initializer:
+            nodes.append(node)
+            continue
+        copies = _Copies(graph, node, branch, names)
         results = copies.add({}, "")
         copies.write(results)
         nodes += copies.nodes
@@ -49,16 +53,16 @@ def unroll(graph: GraphProto, types: Mapping[str, ValueInfoProto], room: int) ->
     never false: see https://onnx.ai/onnx/operators/onnx__Loop.html and onnx__Scan.html. Bodies
     that draw random numbers stay. Returns how many nodes were replaced, and by how many.
     """
-    constants = _constants(graph)
+    constants, names = _constants(graph), UnusedNames(tensor_names(graph))
     nodes: list[NodeProto] = []
     count = added = 0
     for node in graph.node:
         trips = _trips(node, constants, types)
-        cost = trips * len(_graph(node, "body").node) if trips else 0
+        cost = trips * _nodes_a_trip(node) if trips else 0
         if not trips or added + cost > room:
             nodes.append(node)
             continue
-        copies = _Copies(graph, node, _graph(node, "body"))
+        copies = _Copies(graph, node, _graph(node, "body"), names)
         (_write_loop if node.op_type == "Loop" else _write_scan)(copies, trips)
         nodes += copies.nodes
         count, added = count + 1, added + cost
@@ -71,17 +75,19 @@ def unroll(graph: GraphProto, types: Mapping[str, ValueInfoProto], room: int) ->
 class _Copies:
     """Copies of the nodes of ``body``, for ``graph``, in place of ``owner``.
 
-    Names that are local to the body get the owner's first output as prefix: two bodies may use the
-    same names. Initializers, and nodes that depend on none of the body's inputs, are written once.
+    Names that are local to the body get the owner's first output as prefix, and a number where
+    ``names`` has them: two bodies may use the same names. Initializers, and nodes that depend on
+    none of the body's inputs, are written once.
     """
 
     graph: GraphProto
     owner: NodeProto
     body: GraphProto
+    names: UnusedNames
     nodes: list[NodeProto] = field(default_factory=list)
     shared: dict[str, str] = field(default_factory=dict)
     varying: list[NodeProto] = field(default_factory=list)
-    made: set[str] = field(default_factory=set)
+    made: dict[tuple[str, int, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         constants_to_initializers(self.body)
@@ -98,8 +104,9 @@ class _Copies:
                 depends.update(tensor for tensor in node.output if tensor)
 
     def local(self, name: str) -> str:
-        """A name in the outer graph for something that the owner brings along."""
-        return f"{next(tensor for tensor in self.owner.output if tensor)}/{name}"
+        """A new name in the outer graph for something that the owner brings along."""
+        first = next(tensor for tensor in self.owner.output if tensor)
+        return self.names.unused(f"{first}/{name}")
 
     def add(self, inputs: Mapping[str, str], trip: str) -> list[str]:
         """Copy the nodes for one trip; ``inputs``: outer names. Returns those of the outputs."""
@@ -119,19 +126,19 @@ class _Copies:
         if not output:
             return
         axes = self.constant(axis, "axis", 1)
-        parts = [f"{output}/{trip}/part" for trip in range(len(tensors))]
+        parts = [self.names.unused(f"{output}/{trip}/part") for trip in range(len(tensors))]
         for tensor, part in zip(tensors, parts, strict=True):
             self.nodes.append(helper.make_node("Unsqueeze", [tensor, axes], [part]))
         self.nodes.append(helper.make_node("Concat", parts, [output], axis=axis))
 
     def constant(self, value: int | bool, what: str, dimensions: int = 0) -> str:
         """An initializer with one value, made once."""
-        name = self.local(f"{what}_{value}_{dimensions}")
-        if name not in self.made:
+        key = what, value, dimensions
+        if key not in self.made:
             array = np.array(value).reshape([1] * dimensions)
-            self.graph.initializer.append(numpy_helper.from_array(array, name))
-            self.made.add(name)
-        return name
+            self.made[key] = self.local(f"{what}_{value}_{dimensions}")
+            self.graph.initializer.append(numpy_helper.from_array(array, self.made[key]))
+        return self.made[key]
 
     def _copy(self, node: NodeProto, trip: str, names: dict[str, str]) -> None:
         prefix = f"{trip}/" if trip else ""
@@ -145,11 +152,14 @@ class _Copies:
 
 def _write_loop(copies: _Copies, trips: int) -> None:
     names = [value.name for value in copies.body.input]
+    # Bodies may declare the trip and the condition as tensors of one dimension, too.
+    ranks = [len(value.type.tensor_type.shape.dim) for value in copies.body.input[:2]]
     carried = list(copies.owner.input[2:])
     stacks: list[list[str]] = [[] for _ in copies.body.output[1 + len(carried) :]]
     for trip in range(trips):
-        given = [copies.constant(trip, "trip"), copies.constant(True, "condition"), *carried]
-        results = copies.add(dict(zip(names, given, strict=True)), str(trip))
+        count = copies.constant(trip, "trip", ranks[0])
+        go = copies.constant(True, "condition", ranks[1])
+        results = copies.add(dict(zip(names, [count, go, *carried], strict=True)), str(trip))
         carried = results[1 : 1 + len(carried)]
         for stack, tensor in zip(stacks, results[1 + len(carried) :], strict=True):
             stack.append(tensor)
@@ -216,16 +226,43 @@ def _trips(
     if node.domain or node.op_type not in ("Loop", "Scan"):
         return 0
     body = _graph(node, "body")
-    if any(inner.op_type in RANDOM_OPS for inner in every_node(body.node)):
+    if not _fits(node, body) or any(n.op_type in RANDOM_OPS for n in every_node(body.node)):
         return 0
     if node.op_type == "Scan":
         form = _ScanForm.of(node)
-        scanned = types.get(node.input[form.states])
-        return 0 if scanned is None else _length(scanned, form.axis("input", 0))
+        scanned = [types.get(name) for name in node.input[form.states :]]
+        lengths = {
+            _length(value, form.axis("input", position))
+            for position, value in enumerate(scanned)
+            if value is not None
+        } - {0}
+        return lengths.pop() if len(lengths) == 1 else 0
     count = constants.get(node.input[0])
-    if count is None or not _always_true(node, body, constants):
+    if count is None or count.dtype != np.int64 or not _always_true(node, body, constants):
         return 0
     return max(0, int(count.item()))
+
+
+def _fits(node: NodeProto, body: GraphProto) -> bool:
+    """Whether inputs and outputs of a Loop or Scan are those of its body; ONNX does not check."""
+    passed = max(2, len(node.input)) if node.op_type == "Loop" else len(node.input)
+    if len(body.input) != passed or body.sparse_initializer:
+        return False
+    if node.op_type == "Loop":  # The condition is an output of the body alone.
+        return max(passed - 2, len(node.output)) < len(body.output)
+    states = _ScanForm.of(node).states
+    return 0 <= states < passed and max(states, len(node.output)) <= len(body.output)
+
+
+def _nodes_a_trip(node: NodeProto) -> int:
+    """How many nodes a trip writes, with those that take slices and stack results; at least 1."""
+    body = _graph(node, "body")
+    if node.op_type == "Loop":
+        around = len(body.output) - 1 - len(node.input[2:])
+    else:
+        states = _ScanForm.of(node).states
+        around = len(node.input) + len(body.output) - 2 * states
+    return max(1, len(body.node) + around)
 
 
 def _length(value: ValueInfoProto, axis: int) -> int:

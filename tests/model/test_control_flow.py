@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 import placer
 from placer.graph.bodies import bodies_of
@@ -135,3 +136,79 @@ def test_an_open_length_stays_until_a_shape_fixes_it(save: Save, tmp_path: Path)
     fixed = placer.fix_inputs(path, tmp_path / "fixed.onnx", {}, shapes)
     assert fixed.bodies.nodes == 0
     assert same_outputs(fixed.model, **shapes)["MatMul"] == 3
+
+
+COUNTING = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[3,4] x) => (float[M,3,4] y, float[3,4] w)
+<int64 n = {TRIPS}, bool go = {1}> {
+  free = Neg(x)
+  y = Loop (n, go) <
+    body = b (int64 i, bool c) => (bool d, float[3,4] part) {
+      d = Identity(c)
+      trip_0_0 = Abs(x)
+      f = Cast<to = 1>(i)
+      part = Add(trip_0_0, f)
+    }
+  >
+  w = Add(free, x)
+}
+"""
+
+
+@pytest.mark.parametrize("taken", ["y/0/f", "y/1/f", "y/trip_1_0", "y/condition_True_0"])
+def test_names_that_unrolling_adds_are_new(save: Save, taken: str):
+    path = save(COUNTING.replace("TRIPS", "2"))
+    proto = onnx.load(path)
+    proto.graph.node[0].output[0] = proto.graph.node[-1].input[0] = taken
+    onnx.save(proto, path)
+    assert same_outputs(path, x=(3, 4))["Add"] == 3
+
+
+def test_the_slices_of_a_scan_have_new_names(save: Save):
+    text = SCAN.replace("LENGTH", "3").replace("BACK", "0").replace("m = ", "slice_0 = ")
+    assert same_outputs(save(text.replace("(m, e)", "(slice_0, e)")), x=(3, 2, 4), h=(2, 4))
+
+
+def test_a_trip_that_the_body_takes_as_a_vector_is_one(save: Save):
+    text = COUNTING.replace("TRIPS", "2").replace("int64 i,", "int64[1] i,")
+    text = text.replace("f = Cast<to = 1>(i)", "rows = Gather(x, i)")
+    text = text.replace("Add(trip_0_0, f)", "Sub(rows, first)")
+    text = text.replace("float[3,4] part", "float[1,4] part").replace("[M,3,4] y", "[M,1,4] y")
+    path = save(text.replace("<int64 n", "<float[1] first = {1}, int64 n"))
+    assert same_outputs(path, x=(3, 4))["Gather"] == 2
+
+
+def test_nodes_that_stack_results_count_too(save: Save):
+    assert same_outputs(save(COUNTING.replace("TRIPS", "450")), x=(3, 4))["Loop"] == 1
+    assert same_outputs(save(COUNTING.replace("TRIPS", "390")), x=(3, 4))["Loop"] == 0
+
+
+@pytest.mark.parametrize(
+    "ends", ["few-inputs", "few-outputs", "no-output", "more-outputs", "count"]
+)
+def test_a_damaged_loop_stays_for_the_engine_to_judge(save: Save, ends: str):
+    path = save(LOOP.replace("TRIPS", "3").replace("GO", "1"))
+    proto = onnx.load(path)
+    loop = proto.graph.node[0]
+    body = loop.attribute[0].g
+    if ends == "few-inputs":
+        loop.input.pop()
+    elif ends == "more-outputs":
+        loop.output.append("more")
+    elif ends == "count":
+        trips = next(t for t in proto.graph.initializer if t.name == "trips")
+        trips.CopyFrom(numpy_helper.from_array(np.array(np.nan, np.float32), "trips"))
+    else:
+        del body.output[1 if ends == "few-outputs" else 0 :]
+    onnx.save(proto, path)
+    assert [node.op for node in load_model(path).graph.nodes] == ["Loop"]
+
+
+@pytest.mark.parametrize("count", [-1, 0, 3, 2**40])
+def test_a_scan_of_an_impossible_number_of_inputs_stays(save: Save, count: int):
+    path = save(SCAN.replace("LENGTH", "3").replace("BACK", "0"))
+    proto = onnx.load(path)
+    next(a for a in proto.graph.node[0].attribute if a.name == "num_scan_inputs").i = count
+    onnx.save(proto, path)
+    assert [node.op for node in load_model(path).graph.nodes] == ["Scan"]

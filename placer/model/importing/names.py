@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from placer.graph.names import UnusedNames
+
 # As ONNX Runtime's quantizer, placer and PyTorch's exporter add them.
 _SUFFIX = re.compile(
     r"(?:_quantized|(?<!de)quantized|/quantized(?:_\d+)?|_QuantizeLinear_Output|_DequantizeLinear_Output"
@@ -11,20 +13,8 @@ _SUFFIX = re.compile(
 )
 
 
-class Names:
-    """Hands out tensor and node names that the model does not have yet."""
-
-    def __init__(self, taken: set[str]) -> None:
-        self._taken = taken
-
-    def unused(self, base: str) -> str:
-        """``base``, or ``base_1`` and so on where that is taken; taken from now on."""
-        name, number = base, 0
-        while name in self._taken:
-            number += 1
-            name = f"{base}_{number}"
-        self._taken.add(name)
-        return name
+class Names(UnusedNames):
+    """Names of tensors and nodes of a float model that the quantized one does not have."""
 
     def plain(self, name: str, suffix: str) -> str:
         """``name`` without ``suffix`` if that is not taken; taken from now on."""
