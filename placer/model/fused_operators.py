@@ -29,9 +29,12 @@ from placer.graph.edit import (
     standard_opset,
     without_large_tensors,
 )
+from placer.graph.names import UnusedNames, tensor_names
 
 _DOMAIN = "com.microsoft"
 _LAYER_NORM_OPSET = 17
+# Before it Clip has attributes, and Erf, before opset 9, is missing.
+_MIN_OPSET = 11
 # What an activation's parameters, in order, are called in its own operator.
 _ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
     "Relu": (),
@@ -41,7 +44,11 @@ _ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
     "HardSigmoid": ("alpha", "beta"),
     "Clip": ("min", "max"),
 }
-_CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+_CONV = {
+    "auto_pad": AttributeProto.STRING,
+    "group": AttributeProto.INT,
+    **dict.fromkeys(("dilations", "kernel_shape", "pads", "strides"), AttributeProto.INTS),
+}
 _LEAST_INPUTS = {
     "FusedConv": 2,
     "FusedGemm": 2,
@@ -52,14 +59,16 @@ _LEAST_INPUTS = {
     "QuickGelu": 1,
     "SkipLayerNormalization": 3,
 }
-# Of the attributes that are read here; those of Conv and Gemm ONNX checks afterwards.
+# Of the attributes that are read here or handed on.
 _FLOAT, _INT = AttributeProto.FLOAT, AttributeProto.INT
 _TYPES = {
+    **_CONV,
     "activation": AttributeProto.STRING,
     "activation_params": AttributeProto.FLOATS,
     "activation_alpha": _FLOAT,
     "activation_beta": _FLOAT,
     "alpha": _FLOAT,
+    "beta": _FLOAT,
     "epsilon": _FLOAT,
     **dict.fromkeys(("transA", "transB", "transBatchA", "transBatchB"), _INT),
 }
@@ -72,11 +81,11 @@ def take_apart(proto: ModelProto, infer: Infer) -> int:
 
     FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu, QuickGelu and
     SkipLayerNormalization, exactly but for rounding. ``infer``: ONNX's inference, which knows no
-    type behind these operators. One that is used in a way that standard operators lack stays, and
-    so do all in a model that holds other floats than float32.
+    type behind these operators. One that is used in a way that standard operators of the model's
+    opset lack stays, and so do all in a model that holds other floats than float32.
     """
     found = {node.op_type for node in proto.graph.node if node.domain == _DOMAIN}
-    if found.isdisjoint(_PARTS) or _holds_other_floats(proto):
+    if found.isdisjoint(_PARTS) or standard_opset(proto) < _MIN_OPSET or _holds_other_floats(proto):
         return 0
     stub = without_large_tensors(proto)
     _replace(stub, None)
@@ -108,6 +117,7 @@ def _may_take_apart(node: NodeProto) -> bool:
         len(node.input) >= least
         and all(node.input[:least])
         and all(a.type == _TYPES.get(a.name, a.type) for a in node.attribute)
+        and not any(a.ref_attr_name for a in node.attribute)
     )
 
 
@@ -124,25 +134,15 @@ class _Builder:
         self.nodes: list[NodeProto] = []
         self.opset, self.ranks = opset, ranks
         self._graph = graph
-        self._taken = {name for node in graph.node for name in (*node.input, *node.output)}
-        self._taken |= {node.name for node in graph.node}
-        self._taken |= {tensor.name for tensor in graph.initializer}
+        names = {node.name for node in graph.node}
+        self.names = UnusedNames(tensor_names(graph) | names)
 
     def constant(self, values: Any, near: str) -> str:
         """Name of a new float32 initializer."""
-        name = self.fresh(f"{near}_constant")
+        name = self.names.unused(f"{near}_constant")
         tensor = numpy_helper.from_array(np.asarray(values, np.float32), name)
         self._graph.initializer.append(tensor)
         return name
-
-    def fresh(self, name: str) -> str:
-        """``name``, with a number if it is taken."""
-        number, found = 0, name
-        while found in self._taken:
-            number += 1
-            found = f"{name}_{number}"
-        self._taken.add(found)
-        return found
 
 
 class _Fused:
@@ -172,8 +172,8 @@ class _Fused:
 
     def add(self, op: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
         """Append a node, by default with a new output; return the output."""
-        output = output or self._builder.fresh(f"{self.output}_{op}")
-        name = self._builder.fresh(f"{self._node.name or self.output}_{op}")
+        output = output or self._builder.names.unused(f"{self.output}_{op}")
+        name = self._builder.names.unused(f"{self._node.name or self.output}_{op}")
         node = helper.make_node(op, inputs, [output], name=name, **attributes)
         self._builder.nodes.append(node)
         return output
@@ -184,7 +184,7 @@ def _conv(fused: _Fused) -> bool:
     name = _activation(fused)
     if name is None:
         return False
-    own = {key: value for key, value in fused.attributes.items() if key in _CONV}
+    own = {key: value for key, value in fused.attributes.items() if key in _CONV and value != []}
     inputs = [fused.input(0), fused.input(1), *filter(None, [fused.input(2)])]
     residual = fused.input(3)
     value = fused.add("Conv", inputs, "" if name or residual else fused.output, **own)
@@ -242,12 +242,12 @@ def _matmul(fused: _Fused) -> bool:
         equation = f"...{left},...{right}->...ik"
         value = fused.add("Einsum", inputs, output, equation=equation)
     else:
-        orders = [_turn(fused, name) for name, asked in zip(inputs, turned, strict=True) if asked]
-        if None in orders:
+        orders = [_turn(fused, name) for name in inputs]
+        if any(turned) and None in orders:  # Beside a vector ONNX Runtime has rules of its own.
             return False
         for index, asked in enumerate(turned):
             if asked:
-                inputs[index] = fused.add("Transpose", [inputs[index]], perm=orders.pop(0))
+                inputs[index] = fused.add("Transpose", [inputs[index]], perm=orders[index])
         value = fused.add("MatMul", inputs, output)
     if alpha != 1:
         fused.add("Mul", [value, fused.constant(alpha)], fused.output)
@@ -255,7 +255,7 @@ def _matmul(fused: _Fused) -> bool:
 
 
 def _turn(fused: _Fused, tensor: str) -> list[int] | None:
-    """The order that exchanges the last two dimensions; None if their number is not known."""
+    """The order that exchanges the last two dimensions; None if there are none, or unknown."""
     rank = (fused.ranks or {}).get(tensor, 0)
     return [*range(rank - 2), rank - 1, rank - 2] if rank >= 2 else None
 

@@ -91,15 +91,17 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
         adopt(proto, inlined(stub, path))
     graph = proto.graph
     _note(notes, constants_to_initializers(graph), "turned {} Constant nodes into initializers")
-    taken = take_apart(proto, lambda stub: infer_values(stub, {}, path))
-    _note(notes, taken, "took {} fused nodes of ONNX Runtime apart")
+    taken = _take_apart(proto, path)
     opset = standard_opset(proto)
     if opset < MIN_OPSET:
         _raise_opset(proto, path)
         notes.append(f"opset {opset} raised to {MIN_OPSET}")
         constants_to_initializers(graph)  # The converter turns attributes into Constants.
+        taken += _take_apart(proto, path)  # What lower opsets lack, as LayerNormalization.
     removed = remove_dead_nodes(graph) + _fold_constants(proto, path)
     flattened, unrolled = _resolve_control_flow(proto, path)
+    taken += _take_apart(proto, path) if flattened or unrolled else 0
+    _note(notes, taken, "took {} fused nodes of ONNX Runtime apart")
     removed += flattened
     removed += remove_dead_nodes(graph) if removed else 0
     _note(notes, removed, "removed {} constant or unused nodes")
@@ -162,6 +164,10 @@ def infer_values(
     except (*_INFERENCE_ERRORS, ValueError) as error:  # Of C++: a vector of impossible length.
         raise InputError(f"{path}: shapes do not fit: {one_line(error)}") from error
     return {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
+
+
+def _take_apart(proto: ModelProto, path: Path) -> int:
+    return take_apart(proto, lambda stub: infer_values(stub, {}, path))
 
 
 def _fold_constants(proto: ModelProto, path: Path) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from placer.graph.text import parse_model
 from placer.model import load_model
@@ -85,6 +85,27 @@ net (float[1,4,8] x) => (float[1,4,8] y)
 """
 
 
+def saved(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, ...]],
+    results: dict[str, tuple[int, ...]],
+    folder: Path,
+    opset: int = 17,
+    **tensors: tuple[int, ...],
+) -> Path:
+    """A file of ``nodes``, in float32; without standard operators where ``opset`` is 0."""
+    values = [
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in group.items()]
+        for group in (inputs, results)
+    ]
+    graph = helper.make_graph(nodes, "net", *values, weights(**tensors))
+    opsets = [helper.make_opsetid("com.microsoft", 1)]
+    opsets += [helper.make_opsetid("", opset)] if opset else []
+    path = folder / "fused.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
 def trained(text: str) -> onnx.ModelProto:
     """The network with random weights."""
     proto = parse_model(text)
@@ -153,6 +174,8 @@ def test_each_operator_computes_what_onnx_runtime_does(
         (["x"], {}),
         (["x", ""], {}),
         (["x", "x"], {"activation": 3}),
+        (["x", "x"], {"group": 1.5}),
+        (["x", "x"], {"strides": "11"}),
         (["x", "x"], {"activation": "Softplus"}),
         (["x", "x"], {"activation": "LeakyRelu", "activation_params": [0.1, 0.2]}),
     ],
@@ -165,6 +188,84 @@ def test_a_damaged_or_unknown_node_stays_for_the_engine_to_judge(
     proto = helper.make_model(helper.make_graph([node], "net", values[:1], values[1:]))
     assert take_apart(proto, lambda _: {}) == 0
     assert [node.op_type for node in proto.graph.node] == ["FusedConv"]
+
+
+def test_an_attribute_of_a_function_that_is_none_stays():
+    node = helper.make_node("FusedConv", ["x", "x"], ["y"], domain="com.microsoft")
+    node.attribute.add(name="strides", type=AttributeProto.INTS, ref_attr_name="own")
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 1, 2, 2)) for n in "xy"]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "net", values[:1], values[1:])
+    assert take_apart(helper.make_model(graph, opset_imports=opsets), lambda _: {}) == 0
+
+
+def test_empty_lists_are_attributes_that_are_not_given(tmp_path: Path):
+    node = helper.make_node("FusedConv", ["x", "w"], ["y"], "conv", domain="com.microsoft")
+    node.attribute.add(name="pads", type=AttributeProto.INTS)
+    path = saved([node], {"x": (1, 2, 4, 4)}, {"y": (1, 3, 4, 4)}, tmp_path, w=(3, 2, 1, 1))
+    assert ops(load_model(path).proto) == {"Conv": 1}
+
+
+@pytest.mark.parametrize("opset", [11, 14, 17, 21])
+def test_a_norm_is_standard_at_every_opset(opset: int, tmp_path: Path):
+    inputs = ["x", "x", "gain", "", "bias"]
+    node = helper.make_node("SkipLayerNormalization", inputs, ["y"], domain="com.microsoft")
+    shapes = {"gain": (4,), "bias": (4,)}
+    path = saved([node], {"x": (2, 3, 4)}, {"y": (2, 3, 4)}, tmp_path, opset, **shapes)
+    model = load_model(path)
+    assert ops(model.proto) == {"Add": 2, "LayerNormalization": 1}
+    x = np.random.default_rng(1).normal(size=(2, 3, 4)).astype(np.float32)
+    expected = outputs(onnx.load(path), x=x)[0]
+    np.testing.assert_allclose(outputs(model.proto, x=x)[0], expected, atol=2e-6)
+
+
+def test_a_model_of_fused_operators_alone_gets_an_opset(tmp_path: Path):
+    node = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft")
+    path = saved([node], {"x": (2, 4)}, {"y": (2, 4)}, tmp_path, 0)
+    assert ops(load_model(path).proto) == {"Mul": 2, "Sigmoid": 1}
+
+
+@pytest.mark.parametrize("shapes", [((2, 3, 3), (3,)), ((3,), (3, 3))])
+def test_a_transposed_product_with_a_vector_stays(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], tmp_path: Path
+):
+    node = helper.make_node("FusedMatMul", ["x", "w"], ["y"], domain="com.microsoft", transA=1)
+    path = saved(
+        [node], {"x": shapes[0]}, {"y": (3,) * (len(shapes[0]) - 1)}, tmp_path, w=shapes[1]
+    )
+    assert [node.op for node in load_model(path).graph.nodes] == ["FusedMatMul"]
+
+
+def test_new_names_are_taken_by_no_input_and_no_body(tmp_path: Path):
+    conv = helper.make_node(
+        "FusedConv", ["x", "w"], ["y"], domain="com.microsoft", activation="Relu"
+    )
+    made = [helper.make_tensor_value_info("y_Conv", TensorProto.FLOAT, (1, 2, 2, 2))]
+    bodies = [
+        helper.make_graph([helper.make_node(op, ["y"], ["y_Conv"])], op, [], made)
+        for op in ("Abs", "Neg")
+    ]
+    switch = helper.make_node("Cast", ["s"], ["go"], to=TensorProto.BOOL)
+    chosen = helper.make_node("If", ["go"], ["z"], then_branch=bodies[0], else_branch=bodies[1])
+    shapes = {"x": (1, 2, 2, 2), "s": (1,), "y_Conv_1": (1,)}
+    path = saved([conv, switch, chosen], shapes, {"z": (1, 2, 2, 2)}, tmp_path, w=(2, 2, 1, 1))
+    inputs = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    found = outputs(load_model(path).proto, **inputs)[0]
+    np.testing.assert_allclose(found, outputs(onnx.load(path), **inputs)[0], atol=1e-6)
+
+
+def test_the_branch_that_runs_is_taken_apart_too(tmp_path: Path):
+    made = [helper.make_tensor_value_info("o", TensorProto.FLOAT, (2, 4))]
+    bodies = [
+        helper.make_graph(
+            [helper.make_node("Gelu", ["x"], ["o"], domain="com.microsoft")], "b", [], made
+        )
+        for _ in range(2)
+    ]
+    true = helper.make_node("Constant", [], ["go"], value=helper.make_tensor("", 9, [], [1]))
+    node = helper.make_node("If", ["go"], ["y"], then_branch=bodies[0], else_branch=bodies[1])
+    path = saved([true, node], {"x": (2, 4)}, {"y": (2, 4)}, tmp_path)
+    assert ops(load_model(path).proto)["Erf"] == 1
 
 
 def test_what_standard_operators_lack_stays(tmp_path: Path):
