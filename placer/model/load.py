@@ -34,6 +34,7 @@ from placer.graph.external_data import (
     tensor_bytes,
 )
 from placer.model.custom_types import infer_all_values
+from placer.model.early_norms import set_apart
 from placer.model.fixed_inputs import fix_in_place
 from placer.model.importing import Imported, import_model, is_quantized
 from placer.model.normalize import normalize, tidy, tidy_quantized
@@ -187,6 +188,7 @@ def is_quantized_file(path: Path) -> bool:
 def _check(proto: ModelProto, path: Path) -> None:
     """Tidy ``proto`` and raise InputError unless it is a valid float model."""
     tidy(proto)
+    set_apart(proto)
     _check_nodes(proto, path)
     stub = without_large_tensors(proto)
     for tensor in all_tensors(stub.graph):

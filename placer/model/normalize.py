@@ -46,6 +46,7 @@ from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_constants, may_fold
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
+from placer.model.early_norms import put_back
 from placer.model.fused_operators import take_apart
 
 MIN_OPSET = 17
@@ -97,6 +98,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
         _raise_opset(proto, path)
         notes.append(f"opset {opset} raised to {MIN_OPSET}")
         constants_to_initializers(graph)  # The converter turns attributes into Constants.
+        put_back(proto)
         taken += _take_apart(proto, path)  # What lower opsets lack, as LayerNormalization.
     removed = remove_dead_nodes(graph) + _fold_constants(proto, path)
     flattened, unrolled = _resolve_control_flow(proto, path)

@@ -219,6 +219,37 @@ def test_a_norm_is_standard_at_every_opset(opset: int, tmp_path: Path):
     np.testing.assert_allclose(outputs(model.proto, x=x)[0], expected, atol=2e-6)
 
 
+NORM = """
+<ir_version: 8, opset_import: ["": OPSET]>
+net (float[2,4] x) => (float[2,4] y)
+<float two = {2}, float epsilon = {1e-5}, float[4] gain = {1, 2, 3, 4},
+ float[4] shift = {1, 1, 0, 0}> {
+  mean = ReduceMean <axes = [-1]> (x)
+  centred = Sub (x, mean)
+  squares = Pow (centred, two)
+  variance = ReduceMean <axes = [-1]> (squares)
+  raised = Add (variance, epsilon)
+  deviation = Sqrt (raised)
+  normed = Div (centred, deviation)
+  scaled = Mul (normed, gain)
+  y = Add (scaled, shift)
+}
+"""
+
+
+@pytest.mark.parametrize("opset", [11, 16])
+def test_a_norm_that_the_file_s_opset_lacks_is_read(opset: int, tmp_path: Path):
+    proto = parse_model(NORM.replace("OPSET", str(opset)))
+    path = optimized(proto, tmp_path)
+    assert [(n.domain, n.op_type) for n in onnx.load(path).graph.node] == [
+        ("", "LayerNormalization")
+    ]
+    model = load_model(path)
+    assert ops(model.proto) == {"LayerNormalization": 1}
+    x = np.random.default_rng(1).normal(size=(2, 4)).astype(np.float32)
+    np.testing.assert_allclose(outputs(model.proto, x=x)[0], outputs(proto, x=x)[0], atol=2e-6)
+
+
 def test_a_model_of_fused_operators_alone_gets_an_opset(tmp_path: Path):
     node = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft")
     path = saved([node], {"x": (2, 4)}, {"y": (2, 4)}, tmp_path, 0)
