@@ -33,7 +33,7 @@ def flatten_conditionals(graph: GraphProto) -> int:
             continue
         chosen = "then_branch" if constants[node.input[0]].item() else "else_branch"
         branch = _graph(node, chosen)
-        if branch.sparse_initializer:
+        if branch.sparse_initializer or len(branch.output) < len(node.output):
             nodes.append(node)
             continue
         copies = _Copies(graph, node, branch, names)

@@ -212,3 +212,21 @@ def test_a_scan_of_an_impossible_number_of_inputs_stays(save: Save, count: int):
     next(a for a in proto.graph.node[0].attribute if a.name == "num_scan_inputs").i = count
     onnx.save(proto, path)
     assert [node.op for node in load_model(path).graph.nodes] == ["Scan"]
+
+
+def test_a_branch_that_lacks_an_output_stays_for_the_engine_to_judge(save: Save):
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[3,4] x) => (float[3,4] y)
+    <bool go = {1}> {
+      y = If (go) <
+        then_branch = yes () => (float[3,4] o) { o = Neg(x) },
+        else_branch = no () => (float[3,4] o) { o = Abs(x) }
+      >
+    }
+    """
+    path = save(text)
+    proto = onnx.load(path)
+    proto.graph.node[0].output.append("more")
+    onnx.save(proto, path)
+    assert [node.op for node in load_model(path).graph.nodes] == ["If"]
