@@ -171,6 +171,10 @@ class Predicate(Strict):
         description="The node is a Transpose that moves axes of length 1 only, so elements stay in "
         "order.",
     )
+    over_last_axis: str | None = Field(
+        default=None,
+        description="The node is a Softmax or a Reduce operator over the last axis alone.",
+    )
     sliced_apart: TensorName | None = Field(
         default=None,
         description="All that reads the tensor are Slices along one axis that cut it into parts "
@@ -205,7 +209,7 @@ def subjects_of(predicate: Predicate) -> Subjects:
         return Subjects(tensors, frozenset[str]().union(*(inner.nodes for inner in nested)))
     (field,) = predicate.model_fields_set
     value = getattr(predicate, field)
-    if isinstance(value, AttributeIs) or field in ("depthwise", "keeps_order"):
+    if isinstance(value, AttributeIs) or field in ("depthwise", "keeps_order", "over_last_axis"):
         return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
     if isinstance(value, list):
         return Subjects(frozenset(value))

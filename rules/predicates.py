@@ -278,6 +278,27 @@ def _keeps_order(name: str) -> Check:
     return check
 
 
+def _over_last_axis(name: str) -> Check:
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        node = nodes.get(name)
+        shape = None if node is None else graph.type_of(node.inputs[0]).shape
+        if node is None or not shape:
+            return False
+        return [axis % len(shape) for axis in _axes(node, graph)] == [len(shape) - 1]
+
+    return check
+
+
+def _axes(node: Node, graph: Graph) -> list[int]:
+    """The axes of a Softmax or Reduce operator; [] where none are given, as for all of them."""
+    if node.op in ("Softmax", "LogSoftmax"):
+        return [int(node.attributes.get("axis", -1))]
+    given = graph.initializers.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if given is not None and not is_external(given):
+        return [int(axis) for axis in numpy_helper.to_array(given).ravel()]
+    return [int(axis) for axis in node.attributes.get("axes", ())]
+
+
 def _is_sliced_apart(tensor: str, graph: Graph) -> bool:
     shape = graph.type_of(tensor).shape
     nodes = [graph.by_name.get(edge.node) for edge in graph.edges_of(tensor)]
@@ -323,6 +344,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "read_before": _read_before,
     "different": _different,
     "keeps_order": _keeps_order,
+    "over_last_axis": _over_last_axis,
     "sliced_apart": _of_each(_is_sliced_apart),
     "rank": _rank_is,
     "dim": _dim_is,

@@ -161,6 +161,30 @@ def test_a_transpose_that_moves_axes_of_length_1_keeps_the_order(
 
 
 @pytest.mark.parametrize(
+    ("opset", "node", "holds"),
+    [
+        (17, "ReduceMean<axes = [-1]>(x)", True),
+        (17, "ReduceMean<axes = [2]>(x)", True),
+        (17, "ReduceMean<axes = [1]>(x)", False),
+        (17, "ReduceMean<axes = [1, 2]>(x)", False),
+        (17, "ReduceMean(x)", False),
+        (18, "ReduceMean(x, last)", True),
+        (18, "ReduceMean(x, n)", False),
+        (17, "Softmax(x)", True),
+        (17, "Softmax<axis = 2>(x)", True),
+        (17, "Softmax<axis = 1>(x)", False),
+    ],
+)
+def test_softmax_and_reduce_operators_are_told_by_their_axes(opset: int, node: str, holds: bool):
+    text = f"""
+        {HEAD} g (float[4,2,5] x, int64[1] n) => (float[a,b,c] y)
+        <int64[1] last = {{-1}}> {{ [op] y = {node} }}
+    """.replace('"": 17', f'"": {opset}')
+    pattern = '\n  op: {op: [ReduceMean, Softmax], inputs: [x, "_?"], output: y}'
+    assert bool(match_rules(graph_of_text(text), [rule(pattern, "over_last_axis: op")])) is holds
+
+
+@pytest.mark.parametrize(
     ("condition", "expected"),
     [
         ("consumers: {tensor: q, at_least: 1}", "where: unknown tensor 'q'"),
@@ -168,6 +192,7 @@ def test_a_transpose_that_moves_axes_of_length_1_keeps_the_order(
         ("pads_only: {tensor: q, last: 2}", "where: unknown tensor 'q'"),
         ("sliced_apart: q", "where: unknown tensor 'q'"),
         ("keeps_order: q", "where: unknown node 'q'"),
+        ("over_last_axis: q", "where: unknown node 'q'"),
         ("is_graph_output: q", "where: unknown tensor 'q'"),
         ("any_of: [{never: {is_graph_input: q}}]", "where: unknown tensor 'q'"),
         ("any_of: []", "any_of"),
