@@ -97,7 +97,7 @@ class Units:
         elif node.op in NORMS and reduction(self.graph, node).is_shared:
             self._add_norm(node, self._add_mean(node))
         elif is_split_norm(self.graph, node, self._free) or (
-            node.op in NORMS and not reduction(self.graph, node).is_kept
+            node.op == "InstanceNormalization" and not reduction(self.graph, node).is_kept
         ):
             self._add_norm(node)
         elif node.op in SQUARES:

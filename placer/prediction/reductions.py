@@ -11,7 +11,8 @@ from placer.graph import Graph, Node
 
 _LONG = 512
 # A sum of so many elements is taken by several blocks of threads, if it is one of few or longer
-# still; a norm keeps its rows where a block has 48 KiB, in FP32 (graphs of one sum to 256 sums).
+# still; a norm of a single group keeps it where a block has 48 KiB, in FP32 (graphs of one sum to
+# 256 sums), and a LayerNormalization whatever its length (12,290 to 32,760, of 1 to 256 rows).
 _SHARED, _FEW, _ALWAYS_SHARED = 16384, 32, 32768
 _KEPT = 48 * 1024 // 4
 # Larger maps are turned by a kernel of their own before sums over all places of each channel:
@@ -49,7 +50,7 @@ class Reduction:
 
     @property
     def is_kept(self) -> bool:
-        """Whether one kernel can both sum rows in FP32 and scale them."""
+        """Whether one kernel can both sum a norm of a single group in FP32 and scale it."""
         return self.length <= _KEPT
 
 

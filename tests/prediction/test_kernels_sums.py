@@ -102,6 +102,12 @@ GRAPHS = {
           [mean1] m = ReduceMean<axes = [2]>(r)
           [sub1] out = Sub(r, m)
         }""",
+    "a LayerNormalization of long rows is one kernel": """
+        (float[1,40,13000] x) => (float[1,40,13000] out)
+        <float[13000] gain = {0.5}, float[13000] shift = {0.1}> {
+          [relu1] r = Relu(x)
+          [norm1] out = LayerNormalization(r, gain, shift)
+        }""",
     "a kernel writes one part of what is joined in place": """
         (float[1,16,16,16] x) => (float[1,24,16,16] out)
         <float[24,16,3,3] w1 = {1}, float[24,24,1,1] w2 = {1}, float[1,2,7,7] w3 = {1}> {
