@@ -27,6 +27,7 @@ Save = Callable[..., Path]
 
 TENSORRT = Scheme(activation="int8", symmetric=True, bias="float")
 ORT = Scheme(activation="uint8", symmetric=False, bias="int32")
+INT8_OR_UINT8 = Scheme(activation="int8-or-uint8", symmetric=True, bias="float")
 HEAD = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1, "qonnx.custom_op.general": 1]>'
 WEIGHT = "float[4,4,1,1] w = {0.5}"
 
@@ -557,6 +558,8 @@ def test_a_weight_that_another_node_was_folded_into(save: Save):
         (ActivationScale(0.5, 0, -128, 127, "int8"), TENSORRT, None),
         (ActivationScale(0.5, 55, 0, 255, "uint8"), ORT, None),
         (ActivationScale(0.5, 0, -32768, 32767, "int16"), TENSORRT, 32767 / 127),
+        (ActivationScale(0.5, 0, 0, 255, "uint8"), INT8_OR_UINT8, None),
+        (ActivationScale(0.5, 55, 0, 255, "uint8"), INT8_OR_UINT8, 200 / 127),
     ],
 )
 def test_the_loss_of_a_conversion(

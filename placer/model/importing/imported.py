@@ -232,7 +232,7 @@ def type_name(dtype: int) -> str:
 
 def _step(value_range: Range, scheme: Scheme) -> float:
     low, high = min(value_range.low, 0.0), max(value_range.high, 0.0)
-    return max(-low, high) / 127 if scheme.symmetric else (high - low) / 255
+    return max(-low, high) / 127 if scheme.of(low).symmetric else (high - low) / 255
 
 
 def _spread(scales: dict[str, ActivationScale], graph: Graph) -> None:
