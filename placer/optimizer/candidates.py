@@ -128,6 +128,10 @@ class NoiseMeter:
         self._candidates = candidates
         self._evaluator = evaluator
 
+    def of(self, candidates: Candidates) -> NoiseMeter:
+        """The same for others that ``candidates`` make of these choices, as in another scheme."""
+        return NoiseMeter(self._space, candidates, self._evaluator)
+
     def __call__(self, choices: Choices) -> float:
         """Return the noise of ``choices``; 1, as much as signal, where the engine refuses them."""
         try:

@@ -33,12 +33,14 @@ Progress = Callable[[int, int], None]
 class NoiseSources:
     """Measures rules and groups of ``space`` alone; ``measure``: noise of a placement by part.
 
-    What is measured is kept with ``study`` and counts as probes.
+    What is measured is kept with ``study`` and counts as probes. ``pack``: fingerprint of the
+    rule pack, whose scheme it is measured in; the result may be in another one than the trials.
     """
 
     space: Space
     measure: Callable[[Placement], Mapping[str, float]]
     study: Study
+    pack: str = ""
 
     def find(
         self, choices: Choices, most: int, progress: Progress | None = None
@@ -89,7 +91,7 @@ class NoiseSources:
             alone.update({key: choices[key] for key in keys if key in choices})
             alone.setdefault(group.name, group.default)
         placement = self.space.placement(alone).computed_in(None)
-        key = f"{PROBE}{placement.id} by part"
+        key = f"{PROBE}{placement.id} {self.pack} by part"
         noises = self.study.attribute(key, Noises)
         if noises is None:
             try:
@@ -140,7 +142,7 @@ def noise_sources(
     if entry is None or not most:
         return []
     observer.stage("measuring where the accuracy went")
-    sources = NoiseSources(task.space, setup.noise.by_part, study)
+    sources = NoiseSources(task.space, setup.noise.by_part, study, task.pack.fingerprint)
     try:
         return sources.find(entry.choices, most, observer.progress)
     except KeyboardInterrupt:

@@ -64,7 +64,7 @@ def _met(
 ) -> Iterator[InScheme]:
     own = in_scheme(task, name)
     candidates = candidates_of(own, task.model, setup.ranges)
-    changed = replace(setup, candidates=candidates)
+    changed = replace(setup, candidates=candidates, noise=setup.noise.of(candidates))
     for record in records:
         if meets_gates(own, changed, record, candidates):
             observer.stage(f"trial {record.number} meets the gates in scheme {told_scheme(name)}")

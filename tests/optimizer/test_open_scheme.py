@@ -9,7 +9,8 @@ import pytest
 from onnx import numpy_helper
 
 from placer.errors import InputError
-from placer.optimizer import open_scheme, run
+from placer.optimizer import open_scheme, run, winner
+from placer.optimizer.finals import Final
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.open_scheme import settle_schemes
 from placer.optimizer.request import Request
@@ -91,6 +92,26 @@ def test_the_file_that_is_written_is_in_the_scheme_that_was_judged(
         assert points <= {("int8", 0), ("uint8", 0)}
     else:
         assert {kind for kind, _ in points} <= {"uint8"}
+
+
+@pytest.mark.slow
+def test_where_the_accuracy_went_is_told_of_the_scheme_of_the_result(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As if what is in the other scheme were always the fastest: here that depends on the CPU."""
+    monkeypatch.setattr(run, "settle_schemes", lambda *_: (None, "symmetric"))
+    monkeypatch.setattr(winner, "race", lambda _, finalists, *__: finalists[-1])
+    monkeypatch.setattr(Final, "is_faster", True)
+    request = replace(
+        request_of(save(CHAIN), tmp_path / "auto"), preset="default", calibration="minmax"
+    )
+    found = optimize(request, QuietObserver())
+    assert found.scheme.activation == "int8-or-uint8"
+    monkeypatch.setattr(run, "settle_schemes", settle_schemes)
+    named = replace(request, scheme="symmetric", output=tmp_path / "named")
+    expected = optimize(named, QuietObserver()).noise_sources
+    assert expected
+    assert found.noise_sources == expected
 
 
 def test_schemes_of_an_open_engine_are_refused(tmp_path: Path):
