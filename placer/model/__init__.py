@@ -1,6 +1,21 @@
 """ONNX files as normalised float models: loaded, quantized ones taken apart, saved again."""
 
-from placer.model.load import Model, is_quantized_file, load_as_is, load_model, load_quantized
+from placer.model.load import (
+    Model,
+    is_quantized_file,
+    load_as_is,
+    load_model,
+    load_quantized,
+    model_fingerprint,
+)
 from placer.model.save import save_model
 
-__all__ = ["Model", "is_quantized_file", "load_as_is", "load_model", "load_quantized", "save_model"]
+__all__ = [
+    "Model",
+    "is_quantized_file",
+    "load_as_is",
+    "load_model",
+    "load_quantized",
+    "model_fingerprint",
+    "save_model",
+]

@@ -131,6 +131,17 @@ def load_model(
     return Model(path, proto, graph, digest, base_dir, input_shapes, notes, imported)
 
 
+def model_fingerprint(path: Path, fix: Mapping[str, float] | None = None) -> str:
+    """``fingerprint`` of the model that ``load_model`` makes of the file, without making it.
+
+    Raises InputError if the file is no ONNX model or its external data are not there.
+    """
+    tensors = list(all_tensors(read_model(path).graph))
+    check_tensors(tensors, path.parent, path)
+    digest = fingerprint(path, tensors, path.parent)
+    return _with_fixed(digest, fix) if fix else digest
+
+
 def _with_fixed(digest: str, fix: Mapping[str, float]) -> str:
     """``digest`` of a file, of the model that it is once ``fix`` holds: another network."""
     text = "".join((digest, *(f" {name}={float(fix[name])!r}" for name in sorted(fix))))

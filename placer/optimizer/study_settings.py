@@ -15,6 +15,7 @@ from placer.accuracy.gates import METRICS, Gate
 from placer.common.custom_ops import custom_op_libraries
 from placer.common.user_code import source_fingerprint
 from placer.errors import PlacerError
+from placer.model import model_fingerprint
 from placer.optimizer.observer import Observer
 from placer.optimizer.request import Base, Request
 from placer.optimizer.task import Schemes, Task
@@ -125,8 +126,12 @@ def earlier_study(task: Task) -> Study | None:
 
 def study_settings(request: Request) -> Mapping[str, Any] | None:
     """The settings of the study that ``request`` goes on with; None if it begins one."""
-    name = STUDY_NAME if request.storage is None else request.study
-    kept = None if name is None else (_kept(request, name) or {}).get(SETTINGS)
+    name = request.study
+    if request.storage is None:
+        name = STUDY_NAME
+    elif name is None:
+        name = _default_name(request, model_fingerprint(request.model, request.fix))
+    kept = (_kept(request, name) or {}).get(SETTINGS)
     return kept if isinstance(kept, Mapping) else None
 
 
@@ -162,7 +167,12 @@ def _name(task: Task) -> str:
     request = task.request
     if request.storage is None:
         return STUDY_NAME
-    return request.study or f"{request.model.stem} {task.model.fingerprint[:12]}"
+    return request.study or _default_name(request, task.model.fingerprint)
+
+
+def _default_name(request: Request, fingerprint: str) -> str:
+    """Name of a study in a storage, where the user gives none."""
+    return f"{request.model.stem} {fingerprint[:12]}"
 
 
 def _kept(request: Request, name: str) -> Mapping[str, Any] | None:

@@ -114,6 +114,24 @@ def test_where_the_accuracy_went_is_told_of_the_scheme_of_the_result(
     assert found.noise_sources == expected
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("study", [None, "mine"])
+def test_a_study_in_a_storage_keeps_its_schemes_with_and_without_a_name(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: str | None
+):
+    request = replace(
+        request_of(save(CHAIN), tmp_path / "out"),
+        storage=f"sqlite:///{tmp_path / 'shared.db'}",
+        study=study,
+    )
+    with monkeypatch.context() as begun:
+        begun.setattr(run, "settle_schemes", lambda *_: ("symmetric", None))
+        optimize(request, QuietObserver())
+    observer = Stages()
+    assert settle_schemes(request, observer) == ("symmetric", None)
+    assert observer.told == []  # Nothing is measured: another time the order may be another.
+
+
 def test_schemes_of_an_open_engine_are_refused(tmp_path: Path):
     request = request_of(DIGITS / "digits.onnx", tmp_path / "out")
     with pytest.raises(InputError, match="name the `engine`"):
