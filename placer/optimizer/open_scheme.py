@@ -62,7 +62,8 @@ def settle_schemes(request: Request, observer: Observer) -> Schemes:
         raise InputError("`scheme` auto compares the schemes of one engine; name the `engine`")
     begun = study_settings(request)
     if begun is not None:
-        return schemes_begun(begun)
+        # One that was begun without `auto` is refused as all with other settings are.
+        return schemes_begun(begun) or (None,)
     base = None if request.base == AUTO else request.base
     task = prepare(replace(request, scheme=None, base=base), QuietObserver())
     if not task.engine.verified:

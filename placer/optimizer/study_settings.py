@@ -29,7 +29,9 @@ _MODEL_FILE = "model file"
 # Attribute of a study that holds what ``settings_of`` returns.
 SETTINGS = "settings"
 # Name of the setting that holds ``Task.schemes``.
-_SCHEMES = "schemes"
+_SCHEME = "scheme"
+# How it tells None, as users read it.
+_OWN = "the pack's own"
 _OR = " or "
 # Raised when trials of earlier versions cannot be gone on with.
 STUDY_FORMAT = 3
@@ -44,6 +46,8 @@ def settings_of(task: Task) -> dict[str, Any]:
             **{name: list(shape) for name, shape in model.input_shapes.items()},
             **{name: found.text for name, found in task.shape_ranges.items()},
         },
+        # Before the pack, which is another one in another scheme.
+        _SCHEME: _OR.join(name or _OWN for name in task.schemes) or None,
         "pack": f"{task.pack.name_and_version} {task.pack.fingerprint}",
         "engine": f"{task.engine.name} {task.engine.version}, {task.engine.device}",
         "calibration": request.calibration,
@@ -63,7 +67,6 @@ def settings_of(task: Task) -> dict[str, Any]:
         # Other versions may build other candidates; a run of one machine is gone on with.
         **({} if request.storage is None else {"version of placer": __version__}),
         **({"functions": functions} if (functions := _functions(task)) else {}),
-        **({_SCHEMES: list(task.schemes)} if task.schemes else {}),
         "base": _base(task),
     }
 
@@ -99,8 +102,9 @@ def bases_begun(settings: object) -> tuple[Base, ...]:
 
 def schemes_begun(settings: object) -> Schemes:
     """The schemes that a study with these ``settings`` decides between; see ``Task``."""
-    found = settings.get(_SCHEMES) if isinstance(settings, Mapping) else None
-    return tuple(found) if isinstance(found, list) else ()
+    found = settings.get(_SCHEME) if isinstance(settings, Mapping) else None
+    names = found.split(_OR) if isinstance(found, str) else []
+    return tuple(None if name == _OWN else name for name in names)
 
 
 def _functions(task: Task) -> dict[str, str]:

@@ -15,6 +15,8 @@ from placer.optimizer.observer import QuietObserver
 from placer.optimizer.open_scheme import settle_schemes
 from placer.optimizer.request import Request
 from placer.optimizer.run import optimize
+from placer.optimizer.study_settings import open_study
+from placer.optimizer.task import prepare
 from placer.quantization.placement_file import read_placement
 from tests.conftest import DIGITS, two_convs
 
@@ -130,6 +132,30 @@ def test_a_study_in_a_storage_keeps_its_schemes_with_and_without_a_name(
     observer = Stages()
     assert settle_schemes(request, observer) == ("symmetric", None)
     assert observer.told == []  # Nothing is measured: another time the order may be another.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("begun", "now", "told"),
+    [
+        (None, "auto", "none, now the pack's own"),
+        ("auto", "symmetric", "symmetric or the pack's own, now none"),
+    ],
+)
+def test_a_study_of_another_scheme_is_refused_by_its_name(
+    save: Save,
+    tmp_path: Path,
+    begun: str | None,
+    now: str,
+    told: str,
+):
+    request = replace(request_of(save(CHAIN), tmp_path / "out"), budget=1, calibration="minmax")
+    found = ("symmetric", None) if begun == "auto" else ()
+    task = prepare(replace(request, scheme=begun), QuietObserver(), schemes=found)
+    (tmp_path / "out").mkdir()
+    open_study(task)
+    with pytest.raises(InputError, match=rf"holds a study with another scheme \({told}\)"):
+        optimize(replace(request, scheme=now), QuietObserver())
 
 
 def test_schemes_of_an_open_engine_are_refused(tmp_path: Path):
