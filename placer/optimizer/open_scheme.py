@@ -53,13 +53,18 @@ def settle_schemes(request: Request, observer: Observer) -> Schemes:
 
     Of schemes that are equally fast, the most accurate. There are none if the request is not open.
     Those that the engine computes wrongly are left out. A study that was begun keeps its schemes.
-    Raises InputError if the engine is open, too, or if the pack has one scheme only, and what
-    ``prepare`` raises.
+    Raises InputError if the engine is open, too, if an override pins a scale, or if the pack has
+    one scheme only, and what ``prepare`` raises.
     """
     if request.scheme != AUTO:
         return ()
     if request.engine == AUTO:
         raise InputError("`scheme` auto compares the schemes of one engine; name the `engine`")
+    if any(one.scale is not None for one in request.overrides):
+        raise InputError(
+            "`overrides`: a scale belongs to one scheme, and `scheme` auto may end in another; "
+            "name the scheme, or give a range"
+        )
     begun = study_settings(request)
     if begun is not None:
         # One that was begun without `auto` is refused as all with other settings are.

@@ -17,6 +17,7 @@ from placer.optimizer.request import Request
 from placer.optimizer.run import optimize
 from placer.optimizer.study_settings import open_study
 from placer.optimizer.task import prepare
+from placer.quantization.overrides import Override
 from placer.quantization.placement_file import read_placement
 from tests.conftest import DIGITS, two_convs
 
@@ -164,3 +165,11 @@ def test_schemes_of_an_open_engine_are_refused(tmp_path: Path):
         settle_schemes(replace(request, engine="auto"), QuietObserver())
     with pytest.raises(InputError, match="with engine onnxruntime name the scheme"):
         settle_schemes(replace(request, engine="onnxruntime"), QuietObserver())
+
+
+def test_a_pinned_scale_is_of_one_scheme(tmp_path: Path):
+    """Ranges stay in another scheme, and give another scale there than the user's."""
+    request = request_of(DIGITS / "digits.onnx", tmp_path / "out")
+    pinned = Override(tensor="image", scale=0.05, zero_point=3)
+    with pytest.raises(InputError, match="a scale belongs to one scheme"):
+        settle_schemes(replace(request, overrides=(pinned,)), QuietObserver())
