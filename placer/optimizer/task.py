@@ -146,9 +146,10 @@ def engine_for(
 ) -> tuple[Engine, Pack, str]:
     """The engine that ``request`` asks for on ``device``, its pack and why it was taken.
 
-    ``bases``, ``schemes``: see ``Task``.
+    ``bases``, ``schemes``: see ``Task``. Where ``scheme`` auto is not settled, the pack's own.
     Raises InputError or RunError, see ``placer.engines.select.select_engine``.
     """
+    asked = None if request.scheme == AUTO else request.scheme
     return select_engine(
         request.engine,
         threads=request.threads,
@@ -160,7 +161,7 @@ def engine_for(
         build_for=request.build_for,
         device=device,
         extra=request.engine_options,
-        scheme=schemes[0] if schemes else request.scheme,
+        scheme=schemes[0] if schemes else asked,
         objective=request.objective,
     )
 

@@ -14,6 +14,7 @@ from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
 from placer.optimizer.api import Overrides, overrides_of
 from placer.optimizer.observer import Observer, QuietObserver
+from placer.optimizer.open_scheme import settle_schemes
 from placer.optimizer.request import BaseOption, Calibration, Preset, Ranges, Request
 from placer.optimizer.task import Task, prepare
 from placer.optimizer.trial_setup import TrialSetup, set_up
@@ -92,7 +93,7 @@ def sensitivity(
         cache_dir=default_cache_dir() if cache else None,
     )
     observer = observer or QuietObserver()
-    task = prepare(request, observer)
+    task = prepare(request, observer, schemes=settle_schemes(request, observer))
     task = replace(task, gates=(), evaluation_data=task.evaluation_data.limit(samples))
     return _found(task, set_up(task, observer), kinds, measure, observer)
 

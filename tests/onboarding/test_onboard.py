@@ -595,6 +595,13 @@ def test_the_lock_file_is_that_of_the_manifests_folder(tmp_path: Path):
     assert unknown.engine.startswith("unknown, unknown engine 'abacus'")
 
 
+@pytest.mark.slow
+def test_an_engine_is_described_also_where_its_scheme_is_left_open(tmp_path: Path):
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    found = describe(Options(engine="openvino", scheme="auto"), None, tmp_path)
+    assert found == describe(Options(engine="openvino"), None, tmp_path)
+
+
 def test_a_tab_that_one_reader_of_yaml_takes(tmp_path: Path):
     """LibYAML takes a tab behind a key, PyYAML's own scanner does not."""
     (tmp_path / "models.yaml").write_text("jobs: 1\nmodels:\t\n- model: a.onnx\n")
