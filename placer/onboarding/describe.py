@@ -24,7 +24,7 @@ from placer.rules.packaging.lock import check_lock
 
 TIMEOUT_S = 600
 # Built-in engines that refuse --device.
-_WITHOUT_DEVICES = ("onnxruntime", "fusion-model", "tensorrt-rtx-build")
+_WITHOUT_DEVICES = ("onnxruntime", "openvino", "fusion-model", "tensorrt-rtx-build")
 
 
 class Described(BaseModel):

@@ -595,6 +595,13 @@ def test_the_lock_file_is_that_of_the_manifests_folder(tmp_path: Path):
     assert unknown.engine.startswith("unknown, unknown engine 'abacus'")
 
 
+def test_openvino_measures_on_the_cpu_which_is_no_device_to_choose(tmp_path: Path):
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    found = describe(Options(engine="openvino"), "0", tmp_path)
+    assert found.engine.startswith("openvino ")
+    assert (found.takes_device, found.shares_cpu) == (False, True)
+
+
 @pytest.mark.slow
 def test_an_engine_is_described_also_where_its_scheme_is_left_open(tmp_path: Path):
     pytest.importorskip("openvino", reason="OpenVINO is not installed")
