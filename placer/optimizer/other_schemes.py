@@ -28,9 +28,10 @@ log = logging.getLogger(__name__)
 class InScheme:
     """The placement of a trial in another scheme, which meets the gates.
 
-    ``task``, ``setup``: the run's with that scheme.
+    ``name``: of that scheme, None for the pack's own. ``task``, ``setup``: the run's with it.
     """
 
+    name: str | None
     record: TrialRecord
     task: Task
     setup: TrialSetup
@@ -68,7 +69,7 @@ def _met(
     for record in records:
         if meets_gates(own, changed, record, candidates):
             observer.stage(f"trial {record.number} meets the gates in scheme {told_scheme(name)}")
-            yield InScheme(record, own, changed)
+            yield InScheme(name, record, own, changed)
 
 
 def compiled_in_schemes(

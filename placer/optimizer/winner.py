@@ -19,6 +19,7 @@ from placer.optimizer.finals import (
 )
 from placer.optimizer.near_misses import NearMiss
 from placer.optimizer.observer import Observer
+from placer.optimizer.open_scheme import told_scheme
 from placer.optimizer.other_schemes import InScheme, compiled_in_schemes, in_other_schemes
 from placer.optimizer.task import Task
 from placer.optimizer.ties import tie_with_default
@@ -50,7 +51,7 @@ def chosen(
     """
     left, first = list(records), None
     rescaled = in_other_schemes(task, setup, records, observer)
-    for _ in range(task.preset.finalists):
+    for _ in range(task.preset.finalists * max(1, len(task.schemes))):
         found, scheme = _final(task, left, setup, near, rescaled, observer)
         final, written = (
             written_and_judged(task, setup, folder, found, near, observer)
@@ -63,7 +64,11 @@ def chosen(
         first, number = first or written, written.number
         if number is None:
             break
-        observer.warn(f"trial {number} met the gates, but {written.reason}; it is no result")
+        where = "" if scheme is None else f" in scheme {told_scheme(scheme.name)}"
+        observer.warn(f"trial {number} met the gates{where}, but {written.reason}; it is no result")
+        if scheme is not None:  # In the trials' scheme it may be one.
+            rescaled = [one for one in rescaled if one is not scheme]
+            continue
         left = [record for record in left if record.number != number]
         rescaled = [one for one in rescaled if one.record.number != number]
         near = None if near is not None and near.record.number == number else near
@@ -119,6 +124,7 @@ def _final(
     if len(finalists) > 1:
         observer.stage(f"racing {len(finalists)} finalists")
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
+    scheme = next((one for finalist, one in changed if finalist is winner), None)
     observer.stage("confirming the winner against the float model")
     baseline = setup.candidates.compile_copies(task.float_placement, copies)
     rounds, others = preset.confirm_rounds, setup.latency_baselines.measured
@@ -129,8 +135,7 @@ def _final(
     if missed:
         names = ", ".join(gate.gate.text() for gate in missed)
         number = final.entry.number if final.is_faster else None
-        return Rejected(f"measured again it misses {names}", number), None
-    scheme = next((one for finalist, one in changed if finalist is winner), None)
+        return Rejected(f"measured again it misses {names}", number), scheme
     # The float model has no scheme.
     return final, scheme if final.is_faster else None
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -10,13 +11,14 @@ from onnx import numpy_helper
 
 from placer.errors import InputError
 from placer.optimizer import open_scheme, run, winner
-from placer.optimizer.finals import Final
+from placer.optimizer.finals import Final, Rejected
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.open_scheme import settle_schemes
 from placer.optimizer.request import Request
 from placer.optimizer.run import optimize
 from placer.optimizer.study_settings import open_study
-from placer.optimizer.task import prepare
+from placer.optimizer.task import Task, prepare
+from placer.optimizer.written import Written, write_and_judge
 from placer.quantization.overrides import Override
 from placer.quantization.placement_file import read_placement
 from tests.conftest import DIGITS, two_convs
@@ -32,9 +34,13 @@ class Stages(QuietObserver):
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.warned: list[str] = []
 
     def stage(self, text: str) -> None:
         self.told.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warned.append(text)
 
 
 def request_of(path: Path, output: Path, gate: str = "sqnr>=5") -> Request:
@@ -115,6 +121,31 @@ def test_where_the_accuracy_went_is_told_of_the_scheme_of_the_result(
     expected = optimize(named, QuietObserver()).noise_sources
     assert expected
     assert found.noise_sources == expected
+
+
+@pytest.mark.slow
+def test_a_trial_whose_file_is_refused_in_another_scheme_races_on_in_its_own(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As if a disk fault hit the first file that is written."""
+
+    def refused_elsewhere(task: Task, *others: Any) -> Written | Rejected:
+        if task.pack.manifest.scheme.symmetric:
+            return Rejected("as it was written it cannot be run")
+        return write_and_judge(task, *others)
+
+    monkeypatch.setattr(run, "settle_schemes", lambda *_: (None, "symmetric"))
+    monkeypatch.setattr(winner, "race", lambda _, finalists, *__: finalists[-1])
+    monkeypatch.setattr(winner, "write_and_judge", refused_elsewhere)
+    monkeypatch.setattr(Final, "is_faster", True)
+    observer = Stages()
+    result = optimize(request_of(save(CHAIN), tmp_path / "out"), observer)
+    assert result.best is not None
+    assert (result.best.trial, result.scheme.activation) == (1, "uint8")
+    assert observer.warned[-1] == (
+        "trial 1 met the gates in scheme symmetric, but as it was written it cannot be run; "
+        "it is no result"
+    )
 
 
 @pytest.mark.slow
