@@ -1,8 +1,8 @@
 """The best candidates of a search, judged in the schemes that its trials were not made in.
 
 Trials are made in the scheme in which the default placement is the fastest. A candidate may be as
-fast in another one, and meet a gate there that it missed. Ranges stay; the scheme turns them into
-scales.
+fast in another one, and meet a gate there that it missed. Ranges stay, and the scheme turns them
+into scales; scales of a model that was quantized stay where the scheme has them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.open_scheme import in_scheme, told_scheme
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup, candidates_of
-from placer.quantization import FLOAT_IDS
+from placer.quantization import FLOAT_IDS, Ranges
 from placer.search.records import TrialRecord, by_latency
 
 log = logging.getLogger(__name__)
@@ -64,12 +64,25 @@ def _met(
     observer: Observer,
 ) -> Iterator[InScheme]:
     own = in_scheme(task, name)
-    candidates = candidates_of(own, task.model, setup.ranges)
-    changed = replace(setup, candidates=candidates, noise=setup.noise.of(candidates))
+    ranges = _ranges(own, setup)
+    candidates = candidates_of(own, task.model, ranges)
+    changed = replace(
+        setup,
+        candidates=candidates,
+        noise=setup.noise.of(candidates),
+        calibrated=replace(setup.calibrated, ranges=ranges),
+    )
     for record in records:
         if meets_gates(own, changed, record, candidates):
             observer.stage(f"trial {record.number} meets the gates in scheme {told_scheme(name)}")
             yield InScheme(name, record, own, changed)
+
+
+def _ranges(task: Task, setup: TrialSetup) -> Ranges:
+    """Those of the trials; of scales that a quantized model had, what gives them in this scheme."""
+    imported, pinned = task.model.imported, task.pins.by_tensor
+    known = {} if imported is None else imported.ranges(task.pack.manifest.scheme)
+    return {**setup.ranges, **{name: known[name] for name in known.keys() - pinned.keys()}}
 
 
 def compiled_in_schemes(

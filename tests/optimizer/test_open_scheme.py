@@ -149,6 +149,24 @@ def test_a_trial_whose_file_is_refused_in_another_scheme_races_on_in_its_own(
 
 
 @pytest.mark.slow
+def test_scales_of_a_quantized_model_stay_in_another_scheme(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pair = "> { q = QuantizeLinear(x, s, p) d = DequantizeLinear(q, s, p)"
+    constants = ", float s = {0.0625}, int8 p = {0}"
+    quantized = CHAIN.replace("(x, w1)", "(d, w1)").replace("> {", constants + pair)
+    monkeypatch.setattr(run, "settle_schemes", lambda *_: (None, "symmetric"))
+    monkeypatch.setattr(winner, "race", lambda _, finalists, *__: finalists[-1])
+    monkeypatch.setattr(Final, "is_faster", True)
+    result = optimize(request_of(save(quantized), tmp_path / "out"), QuietObserver())
+    assert result.scheme.activation == "int8-or-uint8"
+    model = onnx.load(tmp_path / "out" / "optimized.onnx")
+    values = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    (kept,) = (n for n in model.graph.node if n.op_type == "QuantizeLinear" and "x" in n.input)
+    assert (values[kept.input[1]], values[kept.input[2]]) == (0.0625, 0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("study", [None, "mine"])
 def test_a_study_in_a_storage_keeps_its_schemes_with_and_without_a_name(
     save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: str | None
