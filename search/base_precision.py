@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -21,9 +22,17 @@ class BaseProposer:
     standard deviations below its prediction is made.
     """
 
-    def __init__(self, proposers: Sequence[SurrogateProposer]) -> None:
-        """``proposers``: one for each precision, that of the float model first."""
+    def __init__(
+        self,
+        proposers: Sequence[SurrogateProposer],
+        reserve: Callable[[int], int] | None = None,
+    ) -> None:
+        """``proposers``: one for each precision, that of the float model first.
+
+        ``reserve``: see ``SurrogateProposer``; all precisions get the number of one proposal.
+        """
         self._proposers = tuple(proposers)
+        self._reserve = reserve
 
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``placer.search.samplers.Proposer``."""
@@ -34,10 +43,12 @@ class BaseProposer:
                 return seed
         measured = [first, *(own for own in left[1:] if _is_measured(own, trials))]
         layers = {own: _layers(own, trials) for own in self._proposers}
+        # Turns alternate: with a number each, one precision would always explore, the other never.
+        reserve = None if self._reserve is None else cache(self._reserve)
         offers: list[tuple[float, int, Proposal]] = []
         for number, own in enumerate(measured):
             known = {k: v for other, found in layers.items() if other is not own for k, v in found}
-            informed = own.informed(known)
+            informed = own.informed(known, reserve)
             proposal = informed.propose(trials)
             if proposal is not None:
                 mean, deviation = informed.expected(trials, proposal.choices)

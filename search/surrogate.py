@@ -103,9 +103,15 @@ class SurrogateProposer:
         self._reserve = reserve
         self._seeds = (*warm_starts, *seed_proposals(landscape.space))
 
-    def informed(self, layers: Mapping[str, float]) -> SurrogateProposer:
-        """The same proposer where ``layers``, costs by signature id, are remembered too."""
+    def informed(
+        self, layers: Mapping[str, float], reserve: Callable[[int], int] | None = None
+    ) -> SurrogateProposer:
+        """The same proposer where ``layers``, costs by signature id, are remembered too.
+
+        ``reserve``: see the constructor; its proposals get numbers by it.
+        """
         found = copy.copy(self)
+        found._reserve = reserve
         found.remembered = {**self.remembered, **layers}
         return found
 

@@ -83,6 +83,7 @@ def make_proposer(
         return study.keep(f"{PROBE}{placement.id}", measure)
 
     starts = (*_as_imported(task), *_warm_starts(task, study))
+    reserve = study.reserve if study.shared else None
     proposers = [
         SurrogateProposer(
             landscape,
@@ -92,11 +93,11 @@ def make_proposer(
             remembered=remembered[base],
             noise_limit=noise_limit(task.gates),
             levels=0 if task.request.front is None else task.request.front - 1,
-            reserve=study.reserve if study.shared else None,
+            reserve=reserve,
         )
         for base, landscape in landscapes.items()
     ]
-    return proposers[0] if len(proposers) == 1 else BaseProposer(proposers)
+    return proposers[0] if len(proposers) == 1 else BaseProposer(proposers, reserve)
 
 
 def _in_base(start: Proposal, space: Space) -> Proposal:

@@ -4,7 +4,7 @@ The engine is exact: a candidate takes the sum of what its predicted layers take
 halves or doubles what layers without integers take.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -79,8 +79,9 @@ class Engine:
             judgement=judgement(noise - 1.0, noise),
         )
 
-    def search(self, trials: int) -> list[TrialRecord]:
-        proposer = BaseProposer([SurrogateProposer(LANDS[base], 0, _silent) for base in BASES])
+    def search(self, trials: int, reserve: Callable[[int], int] | None = None) -> list[TrialRecord]:
+        own = [SurrogateProposer(LANDS[base], 0, _silent, reserve=reserve) for base in BASES]
+        proposer = BaseProposer(own, reserve)
         records: list[TrialRecord] = []
         while len(records) < trials:
             proposal = proposer.propose(records)
@@ -126,6 +127,19 @@ def test_the_optimum_of_both_precisions_is_found(half: float):
     # Groups that are split may do better than all placements of whole ones.
     assert (found <= optimum + 1e-9, base) == (True, where)
     assert where == ("bfloat16" if half < 1 else "float")
+
+
+def test_a_proposal_has_one_number_in_all_precisions():
+    given: list[int] = []
+
+    def reserve(least: int) -> int:
+        given.append(max(least, given[-1] + 1 if given else 0))
+        return given[-1]
+
+    # One worker alone in a shared study: the numbers are those of its trials, and so is the search.
+    records = Engine(0.5).search(16, reserve)
+    assert given[-1] == len(records) - 1
+    assert records == Engine(0.5).search(16)
 
 
 def test_a_precision_whose_float_model_misses_a_gate_takes_one_trial():
