@@ -40,7 +40,7 @@ FAILED = 0.5
 CYCLES = 4
 # Where latencies are off the model, so many changes of the best in a row may bring nothing.
 NEAR, NEAR_TRIALS = "near the best", 24
-# What is proven to be the best under the gates, if predictions are right.
+# What is the best under the gates, if predictions are right and changes act in pairs at most.
 OPTIMUM = "model optimum"
 # What random numbers are drawn for.
 DRAW, START, NOISE = 1, 2, 3
