@@ -42,6 +42,10 @@ POLL_S = 0.5
 RECENT = 5
 
 
+class OutOfTime(Exception):
+    """What a proposal would have to measure is not measured any more."""
+
+
 class Evaluate(Protocol):
     """Builds, gates and measures one placement; must not raise for what an engine refuses."""
 
@@ -122,9 +126,14 @@ class Study:
         """A number of at least ``least`` for a proposal, which no other worker's proposal gets."""
         return self._ask(lambda: self._trials.reserve(least))
 
-    def keep(self, key: str, compute: Callable[[], float]) -> float:
-        """The value kept under ``key``, or else what ``compute`` returns, which is then kept."""
+    def keep(self, key: str, compute: Callable[[], float], deadline: float | None = None) -> float:
+        """The value kept under ``key``, or else what ``compute`` returns, which is then kept.
+
+        Raises OutOfTime instead of computing after ``deadline``, a ``time.monotonic`` time.
+        """
         if self.attribute(key, FiniteFloat) is None:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise OutOfTime
             self.set_attribute(key, compute())
         return float(self.attribute(key, FiniteFloat))  # Another worker may have kept its own.
 
@@ -176,7 +185,8 @@ class Study:
         """Evaluate placements until ``budget`` trials are in the study or ``deadline`` passes.
 
         ``deadline`` is a ``time.monotonic`` time; no trial begins that would end after it if it
-        took as long as the longest of the last ``RECENT``. Returns why it stopped: ``budget``,
+        took as long as the longest of the last ``RECENT``, and ``proposer`` may raise OutOfTime
+        after it. Returns why it stopped: ``budget``,
         ``timeout``, ``converged`` (the proposer has nothing more to try) or ``interrupted``
         (``stop`` is set).
         May run in several threads and processes at once, each with its own ``proposer`` and
@@ -186,11 +196,15 @@ class Study:
         """
         asked = _Asked(proposer)
         took = [] if deadline is None else [record.seconds for record in self.records()]
+
+        def is_late() -> bool:
+            return deadline is not None and time.monotonic() + _longest(took) >= deadline
+
         while stop is None or not stop.is_set():
-            if deadline is not None and time.monotonic() + _longest(took) >= deadline:
+            if is_late():
                 return "timeout"
             with self._lock:
-                step = self._next(asked, budget)
+                step = self._next(asked, budget, is_late)
             if isinstance(step, Claim):
                 record = self._evaluate(step, evaluate)
                 if record is not None:
@@ -203,7 +217,7 @@ class Study:
         return "interrupted"
 
     def _next(
-        self, proposer: Proposer, budget: int | None
+        self, proposer: Proposer, budget: int | None, is_late: Callable[[], bool]
     ) -> Claim | StopReason | Literal["wait", "again"]:
         """Claim the next trial; else why there is none."""
         found = self._ask(lambda: self._waiting_or_known(budget))
@@ -212,9 +226,14 @@ class Study:
         is_running = any(record.running for record in found)
         if budget is not None and len(found) >= budget:
             return "wait" if is_running else "budget"
-        proposal = proposer.propose(found)
+        try:
+            proposal = proposer.propose(found)
+        except OutOfTime:
+            return "timeout"
         if proposal is None:
             return "wait" if is_running else "converged"
+        if is_late():  # What noise had to be measured for the proposal may have taken long.
+            return "timeout"
         return self._ask(lambda: self._trials.claim(proposal, found, budget)) or "again"
 
     def _waiting_or_known(self, budget: int | None) -> Claim | list[TrialRecord]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from placer.accuracy.metrics import finite
 from placer.errors import RunError
@@ -19,10 +21,13 @@ from placer.results.result import NoiseSourcePart
 from placer.results.sensitivity import worst
 from placer.search.records import TrialRecord
 from placer.search.space import PER_SITE, Choices, Group, Space, site_key
-from placer.search.study import Study
+from placer.search.study import OutOfTime, Study
 
 log = logging.getLogger(__name__)
 
+# What measuring where the accuracy went may take, in parts of the run's time limit.
+SHARE_OF_TIME = 0.1
+LATE = "the time limit ended measuring where the accuracy went: not all rules and groups are told"
 INTERRUPTED = "interrupted: where the accuracy went is not told; the result is kept (again to quit)"
 
 Noises = dict[str, float | None]
@@ -35,12 +40,16 @@ class NoiseSources:
 
     What is measured is kept with ``study`` and counts as probes. ``pack``: fingerprint of the
     rule pack, whose scheme it is measured in; the result may be in another one than the trials.
+    After ``deadline``, a ``time.monotonic`` time, only what is kept is told, and what is not is
+    ``left_out``.
     """
 
     space: Space
     measure: Callable[[Placement], Mapping[str, float]]
     study: Study
     pack: str = ""
+    deadline: float | None = None
+    left_out: list[str] = field(default_factory=list)
 
     def find(
         self, choices: Choices, most: int, progress: Progress | None = None
@@ -48,7 +57,8 @@ class NoiseSources:
         """The sources of noise of the placement of ``choices``, the noisiest first.
 
         At most ``most`` are measured: rules first, then the groups of the noisiest rules, which
-        stand in their rule's place. Rules that the engine refuses alone are left out.
+        stand in their rule's place. Rules that the engine refuses alone are left out, and so are
+        those for which no time is left; a rule whose groups are not all known keeps its place.
         """
         rules = self._rules(choices)
         told = 0
@@ -60,16 +70,21 @@ class NoiseSources:
                 progress(min(told, most), most)
             return self._part(name, groups, choices)
 
-        first = {rule: measure(rule, own) for rule, own in list(rules.items())[:most]}
-        found = {rule: part for rule, part in first.items() if part is not None}
+        found: dict[str, NoiseSourcePart] = {}
+        with suppress(OutOfTime):
+            for rule, own in list(rules.items())[:most]:
+                part = measure(rule, own)
+                if part is not None:
+                    found[rule] = part
         rows: list[NoiseSourcePart] = []
         for rule, part in sorted(found.items(), key=lambda pair: -_worst(pair[1])):
             groups = rules[rule]
             if 1 < len(groups) <= most - told:
-                parts = (measure(group.name, [group]) for group in groups)
-                rows += [own for own in parts if own is not None]
-            else:
-                rows.append(part)
+                with suppress(OutOfTime):
+                    parts = [measure(group.name, [group]) for group in groups]
+                    rows += [own for own in parts if own is not None]
+                    continue
+            rows.append(part)
         return sorted(rows, key=lambda row: -_worst(row))
 
     def _rules(self, choices: Choices) -> dict[str, list[Group]]:
@@ -94,6 +109,9 @@ class NoiseSources:
         key = f"{PROBE}{placement.id} {self.pack} by part"
         noises = self.study.attribute(key, Noises)
         if noises is None:
+            if self.deadline is not None and time.monotonic() >= self.deadline:
+                self.left_out.append(name)
+                raise OutOfTime
             try:
                 found = self.measure(placement)
             except RunError as error:
@@ -142,9 +160,15 @@ def noise_sources(
     if entry is None or not most:
         return []
     observer.stage("measuring where the accuracy went")
-    sources = NoiseSources(task.space, setup.noise.by_part, study, task.pack.fingerprint)
+    limit = task.request.timeout
+    deadline = None if limit is None else time.monotonic() + SHARE_OF_TIME * limit
+    pack = task.pack.fingerprint
+    sources = NoiseSources(task.space, setup.noise.by_part, study, pack, deadline)
     try:
-        return sources.find(entry.choices, most, observer.progress)
+        found = sources.find(entry.choices, most, observer.progress)
     except KeyboardInterrupt:
         observer.warn(INTERRUPTED)
         return []
+    if sources.left_out:
+        observer.warn(LATE)
+    return found

@@ -58,11 +58,13 @@ def make_proposer(
     landscapes: Mapping[Base, Landscape],
     remembered: Mapping[Base, Mapping[str, float]],
     on_probe: Callable[[int], None],
+    deadline: float | None = None,
 ) -> Proposer:
     """The proposer that the request names.
 
     ``remembered``: costs of layers by base precision. ``on_probe``: is told how often noise was
-    measured beside the trials, each time it was.
+    measured beside the trials, each time it was. ``deadline``: a ``time.monotonic`` time after
+    which it is not measured any more.
     """
     space, seed = task.space, task.request.seed
     sampler = task.request.sampler
@@ -80,7 +82,7 @@ def make_proposer(
 
         # What INT8 adds is measured beside float, whatever the base precision adds.
         placement = space.placement(choices).computed_in(None)
-        return study.keep(f"{PROBE}{placement.id}", measure)
+        return study.keep(f"{PROBE}{placement.id}", measure, deadline)
 
     starts = (*_as_imported(task), *_warm_starts(task, study))
     reserve = study.reserve if study.shared else None

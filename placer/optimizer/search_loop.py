@@ -126,7 +126,7 @@ def _work(
     remembered = {
         base: remembered_layers(task, setup, study, base, own) for base, own in costs.items()
     }
-    proposer = make_proposer(task, setup, study, landscapes, remembered, on_probe)
+    proposer = make_proposer(task, setup, study, landscapes, remembered, on_probe, deadline)
     runner = TrialRunner(
         setup.candidates,
         setup.evaluator,

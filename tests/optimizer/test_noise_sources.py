@@ -23,9 +23,10 @@ g (float[1,16,16,16] x) => (float[1,16,16,16] left, float[1,32,16,16] right)
 """
 
 
-def optimized(folder: Path) -> Result:
+def optimized(folder: Path, *, timeout: float | None = None, output: Path | None = None) -> Result:
     return placer.optimize(
         folder / "m.onnx",
+        timeout=timeout,
         data=folder / "data.npz",
         engine="fusion-model",
         gpu="l4",
@@ -33,7 +34,7 @@ def optimized(folder: Path) -> Result:
         gates="sqnr>=5",
         budget=3,
         cache=False,
-        output=folder / "out",
+        output=output or folder / "out",
     )
 
 
@@ -74,6 +75,14 @@ def test_what_was_measured_is_kept_with_the_study_and_counted(run: Result):
     again = optimized(Path(run.folder).parent)
     assert again.probes == 3
     assert again.noise_sources == run.noise_sources
+
+
+def test_a_time_limit_ends_it_with_what_is_known(run: Result, monkeypatch: pytest.MonkeyPatch):
+    # Nothing may be measured any more, and everything is kept.
+    monkeypatch.setattr("placer.optimizer.noise_sources.SHARE_OF_TIME", 0.0)
+    folder = Path(run.folder).parent
+    assert optimized(folder, timeout=600).noise_sources == run.noise_sources
+    assert optimized(folder, timeout=600, output=folder / "new").noise_sources == []
 
 
 def test_ctrl_c_ends_it_and_keeps_the_result(run: Result, monkeypatch: pytest.MonkeyPatch):

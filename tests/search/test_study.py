@@ -134,6 +134,45 @@ def test_no_trial_begins_that_would_end_too_late(tmp_path: Path, monkeypatch: py
     assert timed_run(path, clock, [10, 5, 5], limit=40) == 4
 
 
+def probed_run(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]]:
+    """Why a run ends, and what noise it keeps in 90 s: a trial takes 2 s, a noise 20 s."""
+    monkeypatch.setattr("placer.search.study.time", clock)
+    study, deadline = open_study(path), clock.now + 90
+    kept: list[str] = []
+
+    def slow(choices: Choices) -> float:
+        key = f"noise of {space().placement(choices).id}"
+
+        def measure() -> float:
+            clock.now += 20
+            kept.append(key)
+            return probe(choices)
+
+        return study.keep(key, measure, deadline)
+
+    def trial(placement: Placement) -> Outcome:
+        assert clock.now + 2 <= deadline
+        clock.now += 2
+        missed = strict(placement).violation > 0
+        return outcome(0.5, 5.0 if missed else -1.0, 2.0 if missed else 0.5)
+
+    proposer = SurrogateProposer(landscape(), 0, slow)
+    why = study.run(proposer, trial, budget=None, deadline=deadline, on_trial=lambda _: None)
+    return why, kept
+
+
+def test_noise_is_not_measured_for_a_trial_that_would_begin_too_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock = Clock()
+    why, kept = probed_run(tmp_path / "study.db", clock, monkeypatch)
+    # Three trials that every search begins with, then noise until the time is up.
+    assert (why, len(kept), clock.now) == ("timeout", 5, 206)
+    # What was measured stays known.
+    _, again = probed_run(tmp_path / "study.db", clock, monkeypatch)
+    assert not {*kept} & {*again}
+
+
 def test_the_first_trial_begins_however_little_time_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
