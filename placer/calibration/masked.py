@@ -15,6 +15,8 @@ from placer.model import Model
 
 # Exporters mask scores with -1e4, -1e9, the lowest float or infinity; nothing else is as low.
 _MASK = -1e3
+# Scores may be scaled behind their mask, by the root of a head's width: this much is left of it.
+_FAR = -50.0
 # All that is not masked lies this much nearer to zero: four of 127 steps are left to it.
 _GAP = 32
 
@@ -58,7 +60,7 @@ def _fits_no_scale(values: np.ndarray) -> bool:
     low, high = float(values.min()), float(values.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         return True
-    near = float(np.abs(values[values > low / 2]).max(initial=0)) if low <= _MASK else 0.0
+    near = float(np.abs(values[values > low / 2]).max(initial=0)) if low <= _FAR else 0.0
     return 0 < near < -low / _GAP
 
 

@@ -44,6 +44,13 @@ def test_a_finite_mask_beside_the_scores_is_found_too(tmp_path: Path, far: str):
     assert masked_tensors(model, ["s", "m", "a", "p", "x", "mask"], data) == {"m", "a"}
 
 
+def test_attention_to_one_position_only_is_no_mask(tmp_path: Path):
+    # On some of these samples all that Softmax gives is nearly 0 or nearly 1.
+    model = model_of(MASKED.replace("-inf", "-1e4").replace("0.25", "1"), tmp_path)
+    data = synthetic_dataset(model, 32, 0)
+    assert masked_tensors(model, ["s", "m", "a", "p"], data) == {"m", "a"}
+
+
 def test_large_values_without_a_gap_are_no_mask(tmp_path: Path):
     model = model_of(
         """
