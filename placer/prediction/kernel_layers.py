@@ -151,7 +151,7 @@ class KernelLayers:
     def _kernel(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         reads = list(self._ports.inputs(units))
         nodes = tuple(dict.fromkeys(n for u in units for n in (*self._named(u), *u.views)))
-        works = tuple(dict.fromkeys(n for u in units if u.works for n in self._nodes(u)))
+        works = tuple(dict.fromkeys(n for u in units if u.works for n in self._units.nodes_of(u)))
         outputs = list(self._ports.outputs(units))
         if self._counts(units):
             counts = self._count_port(units)
@@ -198,9 +198,6 @@ class KernelLayers:
         conv = product.role == "pool" or product.node.op in CONVS
         return conv and all(u is product or u.node.op in EPILOGUE for u in units)
 
-    def _nodes(self, unit: Unit) -> Sequence[Node]:
-        return self._units.whole[unit.node.name] if self._units.is_mha(unit) else (unit.node,)
-
     def _named(self, unit: Unit) -> Sequence[Node]:
         """The nodes that the builder names; padding is named after the whole kernel it is for."""
         if unit.names is not None:
@@ -217,9 +214,9 @@ class KernelLayers:
         if unit.node.op == "Transpose" and writer is not None and self._turns_rows(writer):
             return (unit.node, writer.node)
         if unit.generated and self._reshaped(unit):
-            return (*self._nodes(unit), *self._reshaped(unit))
+            return (*self._units.nodes_of(unit), *self._reshaped(unit))
         if unit.works or unit.role != "move":
-            return self._nodes(unit)
+            return self._units.nodes_of(unit)
         reader = unit.readers[0][1]
         units = self._groups[reader.group]
         return tuple(u.node for u in units) if self._is_prepared(units) else (unit.node,)

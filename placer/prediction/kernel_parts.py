@@ -83,3 +83,8 @@ def role_of(node: Node) -> Role:
     if node.op in _REDUCE:
         return "reduce"
     return "move" if node.op in _MOVES else "pointwise"
+
+
+def is_concat(unit: Unit) -> bool:
+    """Whether it joins tensors."""
+    return unit.role == "move" and unit.node.op == "Concat"

@@ -68,7 +68,7 @@ class KernelPredictor:
         given = {edge: scale_of(group) for group in placement.groups for edge in group}
         form = normal_form(placement, self._passages)
         units = Units(self._graph, form, self._attentions, self._base)
-        kernels = Kernels(units, self._base)
+        kernels = Kernels(units)
         layers = KernelLayers(units, kernels, self._base, self._integer).layers()
         steps = {i: _step(layer, self._graph) for i, layer in enumerate(layers)}
         count = max(len(steps), len(near.steps) if near else 0)

@@ -1,0 +1,74 @@
+"""The units of attentions that are one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from placer.graph import Edge, Node
+from placer.prediction.kernel_attention import is_padded
+from placer.prediction.kernel_parts import CUT, Unit
+from placer.prediction.kernel_wiring import UnitGraph
+
+
+class AttentionUnits:
+    """Adds the units of attentions; ``of``: by name of a node, the attention it is part of."""
+
+    def __init__(self, made: UnitGraph, attentions: Mapping[str, tuple[Node, ...]]) -> None:
+        self._made, self._form = made, made.form
+        self._graph = made.graph
+        self.of = {n.name: nodes for nodes in attentions.values() for n in nodes}
+
+    def add(self, node: Node) -> bool:
+        """Add the units of an attention when its last node comes; False if ``node`` is of none."""
+        if not self.has(node):
+            return False
+        if node is self.of[node.name][-1]:
+            self._add_attention(self.of[node.name])
+        return True
+
+    def has(self, node: Node) -> bool:
+        """Whether ``node`` is part of an attention that is one kernel."""
+        return node.name in self.of and self._is_whole(self.of[node.name])
+
+    def _is_whole(self, nodes: Sequence[Node]) -> bool:
+        """Whether an attention is one kernel: in float, or all of it from INT8 to INT8."""
+        edges = [e for n in (nodes[0], nodes[-1]) for e in self._made.edges(n)]
+        count = sum(edge in self._form.scales for edge in edges)
+        written = self._graph.edges_of(nodes[-1].outputs[0])
+        return not count or (count == len(edges) and all(e in self._form.scales for e in written))
+
+    def _add_attention(self, nodes: Sequence[Node]) -> None:
+        written = {t for node in nodes for t in node.outputs}
+        edges = [e for n in nodes for e in self._made.edges(n) if e.tensor not in written]
+        pads = is_padded(self._graph, nodes[0])
+        ends = {edge for node in (nodes[0], nodes[-1]) for edge in self._made.edges(node)}
+        moved: dict[Edge, Unit] = {}
+        for edge in edges:
+            if pads and edge in ends:
+                moved[edge] = self._made.add(nodes[-1], "move", [edge], (), works=False)
+                moved[edge].names = nodes
+        made = tuple(nodes[-1].outputs)
+        unit = self._made.add(
+            nodes[-1], "product", edges, self._made.padded(made) if pads else made
+        )
+        unit.integers = any(edge in self._form.scales for edge in edges)
+        for edge, move in moved.items():
+            self._made.relink(unit, edge, move)
+        if pads:
+            cut = self._made.add(nodes[-1], "move", [], made, works=False)
+            self._made.link(Edge(unit.outputs[0], nodes[-1].name, CUT), unit, cut)
+            cut.names = nodes
+
+    def reads_in_place(self, node: Node) -> bool:
+        """Whether an attention reads what a product writes, without a bias, where it lies."""
+        writer = self._made.writer.get(node.inputs[0])
+        if node.op not in ("Reshape", "Transpose") or writer is None or writer.integers:
+            return False
+        if writer.role != "product" or writer.node.op != "MatMul" or writer.node.name in self.of:
+            return False
+        while node.op in ("Reshape", "Transpose"):
+            readers = self._graph.edges_of(node.outputs[0])
+            if len(readers) != 1 or not readers[0].node or readers[0] in self._form.scales:
+                return False
+            node = self._graph.by_name[readers[0].node]
+        return self.has(node)

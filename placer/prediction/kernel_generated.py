@@ -1,0 +1,111 @@
+"""What is generated in one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.prediction.kernel_epilogues import resizes
+from placer.prediction.kernel_groups import Groups
+from placer.prediction.kernel_parts import NORMED, VIEWS, Unit, is_concat
+from placer.prediction.kernel_sums import Sums
+from placer.prediction.reductions import reduction
+
+
+class Generated:
+    """The generated units of one placement, which kernels are made of."""
+
+    def __init__(self, groups: Groups, sums: Sums) -> None:
+        self._groups, self._sums = groups, sums
+        self._graph, self._form = groups.made.graph, groups.made.form
+
+    def fuse(self) -> None:
+        """Let each unit be in the kernel of what it reads, where that may be."""
+        for unit in self._groups.units:
+            if not all(other.generated for other in self._groups.of(unit)):
+                continue
+            for _, writer in unit.reads:
+                if writer is not None and self._may_join(writer, unit):
+                    self._groups.merge(writer.group, unit.group)
+
+    def _may_join(self, writer: Unit, unit: Unit) -> bool:
+        own = self._groups.of(writer)
+        if not all(u.generated for u in own) or writer.group == unit.group:
+            return False
+        if unit.alone or any(u.alone for u in own):
+            return False
+        if self._sums.is_of_large_map(unit) and self._sums.ends_turned(writer, unit):
+            return False
+        if self._is_joined_later(own, unit):
+            return False
+        if unit.node.op in VIEWS and any(u.role == "reduce" for u in own):
+            sums = [
+                r
+                for _, r in unit.readers
+                if r.role == "reduce" and not self._sums.is_row_product(r)
+            ]
+            if sums and len(sums) == len(unit.readers):
+                return False
+        if self.is_in_place(writer) or self.is_in_place(unit):
+            return False
+        if any(edge.input_index == NORMED for edge, _ in unit.reads):
+            return False
+        if unit.pads_integers and any(self._turns_tokens(other) for other in own):
+            return False
+        views = unit.node.op in VIEWS and any(e in self._form.scales for e, _ in unit.readers)
+        if views and self._sums.multiplies_row(unit):
+            return False
+        return self._may_fuse(writer, unit)
+
+    def _is_joined_later(self, own: Sequence[Unit], unit: Unit) -> bool:
+        """Whether a later part of a Concat is made in the kernel that ``unit`` would be part of.
+
+        A kernel writes one part of what is joined in place at most.
+        """
+        joined = [reader for _, reader in unit.readers if self.is_in_place(reader)]
+        parts = [part for reader in joined for _, part in reader.reads if part is not None]
+        return any(
+            part.index > unit.index and part.generated and any(w in own for _, w in part.reads)
+            for part in parts
+        )
+
+    def _turns_tokens(self, unit: Unit) -> bool:
+        """Whether it transposes what has another rank than a map, and so is not padded as one."""
+        rank = len(self._graph.type_of(unit.node.outputs[0]).shape or ())
+        return unit.node.op == "Transpose" and rank != 4
+
+    def _may_fuse(self, writer: Unit, unit: Unit) -> bool:
+        """Whether what is generated of both may be one kernel."""
+        own, theirs = self._groups.of(writer), self._groups.of(unit)
+        if not all(u.generated for u in (*own, *theirs)):
+            return False
+        both = (*own, *theirs)
+        if sum(resizes(u) for u in both) > 1:
+            return False
+        sums = {reduction(self._graph, u.node): u for u in both if u.role == "reduce"}
+        if len(sums) > 1 or self._groups.have_other_path(own, theirs):
+            return False
+        return not self._sums.end(own, writer, unit, self._groups.depends)
+
+    def is_in_place(self, unit: Unit) -> bool:
+        """Whether a Concat is nothing but what is written into one tensor in the first place.
+
+        It is a kernel where its output leaves or is read by what is generated, or where one of its
+        inputs is moved besides or joined twice; integers of one scale are joined in place if what
+        quantizes them cannot be in one kernel with it.
+        """
+        if unit.in_place or not is_concat(unit):
+            return unit.in_place
+        scales = {self._form.scales.get(edge) for edge, _ in (*unit.reads, *unit.readers)}
+        if len(scales) > 1:
+            return False
+        writers = [writer for _, writer in unit.reads]
+        if scales != {None} and (
+            any(w is not None and self._may_fuse(w, unit) for w in writers)
+            or not any(reader.integers for _, reader in unit.readers)
+        ):
+            return False
+        if not unit.readers or any(u.generated and not is_concat(u) for _, u in unit.readers):
+            return False
+        if any(w and w.role == "move" and not is_concat(w) for _, w in unit.reads):
+            return False
+        return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)

@@ -1,0 +1,87 @@
+"""The units of one placement by the kernel that they are part of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.prediction.kernel_parts import CONVS, Unit
+from placer.prediction.kernel_units import Units
+
+
+class Groups:
+    """Units in the order in which they run, each in a kernel, which has a number.
+
+    ``made``: the units and who reads whose output; ``by_number``: the kernels.
+    """
+
+    def __init__(self, made: Units) -> None:
+        self.made = made
+        self.units = made.units
+        self.by_number = {unit.index: [unit] for unit in self.units}
+        self._before: list[int] = []
+
+    def start(self, unit: Unit) -> None:
+        """Let a unit that is new be a kernel of its own."""
+        unit.group = min(*self.by_number, 0) - 1
+        self.by_number[unit.group] = [unit]
+
+    def merge(self, one: int, other: int) -> None:
+        """Let two kernels be one."""
+        moved = self.by_number.pop(other)
+        for unit in moved:
+            unit.group = one
+        self.by_number[one] += moved
+
+    def reorder(self, units: list[Unit]) -> None:
+        """Let ``units`` be all that there are, in the order in which they run."""
+        self.units = units
+        for index, unit in enumerate(units):
+            unit.index = index
+
+    def of(self, unit: Unit) -> list[Unit]:
+        """All units of the kernel that ``unit`` is part of."""
+        return self.by_number[unit.group]
+
+    def find_dependences(self) -> Sequence[int]:
+        """Of each unit the units that it depends on, as bits; to be found before they are asked."""
+        before: list[int] = []
+        for unit in self.units:
+            bits = 0
+            for _, writer in unit.reads:
+                if writer is not None:
+                    bits |= before[writer.index] | 1 << writer.index
+            before.append(bits)
+        self._before = before
+        return before
+
+    def depends(self, unit: Unit, other: Unit) -> bool:
+        """Whether ``unit`` needs ``other``, or is it."""
+        return unit is other or bool(self._before[unit.index] >> other.index & 1)
+
+    def have_other_path(self, first: Sequence[Unit], second: Sequence[Unit]) -> bool:
+        """Whether something outside lies between two kernels."""
+        inside = {u.index for u in (*first, *second)}
+        starts = sum(1 << u.index for u in (*first, *second))
+        for unit in (*first, *second):
+            for _, writer in unit.reads:
+                if writer is None or writer.index in inside:
+                    continue
+                if any(self._before[u.index] & starts for u in self.of(writer)):
+                    return True
+        return False
+
+    def is_float(self, writer: Unit | None) -> bool:
+        """Whether a tensor is written, or given, by what does not quantize it too."""
+        if writer is None:
+            return True
+        group = self.of(writer)
+        product = next((u for u in group if not u.generated), None)
+        if product is not None and self.made.is_whole_norm(product) and len(group) > 1:
+            return False
+        return product is not None and not product.integers and product.role != "quantize"
+
+    def writes_map(self, tensor: str, writer: Unit) -> bool:
+        """Whether a prepared kernel of a Conv or pool writes a map, not the tokens made of it."""
+        if not self.is_float(writer) or tensor not in writer.outputs:
+            return False
+        return any(u.role == "pool" or u.node.op in CONVS for u in self.of(writer))

@@ -1,0 +1,128 @@
+"""The units of norms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placer.graph import Edge, Node
+from placer.prediction.kernel_norms import GroupNorm, group_norms, is_of_groups
+from placer.prediction.kernel_parts import NORMED, NORMS, SQUARES, Unit
+from placer.prediction.kernel_views import is_split_norm
+from placer.prediction.kernel_wiring import UnitGraph
+from placer.prediction.reductions import reduction, reduction_axes
+
+
+class NormUnits:
+    """Adds the units of norms and sums of squares; ``free``: see ``kernel_views.free_nodes``.
+
+    ``of_groups``: GroupNorms that are known as such, by name of each node.
+    """
+
+    def __init__(self, made: UnitGraph, free: frozenset[str]) -> None:
+        self._made, self._free = made, free
+        self._graph, self._form = made.graph, made.form
+        self.of_groups = self._group_norms()
+
+    def add(self, node: Node) -> bool:
+        """Add the units of ``node``; False if it is none of these, or one unit as others are."""
+        if node.name in self.of_groups:
+            norm = self.of_groups[node.name]
+            if node is norm.nodes[-1]:
+                self._add_group_norm(norm)
+        elif node.op == "InstanceNormalization" and not is_of_groups(self._graph, node):
+            self._add_instance_norm(node)
+        elif node.op == "InstanceNormalization" and self._channels_of(node) > 1:
+            self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs)).alone = True
+        elif node.op in NORMS and reduction(self._graph, node).is_shared:
+            self._add_norm(node, self._add_mean(node))
+        elif is_split_norm(self._graph, node, self._free) or (
+            node.op == "InstanceNormalization" and not reduction(self._graph, node).is_kept
+        ):
+            self._add_norm(node)
+        elif node.op in SQUARES:
+            self._add_squares(node)
+        else:
+            return False
+        return True
+
+    def is_whole(self, unit: Unit) -> bool:
+        """Whether it is a GroupNorm in one kernel, which uses memory that is cleared before."""
+        norm = self.of_groups.get(unit.node.name)
+        return unit.role == "norm" and norm is not None and norm.whole
+
+    def writes(self, tensor: str) -> bool:
+        """Whether a kernel for InstanceNorm writes it."""
+        writer = self._made.writer.get(tensor)
+        return writer is not None and writer.role == "norm" and not self.is_whole(writer)
+
+    def _add_mean(self, node: Node) -> Edge:
+        """The mean of a long norm, which a kernel of its own takes; returns what reads it."""
+        mean = self._made.add(node, "reduce", self._made.edges(node), (f"{node.outputs[0]}/mean",))
+        return Edge(mean.outputs[0], node.name, NORMED)
+
+    def _add_norm(self, node: Node, mean: Edge | None = None) -> Unit:
+        """A norm in two kernels: mean and variance, in FP32; scaling, with what follows."""
+        edges = self._made.edges(node) if mean is None else [mean]
+        sums = self._made.add(node, "reduce", edges, (f"{node.outputs[0]}/norm",))
+        scaled = self._made.add(node, "pointwise", [], tuple(node.outputs), works=False)
+        self._made.link(Edge(sums.outputs[0], node.name, NORMED), sums, scaled)
+        return scaled
+
+    def _add_squares(self, node: Node) -> None:
+        """Sums of squares, in FP32; but for those of rows, what reads them is another kernel."""
+        axes = reduction_axes(self._graph, node)
+        rank = len(self._graph.type_of(node.inputs[0]).shape or ())
+        if axes in ((rank - 1,), (1,) if rank > 3 else (1, 2)):  # Channels of maps are innermost.
+            self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
+            return
+        scaled = self._add_norm(node)
+        if node.op != "ReduceL2":  # Without a root, nothing of it is left to do.
+            scaled.names = ()
+
+    def _group_norms(self) -> Mapping[str, GroupNorm]:
+        """Those without a pair inside."""
+        found = group_norms(self._graph)
+        inside = {id(n): self._inside(n) for n in found.values()}
+        return {
+            name: norm
+            for name, norm in found.items()
+            if not any(edge in self._form.scales for edge in inside[id(norm)])
+        }
+
+    def _inside(self, norm: GroupNorm) -> list[Edge]:
+        """The edges between its nodes; a pair before the first may have moved past it."""
+        given, moved = (self._made.edges(node)[0] for node in norm.nodes[:2])
+        edges = [edge for node in norm.nodes[2:] for edge in self._made.edges(node)]
+        same = self._form.scales.get(given) == self._form.scales.get(moved)
+        return edges if same else [moved, *edges]
+
+    def _add_group_norm(self, norm: GroupNorm) -> None:
+        """A GroupNorm: one kernel, or the one for InstanceNorm between two generated ones."""
+        first, last = norm.nodes[0], norm.nodes[-1]
+        if norm.whole:
+            self._made.add(
+                last, "norm", self._made.edges(first), tuple(last.outputs)
+            ).names = norm.nodes
+            return
+        turned = self._made.add(
+            first, "move", self._made.edges(first), tuple(first.outputs), works=False
+        )
+        summed = self._made.add(norm.nodes[1], "norm", self._made.edges(norm.nodes[1]), ())
+        scaled = self._made.add(last, "pointwise", [], tuple(last.outputs), works=False)
+        self._made.link(Edge(norm.nodes[1].outputs[0], last.name, 0), summed, scaled)
+        for unit in (turned, summed, scaled):
+            unit.names = norm.nodes
+
+    def _add_instance_norm(self, node: Node) -> None:
+        """Its kernel reads maps whose channels are stored first: what a Conv writes is turned."""
+        self._turn(self._made.edges(node)[0])
+        self._made.add(node, "norm", self._made.edges(node), tuple(node.outputs))
+
+    def _channels_of(self, node: Node) -> int:
+        return (self._graph.type_of(node.inputs[0]).shape or (0, 0))[1]
+
+    def _turn(self, edge: Edge) -> None:
+        """A kernel without a node's name that stores a map otherwise for who reads it next."""
+        writer = self._made.writer.get(edge.tensor)
+        if writer is not None and not writer.generated:
+            self._made.add(writer.node, "move", [edge], (edge.tensor,), works=False).names = ()

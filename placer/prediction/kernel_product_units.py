@@ -1,0 +1,125 @@
+"""The units of convolutions and matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+
+from placer.graph import Edge, Graph, Node
+from placer.graph.weights import weight_input
+from placer.prediction.kernel_norm_units import NormUnits
+from placer.prediction.kernel_parts import CUT, EVEN_CHANNELS, TINY_CHANNELS, Unit
+from placer.prediction.kernel_wiring import UnitGraph
+
+
+class ProductUnits:
+    """Adds the units of products; ``unscaled``: names of those whose readers add the bias."""
+
+    def __init__(self, made: UnitGraph, norms: NormUnits, unscaled: Container[str]) -> None:
+        self._made, self._norms, self._unscaled = made, norms, unscaled
+        self._graph, self._form = made.graph, made.form
+
+    def add_convolution(self, node: Node) -> None:
+        """A Conv or ConvTranspose: generated, or a product with what pads and scales."""
+        if self._is_tiny(node):
+            self._made.add(node, "pointwise", self._made.edges(node), tuple(node.outputs))
+            return
+        edges = self._made.edges(node)
+        integers = node.op == "Conv" and self._made.reads_integers(node)
+        channels = _channels(self._graph, node)
+        depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
+        uneven = channels % (EVEN_CHANNELS if integers else 2) != 0
+        padded = uneven or (integers and depthwise)
+        if padded:
+            self._made.add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
+        elif not integers and self._norms.writes(edges[0].tensor):
+            self._made.add(
+                node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), False
+            ).names = ()
+        first = self._made.units[-1]
+        product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
+        product.integers = integers
+        product.grouped = node.op == "Conv" and 1 < node.attributes.get("group", 1) < channels
+        if first.outputs == (f"{node.inputs[0]}/{node.name}",):
+            self._made.relink(product, edges[0], first)
+        self._finish(product, node)
+
+    def add_matrix_product(self, node: Node) -> None:
+        """A MatMul or Gemm."""
+        shape = self._graph.type_of(node.outputs[0]).shape or ()
+        rows = math.prod(shape[:-1]) if shape else 0
+        weighted = weight_input(self._graph, node) is not None
+        if weighted and not self._made.reads_integers(node) and (rows == 1 or shape[-1:] == (1,)):
+            product = self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
+            if rows == 1 and len(node.inputs) > 2 and node.inputs[2]:
+                product.outputs = (self._made.sum_of(node),)
+                self._made.add_epilogue(node, product)
+            return
+        if not weighted and node.op == "MatMul" and not self._made.reads_integers(node):
+            self._add_odd_product(node)
+            return
+        edges = self._made.edges(node)
+        pads = weighted and self._pads_columns(node)
+        if pads:
+            self._made.add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
+        padded = self._made.units[-1] if pads else None
+        product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
+        product.integers = self._made.reads_integers(node)
+        if padded is not None:
+            self._made.relink(product, edges[0], padded)
+        self._finish(product, node)
+
+    def _pads_columns(self, node: Node) -> bool:
+        """Whether what splits or joins an odd number of columns pads them for a product."""
+        writer = self._made.writer.get(node.inputs[0])
+        columns = (self._graph.type_of(node.inputs[0]).shape or (0,))[-1]
+        if writer is None or writer.node.op not in ("Split", "Concat"):
+            return False
+        return columns % 2 == 1 and not self._made.reads_integers(node)
+
+    def _add_odd_product(self, node: Node) -> None:
+        """A product of activations: odd rows and columns are padded by kernels of their own."""
+        shapes = [self._graph.type_of(t).shape or (0, 0) for t in node.inputs]
+        inner, columns = shapes[0][-1] % 2, shapes[1][-1] % 2
+        edges = self._made.edges(node)
+        moved = {}
+        for edge in edges:
+            if inner or (columns and edge.input_index == 1):
+                moved[edge] = self._add_alone(node, [edge], ())
+        made = tuple(node.outputs)
+        product = self._made.add(
+            node, "product", edges, self._made.padded(made) if columns else made
+        )
+        for edge, move in moved.items():
+            self._made.relink(product, edge, move)
+        if columns:
+            cut = self._add_alone(node, [], made)
+            self._made.link(Edge(product.outputs[0], node.name, CUT), product, cut)
+
+    def _add_alone(self, node: Node, edges: Sequence[Edge], made: tuple[str, ...]) -> Unit:
+        unit = self._made.add(node, "move", edges, made, works=False)
+        unit.names, unit.alone = (node,), True
+        return unit
+
+    def _finish(self, product: Unit, node: Node) -> None:
+        biased = product.grouped and len(node.inputs) > 2 and bool(node.inputs[2])
+        if (product.integers or biased) and node.name not in self._unscaled:
+            self._made.add_epilogue(node, product)
+        else:
+            product.outputs = tuple(node.outputs)
+            self._made.writer[node.outputs[0]] = product
+
+    def _is_tiny(self, node: Node) -> bool:
+        """Whether a generated kernel multiplies: few channels, pixel by pixel."""
+        shape = self._graph.type_of(node.inputs[0]).shape or ()
+        window = (self._graph.type_of(node.inputs[1]).shape or ())[2:]
+        single = (1, 1) in (shape[2:], window)
+        if node.attributes.get("group", 1) != 1 or self._made.reads_integers(node):
+            return shape[2:] == (1, 1) and shape[1] <= TINY_CHANNELS
+        strided = set(node.attributes.get("strides", (1,))) != {1}
+        return len(shape) == 4 and single and shape[1] <= TINY_CHANNELS and not strided
+
+
+def _channels(graph: Graph, node: Node) -> int:
+    shape = graph.type_of(node.inputs[0]).shape
+    return shape[1] if shape is not None and len(shape) > 2 else EVEN_CHANNELS

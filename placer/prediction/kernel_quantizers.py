@@ -1,0 +1,165 @@
+"""Kernels that only quantize, and the Concats and pools that integers pass through.
+
+Evidence: small graphs of two to four branches, and DenseNet, built by TensorRT-RTX 1.7.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placer.graph import Edge
+from placer.prediction.kernel_groups import Groups
+from placer.prediction.kernel_parts import Unit, is_concat
+from placer.prediction.kernel_sums import Sums
+from placer.prediction.motion import Scale
+
+
+class Quantizers:
+    """What quantizes, of the units of one placement, before others read it."""
+
+    def __init__(self, groups: Groups, sums: Sums) -> None:
+        self._groups, self._sums = groups, sums
+        self._graph, self._form = groups.made.graph, groups.made.form
+
+    def add(self, is_apart: Callable[[Unit | None], bool]) -> None:
+        """Quantize what ``is_apart`` holds for, once for each scale, before it is read."""
+        made: dict[tuple[str, Scale], Unit] = {}
+        ordered: list[Unit] = []
+        for unit in self._groups.units:
+            unit.in_place = unit.in_place or self._joins_in_place(unit)
+            for edge, writer in list(unit.reads):
+                scale = self._form.scales.get(edge)
+                if scale is None or not (is_apart(writer) or self._may_run_twice(writer)):
+                    continue
+                if unit.integers or unit.in_place:
+                    ordered += self._integers(edge, writer, unit, scale, made)
+                if (edge.tensor, scale) in made:
+                    self._groups.made.relink(unit, edge, made[edge.tensor, scale])
+            ordered.append(unit)
+        self._groups.reorder([unit for unit in ordered if not self._is_replaced(unit)])
+
+    def _integers(
+        self,
+        edge: Edge,
+        writer: Unit | None,
+        reader: Unit,
+        scale: Scale,
+        made: dict[tuple[str, Scale], Unit],
+    ) -> list[Unit]:
+        """Units that quantize what is read, unless ``made``; parts of a Concat one by one."""
+        if (edge.tensor, scale) in made:
+            return []
+        new: list[Unit] = []
+        if writer is not None and self._may_run_twice(writer):
+            joins = writer.role == "move"
+            unit = Unit(0, writer.node, writer.role, True, writer.outputs, in_place=joins)
+            unit.integers = not joins
+            for part, source in writer.reads:
+                if self._groups.is_float(source) or self._may_run_twice(source):
+                    new += self._integers(part, source, unit, scale, made)
+                self._groups.made.link(part, made.get((part.tensor, scale), source), unit)
+        else:
+            unit = Unit(0, reader.node, "quantize", False)
+            self._groups.made.link(Edge(edge.tensor, "", -2), writer, unit)
+        self._groups.start(unit)
+        made[edge.tensor, scale] = unit
+        return [*new, unit]
+
+    def _may_run_twice(self, unit: Unit | None) -> bool:
+        """Whether integers are read from another kernel than floats: of a MaxPool and a Concat."""
+        if unit is None or unit.integers:
+            return False
+        pools = unit.role == "pool" and unit.node.op == "MaxPool"
+        return pools or self._joins_floats(unit)
+
+    def dequantize_pools(self) -> None:
+        """Dequantize what a MaxPool of integers writes for kernels that are not generated."""
+        ordered: list[Unit] = []
+        for unit in self._groups.units:
+            ordered.append(unit)
+            floats = [
+                (edge, reader)
+                for edge, reader in unit.readers
+                if unit.pools_integers and not reader.integers and not reader.generated
+            ]
+            if floats:
+                cast = Unit(0, unit.node, "cast", False)
+                self._groups.start(cast)
+                self._groups.made.link(floats[0][0]._replace(node="", input_index=-2), unit, cast)
+                for edge, reader in floats:
+                    self._groups.made.relink(reader, edge, cast)
+                ordered.append(cast)
+        self._groups.reorder(ordered)
+
+    def _joins_floats(self, unit: Unit | None) -> bool:
+        """Whether it is a Concat of what products write in float, whatever its readers quantize."""
+        return (
+            unit is not None
+            and _joins_once(unit)
+            and not unit.in_place
+            and all(
+                edge not in self._form.scales
+                and (self._groups.is_float(writer) or self._joins_floats(writer))
+                for edge, writer in unit.reads
+            )
+        )
+
+    def _joins_in_place(self, unit: Unit) -> bool:
+        """Whether it is a Concat of integers, parts of which have kernels that only quantize.
+
+        Where other kernels write all parts, or parts are quantized for other readers anyway, the
+        Concat is in one of these kernels, and where no product reads it in that of its reader.
+        """
+        scales = {self._form.scales.get(edge) for edge, _ in unit.reads}
+        if not _joins_once(unit) or len(scales) > 1 or None in scales:
+            return False
+        if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
+            return False
+        floats = [
+            (edge, writer)
+            for edge, writer in unit.reads
+            if self._groups.is_float(writer)
+            or self._joins_floats(writer)
+            or (writer and writer.in_place)
+        ]
+        if len(floats) == len(unit.reads):
+            return True
+        others = [part for part in unit.reads if part not in floats]
+        if len(unit.reads) == 2 and any(self._is_quantized_for_others(*part) for part in others):
+            return False
+        return any(not self._is_quantized_for_others(*part) for part in floats)
+
+    def _is_quantized_for_others(self, edge: Edge, writer: Unit | None) -> bool:
+        readers = writer.readers if writer is not None else ()
+        scale = self._form.scales.get(edge)
+        return any(r.integers and self._form.scales.get(e) == scale for e, r in readers)
+
+    def _is_replaced(self, unit: Unit) -> bool:
+        """Whether nothing reads a Concat or MaxPool any more; it is taken away."""
+        kept = unit.readers or set(unit.outputs) & set(self._graph.outputs)
+        if kept or not (is_concat(unit) or unit.role == "pool"):
+            return False
+        for edge, writer in unit.reads:
+            if writer is not None:
+                writer.readers.remove((edge, unit))
+        del self._groups.by_number[unit.group]
+        return True
+
+    def quantizes_apart(self, writer: Unit | None) -> bool:
+        """Whether a mean is not quantized where it is taken, but in the next kernel or its own.
+
+        Evidence: 20 small graphs, and squeeze-and-excitation blocks of EfficientNet-B0 and PP-OCR
+        cls; behind a Flatten it is quantized where it is taken.
+        """
+        if writer is None or writer.role != "reduce" or not writer.generated:
+            return False
+        if self._sums.is_row_product(writer):
+            return False
+        whole = self._graph.type_of(writer.node.inputs[0]).shape
+        return self._graph.type_of(writer.outputs[0]).shape != whole
+
+
+def _joins_once(unit: Unit) -> bool:
+    """Whether it is a Concat of different tensors that something reads."""
+    parts = {edge.tensor for edge, _ in unit.reads}
+    return is_concat(unit) and bool(unit.readers) and len(parts) == len(unit.node.inputs)

@@ -1,0 +1,99 @@
+"""Units and who reads whose output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.graph import Edge, Graph, Node
+from placer.prediction.kernel_parts import Role, Unit
+from placer.prediction.motion import NormalForm
+
+
+class UnitGraph:
+    """Units in the order of their nodes.
+
+    ``writer``: of each tensor the unit that writes it; ``views``: of each tensor the nodes that
+    cost nothing and that it went through; ``shaped_as``: by name of what no node writes, the tensor
+    whose shape it has.
+    """
+
+    def __init__(self, graph: Graph, form: NormalForm) -> None:
+        self.graph, self.form = graph, form
+        self.units: list[Unit] = []
+        self.writer: dict[str, Unit] = {}
+        self.views: dict[str, tuple[Node, ...]] = {}
+        self.shaped_as: dict[str, str] = {}
+
+    def add(
+        self,
+        node: Node,
+        role: Role,
+        edges: Sequence[Edge],
+        outputs: tuple[str, ...],
+        works: bool = True,
+    ) -> Unit:
+        """Append a unit that reads ``edges`` and writes ``outputs``."""
+        unit = Unit(len(self.units), node, role, works, outputs)
+        if role == "pool":
+            unit.integers = self._pools_integers(node)
+        self.units.append(unit)
+        unit.views = tuple(v for edge in edges for v in self.views.get(edge.tensor, ()))
+        for edge in edges:
+            self.link(edge, self.writer.get(edge.tensor), unit)
+        self.writer.update(dict.fromkeys(outputs, unit))
+        return unit
+
+    def _pools_integers(self, node: Node) -> bool:
+        """Whether a pool reads and writes integers.
+
+        A MaxPool that is read in integers by some and in float by others runs once for each; an
+        AveragePool of another stride than 1 computes in float (TensorRT-RTX 1.7.1, small graphs).
+        """
+        given = self.form.scales.get(Edge(node.inputs[0], node.name, 0))
+        written = {self.form.scales.get(e) for t in node.outputs for e in self.graph.edges_of(t)}
+        if given is None or len(written) > 1:
+            return False
+        strides = node.attributes.get("strides", (1,))
+        return node.op == "MaxPool" or (None not in written and set(strides) == {1})
+
+    def relink(self, unit: Unit, edge: Edge, writer: Unit) -> None:
+        """Let ``unit`` read at ``edge`` what ``writer`` makes of it."""
+        for index, (known, old) in enumerate(unit.reads):
+            if known == edge:
+                if old is not None:
+                    old.readers.remove((edge, unit))
+                unit.reads[index] = (edge, writer)
+                writer.readers.append((edge, unit))
+
+    def link(self, edge: Edge, writer: Unit | None, reader: Unit) -> None:
+        """Let ``reader`` read ``edge``, which ``writer`` writes; None for a graph input."""
+        reader.reads.append((edge, writer))
+        if writer is not None:
+            writer.readers.append((edge, reader))
+
+    def edges(self, node: Node) -> list[Edge]:
+        """Where a node reads what is not constant."""
+        constants = self.graph.initializers
+        found = [Edge(t, node.name, i) for i, t in enumerate(node.inputs) if t]
+        return [edge for edge in found if edge.tensor not in constants]
+
+    def reads_integers(self, node: Node) -> bool:
+        """Whether both operands of a product have a pair."""
+        return all(Edge(node.inputs[i], node.name, i) in self.form.scales for i in (0, 1))
+
+    def add_epilogue(self, node: Node, product: Unit) -> None:
+        """Append what scales the sums of a product and adds its bias."""
+        unit = self.add(node, "pointwise", [], tuple(node.outputs), works=False)
+        self.link(Edge(product.outputs[0], node.name, -1), product, unit)
+
+    def sum_of(self, node: Node) -> str:
+        """What a product writes for the kernel that scales it."""
+        name = f"{node.outputs[0]}/sum"
+        self.shaped_as[name] = node.outputs[0]
+        return name
+
+    def padded(self, made: tuple[str, ...]) -> tuple[str, ...]:
+        """What a product of padded operands writes."""
+        name = f"{made[0]}/padded"
+        self.shaped_as[name] = made[0]
+        return (name,)
