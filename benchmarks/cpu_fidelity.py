@@ -31,6 +31,7 @@ from unseen_networks import UNSEEN
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
+from placer.engines.abilities import target_of
 from placer.engines.base import Engine
 from placer.errors import RunError
 from placer.graph import Graph, Node
@@ -42,7 +43,6 @@ from placer.qdq import Inserter
 from placer.results.result import versions
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
-from placer.rules.target import Target
 from placer.search.space import build_space
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -155,14 +155,20 @@ def models(networks: str, folder: Path) -> Iterator[tuple[str, Model]]:
 
 
 def pairs(
-    subject: Subject, model: Model, placements: int, seed: int, counts: Counts
+    subject: Subject,
+    model: Model,
+    placements: int,
+    seed: int,
+    counts: Counts,
+    scheme_name: str | None = None,
 ) -> Iterator[tuple[Plan, Plan]]:
     """Predicted and actual plans: of the float model, of the default placement, of random ones."""
-    pack = load_pack(subject.pack)
-    scheme, target = pack.manifest.scheme, Target()
-    space = build_space(model.graph, find_sites(model.graph, pack.rules, target))
-    predictor = make_predictor(model.graph, pack, target, "float")
     engine = subject.make(model.input_shapes)
+    pack, target = load_pack(subject.pack), target_of(engine)
+    if scheme_name is not None:
+        pack = pack.with_scheme(scheme_name)
+    scheme = pack.manifest.scheme
+    space = build_space(model.graph, find_sites(model.graph, pack.rules, target))
     rng = np.random.default_rng(seed)
     chosen = [space.floats, space.defaults]
     chosen += [
@@ -172,6 +178,7 @@ def pairs(
     tensors = {edge.tensor for placement in every for edge in placement.edges}
     tensors -= model.graph.initializers.keys()
     ranges = calibrate(model, tensors, synthetic_dataset(model, 2, seed)).ranges("minmax", scheme)
+    predictor = make_predictor(model.graph, pack, target, "float", ranges=ranges)
     for placement in every:
         candidate = Inserter(model, scheme).insert(placement, ranges)
         try:
@@ -183,12 +190,16 @@ def pairs(
 
 
 def fidelity(
-    subject: Subject, found: Iterable[tuple[str, Model]], placements: int, seed: int = 0
+    subject: Subject,
+    found: Iterable[tuple[str, Model]],
+    placements: int,
+    seed: int = 0,
+    scheme: str | None = None,
 ) -> Iterator[Counts]:
     """Counts of each model as they come."""
     for name, model in found:
         counts = Counts(name)
-        for predicted, actual in pairs(subject, model, placements, seed, counts):
+        for predicted, actual in pairs(subject, model, placements, seed, counts, scheme):
             counts.add(model.graph, predicted, actual)
         yield counts
 
@@ -207,6 +218,7 @@ def main(subject: Subject, doc: str | None) -> None:
     parser.add_argument("--networks", choices=sorted(NETWORKS), default="topologies")
     parser.add_argument("--placements", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scheme", help="one of the pack's alternative schemes")
     parser.add_argument("--json", type=Path)
     add_option(parser)
     arguments = parser.parse_args()
@@ -217,7 +229,9 @@ def main(subject: Subject, doc: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         given = given_models(arguments) if arguments.model else None
         subjects = given or models(arguments.networks, Path(folder))
-        found = list(fidelity(subject, subjects, arguments.placements, arguments.seed))
+        found = list(
+            fidelity(subject, subjects, arguments.placements, arguments.seed, arguments.scheme)
+        )
     found.append(pooled(found))
     for counts in found:
         numbers = (

@@ -78,7 +78,8 @@ _HANDS_ON = frozenset(
 )
 
 
-def _is_non_negative(tensor: str, graph: Graph) -> bool:
+def is_non_negative(tensor: str, graph: Graph) -> bool:
+    """Whether the operators that lead to ``tensor`` write nothing below zero."""
     node = graph.producer.get(tensor)
     while node is not None and node.op in _HANDS_ON:
         if node.attributes.get("mode") == "cubic":  # Overshoots.
@@ -333,7 +334,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "is_graph_input": _of_each(lambda tensor, graph: tensor in graph.inputs),
     "is_graph_output": _of_each(lambda tensor, graph: tensor in graph.outputs),
     "scalar": _of_each(_is_scalar),
-    "non_negative": _of_each(_is_non_negative),
+    "non_negative": _of_each(is_non_negative),
     "sole_consumer": _of_each(_is_read_once),
     "attribute": _attribute_is,
     "consumers": _consumers_are,

@@ -131,6 +131,11 @@ class Condition(Strict):
         description="`strong`: types as the graph says; `weak`: the engine chooses among FP32 and "
         "FP16.",
     )
+    signed_products: bool | None = Field(
+        default=None,
+        description="Whether the processor has products of two int8 operands (AMX-INT8 or "
+        "AVX-VNNI-INT8).",
+    )
 
 
 class Fusion(Strict):
@@ -327,6 +332,11 @@ class Rule(Strict):
         description="Edges that need signed integers where the scheme's activations are unsigned: "
         "what is quantized at them, or where pairs move on to them, is int8.",
     )
+    unsigned: list[Reference] = Field(
+        default=[],
+        description="Edges that need unsigned integers where the scheme's activations may be "
+        "signed: what is quantized at them, or where pairs move on to them, is uint8.",
+    )
     when: Condition = Field(default=Condition(), description="Engines on which the rule holds.")
     tests: list[RuleTest] = Field(default=[], description="The rule's own tests.")
 
@@ -350,8 +360,9 @@ class Rule(Strict):
         for tensor in (self.motion.before, self.motion.after) if self.motion else ():
             if tensor not in names:
                 raise ValueError(f"motion: unknown tensor '{tensor}'")
-        for reference in self.signed:
-            self._check_reference("signed", reference, names)
+        for field, references in (("signed", self.signed), ("unsigned", self.unsigned)):
+            for reference in references:
+                self._check_reference(field, reference, names)
         return self
 
     @property

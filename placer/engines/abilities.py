@@ -8,9 +8,10 @@ from typing import Literal, Protocol, runtime_checkable
 
 import onnx
 
+from placer.common.processor import multiplies_signed
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.graph.shapes import InputType, ShapeRange
-from placer.rules.target import ANY_TARGET, Target
+from placer.rules.target import Target
 
 # shape-ranges: builds for all shapes of a range. implicit: HasImplicit. saved-engines:
 # LoadsEngines. cpu-outputs: outputs are ONNX Runtime's, so that they can be judged without a build.
@@ -76,8 +77,10 @@ class SavesItself(Protocol):
 
 
 def target_of(engine: Engine) -> Target:
-    """What ``engine`` builds for; nothing is left out for one that does not say."""
-    return engine.target if isinstance(engine, HasTarget) else ANY_TARGET
+    """What ``engine`` builds for; one that does not say runs on this machine's processor."""
+    if isinstance(engine, HasTarget):
+        return engine.target
+    return Target(signed_products=multiplies_signed())
 
 
 def range_note(engine: Engine, ranges: Mapping[str, ShapeRange]) -> str | None:

@@ -11,6 +11,7 @@ from placer.optimizer.request import Base
 from placer.optimizer.task import Task
 from placer.optimizer.trial_setup import TrialSetup
 from placer.prediction.select import AnyPredictor, make_predictor
+from placer.quantization import Ranges
 from placer.search.base_precision import BaseProposer
 from placer.search.landscape import Landscape
 from placer.search.layer_signatures import LayerModel
@@ -34,10 +35,15 @@ def probes_of(study: Study) -> int:
     return study.kept(PROBE)
 
 
-def predictor_of(task: Task, base: Base | None = None) -> AnyPredictor:
-    """Predicts plans by the pack, for what the engine builds in ``base``, the task's by default."""
+def predictor_of(
+    task: Task, base: Base | None = None, ranges: Ranges | None = None
+) -> AnyPredictor:
+    """Predicts plans by the pack, for what the engine builds in ``base``, the task's by default.
+
+    ``ranges``: what candidates are quantized with; see ``make_predictor``.
+    """
     own = "float" if task.engine.remainder == "kept" else base or task.base
-    return make_predictor(task.model.graph, task.pack, target_of(task.engine), own)
+    return make_predictor(task.model.graph, task.pack, target_of(task.engine), own, ranges=ranges)
 
 
 def make_landscapes(task: Task) -> dict[Base, Landscape]:

@@ -174,8 +174,8 @@ def _write_plans(
         )
     if final is not None and not estimated:
         placement = chosen_placement(task, final)
-        predicted = predictor_of(task, task.base_of(placement)).predict(placement).plan
-        _write_plan(folder.plan(predicted=True), predicted)
+        predictor = predictor_of(task, task.base_of(placement), setup.ranges)
+        _write_plan(folder.plan(predicted=True), predictor.predict(placement).plan)
     float_plan = None
     for path, compiled in models.items():
         try:

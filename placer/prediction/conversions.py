@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
 from placer.prediction.claims import FLOAT, Claim
 from placer.prediction.layouts import Layout
-from placer.prediction.motion import Scales
+from placer.prediction.motion import Scale, Scales
 from placer.rules.target import Target
 
 UNKNOWN = "unknown"  # Type of a tensor that inference found none for.
@@ -70,7 +70,9 @@ class BuildTarget:
 
     ``dequantizes_once``: readers in float of one tensor share its dequantization.
     ``folds_constants``: constants with a pair are dequantized when the model is built.
-    ``signed``: tensors that are int8 where they are quantized, whatever ``integer`` is.
+    ``signed``, ``unsigned``: tensors that are int8 or uint8 where they are quantized, whatever
+    ``integer`` is.
+    ``integers``: the type by scale, where it is not ``integer`` for all.
     """
 
     graph: Graph
@@ -80,10 +82,18 @@ class BuildTarget:
     dequantizes_once: bool = True
     folds_constants: bool = True
     signed: frozenset[str] = frozenset()
+    unsigned: frozenset[str] = frozenset()
+    integers: Callable[[Scale], str] | None = None
 
-    def integer_of(self, tensor: str) -> str:
-        """The type of ``tensor`` where it is quantized."""
-        return "int8" if tensor in self.signed else self.integer
+    def integer_of(self, tensor: str, scale: Scale | None = None) -> str:
+        """The type of ``tensor`` where it is quantized with ``scale``; None: a constant's."""
+        if tensor in self.signed:
+            return "int8"
+        if tensor in self.unsigned:
+            return "uint8"
+        if self.integers is None or scale is None:
+            return self.integer
+        return self.integers(scale)
 
 
 @dataclass
@@ -119,16 +129,16 @@ class TensorDraft:
 
     def as_integers(self, edge: Edge) -> Port:
         """The tensor in the scale that ``edge`` has, through the conversions it takes."""
-        integer = self.target.integer_of(edge.tensor)
         chain = self.chains[edge]
         for length in range(1, len(chain) + 1):
             ready = dict(self.formats[edge.tensor].ready)
             scales = chain[:length]
+            integer = self.target.integer_of(edge.tensor, scales[-1])
             if scales in ready:
                 self.serve(edge, integer, scales)
                 continue
             source = ready[scales[:-1]] if length > 1 else next(iter(ready.values()))
-            kind: Kind = "quantize" if source != integer else "requantize"
+            kind: Kind = "requantize" if is_quantized(source) else "quantize"
             self.convert(edge, kind, Port(source, tensor=edge.tensor), integer, scales)
             available = self.formats[edge.tensor]
             self.formats[edge.tensor] = available._replace(

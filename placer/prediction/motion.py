@@ -126,12 +126,27 @@ def find_signed(
     matches: Matches, rules: Iterable[Rule], passages: Sequence[Passage]
 ) -> frozenset[str]:
     """The tensors on whose edges pairs are int8: those of ``Rule.signed``, and what leads there."""
+    return _leading_to([(rule, rule.signed) for rule in rules], matches, passages)
+
+
+def find_unsigned(
+    matches: Matches, rules: Iterable[Rule], passages: Sequence[Passage]
+) -> frozenset[str]:
+    """The same of ``Rule.unsigned``, whose pairs are uint8, as far as Q moves backward."""
+    moving = [passage for passage in passages if passage.backward]
+    return _leading_to([(rule, rule.unsigned) for rule in rules], matches, moving)
+
+
+def _leading_to(
+    wanted: Iterable[tuple[Rule, Sequence[str]]], matches: Matches, passages: Sequence[Passage]
+) -> frozenset[str]:
+    """The tensors of the edges that are wanted of each rule's matches, and what leads there."""
     needed = {
         edge
-        for rule in rules
-        if rule.signed
+        for rule, references in wanted
+        if references
         for match in matches.of(rule)
-        for reference in rule.signed
+        for reference in references
         for edge in match.edges(reference, matches.graph)
     }
     for passage in reversed(passages):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from operator import itemgetter
@@ -35,6 +35,7 @@ from placer.prediction.motion import (
     find_links,
     find_passages,
     find_signed,
+    find_unsigned,
     move_pairs,
     scale_of,
 )
@@ -102,7 +103,7 @@ class Predictor:
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
-    ``dequantizes_once``, ``folds_constants``: see ``BuildTarget``.
+    ``dequantizes_once``, ``folds_constants``, ``integers``: see ``BuildTarget``.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Predictor:
         matches: Matches | None = None,
         dequantizes_once: bool = True,
         folds_constants: bool = True,
+        integers: Callable[[Scale], str] | None = None,
     ) -> None:
         graph = without_settled_nodes(graph)
         if matches is None or matches.graph is not graph:
@@ -122,9 +124,16 @@ class Predictor:
         rules = [rule for rule in rules if target.meets(rule.when)]
         passages = find_passages(matches, rules)
         links = find_links(passages)
-        signed = find_signed(matches, rules, passages)
         self._target = BuildTarget(
-            graph, target, base, integer, dequantizes_once, folds_constants, signed
+            graph,
+            target,
+            base,
+            integer,
+            dequantizes_once,
+            folds_constants,
+            find_signed(matches, rules, passages),
+            find_unsigned(matches, rules, passages),
+            integers,
         )
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
         self._regions = find_regions(matches, rules, target)

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from placer.graph import Graph
 from placer.prediction.kernels import KernelPredictor
+from placer.prediction.motion import Scale
 from placer.prediction.predictor import Predictor
+from placer.quantization import Ranges, Scheme
+from placer.quantization.scheme import INT8_OR_UINT8
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
+from placer.rules.predicates import is_non_negative
 from placer.rules.target import Target
 
 AnyPredictor = Predictor | KernelPredictor
 
 
 def make_predictor(
-    graph: Graph, pack: Pack, target: Target, base: str, matches: Matches | None = None
+    graph: Graph,
+    pack: Pack,
+    target: Target,
+    base: str,
+    matches: Matches | None = None,
+    ranges: Ranges | None = None,
 ) -> AnyPredictor:
     """The predictor of plans of ``graph`` for the engine of ``pack``.
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``.
-    ``matches``: of ``graph``, where they are known.
+    ``matches``: of ``graph``, where they are known. ``ranges``: what activations are quantized
+    with; without them a scheme whose type follows from the range goes by the operators.
     """
-    manifest, integer = pack.manifest, pack.manifest.scheme.integer
+    manifest, scheme = pack.manifest, pack.manifest.scheme
+    integer, integers = scheme.integer, None
+    if scheme.activation == INT8_OR_UINT8:
+        integers = partial(_integer, graph, scheme, ranges or {})
     if manifest.kernels == "generated":
         return KernelPredictor(graph, pack.rules, target, base, integer, matches)
     return Predictor(
@@ -32,4 +47,17 @@ def make_predictor(
         matches,
         dequantizes_once=manifest.dequantizes != "each",
         folds_constants=manifest.constants != "dequantized",
+        integers=integers,
     )
+
+
+def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
+    """The type of what is quantized with one scale, by the common range of its tensors."""
+    return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale)).activation
+
+
+def _low(graph: Graph, ranges: Ranges, tensor: str) -> float:
+    """Where the range of ``tensor`` begins, or its sign where that is not known."""
+    if tensor in ranges:
+        return ranges[tensor].low
+    return 0.0 if is_non_negative(tensor, graph) else -1.0

@@ -228,7 +228,7 @@ class StepDraft:
         if scale is not None:
             same = claim is not None and claim.fusion.outputs == "same"
             read = [port.dtype for port in reads.values() if same and is_quantized(port.dtype)]
-            return read[0] if read else self.target.integer_of(tensor)
+            return read[0] if read else self.target.integer_of(tensor, scale)
         floats = [port.dtype for port in reads.values() if port.dtype in _FLOATS]
         if claim is None or claim.fusion.outputs == "same":
             return floats[0] if floats else self.target.base
