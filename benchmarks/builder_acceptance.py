@@ -30,7 +30,7 @@ from placer.calibration.dataset import synthetic_dataset
 from placer.engines.tensorrt.offline_builder import check_model, import_builder
 from placer.graph.edit import fix_input_shapes
 from placer.model import Model, load_model
-from placer.optimizer.task import quantizable_sites
+from placer.optimizer.setup.decisions import quantizable_sites
 from placer.qdq import Inserter
 from placer.quantization import Range
 from placer.results.result import versions

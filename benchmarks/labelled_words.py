@@ -33,10 +33,11 @@ from placer.calibration.dataset import load_dataset
 from placer.common.statistics import paired_ratio
 from placer.engines.base import Compiled
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial_setup import set_up
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import set_up
 
 RATE, SAMPLES, WINDOW, HOP, MELS = 8000, 4096, 128, 64, 40
 # Two formants of each sound, in Hz, at its beginning and end.

@@ -62,7 +62,7 @@ from placer.engines.openvino.engine import OpenVinoEngine, create
 from placer.errors import InputError, RunError
 from placer.graph.edit import fix_input_shapes
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Preset, Request
+from placer.optimizer.options.request import Preset, Request
 from placer.optimizer.run import optimize
 from placer.results.result import versions
 

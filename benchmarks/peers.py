@@ -29,10 +29,10 @@ import placer
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.graph.edit import fix_input_shapes
 from placer.graph.shapes import ShapeRange
-from placer.optimizer.calibrated import calibration_of, choose_ranges
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
-from placer.optimizer.task import prepare
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.calibrated import calibration_of, choose_ranges
+from placer.optimizer.setup.prepare import prepare
 from placer.qdq import Inserter
 from placer.results.result import versions
 

@@ -41,11 +41,12 @@ from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import decibels
 from placer.common.shapes import ShapeRange
 from placer.engines.onnxruntime import OnnxRuntimeModel
-from placer.optimizer.calibrated import Calibrated, calibration_of, choose_ranges, ranges_of
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.recovered import bench_of
-from placer.optimizer.request import Request
-from placer.optimizer.task import Task, prepare
+from placer.optimizer.options.request import Request
+from placer.optimizer.outcome.recovered import bench_of
+from placer.optimizer.setup.calibrated import Calibrated, calibration_of, choose_ranges, ranges_of
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.task import Task
 from placer.qdq import Inserter
 from placer.quantization import Placement
 from placer.recovery.crossfit import score

@@ -47,10 +47,11 @@ from placer.engines.base import Compiled
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.graph.edit import fix_input_shapes
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.recovered import bench_of
-from placer.optimizer.request import Request
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial_setup import TrialSetup, candidates_of, set_up
+from placer.optimizer.options.request import Request
+from placer.optimizer.outcome.recovered import bench_of
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup, candidates_of, set_up
 from placer.quantization import Placement
 from placer.recovery.constants import same_layers
 from placer.recovery.crossfit import score

@@ -30,10 +30,10 @@ import placer
 from placer.common.files import write_text
 from placer.graph import Node
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.proposer import predictor_of
-from placer.optimizer.request import Request
-from placer.optimizer.task import prepare
-from placer.optimizer.trial_setup import set_up
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.trial_setup import set_up
+from placer.optimizer.trials.proposer import predictor_of
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
 from placer.plan.differences import PlanDiff

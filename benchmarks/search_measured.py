@@ -54,14 +54,15 @@ from placer.common.shapes import ShapeRange
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.base import Compiled
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.proposer import probes_of
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.search_loop import Device
 from placer.optimizer.search_loop import search as run_search
-from placer.optimizer.study_settings import open_study
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial import TrialRunner
-from placer.optimizer.trial_setup import TrialSetup, set_up
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.study_settings import open_study
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup, set_up
+from placer.optimizer.trials.proposer import probes_of
+from placer.optimizer.trials.trial import TrialRunner
 from placer.quantization import EMPTY
 from placer.results.result import versions
 from placer.search.records import TrialRecord, by_latency
@@ -259,7 +260,7 @@ def confirm(
         models += [bench.candidates.compile(placement) for _ in range(effort.copies)]
     seconds = task.engine.measure(models, task.inputs, effort.rounds)
     # Where a session's memory lies moves its latency for as long as it lives: see
-    # placer.optimizer.finals.
+    # placer.optimizer.outcome.finals.
     by_model = seconds.reshape(effort.rounds, -1, effort.copies).mean(axis=2)
     ratios = {EMPTY.id: Ratio(1.0, 1.0, 1.0, effort.rounds)}
     for column, name in enumerate(wanted, start=1):

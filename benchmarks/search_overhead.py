@@ -46,19 +46,21 @@ from placer.common.statistics import Ratio
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.graph import Graph
 from placer.model import load_model
-from placer.optimizer.candidates import NoiseMeter
-from placer.optimizer.layer_times import ProfiledLayers
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.proposer import make_landscapes, make_proposer
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.search_loop import leaves_cores
-from placer.optimizer.study_settings import open_study
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial import TrialRunner
-from placer.optimizer.trial_setup import TrialSetup, set_up
+from placer.optimizer.setup.candidates import NoiseMeter
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.study_settings import open_study
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup, set_up
+from placer.optimizer.trials.layer_times import ProfiledLayers
+from placer.optimizer.trials.proposer import make_landscapes, make_proposer
+from placer.optimizer.trials.trial import TrialRunner
 from placer.plan import Plan
 from placer.prediction.predictor import Predictor
-from placer.results.result import LatencyPart, versions
+from placer.results.parts import LatencyPart
+from placer.results.result import versions
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET

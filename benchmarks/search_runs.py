@@ -18,7 +18,7 @@ from search_rivals import TpeProposer
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
 from placer.prediction.gpus import load_gpu
-from placer.results.result import LatencyPart
+from placer.results.parts import LatencyPart
 from placer.search.landscape import Landscape
 from placer.search.layer_signatures import LayerModel
 from placer.search.records import Judgement, Measurement, TrialRecord

@@ -35,7 +35,7 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.errors import PlacerError
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
 from placer.results.result import Result, versions
 

@@ -36,7 +36,7 @@ from placer.common.statistics import Ratio
 from placer.graph import Edge
 from placer.model import load_model
 from placer.quantization import Placement
-from placer.results.result import LatencyPart
+from placer.results.parts import LatencyPart
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.search.records import Judgement, Measurement, Outcome, by_latency

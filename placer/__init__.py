@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from placer.onboarding.api import onboard, plan_onboarding
     from placer.optimizer.api import function_gate, optimize, work
     from placer.optimizer.observer import Observer, QuietObserver
-    from placer.optimizer.project_draft import init_project
+    from placer.optimizer.options.project_draft import init_project
     from placer.plan.compare import diff_plans
     from placer.probing.api import sensitivity
     from placer.report import write_comparison, write_report
@@ -119,7 +119,7 @@ _MODULES = {
     "fix_inputs": "placer.model.fixed_inputs",
     "function_gate": "placer.optimizer.api",
     "import_model": "placer.engines.import_model",
-    "init_project": "placer.optimizer.project_draft",
+    "init_project": "placer.optimizer.options.project_draft",
     "onboard": "placer.onboarding.api",
     "optimize": "placer.optimizer.api",
     "plan_onboarding": "placer.onboarding.api",

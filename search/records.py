@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
-from placer.results.result import ConditionsPart, LatencyPart
+from placer.results.parts import ConditionsPart, LatencyPart
 from placer.search.space import BASE, Choices
 
 

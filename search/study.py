@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from placer.common.interrupts import held_back
 from placer.errors import InputError, RunError
 from placer.quantization import Placement
-from placer.results.result import StopReason
+from placer.results.parts import StopReason
 from placer.search.patience import Patience
 from placer.search.reasons import reason_of
 from placer.search.records import Outcome, TrialRecord

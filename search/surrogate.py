@@ -13,7 +13,7 @@ from typing import NoReturn, TypeGuard
 import numpy as np
 
 from placer.common.statistics import Ratio
-from placer.results.result import LatencyPart
+from placer.results.parts import LatencyPart
 from placer.search.exact import solve
 from placer.search.landscape import Cancelled, Landscape, Objective, State, apply
 from placer.search.latency_model import LatencyModel, Observation

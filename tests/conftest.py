@@ -17,7 +17,7 @@ from placer.engines.tensorrt.library import Library, load_library
 from placer.engines.tensorrt.offline_builder import import_builder
 from placer.errors import RunError
 from placer.graph.text import parse_model
-from placer.optimizer import open_choices
+from placer.optimizer.setup import open_choices
 
 # Fixtures of things that not every machine has, and the marker of the tests that ask for them.
 MARKER_OF_FIXTURE = {

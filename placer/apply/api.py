@@ -31,13 +31,13 @@ from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.source_model import recovered, samples_of
 from placer.errors import InputError
 from placer.model import Model, load_model, save_model
-from placer.optimizer.presets import load_preset
+from placer.optimizer.options.presets import load_preset
 from placer.qdq.base_property import name_base
 from placer.qdq.precision import FLOAT8_OPSET, Base, InputOutputTypes, parse_base, with_opset
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
 from placer.recovery.recover import steps_of
 from placer.results.folder import OutputFolder
-from placer.results.result import RecoveryPart
+from placer.results.parts import RecoveryPart
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 

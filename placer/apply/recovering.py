@@ -10,12 +10,12 @@ from placer.apply.apply import Applied, Scales, quantized_model
 from placer.calibration.dataset import Dataset
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.model import Model
-from placer.optimizer.presets import load_preset
+from placer.optimizer.options.presets import load_preset
 from placer.quantization import Scheme
 from placer.recovery.constants import same_layers
 from placer.recovery.recover import Bench, Target, nothing, recover_state, split, too_little
 from placer.recovery.state import State
-from placer.results.result import RecoveryPart
+from placer.results.parts import RecoveryPart
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
 from placer.plan.diff import diff_plans
 from placer.plan.json_format import plan_json

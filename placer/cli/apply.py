@@ -18,7 +18,7 @@ from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.apply.api import AppliedModel
     from placer.apply.apply import Applied, BrokenGroup, Lost
-    from placer.results.result import RecoveryPart
+    from placer.results.parts import RecoveryPart
 
 MAX_ROWS = 20
 EXAMPLES = (

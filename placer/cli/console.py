@@ -21,13 +21,8 @@ from placer.cli.trial_lines import header, line, mark, shown, speedup
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
     from placer.results.objective import Objective
-    from placer.results.result import (
-        BaselinePart,
-        BestPart,
-        FrontPart,
-        Result,
-        StopReason,
-    )
+    from placer.results.parts import BaselinePart, BestPart, FrontPart, StopReason
+    from placer.results.result import Result
     from placer.search.records import TrialRecord
 
 

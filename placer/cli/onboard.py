@@ -23,7 +23,7 @@ from placer.results.verdict import Verdict
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.onboarding.planning import Planned
     from placer.results.onboarding import ModelSummary, Summary
-    from placer.results.result import GatePart
+    from placer.results.parts import GatePart
 
 EXAMPLES = ("placer onboard models.yaml --dry-run", "placer onboard models.yaml --jobs 2")
 

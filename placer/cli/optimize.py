@@ -23,7 +23,7 @@ from placer.cli.options import (
 )
 from placer.cli.project import Profiles, ProjectFile, with_project
 from placer.common.durations import parse_duration
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 
 EXAMPLES = (
     "placer optimize model.onnx --data calibration.npz --gate 'sqnr>=20'",

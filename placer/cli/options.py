@@ -13,7 +13,7 @@ import typer
 from placer.common.custom_ops import custom_ops
 from placer.common.shapes import Shape, ShapeRange, optima, parse_shape_range
 from placer.errors import InputError
-from placer.optimizer.request import options
+from placer.optimizer.options.request import options
 
 SHAPE_HELP = options()["shapes"].option.help
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placer.errors import InputError
-from placer.optimizer.request import options
+from placer.optimizer.options.request import options
 from placer.results.folder import SUFFIX
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
-    from placer.optimizer.project import Project
+    from placer.optimizer.options.project import Project
 
 FILE = "placer.yaml"
 ProjectFile = Annotated[
@@ -65,7 +65,7 @@ def with_project(
             raise InputError(f"`profile` {profiles[0]}: there is no {path}; give `project`")
         return Asked(model, typed)
     # Imported only now, for the same reason.
-    from placer.optimizer.project import keywords_of, read_project  # noqa: PLC0415
+    from placer.optimizer.options.project import keywords_of, read_project  # noqa: PLC0415
 
     project = read_project(path)
     if file is None and not _is_for(project, path, model):

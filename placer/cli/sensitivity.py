@@ -27,7 +27,7 @@ from placer.cli.options import (
     shapes_of,
 )
 from placer.cli.project import Profiles, ProjectFile, with_project
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.results.sensitivity import Noises, Sensitivity, SubjectPart

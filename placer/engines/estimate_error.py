@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placer.engines.base import Engine
-from placer.results.result import LatencyPart
+from placer.results.parts import LatencyPart
 
 
 @dataclass(frozen=True)

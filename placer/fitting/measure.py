@@ -16,7 +16,7 @@ from placer.engines.base import Compiled, Engine, Tensors
 from placer.errors import RunError
 from placer.fitting.records import DEFAULT, FLOAT, BuildRecord, LayerRecord, NetworkRecord
 from placer.model import Model
-from placer.optimizer.candidates import Candidates
+from placer.optimizer.setup.candidates import Candidates
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
 from placer.qdq.precision import FLOAT8_OPSET, Base, with_opset

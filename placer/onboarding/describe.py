@@ -18,8 +18,8 @@ from placer.engines.registry import Registry
 from placer.engines.select import BUILT_IN
 from placer.errors import PlacerError
 from placer.onboarding.manifest import Options
-from placer.optimizer.request import Request
-from placer.optimizer.task import engine_for
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.chosen_engine import engine_for
 from placer.rules.packaging.lock import check_lock
 
 TIMEOUT_S = 600

@@ -17,7 +17,7 @@ from placer.common.durations import parse_duration
 from placer.common.files import read_text
 from placer.common.yaml_file import LOADER, Strict, parse_text
 from placer.errors import InputError
-from placer.optimizer.run_options import Devices, Duration, RunOptions
+from placer.optimizer.options.run_options import Devices, Duration, RunOptions
 from placer.results.folder import SUFFIX, OnboardingFolder
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"

@@ -15,7 +15,7 @@ from placer.errors import InputError
 from placer.onboarding.describe import child_environment
 from placer.onboarding.manifest import Job
 from placer.onboarding.planning import Planned
-from placer.optimizer.command import words_of
+from placer.optimizer.options.command import words_of
 from placer.results.folder import OutputFolder
 from placer.results.onboarding import STATE_OF, State
 from placer.results.result import Result

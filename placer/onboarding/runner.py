@@ -24,7 +24,8 @@ from placer.onboarding.planning import Planned, clean_up, make_ready, plan, sett
 from placer.report import write_report
 from placer.results.folder import OnboardingFolder, OutputFolder
 from placer.results.onboarding import ModelSummary, Record, State, Summary, exit_code_of
-from placer.results.result import GatePart, Result, versions
+from placer.results.parts import GatePart
+from placer.results.result import Result, versions
 
 _POLL_S = 0.05
 _LOCK = ".onboarding.lock"

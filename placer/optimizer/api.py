@@ -21,10 +21,10 @@ from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
 from placer.model import save_model
 from placer.model.validate import read_model
-from placer.optimizer.given_data import Data, StrPath, is_in_memory, packed
 from placer.optimizer.observer import Observer, QuietObserver
-from placer.optimizer.option_values import check_values
-from placer.optimizer.request import (
+from placer.optimizer.options.given_data import Data, StrPath, is_in_memory, packed
+from placer.optimizer.options.option_values import check_values
+from placer.optimizer.options.request import (
     BaseOption,
     Beat,
     Calibration,
@@ -37,7 +37,7 @@ from placer.optimizer.request import (
     Sampler,
 )
 from placer.optimizer.run import optimize as run
-from placer.optimizer.study_settings import apart_from_others
+from placer.optimizer.setup.study_settings import apart_from_others
 from placer.optimizer.worker import WorkDone
 from placer.optimizer.worker import work as work_on
 from placer.quantization.overrides import Override
@@ -99,8 +99,8 @@ def optimize(
     be given several times are plural. ``model``: a path, or a model in memory, which needs
     ``output``. ``data``, ``eval_data``: see ``placer.calibration.dataset.load_dataset``, or arrays
     by input name that hold all samples, and optionally ``labels``, or an iterable of batches, such
-    as a PyTorch DataLoader (see ``placer.optimizer.given_data.packed``). What is given in memory is
-    kept in ``output``, so that the same call resumes. ``shapes``: by input name.
+    as a PyTorch DataLoader (see ``placer.optimizer.options.given_data.packed``). What is given in
+    memory is kept in ``output``, so that the same call resumes. ``shapes``: by input name.
     ``fix``: inputs of one value by name; the result does not have them any more. ``custom_ops``:
     see ``placer.custom_ops``, which does the same for other functions.
     ``timeout`` in seconds. ``output``: by default ``MODEL.placer`` in the current folder.

@@ -13,44 +13,45 @@ from placer.common.folder_lock import locked
 from placer.engines.abilities import abilities_of
 from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.graph.bodies import BODY_OPS
-from placer.optimizer.export import export
-from placer.optimizer.finals import (
+from placer.optimizer.observer import Observer
+from placer.optimizer.options.request import Request
+from placer.optimizer.outcome.export import export
+from placer.optimizer.outcome.finals import (
     Final,
     Rejected,
     chosen_placement,
 )
-from placer.optimizer.missed_gates import missed_sentence, write_closest
-from placer.optimizer.near_misses import recovered_near_miss
-from placer.optimizer.noise_sources import noise_sources
-from placer.optimizer.observer import Observer
-from placer.optimizer.open_choices import settle
-from placer.optimizer.open_scheme import settle_schemes
-from placer.optimizer.pareto_front import (
+from placer.optimizer.outcome.missed_gates import missed_sentence, write_closest
+from placer.optimizer.outcome.near_misses import recovered_near_miss
+from placer.optimizer.outcome.noise_sources import noise_sources
+from placer.optimizer.outcome.pareto_front import (
     FrontPoint,
     confirmed_front,
     front_parts,
     write_front,
 )
-from placer.optimizer.proposer import predictor_of, probes_of
-from placer.optimizer.request import Request
-from placer.optimizer.result_parts import throttling_warnings
+from placer.optimizer.outcome.summary import (
+    doubt_sentence,
+    no_difference_sentence,
+    summarize,
+)
+from placer.optimizer.outcome.winner import chosen, written_and_judged
+from placer.optimizer.outcome.written import Written
 from placer.optimizer.search_loop import Device, devices_of, search
-from placer.optimizer.study_settings import (
+from placer.optimizer.setup.open_choices import settle
+from placer.optimizer.setup.open_scheme import settle_schemes
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.study_settings import (
     dashboard_command,
     earlier_study,
     keep_model_file,
     open_study,
 )
-from placer.optimizer.summary import (
-    doubt_sentence,
-    no_difference_sentence,
-    summarize,
-)
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial_setup import TrialSetup
-from placer.optimizer.winner import chosen, written_and_judged
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.optimizer.trials.proposer import predictor_of, probes_of
+from placer.optimizer.trials.result_parts import throttling_warnings
 from placer.optimizer.worker import keep_for_workers, trial_setup_of
-from placer.optimizer.written import Written
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.quantization import FLOAT_IDS

@@ -13,15 +13,21 @@ from threading import Event, Lock, Thread
 from placer.common.cores import usable_cores
 from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError, PlacerError
-from placer.optimizer.layer_times import ProfiledLayers, keep_layers, layer_costs, remembered_layers
-from placer.optimizer.near_misses import recoverable_noise
 from placer.optimizer.observer import Observer
-from placer.optimizer.proposer import make_landscapes, make_proposer
-from placer.optimizer.study_settings import settings_of
-from placer.optimizer.task import Task, engine_for
-from placer.optimizer.trial import TrialRunner
-from placer.optimizer.trial_setup import TrialSetup, set_up
-from placer.results.result import StopReason
+from placer.optimizer.outcome.near_misses import recoverable_noise
+from placer.optimizer.setup.chosen_engine import engine_for
+from placer.optimizer.setup.study_settings import settings_of
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup, set_up
+from placer.optimizer.trials.layer_times import (
+    ProfiledLayers,
+    keep_layers,
+    layer_costs,
+    remembered_layers,
+)
+from placer.optimizer.trials.proposer import make_landscapes, make_proposer
+from placer.optimizer.trials.trial import TrialRunner
+from placer.results.parts import StopReason
 from placer.search.ahead import RehearsingSearch
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposer

@@ -12,21 +12,22 @@ from pydantic import TypeAdapter, ValidationError
 
 from placer.common.names import unknown
 from placer.errors import InputError
-from placer.optimizer.calibrated import Calibrated, activations_of
 from placer.optimizer.observer import Observer
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.search_loop import Device, search
-from placer.optimizer.study_settings import (
+from placer.optimizer.setup.calibrated import Calibrated, activations_of
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.study_settings import (
     SETTINGS,
     bases_begun,
     functions_of,
     schemes_begun,
     settings_of,
 )
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial_setup import TrialSetup, set_up
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup, set_up
 from placer.quantization.overrides import Override
-from placer.results.result import StopReason
+from placer.results.parts import StopReason
 from placer.search.records import TrialRecord
 from placer.search.storage import holds_studies, kept_attributes, masked, open_storage, study_names
 from placer.search.study import Study

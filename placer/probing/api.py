@@ -14,10 +14,11 @@ from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
 from placer.optimizer.api import Overrides, overrides_of
 from placer.optimizer.observer import Observer, QuietObserver
-from placer.optimizer.open_scheme import settle_schemes
-from placer.optimizer.request import BaseOption, Calibration, Preset, Ranges, Request
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial_setup import TrialSetup, set_up
+from placer.optimizer.options.request import BaseOption, Calibration, Preset, Ranges, Request
+from placer.optimizer.setup.open_scheme import settle_schemes
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup, set_up
 from placer.probing.kept import KeptNoises
 from placer.probing.probes import Probes, probe, saved
 from placer.probing.subjects import subjects

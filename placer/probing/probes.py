@@ -9,8 +9,8 @@ import numpy as np
 from placer.accuracy.metrics import finite
 from placer.engines.base import Compiled
 from placer.errors import RunError
-from placer.optimizer.task import Task
-from placer.optimizer.trial_setup import TrialSetup
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.probing.kept import KeptNoises, Noises
 from placer.probing.subjects import Subject
 from placer.quantization import Placement

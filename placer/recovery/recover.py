@@ -21,7 +21,7 @@ from placer.recovery.saturation import before_saturation, with_outputs
 from placer.recovery.state import State, Work
 from placer.recovery.steps import STEPS, Attempt, Noises, try_steps
 from placer.recovery.walk import peak_bytes
-from placer.results.result import RecoveryPart, RecoveryStepPart
+from placer.results.parts import RecoveryPart, RecoveryStepPart
 
 # Samples that steps learn from, and that they are judged on: at most so many for each of the
 # preset's ``noise_samples``, and half of the calibration data.

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placer.accuracy.metrics import decibels
-from placer.results.result import Result, TrialPart
+from placer.results.parts import TrialPart
+from placer.results.result import Result
 from placer.results.sensitivity import worst
 
 # What counts as another level of accuracy, in dB.

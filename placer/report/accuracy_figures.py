@@ -20,7 +20,8 @@ from placer.report.trial_marks import (
     mark_chosen,
     share_title,
 )
-from placer.results.result import Result, TrialPart, TrialState
+from placer.results.parts import TrialPart, TrialState
+from placer.results.result import Result
 
 _SQNR = "SQNR of all outputs, dB"
 

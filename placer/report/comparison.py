@@ -20,7 +20,8 @@ from placer.report.page import figure_data, render
 from placer.report.run_folder import Run, load_run
 from placer.report.style import INK, PALETTE, base_layout, milliseconds, number, per_second
 from placer.results.folder import OnboardingFolder, OutputFolder
-from placer.results.result import BaselinePart, BestPart, Result
+from placer.results.parts import BaselinePart, BestPart
+from placer.results.result import Result
 from placer.results.verdict import Verdict
 
 MOST = len(PALETTE)

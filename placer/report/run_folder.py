@@ -21,7 +21,8 @@ from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.quantization import Range
 from placer.quantization.placement_file import read_placement
 from placer.results.folder import OutputFolder
-from placer.results.result import Result, SitePart
+from placer.results.parts import SitePart
+from placer.results.result import Result
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from placer.graph.bodies import BODY_OPS
 from placer.report.plans import changes, has_times
 from placer.report.run_folder import Run
 from placer.results.folder import OutputFolder
-from placer.results.result import Result, SitePart
+from placer.results.parts import SitePart
+from placer.results.result import Result
 
 MOST_RULES = 5
 DEFAULT = "default"  # Kind of the trial of the pack's default placement.

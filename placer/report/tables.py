@@ -15,7 +15,8 @@ from placer.report.plans import STATES, Row, rows
 from placer.report.run_folder import Run
 from placer.report.style import milliseconds, number, per_second
 from placer.results.folder import OutputFolder
-from placer.results.result import BaselinePart, BestPart, Result, StopReason
+from placer.results.parts import BaselinePart, BestPart, StopReason
+from placer.results.result import Result
 from placer.results.verdict import Verdict
 
 FLOAT_TRIAL = "none"  # Kind of the trial that quantizes nothing.

@@ -15,7 +15,8 @@ from placer.report.trial_marks import (
     mark_chosen,
     share_title,
 )
-from placer.results.result import Result, TrialPart
+from placer.results.parts import TrialPart
+from placer.results.result import Result
 
 
 def trials_figure(result: Result) -> go.Figure:

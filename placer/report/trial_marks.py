@@ -9,7 +9,8 @@ from html import escape
 import plotly.graph_objects as go
 
 from placer.report.style import BAD, FLOAT, INK, INTEGER, milliseconds, number, per_second
-from placer.results.result import Result, TrialPart, TrialState
+from placer.results.parts import TrialPart, TrialState
+from placer.results.result import Result
 
 LOOKS: Mapping[TrialState, tuple[str, str, str]] = {
     "complete": ("meets the gates", INTEGER, "circle"),

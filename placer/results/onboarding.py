@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from placer.common.files import write_text
 from placer.results.folder import OutputFolder
-from placer.results.result import GatePart, Part
+from placer.results.parts import GatePart, Part
 from placer.results.verdict import Verdict
 
 State = Literal[

@@ -15,8 +15,8 @@ from placer.engines.base import Compiled, Tensors
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.errors import RunError
 from placer.model import load_model
-from placer.optimizer.candidates import Candidates
-from placer.optimizer.trial import TrialRunner, blame
+from placer.optimizer.setup.candidates import Candidates
+from placer.optimizer.trials.trial import TrialRunner, blame
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Range
 from placer.rules.packaging.load import load_pack

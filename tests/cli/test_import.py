@@ -12,9 +12,9 @@ from onnx import numpy_helper
 
 from placer.model import load_model
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
-from placer.optimizer.task import prepare
-from placer.optimizer.trial_setup import set_up
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.trial_setup import set_up
 from placer.quantization.placement_file import load_placement
 from placer.rules.sites import place
 from tests.conftest import Finished

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from placer.graph.text import parse_model
-from placer.optimizer.project import keywords_of, read_project
-from placer.optimizer.project_draft import init_project
+from placer.optimizer.options.project import keywords_of, read_project
+from placer.optimizer.options.project_draft import init_project
 from tests.conftest import DIGITS, Finished
 
 Placer = Callable[..., Finished]

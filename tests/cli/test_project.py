@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from placer.errors import InputError
-from placer.optimizer.project import keywords_of, project_schema, read_project
-from placer.optimizer.request import options
+from placer.optimizer.options.project import keywords_of, project_schema, read_project
+from placer.optimizer.options.request import options
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 from tests.few_digits import copy_few_digits

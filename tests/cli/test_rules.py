@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
-from placer.optimizer.task import prepare
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
 from placer.rules.packaging.load import load_pack
 from tests.conftest import Finished
 from tests.rules.packaging.test_load import GOOD, MANIFEST, pack

@@ -9,9 +9,9 @@ from rich.console import Console
 import placer
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
-from placer.optimizer.request import Request
-from placer.optimizer.study_settings import dashboard_command
-from placer.results.result import LatencyPart
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.study_settings import dashboard_command
+from placer.results.parts import LatencyPart
 from placer.search.records import Judgement, Measurement, TrialRecord
 
 

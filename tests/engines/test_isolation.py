@@ -24,14 +24,14 @@ from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import InputError, RunError
 from placer.graph.text import parse_model
-from placer.optimizer.finals import Finalist, confirm, race
-from placer.optimizer.layer_times import ProfiledLayers
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.proposer import make_landscapes
-from placer.optimizer.request import Request
-from placer.optimizer.task import prepare
-from placer.optimizer.trial import TrialRunner
-from placer.optimizer.trial_setup import set_up
+from placer.optimizer.options.request import Request
+from placer.optimizer.outcome.finals import Finalist, confirm, race
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.trial_setup import set_up
+from placer.optimizer.trials.layer_times import ProfiledLayers
+from placer.optimizer.trials.proposer import make_landscapes
+from placer.optimizer.trials.trial import TrialRunner
 from placer.quantization import EMPTY
 from placer.search.records import by_latency
 from placer.search.storage import open_storage

@@ -26,7 +26,7 @@ from placer.errors import InputError, RunError
 from placer.graph import Edge
 from placer.model import Model, load_model
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
 from placer.plan import Layer, Plan
 from placer.prediction.predictor import Predictor

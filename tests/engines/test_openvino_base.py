@@ -9,10 +9,10 @@ import pytest
 
 from placer.errors import RunError
 from placer.model import load_model
-from placer.optimizer.candidates import Candidates
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
+from placer.optimizer.setup.candidates import Candidates
 from placer.qdq import Inserter
 from placer.qdq.base_property import BASE_PROPERTY, name_base
 from placer.quantization import EMPTY

@@ -25,7 +25,8 @@ import pytest
 import placer
 from placer.engines.isolation.process import WorkerProcess
 from placer.engines.isolation.protocol import Command, Compile, Measure, Request
-from placer.results.result import Result, TrialPart
+from placer.results.parts import TrialPart
+from placer.results.result import Result
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
 from tests.conftest import two_convs

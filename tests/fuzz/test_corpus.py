@@ -17,7 +17,7 @@ from placer.model.importing.names import Names
 from placer.plan import Plan
 from placer.prediction.explain import Explanation
 from placer.quantization import EMPTY
-from placer.results.result import BestPart, FrontPart, TrialPart
+from placer.results.parts import BestPart, FrontPart, TrialPart
 from placer.search.storage import open_storage
 from tests.conftest import Finished
 from tests.fuzz.runs import finished

@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 from placer.graph.text import parse_model
-from placer.optimizer.calibrated import Calibrated
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
-from placer.optimizer.task import prepare
-from placer.optimizer.trial_setup import set_up
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.calibrated import Calibrated
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.trial_setup import set_up
 from placer.recovery.alive import DEAD_NOISE, alive_choices
 from placer.search.space import Choices
 from tests.conftest import DIGITS

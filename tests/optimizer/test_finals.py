@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from placer.engines.base import Compiled
-from placer.optimizer.finals import Finalist, confirm, confirm_all, race
+from placer.optimizer.outcome.finals import Finalist, confirm, confirm_all, race
 from placer.plan import Plan
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from placer.errors import InputError
-from placer.optimizer.given_data import packed
+from placer.optimizer.options.given_data import packed
 
 IMAGES = np.arange(12, dtype=np.float32).reshape(4, 3)
 

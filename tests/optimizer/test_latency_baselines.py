@@ -16,7 +16,7 @@ from placer.common.statistics import Ratio
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.errors import InputError, RunError
-from placer.optimizer.latency_baselines import FLOAT, LatencyBaselines, implicit_engine
+from placer.optimizer.setup.latency_baselines import FLOAT, LatencyBaselines, implicit_engine
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished, two_convs
 from tests.few_digits import CALIBRATION

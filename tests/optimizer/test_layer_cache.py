@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from placer.calibration.collect import default_cache_dir
-from placer.optimizer.layer_cache import FILE_NAME, LayerCosts
+from placer.optimizer.setup.layer_cache import FILE_NAME, LayerCosts
 from placer.results.result import Result
 from placer.search.storage import kept_attributes, open_storage
 from placer.search.study import STUDY_NAME
@@ -171,7 +171,7 @@ def test_a_folder_that_cannot_be_made_is_ignored(tmp_path: Path, caplog: pytest.
 def test_two_processes_may_write_at_once(tmp_path: Path):
     code = (
         "import sys; from pathlib import Path\n"
-        "from placer.optimizer.layer_cache import LayerCosts\n"
+        "from placer.optimizer.setup.layer_cache import LayerCosts\n"
         f"costs = LayerCosts(Path(sys.argv[1]), {ENGINE!r})\n"
         "for _ in range(50): costs.add([(sys.argv[2], 1.0), ('shared', 2.0)])"
     )

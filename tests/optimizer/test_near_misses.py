@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from placer.accuracy.gates import Gate, GateResult
-from placer.optimizer.near_misses import near_misses
-from placer.optimizer.task import Task
+from placer.optimizer.outcome.near_misses import near_misses
+from placer.optimizer.setup.task import Task
 from placer.quantization import EMPTY
 from placer.search.records import Judgement, TrialRecord
 from tests.search.outcomes import measurement

@@ -8,7 +8,7 @@ import pytest
 
 import placer
 from placer.graph.text import parse_model
-from placer.optimizer.noise_sources import NoiseSources
+from placer.optimizer.outcome.noise_sources import NoiseSources
 from placer.results.result import Result
 
 # Two heads of different structure: a rule of two groups.
@@ -79,7 +79,7 @@ def test_what_was_measured_is_kept_with_the_study_and_counted(run: Result):
 
 def test_a_time_limit_ends_it_with_what_is_known(run: Result, monkeypatch: pytest.MonkeyPatch):
     # Nothing may be measured any more, and everything is kept.
-    monkeypatch.setattr("placer.optimizer.noise_sources.SHARE_OF_TIME", 0.0)
+    monkeypatch.setattr("placer.optimizer.outcome.noise_sources.SHARE_OF_TIME", 0.0)
     folder = Path(run.folder).parent
     assert optimized(folder, timeout=600).noise_sources == run.noise_sources
     assert optimized(folder, timeout=600, output=folder / "new").noise_sources == []

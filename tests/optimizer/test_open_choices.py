@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from placer.errors import InputError
-from placer.optimizer import open_choices
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.open_choices import settle
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
-from placer.optimizer.study_settings import bases_begun
+from placer.optimizer.setup import open_choices
+from placer.optimizer.setup.open_choices import settle
+from placer.optimizer.setup.study_settings import bases_begun
 from tests.conftest import DIGITS, two_convs
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")

@@ -10,15 +10,18 @@ import pytest
 from onnx import numpy_helper
 
 from placer.errors import InputError
-from placer.optimizer import open_scheme, run, winner
-from placer.optimizer.finals import Final, Rejected
+from placer.optimizer import run
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.open_scheme import settle_schemes
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
+from placer.optimizer.outcome import winner
+from placer.optimizer.outcome.finals import Final, Rejected
+from placer.optimizer.outcome.written import Written, write_and_judge
 from placer.optimizer.run import optimize
-from placer.optimizer.study_settings import open_study
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.written import Written, write_and_judge
+from placer.optimizer.setup import open_scheme
+from placer.optimizer.setup.open_scheme import settle_schemes
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.study_settings import open_study
+from placer.optimizer.setup.task import Task
 from placer.quantization.overrides import Override
 from placer.quantization.placement_file import read_placement
 from tests.conftest import DIGITS, two_convs

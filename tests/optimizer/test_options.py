@@ -17,7 +17,7 @@ from placer.cli.app import app
 from placer.engines.fusion_model import BASES
 from placer.graph.text import parse_model
 from placer.onboarding.manifest import Options
-from placer.optimizer.request import Request, Verb, options
+from placer.optimizer.options.request import Request, Verb, options
 from placer.qdq.precision import InputOutputTypes
 from tests.conftest import DIGITS, Finished
 

@@ -19,11 +19,12 @@ from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.text import parse_model
 from placer.model import load_model
-from placer.optimizer.calibrated import calibration_of, ranges_of
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial_setup import set_up
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.calibrated import calibration_of, ranges_of
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import set_up
 from placer.optimizer.worker import request_json
 from placer.qdq import Inserter
 from placer.qdq.extract import extract_placement

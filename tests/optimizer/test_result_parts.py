@@ -24,8 +24,13 @@ from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.engines.registry import EngineOptions
 from placer.errors import RunError
-from placer.optimizer.result_parts import conditions_part, throttling_warnings, throughput_part
-from placer.results.result import LatencyPart, Result, TrialPart
+from placer.optimizer.trials.result_parts import (
+    conditions_part,
+    throttling_warnings,
+    throughput_part,
+)
+from placer.results.parts import LatencyPart, TrialPart
+from placer.results.result import Result
 from tests.conftest import Finished, two_convs
 
 Save = Callable[..., Path]

@@ -13,8 +13,8 @@ from placer.engines.tensorrt.engine import abilities, target
 from placer.engines.tensorrt.library import Library
 from placer.errors import InputError
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
-from placer.optimizer.task import prepare
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET, Target
 

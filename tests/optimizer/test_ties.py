@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from placer.optimizer.task import Task
-from placer.optimizer.ties import tie_with_default
+from placer.optimizer.outcome.ties import tie_with_default
+from placer.optimizer.setup.task import Task
 
 
 def record(number: int, ratio: float, placement: str, feasible: bool = True) -> SimpleNamespace:

@@ -9,15 +9,16 @@ import pytest
 
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
-from placer.optimizer.layer_times import ProfiledLayers
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.proposer import make_landscapes
-from placer.optimizer.request import Request
-from placer.optimizer.task import Task, prepare
-from placer.optimizer.trial import TrialRunner
-from placer.optimizer.trial_setup import TrialSetup, set_up
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup, set_up
+from placer.optimizer.trials.layer_times import ProfiledLayers
+from placer.optimizer.trials.proposer import make_landscapes
+from placer.optimizer.trials.trial import TrialRunner
 from placer.quantization import EMPTY, Placement
-from placer.results.result import LatencyPart
+from placer.results.parts import LatencyPart
 from placer.search.records import Judgement, Measurement, Outcome, TrialRecord
 from tests.conftest import with_random_weights
 from tests.optimizer.test_layer_cache import SMALL

@@ -7,7 +7,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.worker import request_json
 from tests.conftest import DIGITS, Finished
 

@@ -11,8 +11,8 @@ import pytest
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.errors import RunError
 from placer.model import save, save_model
-from placer.optimizer import written
-from placer.optimizer.candidates import Candidates
+from placer.optimizer.outcome import written
+from placer.optimizer.setup.candidates import Candidates
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 from tests.few_digits import FEW_BY_MINMAX

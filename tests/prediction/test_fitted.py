@@ -9,7 +9,7 @@ import placer
 from placer.errors import InputError
 from placer.graph.text import graph_of_text, parse_model
 from placer.model import save_model
-from placer.optimizer.project import keywords_of, read_project
+from placer.optimizer.options.project import keywords_of, read_project
 from placer.prediction.devices import load_device, make_estimator
 from placer.prediction.fitted import Cost, CostTable, Fit, FitErrors, FittedEngine
 from placer.prediction.layer_parts import CostKey, Part, ancestors, layer_parts

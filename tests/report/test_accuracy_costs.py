@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from placer.report.accuracy_costs import next_decibel, source_lines
-from placer.results.result import NoiseSourcePart, RecoveryPart, Result, TrialPart
+from placer.results.parts import NoiseSourcePart, RecoveryPart, TrialPart
+from placer.results.result import Result
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from placer.report import write_report
 from placer.results.onboarding import ModelSummary, Summary
-from placer.results.result import GatePart
+from placer.results.parts import GatePart
 from tests.conftest import Finished
 from tests.report.test_report import HOSTILE, Text
 

@@ -20,8 +20,8 @@ import typer
 
 from placer.cli.app import app
 from placer.graph.shapes import ShapeRange
-from placer.optimizer.command import command_of
 from placer.optimizer.observer import QuietObserver
+from placer.optimizer.options.command import command_of
 from placer.optimizer.run import Request, optimize
 from placer.plan import Layer, Plan, Port
 from placer.plan.json_format import plan_json

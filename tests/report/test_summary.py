@@ -12,7 +12,7 @@ from placer.graph import Edge
 from placer.plan import Layer, Plan, Port
 from placer.report import summary
 from placer.report.run_folder import Run, load_run
-from placer.results.result import SitePart, TrialPart
+from placer.results.parts import SitePart, TrialPart
 
 
 @pytest.fixture(scope="module")

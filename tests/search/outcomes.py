@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
-from placer.results.result import LatencyPart
+from placer.results.parts import LatencyPart
 from placer.search.records import Judgement, Measurement, Outcome
 
 # Latency of the float model.

@@ -17,7 +17,7 @@ from optuna.trial import TrialState, create_trial
 
 from placer.errors import InputError
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.request import Request
+from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
 from placer.optimizer.worker import request_json
 from placer.quantization import Placement

@@ -1,0 +1,1 @@
+"""From the trials to the result: finalists, files as they were judged, the summary."""

@@ -1,0 +1,78 @@
+"""What is said and kept of a run in which no candidate meets the gates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from placer.errors import RunError
+from placer.graph.randomness import random_outputs
+from placer.model import save_model
+from placer.optimizer.outcome.finals import Rejected
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.quantization import FLOAT_IDS
+from placer.results.folder import OutputFolder
+from placer.results.parts import StopReason
+from placer.search.records import TrialRecord
+
+log = logging.getLogger(__name__)
+
+_ADVICE: dict[StopReason, str] = {
+    "budget": "relax the gate or raise `budget`",
+    "timeout": "relax the gate or raise `timeout`",
+    "converged": "relax the gate: the search has nothing left to try",
+    "interrupted": "relax the gate, or run the same command again to go on",
+}
+
+
+def missed_sentence(
+    task: Task, records: Sequence[TrialRecord], stopped: StopReason, rejected: Rejected | None
+) -> str:
+    """Which gates nothing meets, how near the closest candidate comes, and what would help.
+
+    ``rejected``: why the one that met them in its trial is no result.
+    """
+    gates = ", ".join(task.gate_texts)
+    nearest = closest(records)
+    if nearest is None:
+        return f"no quantized candidate was measured, so none meets {gates}; {_ADVICE[stopped]}"
+    for output, node in random_outputs(task.model.graph).items():
+        return (
+            f"no candidate meets {gates}: output '{output}' is random (node '{node}') and differs "
+            "from run to run; name the outputs to compare, e.g. sqnr>=15@scores"
+        )
+    values = ", ".join(f"{gate.gate} has {_rounded(gate.value)}" for gate in nearest.gates)
+    if rejected is not None:
+        return f"the fastest candidate met the gates in its trial ({values}), but {rejected.reason}"
+    return (
+        f"none of {len(_measured(records))} quantized candidates meets {gates}; the closest: "
+        f"{values}; {_ADVICE[stopped]}"
+    )
+
+
+def write_closest(
+    task: Task, setup: TrialSetup, folder: OutputFolder, records: Sequence[TrialRecord]
+) -> None:
+    """Write the candidate that misses the gates by least, to be looked at; it is no result."""
+    nearest = closest(records)
+    if nearest is None:
+        return
+    try:
+        proto = setup.candidates.result(task.space.placement(nearest.choices))
+        save_model(proto, task.model.base_dir, folder.closest)
+    except RunError as error:
+        log.warning("%s is not written: %s", folder.closest.name, error)
+
+
+def _measured(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    return [r for r in records if r.placement_id not in FLOAT_IDS and r.ratio is not None]
+
+
+def closest(records: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The quantized candidate that misses the gates by least; None if none was measured."""
+    return min(_measured(records), key=lambda record: record.violation, default=None)
+
+
+def _rounded(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.4g}"

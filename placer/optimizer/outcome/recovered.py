@@ -1,0 +1,62 @@
+"""The result of a run with accuracy recovered: other constants in the same layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placer.accuracy.evaluator import Run
+from placer.optimizer.observer import Observer
+from placer.optimizer.setup.candidates import Candidates
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup, candidates_of
+from placer.quantization import Placement
+from placer.recovery.constants import same_layers
+from placer.recovery.recover import Bench, Target, nothing, recover_state, split, too_little
+from placer.recovery.state import State
+from placer.results.parts import RecoveryPart
+
+
+@dataclass(frozen=True, eq=False)
+class Recovered:
+    """What recovery found. ``candidates``: of the changed model; None if no step helps."""
+
+    part: RecoveryPart
+    candidates: Candidates | None
+
+
+def recover(
+    task: Task, setup: TrialSetup, placement: Placement, steps: Sequence[str], observer: Observer
+) -> Recovered:
+    """Try ``steps`` on ``placement``; what helps on calibration data held back stays."""
+    data = task.calibration_data
+    reason = too_little(data)
+    if reason:
+        return Recovered(nothing(reason), None)
+    samples = split(data, task.model.graph, task.preset.noise_samples)
+    observer.stage(f"recovering accuracy on {len(samples[0])} samples: {', '.join(steps)}")
+    first = State(task.model, task.model, setup.ranges)
+    target = Target(first, placement, task.pack.manifest.scheme, _fixed(task))
+    state, part = recover_state(target, bench_of(task, placement), samples, steps)
+    if not part.kept:
+        return Recovered(part, None)
+    candidates = candidates_of(task, state.model, state.ranges)
+    if not same_layers(setup.candidates.result(placement), candidates.result(placement)):
+        reason = "what was changed would change the layers, too"
+        return Recovered(part.model_copy(update={"kept": False, "reason": reason}), None)
+    return Recovered(part, candidates)
+
+
+def bench_of(task: Task, placement: Placement) -> Bench:
+    """States of ``placement`` as trials have them, on the task's engine."""
+
+    def run_of(state: State) -> Run:
+        return candidates_of(task, state.model, state.ranges).runner(placement)
+
+    return Bench.of(task.model, run_of, task.request.threads)
+
+
+def _fixed(task: Task) -> frozenset[str]:
+    """Tensors whose range the user or an imported model has given."""
+    imported = task.model.imported
+    return frozenset([*task.pins.by_tensor, *(imported.activations if imported else ())])

@@ -1,0 +1,377 @@
+"""From a finished run to result.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from placer.accuracy.metrics import finite
+from placer.engines.abilities import abilities_of
+from placer.engines.base import Engine
+from placer.engines.conditions import memory_of
+from placer.engines.estimate_error import EstimateError
+from placer.optimizer.options.command import command_of
+from placer.optimizer.outcome.finals import Final, chosen_placement
+from placer.optimizer.outcome.ties import tie_with_default
+from placer.optimizer.outcome.written import Written
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.optimizer.trials.result_parts import (
+    conditions_part,
+    decided_base,
+    gate_parts,
+    measured_parts,
+    measured_throughput,
+    throttling_warnings,
+)
+from placer.quantization import Placement
+from placer.results.parts import (
+    BaselinePart,
+    BestPart,
+    BudgetPart,
+    DecisionPart,
+    EnginePart,
+    EvaluationPart,
+    FrontPart,
+    ModelPart,
+    NoiseSourcePart,
+    PackPart,
+    RulePart,
+    SitePart,
+    SourcePart,
+    StopReason,
+    TrialPart,
+    TrialState,
+)
+from placer.results.result import Result, versions
+from placer.results.verdict import Verdict
+from placer.rules.sites import Site
+from placer.search.importance import by_rule, importances
+from placer.search.records import TrialRecord
+from placer.search.space import PER_SITE, Choices, Space
+
+# Fewer samples may well miss what the network meets in use.
+FEW_SAMPLES = 8
+
+
+def _verdict(final: Final[TrialRecord] | None) -> Verdict:
+    if final is None:
+        return Verdict.GATE_NOT_MET
+    if final.inconclusive:
+        return Verdict.INCONCLUSIVE
+    return Verdict.FASTER if final.is_faster else Verdict.NO_DIFFERENCE
+
+
+def summarize(
+    task: Task,
+    records: Sequence[TrialRecord],
+    setup: TrialSetup,
+    final: Final[TrialRecord] | None,
+    written: Written | None,
+    stopped: StopReason,
+    front: Sequence[FrontPart] = (),
+    *,
+    probes: int = 0,
+    sources: Sequence[NoiseSourcePart] = (),
+) -> Result:
+    """Gather what result.json says.
+
+    ``written``: what ``final`` is on disk. ``front``: with ``front``, its points. ``probes``: how
+    often noise alone was measured. ``sources``: where the accuracy went.
+    """
+    request, manifest = task.request, task.pack.manifest
+    error = EstimateError.of(task.engine)
+    trials = [_trial_part(task, record, error) for record in records]
+    important = importances(task.space, records)
+    confirmation = None if final is None else conditions_part(final.conditions)
+    choices = _choices(task.space, final)
+    warnings = [
+        *task.warnings,
+        *calibration_warnings(task, setup, task.space.placement(choices or {})),
+        *precision_warnings(setup),
+        *_final_warnings(task, records, final),
+        *throttling_warnings(trials, confirmation),
+    ]
+    return Result(
+        verdict=_verdict(final),
+        objective=request.objective,
+        model=_model_part(task),
+        engine=_engine_part(task.engine),
+        pack=PackPart(
+            name=manifest.name, version=manifest.version, fingerprint=task.pack.fingerprint
+        ),
+        scheme=manifest.scheme,
+        calibrated=not task.calibration_data.synthetic,
+        calibration=setup.calibration,
+        evaluation=EvaluationPart(
+            data=request.evaluation_data or request.data,
+            samples=len(task.evaluation_data),
+            labels=task.evaluation_data.has_labels,
+        ),
+        gates=list(task.gate_texts),
+        seed=request.seed,
+        budget=BudgetPart(trials=task.budget, timeout_s=request.timeout, stopped=stopped),
+        sites=len(task.sites),
+        sampler=task.request.sampler,
+        decisions=_decisions(task.space, choices or {}, important),
+        importance_by_rule=by_rule(task.space, important),
+        trials=trials,
+        probes=probes,
+        baseline=_baseline_part(task, setup, final),
+        best=_best_part(task, setup, final, written),
+        recovery=None if written is None else written.recovery,
+        source=_source_part(task, written),
+        front=list(front),
+        confirmation=confirmation,
+        noise_sources=list(sources),
+        warnings=warnings,
+        versions=dict(versions()),
+        command=command_of(request),
+        rules=_rules(task.sites),
+        site_decisions=_site_decisions(task, choices),
+    )
+
+
+def _model_part(task: Task) -> ModelPart:
+    model = task.model
+    return ModelPart(
+        path=str(model.path),
+        fingerprint=model.fingerprint,
+        input_shapes={name: list(shape) for name, shape in model.input_shapes.items()},
+        shape_ranges={
+            name: [list(shape.minimum), list(shape.optimum), list(shape.maximum)]
+            for name, shape in task.shape_ranges.items()
+        },
+        notes=list(model.notes),
+    )
+
+
+def _engine_part(engine: Engine) -> EnginePart:
+    return EnginePart(
+        name=engine.name,
+        version=engine.version,
+        device=engine.device,
+        clock=engine.clock,
+        estimated=engine.estimated,
+        built_plans="built-plans" in abilities_of(engine),
+    )
+
+
+def _choices(space: Space, final: Final[TrialRecord] | None) -> Choices | None:
+    """What the final decides, or the float model if that is the result; None without a final."""
+    if final is None:
+        return None
+    return final.entry.choices if final.is_faster else space.floats
+
+
+def calibration_warnings(task: Task, setup: TrialSetup, placement: Placement) -> list[str]:
+    """Sentences on ranges of ``placement`` that its calibration data say little of."""
+    sentences = []
+    count = len(task.calibration_data)
+    if not task.calibration_data.synthetic and count < FEW_SAMPLES:
+        sentences.append(
+            f"ranges rest on {count} calibration samples only; give at least {FEW_SAMPLES}"
+        )
+    tensors = sorted({edge.tensor for edge in placement.edges} & setup.ranges.keys())
+    constant = [name for name in tensors if setup.ranges[name].low == setup.ranges[name].high]
+    if constant:
+        more = f" and {len(constant) - 3} more" if len(constant) > 3 else ""
+        sentences.append(
+            "one value only in all calibration samples: "
+            f"{', '.join(repr(name) for name in constant[:3])}{more}; "
+            "give samples in which these tensors vary, or their range is a guess"
+        )
+    return sentences
+
+
+def precision_warnings(setup: TrialSetup) -> list[str]:
+    """A sentence on the nodes that stay float32 whatever ``base`` says."""
+    kept = setup.candidates.kept_float
+    if not kept:
+        return []
+    name, reason = next(iter(kept.items()))
+    others = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+    verb = "stay" if others else "stays"
+    return [f"node '{name}'{others} {verb} float32: {reason}"]
+
+
+def _final_warnings(
+    task: Task, records: Sequence[TrialRecord], final: Final[TrialRecord] | None
+) -> list[str]:
+    """Sentences on a final that ties with the default placement, or that is not clearly faster."""
+    if final is None:
+        return []
+    sentences = []
+    tie = tie_with_default(task, records)
+    if tie is not None and final.entry.number == tie.default.number:
+        sentences.append(str(tie))
+    doubt = doubt_sentence(task, final)
+    return sentences if doubt is None else [*sentences, doubt]
+
+
+def _rules(sites: Sequence[Site]) -> dict[str, RulePart]:
+    rules = {site.match.rule.id: site.match.rule for site in sites}
+    return {name: RulePart(why=rule.why, source=rule.source) for name, rule in rules.items()}
+
+
+def _site_decisions(task: Task, choices: Choices | None) -> list[SitePart]:
+    layouts = {} if choices is None else task.space.layouts(choices)
+    return [
+        SitePart(
+            rule=site.match.rule.id,
+            nodes=[node.name for node in site.match.nodes.values()],
+            layout=layouts.get(site.name),
+        )
+        for site in task.sites
+    ]
+
+
+def _decisions(
+    space: Space, choices: Choices, important: Mapping[str, float]
+) -> list[DecisionPart]:
+    return [
+        DecisionPart(
+            group=group.name,
+            rule=group.sites[0].match.rule.id,
+            signature=group.sites[0].signature,
+            sites=len(group.sites),
+            layout=None if choices.get(group.name) == PER_SITE else choices.get(group.name),
+            default=group.default,
+            importance=important.get(group.name),
+        )
+        for group in space.groups
+    ]
+
+
+def _state(record: TrialRecord) -> TrialState:
+    if record.error is not None:
+        return "failed"
+    if record.violation > 0:
+        return "gate missed"
+    return "complete" if record.feasible else "ruled out"
+
+
+def _trial_part(task: Task, record: TrialRecord, error: EstimateError) -> TrialPart:
+    measurement = record.measurement
+    ratio = measurement.ratio if measurement else None
+    latency_part = error.widened(measurement.latency) if measurement else None
+    throughput = None
+    if latency_part is not None and task.request.objective == "throughput":
+        throughput, latency_part = measured_throughput(latency_part, task.inputs), None
+    return TrialPart(
+        number=record.number,
+        kind=record.kind,
+        placement=record.placement_id,
+        base=decided_base(task, task.space.placement(record.choices)),
+        state=_state(record),
+        latency_ms=latency_part.median_ms if latency_part else None,
+        latency=latency_part,
+        throughput=throughput,
+        ratio_to_float=record.ratio,
+        ratio_interval=error.interval(ratio.low, ratio.high) if ratio else None,
+        gates=gate_parts(record.gates),
+        error=record.error,
+        ruled_out=record.ruled_out,
+        seconds=record.seconds,
+        conditions=measurement.conditions if measurement else None,
+        noise=record.noise,
+        skipped=len(record.skipped),
+    )
+
+
+def _baseline_part(
+    task: Task, setup: TrialSetup, final: Final[TrialRecord] | None
+) -> BaselinePart | None:
+    if final is None:
+        return None
+    metrics = setup.evaluator.reference_metrics()
+    measured, throughput = measured_parts(task, final.seconds[:, 0])
+    return BaselinePart(
+        latency=measured,
+        throughput=throughput,
+        memory_bytes=memory_of(setup.baseline, task.inputs),
+        metrics={name: finite(value) for name, value in metrics.items()},
+    )
+
+
+def _best_part(
+    task: Task, setup: TrialSetup, final: Final[TrialRecord] | None, written: Written | None
+) -> BestPart | None:
+    if final is None or written is None:
+        return None
+    placement = chosen_placement(task, final)
+    is_float = not final.is_faster
+    compiled = setup.baseline if is_float else final.compiled
+    error = EstimateError.of(task.engine)
+    interval = error.interval(1 / final.ratio.high, 1 / final.ratio.low)
+    measured, throughput = measured_parts(task, final.seconds[:, 0 if is_float else 1])
+    return BestPart(
+        placement=placement.id,
+        base=decided_base(task, placement),
+        trial=None if is_float else final.entry.number,
+        quantized_edges=len(placement.edges),
+        latency=measured,
+        throughput=throughput,
+        memory_bytes=memory_of(compiled, task.inputs),
+        speedup=1.0 if is_float else 1 / final.ratio.median,
+        speedup_interval=[1.0, 1.0] if is_float else interval,
+        gates=gate_parts(value.result() for value in written.gates),
+        metrics={name: finite(value) for name, value in written.evaluation.metrics.items()},
+    )
+
+
+def _source_part(task: Task, written: Written | None) -> SourcePart | None:
+    """How far the float model and the result are from a file that was quantized."""
+    if not task.from_quantized:
+        return None
+    result = None if written is None else written.source_sqnr
+    return SourcePart(
+        float_sqnr_db=None if task.source_sqnr is None else finite(task.source_sqnr),
+        result_sqnr_db=None if result is None else finite(result),
+        compared=task.source_sqnr is not None,
+    )
+
+
+def doubt_sentence(task: Task, final: Final[TrialRecord]) -> str | None:
+    """Why the float model is the result, or that an estimate cannot tell it from a faster one."""
+    if not final.is_faster:
+        return no_difference_sentence(task, final)
+    error, ratio = EstimateError.of(task.engine), final.ratio
+    low, high = error.interval(1 / ratio.high, 1 / ratio.low)
+    if not task.engine.estimated or low > 1:
+        return None
+    return (
+        f"the result is estimated to be {1 / ratio.median:.3f} times as fast as the float "
+        f"model (80% interval {low:.2f} to {high:.2f}), which the estimate cannot tell from 1; "
+        "measure both"
+    )
+
+
+def no_difference_sentence(task: Task, final: Final[TrialRecord]) -> str:
+    """Why the float model is the result."""
+    found = _compared(task, final)
+    if final.inconclusive:
+        return (
+            "the rounds in which the fastest candidate was confirmed disagree so much that nothing "
+            f"can be said: {found}, also when measured again; the float model is "
+            "kept; run the same command on a quiet machine"
+        )
+    if task.request.objective == "throughput":
+        does = "makes"
+    else:
+        does = "is estimated to take" if task.engine.estimated else "takes"
+    return (
+        f"the fastest candidate that meets the gates {does} {found}, which is no clear "
+        "gain; the float model is the result"
+    )
+
+
+def _compared(task: Task, final: Final[TrialRecord]) -> str:
+    """The winner's latency or throughput as a part of the float model's, with its interval."""
+    ratio = final.ratio
+    share, low, high, what = ratio.median, ratio.low, ratio.high, "time"
+    if task.request.objective == "throughput":
+        share, low, high = 1 / ratio.median, 1 / ratio.high, 1 / ratio.low
+        what = "inferences per second"
+    joint = ", 95% interval " if final.inconclusive else " (95% interval "
+    close = "" if final.inconclusive else ")"
+    return f"{share:.3f} of the float model's {what}{joint}{low:.3f} to {high:.3f}{close}"

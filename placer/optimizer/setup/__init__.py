@@ -1,0 +1,1 @@
+"""What a run needs before its first trial: checked choices, calibration, space, engine, study."""

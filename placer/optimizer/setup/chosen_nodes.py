@@ -1,0 +1,89 @@
+"""Nodes that the user leaves float or forces: the options ``exclude``, ``only`` and ``force``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placer.errors import InputError
+from placer.graph import Edge, Graph
+from placer.graph.selection import selected_nodes, selected_where_any
+from placer.optimizer.observer import Observer
+from placer.optimizer.options.request import Request
+from placer.rules.pack import Pack
+from placer.rules.restriction import forced, restricted
+from placer.rules.sites import Site
+from placer.search.space import Space
+
+Needed = Mapping[str, frozenset[Edge]]  # What a forced site quantizes, by its name.
+
+
+def chosen_sites(
+    sites: tuple[Site, ...], graph: Graph, pack: Pack, request: Request, observer: Observer
+) -> tuple[tuple[Site, ...], Needed]:
+    """``sites`` as the options leave them, and what forced ones quantize in every proposal.
+
+    What ``pack`` excludes stays float too, unless it is forced.
+    Raises InputError for options that leave nothing to quantize or contradict each other, and for
+    nodes that no rule can quantize.
+    """
+    floats = selected_nodes(graph, request.exclude, "exclude")
+    if request.only:
+        floats |= graph.by_name.keys() - selected_nodes(graph, request.only, "only")
+    by_pack = selected_where_any(graph, pack.manifest.exclude)
+    if by_pack and request.force:
+        by_pack -= selected_nodes(graph, request.force, "force")
+    floats |= by_pack
+    found = sites
+    if floats:
+        found = restricted(sites, graph, floats)
+        kept = sum(any(layout.quantize for layout in site.layouts.values()) for site in found)
+        if not kept:
+            raise InputError(
+                "`exclude` and `only` leave no site that could be quantized; relax them"
+                + (f", or take another pack than {pack.name_and_version}" if by_pack else "")
+            )
+        asks = f"as pack {pack.name_and_version} has it" if by_pack else "as asked"
+        observer.stage(f"{len(sites) - kept} of {len(sites)} sites stay float, {asks}")
+    if not request.force:
+        return found, {}
+    return _forced_sites(found, graph, request, floats, observer)
+
+
+def _forced_sites(
+    sites: tuple[Site, ...],
+    graph: Graph,
+    request: Request,
+    floats: frozenset[str],
+    observer: Observer,
+) -> tuple[tuple[Site, ...], Needed]:
+    wanted = selected_nodes(graph, request.force, "force")
+    both = sorted(wanted & floats)
+    if both:
+        raise InputError(
+            f"`force` names node '{both[0]}', which `exclude` or `only` leaves float; name it in "
+            "one of them"
+        )
+    found = forced(sites, graph, wanted)
+    for pattern in request.force:
+        if found.nodes.isdisjoint(selected_nodes(graph, [pattern], "force")):
+            raise InputError(
+                f"`force` '{pattern}': no rule of this pack decides on such a node, so none can be "
+                "forced; leave it out"
+            )
+    observer.stage(
+        f"{len(found.nodes)} of {len(wanted)} named nodes quantized in every proposal, as asked"
+    )
+    return found.sites, found.edges
+
+
+def check_forced(space: Space, needed: Needed) -> None:
+    """Raise InputError where a placement that may be proposed leaves a forced site float."""
+    for choices in (space.least, space.defaults, space.everything):
+        edges = space.placement(choices).edges
+        for name, own in needed.items():
+            missing = sorted(own - edges)
+            if missing:
+                raise InputError(
+                    f"`force`: site {name} cannot quantize {missing[0]}, which another site keeps "
+                    "float; leave its node out"
+                )

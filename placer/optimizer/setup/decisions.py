@@ -1,0 +1,80 @@
+"""The sites that can be decided on a model, and the choices there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placer.calibration.dataset import (
+    Dataset,
+)
+from placer.calibration.masked import masked_tensors
+from placer.errors import InputError
+from placer.graph import Edge
+from placer.model import Model
+from placer.optimizer.options.request import Request
+from placer.qdq import Inserter
+from placer.qdq.mixed_precision import weights_beyond_float16
+from placer.quantization.overrides import Pins, resolve
+from placer.rules.connected import connected
+from placer.rules.pack import Pack
+from placer.rules.restriction import without_tensors
+from placer.rules.sites import Site
+from placer.search.space import Space, build_space
+
+
+def quantizable_sites(
+    sites: tuple[Site, ...], model: Model, pack: Pack, warn: Callable[[str], None]
+) -> tuple[Site, ...]:
+    """The sites of which no weight, of an FP16 model, would have a scale that FP16 cannot hold."""
+    edges_of = {
+        site.name: {edge for layout in site.layouts.values() for edge in layout.quantize}
+        for site in sites
+    }
+    every = frozenset[Edge]().union(*edges_of.values())
+    wrong = weights_beyond_float16(Inserter(model, pack.manifest.scheme), every)
+    if not wrong:
+        return sites
+    kept = tuple(site for site in sites if edges_of[site.name].isdisjoint(wrong))
+    first = next(iter(wrong.values()))
+    warn(f"{len(sites) - len(kept)} of {len(sites)} sites stay as they are: {first}")
+    return kept
+
+
+def scalable_sites(
+    sites: tuple[Site, ...], model: Model, data: Dataset, warn: Callable[[str], None]
+) -> tuple[Site, ...]:
+    """The sites with those layouts only that quantize no tensor that no scale fits."""
+    layouts = [layout for site in sites for layout in site.layouts.values()]
+    quantized = {edge.tensor for layout in layouts for edge in layout.quantize}
+    masked = masked_tensors(model, quantized, data)
+    if not masked:
+        return sites
+    others = "" if len(masked) == 1 else f" and {len(masked) - 1} more"
+    warn(
+        f"tensor '{min(masked)}'{others} stays float: it holds infinity or a mask beside small "
+        "values, and no scale fits both"
+    )
+    return without_tensors(sites, masked)
+
+
+def pins_of(request: Request, sites: tuple[Site, ...], model: Model, pack: Pack) -> Pins:
+    """What the option ``overrides`` pins on ``model``."""
+    if not request.overrides:
+        return Pins()
+    layouts = [layout for site in sites for layout in site.layouts.values()]
+    edges = frozenset(edge for layout in layouts for edge in layout.quantize)
+    shared = [tensors for layout in layouts for tensors in layout.shared]
+    joined = [{t for index in part for t in shared[index]} for part in connected(shared)]
+    return resolve(request.overrides, model.graph, edges, pack.manifest.scheme, joined)
+
+
+def space_of(sites: tuple[Site, ...], model: Model, pack: Pack, why: str) -> Space:
+    """The choices at ``sites``; InputError if there are none, which ``why`` explains."""
+    space = build_space(model.graph, sites)
+    # Sites that only follow others have nothing to follow.
+    if not space.groups and not space.placement({}).edges:
+        raise InputError(
+            f"no rule of pack '{pack.manifest.name}' matches a node of {model.path} that it "
+            f"could quantize; {why}"
+        )
+    return space

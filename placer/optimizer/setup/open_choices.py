@@ -1,0 +1,218 @@
+"""Settle what a request leaves open on a CPU: the engine, and in what float models are computed.
+
+Both depend on the model: on some CPUs bfloat16 alone is faster than INT8 beside float, on others it
+is not there. So each combination is measured and judged with what is known before any search: the
+float model and the default placement tell the engine. The base precision is decided by the search;
+the float model, which candidates are held against, has the one that is fastest without them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from placer.accuracy.evaluator import Evaluator
+from placer.calibration.collect import METHODS, calibrate
+from placer.engines.base import Compiled
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.registry import Registry
+from placer.engines.select import BUILT_IN
+from placer.errors import InputError, PlacerError, RunError
+from placer.optimizer.observer import Observer, QuietObserver
+from placer.optimizer.options.option_values import check_values
+from placer.optimizer.options.request import AUTO, Base, Request
+from placer.optimizer.setup.calibrated import activations_of, ranges_of
+from placer.optimizer.setup.candidates import Candidates
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.study_settings import bases_begun, study_settings
+from placer.optimizer.setup.task import Schemes, Task
+from placer.qdq import Inserter
+from placer.qdq.precision import parse_base
+from placer.quantization import EMPTY
+
+log = logging.getLogger(__name__)
+
+# Engines that measure on a CPU; the first is taken where they are equally fast.
+CPU_ENGINES = ("openvino", "onnxruntime")
+OPENVINO_BASES: tuple[Base, ...] = ("float", "bfloat16")
+_BLOCKS = 5
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class _Contender:
+    """A way to settle the request, and what there is to measure of it.
+
+    ``compiled``: what meets the gates of the float model and the default placement.
+    ``has_float``: whether the first of these is the float model.
+    """
+
+    request: Request
+    task: Task
+    compiled: Sequence[Compiled]
+    has_float: bool
+
+    @property
+    def name(self) -> str:
+        base = self.request.base
+        return self.request.engine if base is None else f"{self.request.engine} in {base}"
+
+
+Settled = tuple[Request, tuple[Base, ...]]
+
+
+def settle(request: Request, observer: Observer, schemes: Schemes = ()) -> Settled:
+    """``request`` with the engine named, and the base precisions that the search decides between.
+
+    Of these, the first is that of the float model; there are none if nothing is left open. A study
+    that was begun keeps what it was begun with. ``schemes``: see ``Task``. Raises InputError if the
+    engine has no choice of the base, and what ``prepare`` raises if no choice can be used.
+    """
+    check_values(request)
+    choices = list(_choices(request))
+    if choices == [request]:
+        return request, ()
+    begun = study_settings(request)
+    if begun is not None:
+        return _as_begun(request, choices, begun)
+    contenders = _contenders(choices, observer, schemes)
+    if len(contenders) == 1:
+        return contenders[0].request, ()
+    times = _times(contenders)
+    fastest = [min(own) for own in times]
+    best = contenders[fastest.index(min(fastest))]
+    told = ", ".join(
+        f"{contender.name} {_told(seconds, request)}"
+        for contender, seconds in zip(contenders, fastest, strict=True)
+    )
+    observer.stage(
+        f"{best.name} is the fastest here (the faster of float model and default placement that "
+        f"meets the gates: {told})"
+    )
+    bases = _bases(best.request, contenders, times)
+    if not bases:
+        return best.request, ()
+    observer.stage(f"the search decides on the base precision; the float model is in {bases[0]}")
+    return replace(best.request, base="auto"), bases
+
+
+def _bases(
+    chosen: Request, contenders: Sequence[_Contender], times: Sequence[Sequence[float]]
+) -> tuple[Base, ...]:
+    """The base precisions of the chosen engine, in the order of their float models' times.
+
+    One in which the float model misses a gate, or is refused, is none.
+    """
+    found = [
+        (own[0], contender.request.base)
+        for contender, own in zip(contenders, times, strict=True)
+        if contender.request.engine == chosen.engine and contender.has_float
+    ]
+    bases = [parse_base(base) for _, base in sorted(found, key=itemgetter(0)) if base is not None]
+    return tuple(bases) if len(bases) > 1 and chosen.base in bases else ()
+
+
+def _told(seconds: float, request: Request) -> str:
+    if request.objective == "throughput":
+        return f"{1 / seconds:.3g} inferences/s"
+    return f"{1e3 * seconds:.3g} ms"
+
+
+def _choices(request: Request) -> Iterator[Request]:
+    """What ``request`` may stand for, ``request`` itself if there is nothing to choose."""
+    for engine in _engines(request):
+        if request.base != AUTO:
+            yield replace(request, engine=engine)
+        elif engine == "openvino":
+            for base in OPENVINO_BASES:
+                yield replace(request, engine=engine, base=base)
+        elif request.engine == AUTO:
+            yield replace(request, engine=engine, base=None)
+        else:
+            raise InputError(
+                f"`base` auto is for engine openvino; name the type that {engine} is to use"
+            )
+
+
+def _engines(request: Request) -> Sequence[str]:
+    """The engines to compare; none are where another option is meant for one of them."""
+    if request.engine == AUTO and request.objective == "throughput":
+        return ["openvino"]  # The only one that measures it.
+    if request.engine != AUTO or request.pack or request.engine_options or request.scheme:
+        return [request.engine]
+    registry = Registry.installed(BUILT_IN)
+    if request.export is not None:
+        return ["openvino"]
+    first, _, _ = registry.resolve(AUTO)
+    if first not in CPU_ENGINES or request.base not in (None, AUTO):
+        return [request.engine]
+    there = [name for name in CPU_ENGINES if registry.factory(name).unavailable() is None]
+    return there if len(there) > 1 or request.base == AUTO else [request.engine]
+
+
+def _as_begun(request: Request, choices: Sequence[Request], begun: Mapping[str, Any]) -> Settled:
+    """The choice that a study with the settings ``begun`` was made with."""
+    engine, base = str(begun.get("engine", "")).split(" ")[0], begun.get("base")
+    bases = bases_begun(begun)
+    if bases and request.base == AUTO:
+        return replace(request, engine=engine), bases
+    for choice in choices:
+        if choice.engine == engine and choice.base in (None, base):
+            return choice, ()
+    return choices[0], ()  # Opening the study tells what does not fit.
+
+
+def _contenders(
+    choices: Sequence[Request], observer: Observer, schemes: Schemes
+) -> list[_Contender]:
+    """Those that can be used; raises the first reason if there are none."""
+    found, reasons = [], []
+    observer.stage("comparing " + " and ".join(dict.fromkeys(c.engine for c in choices)))
+    for choice in choices:
+        try:
+            found.append(_contender(choice, schemes))
+        except PlacerError as error:
+            log.info("%s, base %s, is left out: %s", choice.engine, choice.base, error)
+            reasons.append(error)
+    if not found:
+        raise reasons[0]
+    return found
+
+
+def _contender(request: Request, schemes: Schemes) -> _Contender:
+    task = prepare(request, QuietObserver(), schemes=schemes)
+    model, inserter = task.model, Inserter(task.model, task.pack.manifest.scheme)
+    few = task.calibration_data.limit(task.preset.noise_samples)
+    calibration = calibrate(model, activations_of(task), few, request.cache_dir)
+    ranges = ranges_of(task, calibration, METHODS[0])
+    candidates = Candidates(model, task.engine, inserter, ranges)
+    reference = OnnxRuntimeModel(model.proto, model.base_dir, request.threads).run
+    evaluator = Evaluator(model.graph, task.gates, task.evaluation_data, reference)
+    found: dict[str, Compiled] = {}
+    for placement in (EMPTY, task.space.placement(task.space.defaults)):
+        try:
+            compiled = candidates.compile(placement)
+            candidates.verify(placement, compiled, task.inputs)
+            exact = placement == EMPTY and request.base in (None, "float")
+            if exact or evaluator.evaluate(compiled.run).passed:
+                found[placement.id] = compiled
+        except RunError as error:
+            log.info("%s refuses a candidate: %s", task.engine.name, error)
+    if not found:
+        raise RunError(f"engine {task.engine.name} runs nothing that meets the gates")
+    return _Contender(request, task, list(found.values()), EMPTY.id in found)
+
+
+def _times(contenders: Sequence[_Contender]) -> list[list[float]]:
+    """Seconds of the models of each, measured in turn."""
+    seconds: list[list[np.ndarray]] = [[] for _ in contenders]
+    for _ in range(_BLOCKS):
+        for contender, own in zip(contenders, seconds, strict=True):
+            task = contender.task
+            own.append(task.engine.measure(contender.compiled, task.inputs, _ROUNDS))
+    return [np.median(np.vstack(own), axis=0).tolist() for own in seconds]

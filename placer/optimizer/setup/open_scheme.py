@@ -1,0 +1,150 @@
+"""Settle the number format that a request leaves open: ``scheme`` auto.
+
+Whether products with zero points cost time depends on the CPU, and so does whether an engine
+computes with signed activations as it should. So the default placement is built in each of the
+pack's schemes, compared with what ONNX Runtime makes of the same file, and measured in turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from placer.accuracy.evaluator import Evaluator
+from placer.calibration.collect import METHODS, calibrate
+from placer.common.statistics import paired_ratio, still_in
+from placer.engines.abilities import target_of
+from placer.engines.base import Compiled
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.errors import InputError, RunError
+from placer.optimizer.observer import Observer, QuietObserver
+from placer.optimizer.options.request import AUTO, Request
+from placer.optimizer.setup.calibrated import activations_of, ranges_of
+from placer.optimizer.setup.candidates import Candidates
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.study_settings import schemes_begun, study_settings
+from placer.optimizer.setup.task import Schemes, Task
+from placer.qdq import Inserter
+from placer.rules.packaging.load import load_pack
+
+log = logging.getLogger(__name__)
+
+# An engine whose outputs have this many dB more noise than ONNX Runtime's of the same file computes
+# something else; builds that only round otherwise are within 1 dB.
+WRONG_DB = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Built:
+    """The default placement in a scheme. ``name``: None is the pack's own. ``sqnr``: in dB."""
+
+    name: str | None
+    compiled: Compiled
+    sqnr: float
+
+    @property
+    def told(self) -> str:
+        """The name as users read it."""
+        return told_scheme(self.name)
+
+
+def settle_schemes(request: Request, observer: Observer) -> Schemes:
+    """What ``scheme`` auto stands for: the scheme that is the fastest here, then the others.
+
+    Of schemes that are equally fast, the most accurate. There are none if the request is not open.
+    Those that the engine computes wrongly are left out. A study that was begun keeps its schemes.
+    Raises InputError if the engine is open, too, if an override pins a scale, or if the pack has
+    one scheme only, and what ``prepare`` raises.
+    """
+    if request.scheme != AUTO:
+        return ()
+    if request.engine == AUTO:
+        raise InputError("`scheme` auto compares the schemes of one engine; name the `engine`")
+    if any(one.scale is not None for one in request.overrides):
+        raise InputError(
+            "`overrides`: a scale belongs to one scheme, and `scheme` auto may end in another; "
+            "name the scheme, or give a range"
+        )
+    begun = study_settings(request)
+    if begun is not None:
+        # One that was begun without `auto` is refused as all with other settings are.
+        return schemes_begun(begun) or (None,)
+    base = None if request.base == AUTO else request.base
+    task = prepare(replace(request, scheme=None, base=base), QuietObserver())
+    if not task.engine.verified:
+        raise InputError(
+            "`scheme` auto needs an engine whose outputs are compared with ONNX Runtime's, as "
+            f"openvino; with engine {task.engine.name} name the scheme"
+        )
+    names = sorted(task.pack.manifest.alternatives)
+    if not names:
+        raise InputError(f"`scheme` auto: pack '{task.pack.manifest.name}' has one scheme only")
+    observer.stage(f"comparing scheme {' and '.join(map(told_scheme, (None, *names)))}")
+    found = list(_built(task, [None, *names], observer))
+    if not found:
+        return (None,)
+    best = _best(task, found, observer)
+    return (best.name, *(one.name for one in found if one is not best))
+
+
+def told_scheme(name: str | None) -> str:
+    """A name as users read it."""
+    return "of the pack itself" if name is None else name
+
+
+def _built(task: Task, names: list[str | None], observer: Observer) -> Iterator[_Built]:
+    """What the engine computes as ONNX Runtime does."""
+    model, data = task.model, task.calibration_data.limit(task.preset.noise_samples)
+    calibration = calibrate(model, activations_of(task), data, task.request.cache_dir)
+    reference = OnnxRuntimeModel(model.proto, model.base_dir, task.request.threads).run
+    evaluator = Evaluator(model.graph, (), task.evaluation_data, reference)
+    placement = task.space.placement(task.space.defaults)
+    for name in names:
+        own = in_scheme(task, name)
+        inserter = Inserter(model, own.pack.manifest.scheme)
+        ranges = ranges_of(own, calibration, METHODS[0])
+        candidates = Candidates(model, task.engine, inserter, ranges)
+        try:
+            compiled = candidates.compile(placement)
+            sqnr = evaluator.evaluate(compiled.run).sqnr
+            expected = evaluator.evaluate(candidates.runner(placement)).sqnr
+        except RunError as error:
+            log.info("scheme %s is left out: %s", told_scheme(name), error)
+            continue
+        if sqnr < expected - WRONG_DB:
+            observer.stage(
+                f"scheme {told_scheme(name)} is left out: {task.engine.name} computes the default "
+                f"placement at {sqnr:.1f} dB on this machine, ONNX Runtime the same file at "
+                f"{expected:.1f} dB"
+            )
+            continue
+        yield _Built(name, compiled, sqnr)
+
+
+def in_scheme(task: Task, name: str | None) -> Task:
+    """``task`` with the scheme ``name`` of its pack."""
+    pack = load_pack(task.request.pack or task.engine.rules)
+    if name is not None:
+        pack = pack.with_scheme(name, target_of(task.engine))
+    return replace(task, pack=pack)
+
+
+def _best(task: Task, found: list[_Built], observer: Observer) -> _Built:
+    """The fastest, by interleaved rounds; the most accurate of those that are equally fast."""
+    preset = task.preset
+    compiled = [one.compiled for one in found]
+    rounds = preset.race_rounds * preset.races
+    seconds = task.engine.measure(compiled, task.inputs, rounds)
+    kept = [found[i] for i in still_in(seconds)]
+    best = max(kept, key=lambda one: one.sqnr)
+    column = found.index(best)
+    ratios = [paired_ratio(seconds[:, column], seconds[:, i]) for i in range(len(found))]
+    told = "".join(
+        f"; {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of the time that it takes in "
+        f"scheme {other.told}, at {other.sqnr:.1f} dB"
+        for other, ratio in zip(found, ratios, strict=True)
+        if other is not best
+    )
+    observer.stage(f"scheme {best.told}: the default placement is at {best.sqnr:.1f} dB{told}")
+    return best

@@ -1,0 +1,183 @@
+"""A request loaded and checked, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from placer.accuracy.evaluator import check_gates
+from placer.accuracy.gates import Gate, default_gates
+from placer.accuracy.latency_gates import parse_beats
+from placer.calibration.data_shapes import shapes_of_data
+from placer.calibration.dataset import (
+    Dataset,
+    calibration_and_evaluation,
+    load_dataset,
+    synthetic_dataset,
+)
+from placer.engines.abilities import range_note, target_of
+from placer.engines.base import Engine
+from placer.engines.source_model import distance_sentence, recovered
+from placer.graph.bodies import bodies_of
+from placer.graph.shapes import ShapeRange, check_ranges, optima
+from placer.model import Model, load_model
+from placer.optimizer.observer import Observer
+from placer.optimizer.options.option_values import check_values
+from placer.optimizer.options.presets import Preset, load_preset
+from placer.optimizer.options.request import Base, Request
+from placer.optimizer.setup.chosen_engine import check_engine, engine_for, first_device
+from placer.optimizer.setup.chosen_nodes import check_forced, chosen_sites
+from placer.optimizer.setup.decisions import pins_of, quantizable_sites, scalable_sites, space_of
+from placer.optimizer.setup.latency_baselines import implicit_engine
+from placer.optimizer.setup.task import Schemes, Task
+from placer.optimizer.setup.warm_start import warm_starts
+from placer.qdq.precision import FLOAT8_OPSET, with_opset
+from placer.rules.pack import Pack
+from placer.rules.sites import find_sites
+
+SYNTHETIC_SAMPLES = 16
+
+
+def prepare(
+    request: Request, observer: Observer, bases: Sequence[Base] = (), schemes: Schemes = ()
+) -> Task:
+    """Load and check everything that ``request`` names; writes nothing.
+
+    ``bases``, ``schemes``: those that ``base`` and ``scheme`` auto stand for, see ``Task``.
+    Raises InputError for the first thing that is wrong.
+    """
+    check_values(request)
+    preset = load_preset(request.preset)
+    beats = parse_beats(request.beats)
+    observer.stage(f"loading {request.model}")
+    warnings: list[str] = []
+
+    def warn(text: str) -> None:
+        warnings.append(text)
+        observer.warn(text)
+
+    request = _with_shapes_of_data(request, observer)
+    engine, pack, why = engine_for(request, first_device(request), bases, schemes)
+    observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
+    check_engine(request, engine, pack, warn)
+    if "implicit" in beats:
+        implicit_engine(engine)
+    model = _model_for(request, engine, warn)
+    calibration_data, evaluation_data = _datasets(request, model, preset, warn)
+    distance, from_quantized = None, model.imported is not None
+    if from_quantized:
+        observer.stage("comparing the recovered float model with the quantized one")
+        model, distance = recovered(model, calibration_data, preset.noise_samples)
+        model = _taken_apart(request, model, distance, pack, warn)
+    if pack.manifest.scheme.is_float8:
+        model = with_opset(model, FLOAT8_OPSET)
+    found = find_sites(model.graph, pack.rules, target_of(engine))
+    sites = quantizable_sites(found, model, pack, warn)
+    sites = scalable_sites(sites, model, calibration_data, warn)
+    sites, needed = chosen_sites(sites, model.graph, pack, request, observer)
+    told = _told_of_bodies(model, calibration_data, evaluation_data)
+    space = space_of(sites, model, pack, told or "there is nothing to do")
+    check_forced(space, needed)
+    pins = pins_of(request, sites, model, pack)
+    space = replace(space, per_tensor=pins.per_tensor, bases=tuple(bases))
+    if told:
+        warn(told)
+    return Task(
+        request=request,
+        preset=preset,
+        model=model,
+        pack=pack,
+        engine=engine,
+        sites=sites,
+        space=space,
+        gates=_gates(request, model, evaluation_data),
+        calibration_data=calibration_data,
+        evaluation_data=evaluation_data,
+        warnings=tuple(warnings),
+        beats=beats,
+        from_quantized=from_quantized,
+        source_sqnr=distance,
+        warm_starts=warm_starts(request.warm_starts, model, space),
+        bases=tuple(bases),
+        schemes=schemes,
+        pins=pins,
+    )
+
+
+def _model_for(request: Request, engine: Engine, warn: Callable[[str], None]) -> Model:
+    """The model in the shapes that ``engine`` builds for."""
+    model = load_model(request.model, optima(request.shape_ranges), fix=request.fix)
+    check_ranges(model.proto, request.shape_ranges)
+    note = range_note(engine, request.shape_ranges)
+    if note is not None:
+        warn(note)
+    return model
+
+
+def _gates(request: Request, model: Model, evaluation_data: Dataset) -> tuple[Gate, ...]:
+    asked = tuple(Gate.parse(text) for text in request.gates)
+    gates = asked or default_gates(evaluation_data.has_labels)
+    check_gates(gates, model.graph.outputs, evaluation_data.has_labels)
+    return gates
+
+
+def _with_shapes_of_data(request: Request, observer: Observer) -> Request:
+    """``request`` with the shapes that neither it nor the model gives, as its data has them."""
+    source = request.data or request.evaluation_data
+    if source is None:
+        return request
+    found = shapes_of_data(request.model, request.shape_ranges, source)
+    for name, shape in found.items():
+        observer.stage(f"shape {name}={'x'.join(map(str, shape))}, as the data has it")
+    fixed = {name: ShapeRange.fixed(shape) for name, shape in found.items()}
+    return replace(request, shape_ranges={**request.shape_ranges, **fixed})
+
+
+def _datasets(
+    request: Request, model: Model, preset: Preset, warn: Callable[[str], None]
+) -> tuple[Dataset, Dataset]:
+    given = [
+        load_dataset(source, model) if source else None
+        for source in (request.data, request.evaluation_data)
+    ]
+    if given == [None, None]:
+        warn(
+            "no data is given: ranges and gates rest on random inputs; the result is not calibrated"
+        )
+        given[0] = synthetic_dataset(model, SYNTHETIC_SAMPLES, request.seed)
+    calibration, evaluation = calibration_and_evaluation(given[0], given[1], request.seed)
+    calibration = calibration.limit(preset.calibration_samples)
+    evaluation = evaluation.limit(preset.evaluation_samples)
+    for note in dict.fromkeys((*calibration.notes, *evaluation.notes)):
+        warn(note)
+    return calibration, evaluation
+
+
+def _taken_apart(
+    request: Request,
+    model: Model,
+    distance: float | None,
+    pack: Pack,
+    warn: Callable[[str], None],
+) -> Model:
+    """A model that was quantized, with or without what it said besides, as asked for."""
+    keep = request.ranges == "imported"
+    source = model.source_quantization()
+    sentence = source.summary(request.model, pack.manifest.scheme, keep)
+    warn(f"{sentence}; {distance_sentence(distance)}")
+    return model if keep else replace(model, imported=None)
+
+
+def _told_of_bodies(model: Model, *datasets: Dataset) -> str:
+    """What is said of nodes in bodies of If, Loop and Scan, which stay as they are."""
+    inside = bodies_of(model.proto)
+    return inside.sentence(_only_values(inside.switches, *datasets))
+
+
+def _only_values(names: Iterable[str], *datasets: Dataset) -> dict[str, float]:
+    """Those inputs of ``names`` that hold the same value in all samples, with it."""
+    found: dict[str, set[float]] = {}
+    for name in () if datasets[0].synthetic else names:
+        arrays = (sample.inputs[name] for dataset in datasets for sample in dataset)
+        found[name] = {float(one) for array in arrays for one in array.flat}
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}

@@ -1,0 +1,139 @@
+"""What trials are made and judged with: ranges, the float model, candidates, gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from placer.accuracy.evaluator import Evaluator, Run
+from placer.calibration.collect import METHODS
+from placer.calibration.dataset import Dataset
+from placer.engines.base import Compiled, Tensors
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.model import Model
+from placer.optimizer.observer import Observer
+from placer.optimizer.setup.calibrated import (
+    Calibrated,
+    calibration_of,
+    choose_ranges,
+    ranges_of,
+)
+from placer.optimizer.setup.candidates import Candidates, NoiseMeter
+from placer.optimizer.setup.latency_baselines import LatencyBaselines, implicit_engine
+from placer.optimizer.setup.task import Task
+from placer.qdq import Inserter
+from placer.qdq.mixed_precision import MixedPrecision
+from placer.quantization import Ranges
+from placer.results.parts import CalibrationPart
+
+
+@dataclass(frozen=True, eq=False)
+class TrialSetup:
+    """What trials are made and judged with."""
+
+    baseline: Compiled
+    candidates: Candidates
+    evaluator: Evaluator
+    noise: NoiseMeter
+    calibrated: Calibrated
+    latency_baselines: LatencyBaselines
+
+    @property
+    def ranges(self) -> Ranges:
+        """What candidates are quantized with."""
+        return self.calibrated.ranges
+
+    @property
+    def calibration(self) -> CalibrationPart:
+        """Where the ranges come from."""
+        return self.calibrated.part
+
+
+def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None) -> TrialSetup:
+    """Compile the float model and make what trials need.
+
+    ``calibrated``: what an earlier run or another worker found; None calibrates here and chooses
+    the method.
+    """
+    model = task.model
+    makers = _Makers(task, Inserter(model, task.pack.manifest.scheme))
+    few = task.calibration_data.limit(task.preset.noise_samples)
+    if calibrated is None:
+        if task.engine.remainder == "kept":
+            # Its process is there to be lost to a model that crashes or hangs; calibration runs
+            # the same model in this one.
+            makers.candidates({}).compile(task.float_placement).run(task.inputs)
+        data = calibration_of(task, observer)
+        plain = ranges_of(task, data.whole, METHODS[0])
+        baseline = makers.candidates(plain).compile(task.float_placement)
+        reference = reference_of(task, baseline)
+        calibrated = choose_ranges(task, makers.inserter, data, reference, observer)
+    else:
+        baseline = makers.candidates(calibrated.plain).compile(task.float_placement)
+        reference = reference_of(task, baseline)
+    on_few = Evaluator(model.graph, (), few, reference)
+    candidates = makers.candidates(calibrated.ranges, written=True)
+    return TrialSetup(
+        baseline=baseline,
+        candidates=candidates,
+        evaluator=Evaluator(model.graph, task.gates, task.evaluation_data, reference),
+        noise=NoiseMeter(task.space, candidates, on_few),
+        calibrated=calibrated,
+        latency_baselines=_rivals(task, observer),
+    )
+
+
+def candidates_of(task: Task, model: Model, ranges: Ranges) -> Candidates:
+    """What makes candidates of ``model``, which has the layers of the task's, as trials do."""
+    changed = replace(task, model=model)
+    makers = _Makers(changed, Inserter(model, task.pack.manifest.scheme))
+    return makers.candidates(ranges, written=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """The inputs of a dataset, which can be iterated any number of times."""
+
+    data: Dataset
+
+    def __iter__(self) -> Iterator[Tensors]:
+        return (sample.inputs for sample in self.data)
+
+
+def _rivals(task: Task, observer: Observer) -> LatencyBaselines:
+    """Build what is to be beaten; the float model is built anyway."""
+    if "implicit" not in task.beats:
+        return LatencyBaselines(task.beats)
+    observer.stage("building the implicit INT8 engine that is to be beaten")
+    model, samples = task.model, _Inputs(task.calibration_data)
+    engine = implicit_engine(task.engine)
+    return LatencyBaselines(
+        task.beats, engine.compile_implicit(model.proto, model.base_dir, samples)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Makers:
+    """Makes ``Candidates`` with any ranges."""
+
+    task: Task
+    inserter: Inserter
+
+    def candidates(self, ranges: Ranges, *, written: bool = False) -> Candidates:
+        """Candidates with ``ranges``; ``written`` says that the result is of them."""
+        task = self.task
+        remainder = None
+        converts = ("built", "written") if written else ("built",)
+        if task.engine.remainder in converts and task.base != "float":
+            io = task.request.io_type
+            remainder = MixedPrecision.of(self.inserter, task.base, io, ranges, task.edges)
+        return Candidates(task.model, task.engine, self.inserter, ranges, remainder)
+
+
+def reference_of(task: Task, baseline: Compiled) -> Run:
+    """What gates compare with: the float model as it was given, not converted to another type."""
+    kind = task.engine.remainder
+    if kind in ("kept", "written") or (kind == "computed" and task.base == "float"):
+        return baseline.run
+    model = task.model
+    return OnnxRuntimeModel(model.proto, model.base_dir, task.request.threads).run

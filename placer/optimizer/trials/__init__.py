@@ -1,0 +1,1 @@
+"""One trial: what is proposed, built, measured and judged."""

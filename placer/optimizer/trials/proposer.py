@@ -1,0 +1,144 @@
+"""What a run asks for the next placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from placer.accuracy.gates import Gate
+from placer.engines.abilities import target_of
+from placer.optimizer.options.request import Base
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.prediction.select import AnyPredictor, make_predictor
+from placer.quantization import Ranges
+from placer.search.base_precision import BaseProposer
+from placer.search.landscape import Landscape
+from placer.search.layer_signatures import LayerModel
+from placer.search.samplers import (
+    ExhaustiveProposer,
+    Proposal,
+    Proposer,
+    RandomProposer,
+    TpeProposer,
+)
+from placer.search.space import BASE, Choices, Space
+from placer.search.study import Study
+from placer.search.surrogate import SurrogateProposer
+
+# Under what a study keeps the noise of placements that was measured beside the trials.
+PROBE = "noise of "
+
+
+def probes_of(study: Study) -> int:
+    """Of how many placements the noise alone was measured, on a few samples, by all workers."""
+    return study.kept(PROBE)
+
+
+def predictor_of(
+    task: Task, base: Base | None = None, ranges: Ranges | None = None
+) -> AnyPredictor:
+    """Predicts plans by the pack, for what the engine builds in ``base``, the task's by default.
+
+    ``ranges``: what candidates are quantized with; see ``make_predictor``.
+    """
+    own = "float" if task.engine.remainder == "kept" else base or task.base
+    return make_predictor(task.model.graph, task.pack, target_of(task.engine), own, ranges=ranges)
+
+
+def make_landscapes(task: Task) -> dict[Base, Landscape]:
+    """What the search predicts layers with, by base precision, that of the float model first."""
+    graph = task.model.graph
+    if not task.bases:
+        return {task.base: Landscape(task.space, LayerModel(graph, predictor_of(task)))}
+    return {
+        base: Landscape(task.space.within(base), LayerModel(graph, predictor_of(task, base)))
+        for base in task.bases
+    }
+
+
+def make_proposer(
+    task: Task,
+    setup: TrialSetup,
+    study: Study,
+    landscapes: Mapping[Base, Landscape],
+    remembered: Mapping[Base, Mapping[str, float]],
+    on_probe: Callable[[int], None],
+    deadline: float | None = None,
+) -> Proposer:
+    """The proposer that the request names.
+
+    ``remembered``: costs of layers by base precision. ``on_probe``: is told how often noise was
+    measured beside the trials, each time it was. ``deadline``: a ``time.monotonic`` time after
+    which it is not measured any more.
+    """
+    space, seed = task.space, task.request.seed
+    sampler = task.request.sampler
+    if sampler == "random":
+        return RandomProposer(space, seed)
+    if sampler == "tpe":
+        return TpeProposer(space, seed)
+    if sampler == "exhaustive":
+        return ExhaustiveProposer(space)
+
+    def probe(choices: Choices) -> float:
+        def measure() -> float:
+            on_probe(probes_of(study) + 1)
+            return setup.noise(choices)
+
+        # What INT8 adds is measured beside float, whatever the base precision adds.
+        placement = space.placement(choices).computed_in(None)
+        return study.keep(f"{PROBE}{placement.id}", measure, deadline)
+
+    starts = (*_as_imported(task), *_warm_starts(task, study))
+    reserve = study.reserve if study.shared else None
+    proposers = [
+        SurrogateProposer(
+            landscape,
+            seed,
+            probe,
+            warm_starts=[_in_base(start, landscape.space) for start in starts],
+            remembered=remembered[base],
+            noise_limit=noise_limit(task.gates),
+            levels=0 if task.request.front is None else task.request.front - 1,
+            reserve=reserve,
+        )
+        for base, landscape in landscapes.items()
+    ]
+    return proposers[0] if len(proposers) == 1 else BaseProposer(proposers, reserve)
+
+
+def _in_base(start: Proposal, space: Space) -> Proposal:
+    """``start`` in the base precision of ``space``, if that says one."""
+    own = {BASE: space.bases[0]} if space.bases else {}
+    return replace(start, choices={**start.choices, **own})
+
+
+def _warm_starts(task: Task, study: Study) -> tuple[Proposal, ...]:
+    """Those of the request, or what the study began with: its files may be elsewhere."""
+    if task.warm_starts:
+        found = [[own.kind, dict(own.choices)] for own in task.warm_starts]
+        study.set_attribute("warm starts", found)
+        return task.warm_starts
+    kept = study.attribute("warm starts", list[tuple[str, dict[str, str]]]) or ()
+    return tuple(Proposal(*pair) for pair in kept)
+
+
+def _as_imported(task: Task) -> Iterator[Proposal]:
+    """Where a model that is quantized already had its pairs."""
+    if task.model.imported is None:
+        return
+    choices = task.space.nearest(task.model.imported.placement)
+    if task.space.placement(choices).edges:
+        yield Proposal("as imported", choices)
+
+
+def noise_limit(gates: tuple[Gate, ...]) -> float | None:
+    """The noise power that a gate on the SQNR of all outputs allows, None without such a gate."""
+    limits = [
+        10 ** (-gate.threshold / 10)
+        for gate in gates
+        if gate.metric == "sqnr" and gate.output is None and gate.comparison == ">="
+    ]
+    only = len(limits) == len(gates)
+    return min(limits) if limits and only else None
