@@ -74,6 +74,8 @@ Versions = Annotated[str, AfterValidator(_version_range)]
 def _without_control_characters(data: object) -> object:
     """Texts of a pack are printed; an escape sequence in one could rewrite the terminal."""
     for text in _strings(data):
+        if text.isprintable():
+            continue
         if any(unicodedata.category(c) == "Cc" and c not in "\n\t" for c in text):
             raise ValueError(f"control characters are not allowed; remove them from {text[:40]!r}")
     return data

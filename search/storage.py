@@ -64,8 +64,10 @@ def open_storage(
             "heartbeat_stale_trial_callback": _retry,
         }
     with _opening(parsed):
-        make_file(parsed)
-        check_tables(parsed)
+        if make_file(parsed):
+            own["skip_compatibility_check"] = True  # It reads all of Optuna's migrations.
+        else:
+            check_tables(parsed)
         storage = _connect(parsed, own)
     if parsed.get_backend_name() == "sqlite":
         _lock_whole_transactions(storage)

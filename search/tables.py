@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from optuna.storages import RDBStorage
+from optuna.storages._rdb.models import BaseModel
 from sqlalchemy import URL, create_engine, inspect
 from sqlalchemy.engine import Engine
 
@@ -19,25 +19,29 @@ log = logging.getLogger(__name__)
 OPEN_ATTEMPTS = 5
 
 
-def make_file(url: URL) -> None:
+def make_file(url: URL) -> bool:
     """Make a SQLite file that is not there, with Optuna's tables in it, all of it or nothing.
 
     A process that is killed while Optuna makes tables would leave a file that looks damaged.
+    Returns whether the file is this process's own, which needs no second look.
     """
     path = Path(url.database or "")
     is_new_file = url.get_backend_name() == "sqlite" and not path.exists() and path.parent.is_dir()
     if not is_new_file or path.name.startswith((":", "file:")) or not path.name:
-        return
+        return False
     temporary = temporary_beside(path)
     try:
-        storage = RDBStorage(template(url.set(database=str(temporary))))
+        address = template(url.set(database=str(temporary)))
+        storage = RDBStorage(address, skip_compatibility_check=True)
         storage.remove_session()
         storage.engine.dispose()
-        # Another process may have made the file meanwhile, and a link replaces none.
-        with suppress(FileExistsError):
-            path.hardlink_to(temporary)
+        path.hardlink_to(temporary)
+        return True
+    except FileExistsError:  # Another process has made it meanwhile, and a link replaces none.
+        return False
     except OSError:  # A file system without links; Optuna makes the file itself.
         log.debug("%s is made in place", path)
+        return False
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -53,14 +57,20 @@ def check_tables(url: URL) -> None:
     for attempt in range(1, OPEN_ATTEMPTS + 1):
         engine = create_engine(url)
         found = _columns(engine)
-        expected = _columns(RDBStorage("sqlite:///:memory:").engine) if found else set()
-        missing = sorted(expected - found)
+        missing = sorted(_expected() - found) if found else []
         if not missing:
             _check_versions(engine)
             return
         time.sleep(0.1 * attempt)
     table, column = missing[0]
     raise ValueError(f"it is damaged: column '{column}' of table '{table}' is missing")
+
+
+def _expected() -> set[tuple[str, str]]:
+    """Every table and column that Optuna makes, with those of Alembic, which it has versions by."""
+    tables = BaseModel.metadata.tables.values()
+    own = {(table.name, column.name) for table in tables for column in table.columns}
+    return own | {("alembic_version", "version_num")}
 
 
 def _check_versions(engine: Engine) -> None:

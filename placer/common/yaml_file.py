@@ -42,12 +42,16 @@ def parse_file(path: Path, folder: Path, model: type[M]) -> M:
     return parse_text(read_text(path, "a YAML file", "rule_bytes"), str(path), model)
 
 
-def parse_text(text: str, name: str, model: type[M], context: object = None) -> M:
+def parse_text(
+    text: str, name: str, model: type[M], context: object = None, depth: int | None = None
+) -> M:
     """Parse YAML ``text`` into ``model``; ``name`` stands for the file in messages.
 
-    ``context`` is what validators of ``model`` see as theirs.
+    ``context`` is what validators of ``model`` see as theirs. ``depth``: how deeply the document
+    may be nested; by default as the limits of the environment say.
     """
-    tree, data = _read_yaml(text, name)
+    limit = Limits.from_environment().yaml_depth if depth is None else depth
+    tree, data = _read_yaml(text, name, limit)
     try:
         return model.model_validate(data, context=context)
     except ValidationError as error:
@@ -97,10 +101,10 @@ def _models_in(hint: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(part)
 
 
-def _read_yaml(text: str, name: str) -> tuple[yaml.Node, object]:
+def _read_yaml(text: str, name: str, limit: int) -> tuple[yaml.Node, object]:
     """Return the node tree (for line numbers) and the plain data of one YAML document."""
     try:
-        _check_events(text, name)
+        _check_events(text, name, limit)
         tree = yaml.compose(text, Loader=LOADER)
         if not isinstance(tree, yaml.MappingNode):
             raise InputError(f"{name}:1: expected a mapping of fields")
@@ -114,9 +118,9 @@ def _read_yaml(text: str, name: str) -> tuple[yaml.Node, object]:
         raise InputError(f"{name}: not valid YAML: {error}") from error
 
 
-def _check_events(text: str, name: str) -> None:
+def _check_events(text: str, name: str, limit: int) -> None:
     """Refuse aliases and deep nesting while the document is read, before a tree is made of it."""
-    depth, limit = 0, Limits.from_environment().yaml_depth
+    depth = 0
     for event in yaml.parse(text, Loader=LOADER):
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):

@@ -90,21 +90,19 @@ def accuracy_figure(result: Result) -> go.Figure | None:
         _mark_front(figure, result, points, [place(t) for t in points])
     if chosen:
         mark_chosen(figure, result, [x for t in chosen for x in [place(t)] if x is not None])
-    figure.update_layout(
-        base_layout(
-            420,
-            xaxis={"title": {"text": first.title}},
-            yaxis={"title": {"text": share_title(result), "standoff": 16}, **PERCENT},
-            shapes=_limits(first),
-            annotations=_exact(everything, first),
-        )
+    figure.layout = base_layout(
+        420,
+        xaxis={"title": {"text": first.title}},
+        yaxis={"title": {"text": share_title(result), "standoff": 16}, **PERCENT},
+        shapes=_limits(first),
+        annotations=_exact(everything, first),
     )
     if len(metrics) > 1:
         marked = [own for own in (points, chosen) if own]
         buttons = [_button(metric, groups, everything, marked) for metric in metrics]
         corner = {"x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"}
         menu = {"buttons": buttons, "bgcolor": "#ffffff", "bordercolor": "#c3cad1", **corner}
-        figure.update_layout(updatemenus=[menu])
+        figure.layout.updatemenus = [menu]
     return figure
 
 

@@ -242,7 +242,7 @@ def front_figure(columns: Sequence[Column]) -> go.Figure | None:
     if not figure.data:
         return None
     y = {"title": {"text": "time, of the run's float model"}, "tickformat": ".0%"}
-    figure.update_layout(base_layout(440, xaxis={"title": {"text": "SQNR, dB"}}, yaxis=y))
+    figure.layout = base_layout(440, xaxis={"title": {"text": "SQNR, dB"}}, yaxis=y)
     return figure
 
 

@@ -83,15 +83,13 @@ def graph_figure(run: Run) -> go.Figure | None:
             figure.add_trace(trace.update(meta=name, visible=index == 0))
     _add_terminals(figure, drawing)
     _add_ring(figure)
-    figure.update_layout(
-        base_layout(
-            HEIGHT,
-            margin={"l": 8, "r": 40, "t": 8, "b": 8},
-            dragmode="pan",
-            xaxis={"visible": False, "range": _range(p.x for p in drawing.layout.points)},
-            yaxis={"visible": False, "range": _range(p.y for p in drawing.layout.points)[::-1]},
-            hovermode="closest",
-        )
+    figure.layout = base_layout(
+        HEIGHT,
+        margin={"l": 8, "r": 40, "t": 8, "b": 8},
+        dragmode="pan",
+        xaxis={"visible": False, "range": _range(p.x for p in drawing.layout.points)},
+        yaxis={"visible": False, "range": _range(p.y for p in drawing.layout.points)[::-1]},
+        hovermode="closest",
     )
     return figure
 

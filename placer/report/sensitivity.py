@@ -73,16 +73,14 @@ def _noise_figure(rows: Sequence[SubjectPart]) -> go.Figure:
             text=[row.name for row in rows],
             hovertemplate="%{text}<br>%{x:.1f} dB<extra></extra>",
         )
-    figure.update_layout(
-        base_layout(
-            120 + 22 * len(rows),
-            xaxis={"title": {"text": "SQNR with all else float, dB"}},
-            yaxis={
-                "range": [len(rows) - 0.5, -0.5],
-                "tickvals": list(range(len(rows))),
-                "ticktext": [_label(row) for row in rows],
-            },
-        )
+    figure.layout = base_layout(
+        120 + 22 * len(rows),
+        xaxis={"title": {"text": "SQNR with all else float, dB"}},
+        yaxis={
+            "range": [len(rows) - 0.5, -0.5],
+            "tickvals": list(range(len(rows))),
+            "ticktext": [_label(row) for row in rows],
+        },
     )
     return figure
 
@@ -99,12 +97,10 @@ def _time_figure(rows: Sequence[SubjectPart], estimated: bool) -> go.Figure:
         showlegend=False,
     )
     kind = "estimated" if estimated else "measured"
-    figure.update_layout(
-        base_layout(
-            420,
-            xaxis={"title": {"text": f"saved in the default placement, µs, {kind}"}},
-            yaxis={"title": {"text": "SQNR alone at the worst part, dB"}},
-        )
+    figure.layout = base_layout(
+        420,
+        xaxis={"title": {"text": f"saved in the default placement, µs, {kind}"}},
+        yaxis={"title": {"text": "SQNR alone at the worst part, dB"}},
     )
     return figure
 

@@ -35,21 +35,19 @@ def time_figure(run: Run) -> go.Figure | None:
             showlegend=False,
         )
     unit = "estimated µs" if run.result.engine.estimated else "measured µs"
-    figure.update_layout(
-        base_layout(
-            90 + 27 * len(labels),
-            xaxis={"title": {"text": unit}, "rangemode": "tozero"},
-            yaxis={
-                "tickmode": "array",
-                "tickvals": list(range(len(labels))),
-                "ticktext": labels,
-                "range": [len(labels) - 0.4, -0.6],
-                "ticks": "",
-            },
-            bargap=0.28,
-            bargroupgap=0.05,
-            dragmode=False,
-        )
+    figure.layout = base_layout(
+        90 + 27 * len(labels),
+        xaxis={"title": {"text": unit}, "rangemode": "tozero"},
+        yaxis={
+            "tickmode": "array",
+            "tickvals": list(range(len(labels))),
+            "ticktext": labels,
+            "range": [len(labels) - 0.4, -0.6],
+            "ticks": "",
+        },
+        bargap=0.28,
+        bargroupgap=0.05,
+        dragmode=False,
     )
     return figure
 

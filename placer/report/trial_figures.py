@@ -24,6 +24,17 @@ def trials_figure(result: Result) -> go.Figure:
     measured in a strip below.
     """
     figure = go.Figure()
+    # Before the rest, which adds a line to it.
+    figure.layout = base_layout(
+        400,
+        xaxis={
+            "title": {"text": "trial"},
+            "range": [-0.5, len(result.trials) - 0.5],
+            "tickformat": "d",
+            **({"dtick": 1} if len(result.trials) <= 20 else {}),
+        },
+        yaxis={"title": {"text": share_title(result), "standoff": 16}, **PERCENT},
+    )
     shares = [t.ratio_to_float for t in result.trials if t.ratio_to_float is not None]
     low, high = min([*shares, 1.0]), max([*shares, 1.0])
     strip = low - 0.12 * max(high - low, 0.05)
@@ -56,18 +67,6 @@ def trials_figure(result: Result) -> go.Figure:
     if skipped:
         _add_skipped(figure, skipped, strip)
     mark_chosen(figure, result, [t.number for t in chosen_trials(result)])
-    figure.update_layout(
-        base_layout(
-            400,
-            xaxis={
-                "title": {"text": "trial"},
-                "range": [-0.5, len(result.trials) - 0.5],
-                "tickformat": "d",
-                **({"dtick": 1} if len(result.trials) <= 20 else {}),
-            },
-            yaxis={"title": {"text": share_title(result), "standoff": 16}, **PERCENT},
-        )
-    )
     return figure
 
 

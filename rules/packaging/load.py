@@ -6,6 +6,7 @@ pack, less those that are disabled or replaced, and the pack's own.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -105,11 +106,12 @@ def _manifest(files: PackFiles) -> ManifestFile:
 
 def _own_rules(files: PackFiles) -> list[Rule]:
     rules: dict[str, Rule] = {}
+    depth = Limits.from_environment().yaml_depth
     for name in sorted(files.files):
         if not name.endswith(".yaml") or name in (MANIFEST, HASH_FILE):
             continue
         path = files.source / name
-        rule = parse_text(_text(files, name), str(path), Rule)
+        rule = _rule(_text(files, name), str(path), depth)
         if f"{rule.id}.yaml" in files.files and rule.id != path.stem:
             raise InputError(
                 f"{path}: field 'id' is '{rule.id}', which {rule.id}.yaml has; give it another id"
@@ -120,6 +122,12 @@ def _own_rules(files: PackFiles) -> list[Rule]:
             )
         rules[rule.id] = rule
     return [rules[rule_id] for rule_id in sorted(rules)]
+
+
+@lru_cache(maxsize=1024)
+def _rule(text: str, name: str, depth: int) -> Rule:
+    """The rule that a file says, read once: a process often loads the same pack several times."""
+    return parse_text(text, name, Rule, depth=depth)
 
 
 def _extended(
