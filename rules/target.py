@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from packaging.specifiers import SpecifierSet
 
-from placer.rules.schema import Condition
+if TYPE_CHECKING:  # An engine's process has targets but no rules, which take long to import.
+    from placer.rules.schema import Condition
 
 Typing = Literal["strong", "weak"]
 

@@ -1,5 +1,6 @@
 """Fixtures that several test modules use."""
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import onnx
 import pytest
 
 from placer.cli.app import main
+from placer.common import statistics
 from placer.engines.cuda import api
 from placer.engines.onnxruntime_factory import IN_PROCESS
 from placer.engines.tensorrt.library import Library, load_library
@@ -26,6 +28,7 @@ MARKER_OF_FIXTURE = {
     "gpu": "gpu",
     "chromium": "browser",
 }
+WIDEST = (statistics.WIDEST_INTERVAL, statistics.WIDEST_SPREAD)
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"
 
 
@@ -39,8 +42,8 @@ class Finished:
 
     @property
     def came_to_a_result(self) -> bool:
-        """Whether a run ended with result.json, though a busy machine may leave it inconclusive."""
-        return self.code in (0, 3) or (self.code == 1 and "on a quiet machine" in self.err)
+        """Whether a run ended with result.json."""
+        return self.code in (0, 3)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -99,6 +102,26 @@ def in_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(IN_PROCESS, "1")
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def any_rounds() -> Iterator[None]:
+    """Take rounds however much they disagree: a busy machine leaves no run inconclusive.
+
+    Tests about that ask for ``quiet_rounds``.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "WIDEST_INTERVAL", math.inf)
+        patch.setattr(statistics, "WIDEST_SPREAD", math.inf)
+        yield
+
+
+@pytest.fixture
+def quiet_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a run inconclusive where its rounds disagree, as it is for users."""
+    interval, spread = WIDEST
+    monkeypatch.setattr(statistics, "WIDEST_INTERVAL", interval)
+    monkeypatch.setattr(statistics, "WIDEST_SPREAD", spread)
 
 
 @pytest.fixture

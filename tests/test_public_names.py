@@ -6,6 +6,7 @@ import ast
 import importlib
 import json
 import pkgutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 
 import placer
 from placer.plan.json_format import plan_json
-from tests.conftest import DIGITS
+from tests.conftest import DIGITS, two_convs
 
 MODEL = DIGITS / "digits.onnx"
 DATA = DIGITS / "calibration.npz"
@@ -48,11 +49,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def quantized() -> Path:
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled model with the pairs that the pack for TensorRT puts by default."""
-    placer.explain(MODEL).write_improved("placement.yaml")
-    found = placer.apply_placement("placement.yaml", MODEL, data=DATA, cache=False)
+    folder = tmp_path_factory.mktemp("quantized")
+    placement = folder / "placement.yaml"
+    placer.explain(MODEL).write_improved(placement)
+    found = placer.apply_placement(
+        placement, MODEL, data=DATA, calibration="minmax", output=folder / "out", cache=False
+    )
     return found.folder / "optimized.onnx"
 
 
@@ -152,11 +157,12 @@ def test_export_qat_tells_what_is_quantized(quantized: Path):
     assert len(found.to_json()["activations"]) > 5
 
 
-def test_onboard_and_report(here: Path):
+def test_onboard_and_report(here: Path, save: Callable[..., Path]):
     options = "{engine: fusion-model, gpu: l4, preset: quick, budget: 2, gates: sqnr>=1}"
-    (here / "models.yaml").write_text(f"defaults: {options}\nmodels: [{{model: {MODEL}}}]\n")
+    model = save(two_convs(channels=4, size=8), "two.onnx")
+    (here / "models.yaml").write_text(f"defaults: {options}\nmodels: [{{model: {model}}}]\n")
     planned = placer.plan_onboarding("models.yaml")
-    assert [one.job.name for one in planned.planned] == ["digits"]
+    assert [one.job.name for one in planned.planned] == ["two"]
     lines: list[str] = []
     summary = placer.onboard("models.yaml", tell=lines.append)
     assert summary.exit_code == 0

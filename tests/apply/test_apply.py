@@ -639,8 +639,8 @@ def test_a_placement_without_ranges_needs_data(placer: Run, tmp_path: Path):
 
 def test_optimize_keeps_the_structure(placer: Run):
     finished = placer(
-        *("optimize", SEED0, "--engine", "onnxruntime", "--preset", "quick", "--budget", "3"),
-        *("--gate", "sqnr>=5", "-o", "out", "--quiet"),
+        *("optimize", SEED0, "--engine", "fusion-model", "--gpu", "a100", "--preset", "quick"),
+        *("--budget", "2", "--gate", "sqnr>=5", "-o", "out", "--quiet"),
     )
     assert finished.code == 0, finished.err
     file = read_placement(Path("out/placement.yaml"))

@@ -43,7 +43,7 @@ boost_clock_mhz: 100000
 memory_gb: 1
 memory_bandwidth_gb_s: 0.5
 l2_mb: 1
-peak: {float: 0.01, float16: 0.02, int8: 0.04}
+peak: {float: 0.01, float16: 0.02, bfloat16: 0.02, int8: 0.04}
 sources:
   - fields: [sms, boost_clock_mhz, memory_gb, memory_bandwidth_gb_s, l2_mb, peak]
     source: made up for a test
@@ -223,16 +223,9 @@ def test_an_unknown_base_is_refused():
 def test_the_result_has_its_remainder_in_the_base_type(
     save: Callable[..., Path], placer: Callable[..., Finished], base: str, expected: int
 ):
-    model = save("""
-        <ir_version: 9, opset_import: ["": 17]>
-        g (float[8,64,32,32] x) => (float[8,64,32,32] y)
-        <float[64,64,3,3] w1 = {0.1}, float[64,64,3,3] w2 = {0.1}> {
-          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
-          [relu1] r = Relu(c)
-          [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
-        }
-    """)
-    flags = ("--engine", "fusion-model", "--gpu", "l4", "--preset", "quick", "--budget", "2")
+    model = save(CHAIN)
+    Path("slow.yaml").write_text(SLOW_GPU)
+    flags = ("--engine", "fusion-model", "--gpu", "slow.yaml", "--preset", "quick", "--budget", "2")
     finished = placer("optimize", model, *flags, "--base", base, "-o", "out", "--gate", "sqnr>=1")
     assert finished.code == 0, finished.err
     proto = onnx.load("out/optimized.onnx")
@@ -244,8 +237,8 @@ def test_the_result_has_its_remainder_in_the_base_type(
 
 SMALL_WEIGHTS = """
 <ir_version: 9, opset_import: ["": 17]>
-g (float[8,64,32,32] x) => (float[8,64,32,32] y)
-<float[64,64,3,3] w1 = {0.001}, float[64,64,3,3] w2 = {0.05}> {
+g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+<float[16,16,3,3] w1 = {0.001}, float[16,16,3,3] w2 = {0.05}> {
   [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
   [relu1] r = Relu(c)
   [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
@@ -262,9 +255,10 @@ def test_gates_are_those_of_the_model_that_is_written(
 ):
     """Scales of its weights, 2.5e-05, are below FP16's smallest normal number."""
     model = save(SMALL_WEIGHTS)
-    x = np.random.default_rng(1).uniform(-1, 1, (32, 64, 32, 32)).astype(np.float32)
+    Path("slow.yaml").write_text(SLOW_GPU)
+    x = np.random.default_rng(1).uniform(-1, 1, (32, 16, 8, 8)).astype(np.float32)
     np.savez("data.npz", x=x)
-    flags = ("--engine", "fusion-model", "--gpu", "l4", "--preset", "quick", "--budget", "3")
+    flags = ("--engine", "fusion-model", "--gpu", "slow.yaml", "--preset", "quick", "--budget", "3")
     gate = ("--gate", "sqnr>=25", "--data", "data.npz", "--eval-data", "data.npz")
     finished = placer(
         "optimize", model, *flags, *gate, "--base", base, "--io-type", io, "-o", "out"
@@ -320,18 +314,19 @@ def test_sites_whose_scales_a_float16_model_cannot_hold_stay_float(tmp_path: Pat
     rng = np.random.default_rng(0)
     proto = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["": 19]>
-        g (float16[8,64,32,32] x) => (float16[8,64,32,32] y) {
+        g (float16[1,16,8,8] x) => (float16[1,16,8,8] y) {
           [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
           [relu1] r = Relu(c)
           [conv2] y = Conv<pads = [1, 1, 1, 1]>(r, w2)
         }
     """)
     for name, size in (("w1", 0.0005), ("w2", 0.05)):
-        values = (size * rng.standard_normal((64, 64, 3, 3))).astype(np.float16)
+        values = (size * rng.standard_normal((16, 16, 3, 3))).astype(np.float16)
         proto.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
     path = tmp_path / "half.onnx"
     onnx.save(proto, path)
-    flags = ("--engine", "fusion-model", "--gpu", "l4", "--preset", "quick", "--budget", "3")
+    Path("slow.yaml").write_text(SLOW_GPU)
+    flags = ("--engine", "fusion-model", "--gpu", "slow.yaml", "--preset", "quick", "--budget", "3")
     finished = placer("optimize", path, *flags, "-o", "out")
     assert finished.code == 0, finished.err
     found = result("out")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 
 from placer.engines.base import Compiled
 from placer.optimizer.outcome.finals import Finalist, confirm, confirm_all, race
@@ -114,6 +115,7 @@ class BusyEngine(ExactEngine):
         return seconds
 
 
+@pytest.mark.usefixtures("quiet_rounds")
 def test_rounds_that_disagree_too_much_are_taken_again():
     engine = BusyEngine(busy=2)
     final = confirm(engine, finalist("fast", 0.5), [Runner(1.0)], {}, rounds=21)
@@ -123,6 +125,7 @@ def test_rounds_that_disagree_too_much_are_taken_again():
     assert 0.49 < final.ratio.median < 0.51
 
 
+@pytest.mark.usefixtures("quiet_rounds")
 def test_a_result_whose_rounds_never_agree_is_inconclusive_not_faster():
     engine = BusyEngine(busy=99)
     final = confirm(engine, finalist("fast", 0.05), [Runner(1.0)], {}, rounds=21)

@@ -128,6 +128,7 @@ def test_another_gate_function_does_not_go_on_with_old_judgements(
     assert Result.read("out").verdict == "faster"
 
 
+@pytest.mark.usefixtures("quiet_rounds")
 def test_a_clock_that_jumps_gives_no_speed_up(placer: Placer, monkeypatch: pytest.MonkeyPatch):
     rng = np.random.default_rng(0)
 
