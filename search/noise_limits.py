@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from placer.search.landscape import Landscape, State, apply
+from placer.search.landscape import Landscape, Move, State, apply
 from placer.search.noise_model import NoiseObservation, learn_limit
 from placer.search.records import TrialRecord
 
@@ -27,7 +27,12 @@ def allowed_noise(trials: Sequence[TrialRecord], given: float | None) -> float:
 
 
 class Probes:
-    """Measures the noise of blocks of sites, halving those that matter."""
+    """Measures the noise of blocks of sites, halving those that matter.
+
+    Blocks have their default layouts. Of a group that matters its other layouts are measured, too:
+    they may be far quieter than the edges that they quantize let one expect, as where a layer
+    writes a few channels that are much larger than the others.
+    """
 
     def __init__(
         self,
@@ -55,19 +60,30 @@ class Probes:
         sites = tuple(
             i for i, (a, b) in enumerate(zip(self._floats, self._defaults, strict=True)) if a != b
         )
-        waiting = [(math.inf, self._blocks(sites))]
+        waiting = [(math.inf, self._parts(sites))]
         found: list[NoiseObservation] = []
         while waiting:
             noise, parts = waiting.pop()
             if noise < WORTH_PROBING * self._limit or len(found) + len(parts) > self._budget:
                 break
             for part in parts:
-                state = apply(self._floats, [tuple((s, self._defaults[s]) for s in part)])
+                state = apply(self._floats, [part])
                 power = self._measure(state)
                 found.append(NoiseObservation(state, power))
-                waiting.append((power, self._blocks(part)))
+                if all(self._defaults[site] == layout for site, layout in part):
+                    waiting.append((power, self._parts(tuple(site for site, _ in part))))
             waiting.sort()
         return found
+
+    def _parts(self, sites: tuple[int, ...]) -> list[Move]:
+        """Halves of a block by default; before those of a whole group, its other layouts."""
+        halves = [tuple((s, self._defaults[s]) for s in part) for part in self._blocks(sites)]
+        if sites not in self._land.members:
+            return halves
+        seen = {self._floats[sites[0]], self._defaults[sites[0]]}
+        moves = self._land.group_moves.moves
+        own = [m for m in moves if tuple(s for s, _ in m) == sites and m[0][1] not in seen]
+        return [*own, *halves]
 
     def _blocks(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Halves of a block, between groups if it has several."""

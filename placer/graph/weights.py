@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placer.graph.index import Graph, Node
+from placer.graph.index import Edge, Graph, Node
 
 WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
@@ -54,3 +54,24 @@ def bias_input(node: Node) -> int | None:
     if node.op in ("Conv", "ConvTranspose", "Gemm") and len(node.inputs) > 2 and node.inputs[2]:
         return 2
     return None
+
+
+def added_bias(graph: Graph, node: Node) -> Edge | None:
+    """Where a constant bias is read that an Add adds to what the MatMul ``node`` writes.
+
+    None unless the Add alone reads it, the right operand is a constant matrix and the bias has a
+    value for each of its columns.
+    """
+    weight = weight_input(graph, node)
+    if node.op != "MatMul" or weight is None or weight.index != 1 or weight.axis != 1:
+        return None
+    readers = graph.edges_of(node.outputs[0])
+    if len(readers) != 1 or readers[0].is_graph_output:
+        return None
+    add, index = graph.by_name[readers[0].node], 1 - readers[0].input_index
+    if add.op != "Add" or add.domain not in ("", "ai.onnx"):
+        return None
+    bias = graph.initializers.get(add.inputs[index])
+    columns = graph.initializers[weight.tensor].dims[1]
+    is_bias = bias is not None and list(bias.dims) == [columns]
+    return Edge(add.inputs[index], add.name, index) if is_bias else None

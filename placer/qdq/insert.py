@@ -121,10 +121,10 @@ class Inserter:
         for group in groups:
             for edge in group:
                 self._check(edge)
-            self._draft_group(group, ranges, draft)
+            self._draft_group(self._without_biases(group, placement), ranges, draft)
         for group in groups:
             for edge in group:
-                self._draft_weight(edge, draft, per_tensor=edge in placement.per_tensor)
+                self._draft_weight(edge, placement, draft)
         return self._write(draft)
 
     def scales(self, placement: Placement, ranges: Ranges) -> list[ScaleNames]:
@@ -134,9 +134,28 @@ class Inserter:
         """
         draft = _Draft()
         for group in placement.sorted():
-            self._draft_group(group, ranges, draft)
+            self._draft_group(self._without_biases(group, placement), ranges, draft)
         constants = self._graph.initializers.keys()
         return [found for found in draft.groups if constants.isdisjoint(found.tensors)]
+
+    def _without_biases(self, group: list[Edge], placement: Placement) -> list[Edge]:
+        """``group`` without biases that are int32; see ``_added_bias``."""
+        products = ((edge, self._weights.product_of(edge)) for edge in group)
+        return [e for e, node in products if not node or self._added_bias(node, placement) is None]
+
+    def _added_bias(self, node: str, placement: Placement) -> Edge | None:
+        """The bias that is added behind the MatMul ``node`` and is int32 in ``placement``.
+
+        That is one with a pair where both operands have one and the product has none. ONNX Runtime
+        makes MatMul and Add a Gemm and that, for int32 biases only, a QGemm that may write float.
+        """
+        bias = self._weights.added_bias_of(node)
+        if bias is None or bias not in placement.edges:
+            return None
+        operands = self._graph.edges_into(self._graph.by_name[node])
+        product = self._graph.by_name[node].outputs[0]
+        is_alone = placement.edges.isdisjoint(self._graph.edges_of(product))
+        return bias if is_alone and placement.edges.issuperset(operands) else None
 
     def _check(self, edge: Edge) -> None:
         if edge not in self._graph.edges_of(edge.tensor):
@@ -243,19 +262,20 @@ class Inserter:
                 draft.reads[edge.node, edge.input_index] = floats
                 draft.scales[edge.node, edge.input_index] = quantization
 
-    def _draft_weight(self, edge: Edge, draft: _Draft, *, per_tensor: bool) -> None:
+    def _draft_weight(self, edge: Edge, placement: Placement, draft: _Draft) -> None:
         if not self.is_weight(edge):
             return
-        index = self._weights.bias_of(edge.node)
+        per_tensor = edge in placement.per_tensor
+        bias = self._weights.bias_of(edge.node) or self._added_bias(edge.node, placement)
         source = draft.scales.get((edge.node, 1 - edge.input_index))
-        if index is None or source is None or (edge.node, index) in draft.reads:
+        if bias is None or source is None or (bias.node, bias.input_index) in draft.reads:
             made = self._weights.weight(edge, per_tensor=per_tensor)
         else:
-            made, bias = self._weights.with_bias(
-                edge.node, index, source.scale, per_tensor=per_tensor
+            made, added = self._weights.with_bias(
+                edge.node, bias, source.scale, per_tensor=per_tensor
             )
-            draft.add_constant(bias, edge.node)
-            draft.reads[edge.node, index] = bias.node.output[0]
+            draft.add_constant(added, bias.node)
+            draft.reads[bias.node, bias.input_index] = added.node.output[0]
         readers = (e.node for e in self._graph.edges_of(edge.tensor) if not e.is_graph_output)
         draft.add_constant(made, next(readers))
         draft.reads[edge.node, edge.input_index] = made.node.output[0]

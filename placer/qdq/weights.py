@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from placer.errors import InputError
 from placer.graph import Edge, Node
-from placer.graph.weights import WeightInput, bias_input, weight_input
+from placer.graph.weights import WeightInput, added_bias, bias_input, weight_input
 from placer.model import Model
 from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node
 from placer.quantization import Scheme
@@ -63,8 +63,11 @@ class WeightQuantizer:
         inputs = {node.name: weight_input(self._graph, node) for node in self._graph.nodes}
         self._weight_inputs = {name: weight for name, weight in inputs.items() if weight}
         self._weight_names = self._name_weights()
-        biases = {name: self._int32_bias(self._graph.by_name[name]) for name in self._weight_inputs}
-        self._biases = {name: index for name, index in biases.items() if index is not None}
+        nodes = [self._graph.by_name[name] for name in self._weight_inputs]
+        self._biases = {n.name: edge for n in nodes if (edge := self._int32_bias(n)) is not None}
+        added = {n.name: edge for n in nodes if (edge := self._added_bias(n)) is not None}
+        self._products = {edge: name for name, edge in added.items()}
+        self._added = added
         self._own_names = self._name_own_constants()
         self._weights: dict[tuple[str, int | None], QuantizedConstant] = {}
         self._weighted: dict[str, _Weighted] = {}
@@ -75,9 +78,17 @@ class WeightQuantizer:
         weight = self._weight_inputs.get(edge.node)
         return weight is not None and weight.index == edge.input_index
 
-    def bias_of(self, node: str) -> int | None:
-        """Input index of the bias of ``node`` that can be int32; None without one."""
+    def bias_of(self, node: str) -> Edge | None:
+        """Where ``node`` reads a bias that can be int32; None without one."""
         return self._biases.get(node)
+
+    def added_bias_of(self, node: str) -> Edge | None:
+        """Where the Add behind the MatMul ``node`` reads a bias that can be int32; None without."""
+        return self._added.get(node)
+
+    def product_of(self, bias: Edge) -> str | None:
+        """The MatMul behind which an Add reads ``bias``; None where that cannot be int32."""
+        return self._products.get(bias)
 
     def weight(self, edge: Edge, *, per_tensor: bool = False) -> QuantizedConstant:
         """The weight that ``edge`` reads, quantized by itself; ``per_tensor``: with one scale."""
@@ -102,7 +113,7 @@ class WeightQuantizer:
         return self._arrays[initializer]
 
     def with_bias(
-        self, node: str, index: int, input_scale: float, *, per_tensor: bool = False
+        self, node: str, bias: Edge, input_scale: float, *, per_tensor: bool = False
     ) -> tuple[QuantizedConstant, QuantizedConstant]:
         """Weight and bias of ``node``, kept for the last input scale: few ranges ever change.
 
@@ -110,17 +121,17 @@ class WeightQuantizer:
         """
         known = self._weighted.get(node)
         if known is None or (known.input_scale, known.per_tensor) != (input_scale, per_tensor):
-            known = self._make_with_bias(node, index, input_scale, per_tensor=per_tensor)
+            known = self._make_with_bias(node, bias, input_scale, per_tensor=per_tensor)
             self._weighted[node] = known
         return known.weight, known.bias
 
     def _make_with_bias(
-        self, node: str, index: int, input_scale: float, *, per_tensor: bool
+        self, node: str, edge: Edge, input_scale: float, *, per_tensor: bool
     ) -> _Weighted:
         source = self._weight_inputs[node]
         axis = None if per_tensor else self._axis(source)
         weight = self._weight(source.tensor, axis)
-        bias = self.array(self._graph.by_name[node].inputs[index])
+        bias = self.array(edge.tensor)
         if bias.size == 1:  # Gemm broadcasts it.
             bias = np.broadcast_to(bias, weight.scale.size)
         scale = weight_scale_for_bias(weight.scale, bias, input_scale)
@@ -131,7 +142,7 @@ class WeightQuantizer:
         product = bias_scale(scale, bias.size, input_scale)
         parts = (quantize_bias(bias, product), product, np.zeros(product.shape, np.int32))
         bias_axis = 0 if product.ndim else None
-        made = _make_constant(self._own_names[node, index], parts, bias_axis)
+        made = _make_constant(self._own_names[edge.node, edge.input_index], parts, bias_axis)
         return _Weighted(input_scale, per_tensor, weight, made)
 
     def _quantize(
@@ -151,8 +162,8 @@ class WeightQuantizer:
         imported = self._model.imported
         return -128 if imported is not None and tensor in imported.weights else -127
 
-    def _int32_bias(self, node: Node) -> int | None:
-        """Input index of the bias to quantize.
+    def _int32_bias(self, node: Node) -> Edge | None:
+        """The bias of ``node`` to quantize.
 
         Gemm's alpha and beta would change the scale at which the engine adds the bias, so they
         must be 1; products of float16 scales underflow, so the bias must be float32.
@@ -165,7 +176,14 @@ class WeightQuantizer:
         tensor = self._graph.initializers.get(node.inputs[index])
         if tensor is None or len(tensor.dims) != 1 or tensor.data_type != TensorProto.FLOAT:
             return None
-        return index
+        return Edge(node.inputs[index], node.name, index)
+
+    def _added_bias(self, node: Node) -> Edge | None:
+        """The bias to quantize that is added behind the MatMul ``node``; float32, as above."""
+        edge = added_bias(self._graph, node) if self._scheme.bias == "int32" else None
+        if edge is None or self._graph.initializers[edge.tensor].data_type != TensorProto.FLOAT:
+            return None
+        return edge
 
     def _weight(self, tensor: str, axis: int | None) -> QuantizedConstant:
         key = (tensor, axis)
@@ -212,10 +230,12 @@ class WeightQuantizer:
     def _name_own_constants(self) -> dict[tuple[str, int], PairName]:
         """Name, for nodes whose bias may be int32, that bias and a weight of the node's own."""
         names: dict[tuple[str, int], PairName] = {}
-        for node, index in self._biases.items():
-            weight, bias = self._weight_inputs[node], self._graph.by_name[node].inputs[index]
-            base = bias if self._reads[bias] == 1 else f"{node}/{bias}"
-            names[node, index] = claim(base, self._taken, self._taken)
+        for node, edge in (*self._biases.items(), *self._added.items()):
+            weight, bias = self._weight_inputs[node], edge.tensor
+            base = bias if self._reads[bias] == 1 else f"{edge.node}/{bias}"
+            # What an Add reads may get a pair as any constant, of the same name, instead.
+            made = self._taken if node in self._biases else set()
+            names[edge.node, edge.input_index] = claim(base, self._taken, made)
             base = f"{node}/{weight.tensor}"
             names[node, weight.index] = claim(base, self._taken, self._taken)
         return names

@@ -10,6 +10,7 @@ from tests.search.test_landscape import BRANCHES, landscape
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")
 FLOATS = LAND.state(LAND.space.floats)
+DEFAULTS = LAND.state(LAND.space.defaults)
 LAST = len(LAND.sites) - 1
 
 
@@ -17,15 +18,23 @@ def only_the_last_is_noisy(state: State) -> float:
     return 1.0 if state[LAST] != FLOATS[LAST] else 0.0
 
 
+def measured(budget: int) -> list[State]:
+    probes = Probes(LAND, only_the_last_is_noisy, 0.5, per_site=True, budget=budget)
+    return [observation.state for observation in probes.observations()]
+
+
 def blocks(budget: int) -> list[set[int]]:
     """The sites of each block that is measured."""
-    probes = Probes(LAND, only_the_last_is_noisy, 0.5, per_site=True, budget=budget)
-    states = [observation.state for observation in probes.observations()]
-    return [{i for i, own in enumerate(state) if own != FLOATS[i]} for state in states]
+    return [{i for i, own in enumerate(s) if own != FLOATS[i]} for s in measured(budget)]
+
+
+def is_default(state: State) -> bool:
+    return all(own in (FLOATS[i], DEFAULTS[i]) for i, own in enumerate(state))
 
 
 def test_halves_with_the_noise_are_halved_until_one_site_is_left():
-    found = blocks(budget=100)
+    states = measured(budget=100)
+    found = [own for own, s in zip(blocks(budget=100), states, strict=True) if is_default(s)]
     noisy = [block for block in found if LAST in block]
     assert all(after < before for before, after in pairwise(noisy))
     assert noisy[-1] == {LAST}
@@ -35,3 +44,13 @@ def test_halves_with_the_noise_are_halved_until_one_site_is_left():
 @pytest.mark.parametrize("budget", [0, 1, 2, 3, 4])
 def test_no_more_blocks_are_measured_than_the_budget_has_and_the_same_ones_first(budget: int):
     assert blocks(budget) == blocks(100)[: budget - budget % 2]
+
+
+def test_other_layouts_of_a_noisy_group_are_measured_by_themselves():
+    others = [state for state in measured(budget=100) if not is_default(state)]
+    (group,) = (own for own in LAND.members if LAST in own)
+    left = set(range(len(LAND.names[LAST]))) - {FLOATS[LAST], DEFAULTS[LAST]}
+    assert others == [
+        tuple(layout if i in group else own for i, own in enumerate(FLOATS))
+        for layout in sorted(left)
+    ]
