@@ -44,6 +44,7 @@ from placer.prediction.roofline import (
     Roofline,
     load_layer_classes,
     operation_rate,
+    uncached_bytes,
 )
 from placer.quantization import EMPTY
 from placer.results.result import versions
@@ -115,6 +116,11 @@ BY_DEPTH = ("conv", "conv to float", "conv to half")
 COVERAGE = 0.8
 
 
+def known() -> tuple[engines.Engine, ...]:
+    """The engines whose files are here and whose times take part."""
+    return tuple(entry for entry in engines.present() if entry.timed)
+
+
 def fit(found: Sequence[Sample]) -> LayerClasses:
     """The classes that fit ``found`` best, each engine counting alike."""
     shipped = load_layer_classes()
@@ -178,15 +184,16 @@ class _Row:
         work, gpu = sample.work, sample.gpu
         rate = operation_rate(_rate(work.name, work.dtype), work.dtype or "float16", gpu)
         bandwidth = gpu.memory_bandwidth_gb_s * 1e3  # Bytes per microsecond.
+        uncached = uncached_bytes(work, gpu)
         depth_us = work.depth * _depth_cycles(work.name, work.dtype) / gpu.boost_clock_mhz
         parts = (
             1 / gpu.boost_clock_mhz,
             1e6 * work.ops / rate,
-            (work.bytes - work.written) / bandwidth,
+            (work.bytes - work.written - uncached) / bandwidth,
             work.written / bandwidth,
             depth_us,
         )
-        us = max(sample.us - launch_us, 0.3)
+        us = max(sample.us - launch_us - uncached / bandwidth, 0.3)
         least_us = LEAST_DEPTH * depth_us
         values = (np.array(parts), us, least_us, sample.engine_us)
         return _Row(work.name, work.dtype, gpu.compute_capability, *values)
@@ -247,12 +254,12 @@ def _layer_class(key: tuple[str, ...], figures: np.ndarray) -> LayerClass:
 def layer_errors() -> dict[tuple[str, str, str], list[float]]:
     """By class, type and GPU: relative errors of layers whose engine took no part in the fit."""
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for entry in engines.present():
-        classes = fit_to(other for other in engines.present() if other is not entry)
+    for entry in known():
+        classes = fit_to(other for other in known() if other is not entry)
         gpu = load_gpu(entry.gpu)
         capability = gpu.compute_capability
         roofline, launch_us = Roofline(entry.graph, gpu, classes), classes.launch_us(gpu)
-        for sample in samples(entry, profiler_us(entry, engines.present())):
+        for sample in samples(entry, profiler_us(entry, known())):
             error = abs(launch_us + roofline.work_us(sample.work) - sample.us) / sample.us
             for dtype, own in {("", ""), (sample.work.dtype, ""), (sample.work.dtype, capability)}:
                 found[sample.work.name, dtype, own].append(error)
@@ -273,10 +280,10 @@ def with_sources(classes: LayerClasses) -> LayerClasses:
     return classes.model_copy(update={"classes": tuple(described)})
 
 
-def fit_to(known: Iterable[engines.Engine]) -> LayerClasses:
-    """The classes that fit the layers of ``known``."""
-    known = list(known)
-    found = (samples(entry, profiler_us(entry, known)) for entry in known)
+def fit_to(entries: Iterable[engines.Engine]) -> LayerClasses:
+    """The classes that fit the layers of ``entries``."""
+    entries = list(entries)
+    found = (samples(entry, profiler_us(entry, entries)) for entry in entries)
     return fit(list(itertools.chain.from_iterable(found)))
 
 
@@ -333,7 +340,7 @@ def bound(errors: Sequence[float]) -> float:
 
 def leave_out() -> tuple[list[Estimate], list[Estimate]]:
     """Latencies of all engines, and ratios of those of one network, each left out of the fit."""
-    entries = engines.present()
+    entries = known()
     alone = {e.name: estimate_ms(e, fit_to(o for o in entries if o is not e)) for e in entries}
     apart: dict[str, float] = {}
     for name in dict.fromkeys(map(engines.network, entries)):
@@ -450,12 +457,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--classes", type=Path)
     arguments = parser.parse_args()
-    missing = [e.name for e in engines.ENGINES if e not in engines.present()]
+    missing = [e.name for e in engines.ENGINES if e.timed and e not in known()]
     if arguments.classes and missing:  # The file says what it was fitted to.
         raise SystemExit(f"--classes needs all engines; missing: {', '.join(missing)}")
-    fidelities = [plan_fidelity.compare(entry)[0] for entry in engines.present()]
+    fidelities = [plan_fidelity.compare(entry)[0] for entry in known()]
     latencies, ratios = leave_out()
-    classes = with_sources(fit_to(engines.present()))
+    classes = with_sources(fit_to(known()))
     console = Console(width=140)
     plan_fidelity.print_table(fidelities)
     console.print(estimates_table("latency in ms, the engine left out of the fit", latencies))

@@ -1,15 +1,17 @@
-"""Real, published TensorRT 8 engines, and the float model and the placement behind each.
+"""Real, published TensorRT engines, and the float model and the placement behind each.
 
 The environment variable PLACER_REFERENCE_ENGINES names the folder with a subfolder per model
 (``resnet18-a100``, ``resnet18-cifar-rtx-3090``, ``bevfusion-orin``, ``resnet50-tf-rtx-3090``,
-``mobilenet-v2-titan-rtx``), in it one per engine with ``graph.json`` (trtexec --exportLayerInfo)
-and ``profile.json``; engines that are not there are left out. Sources:
+``mobilenet-v2-titan-rtx`` and so on), in it one per engine with ``graph.json`` (trtexec
+--exportLayerInfo) and ``profile.json``; engines that are not there are left out. Sources:
 
 - resnet18-a100, resnet50-tf-rtx-3090: github.com/NVIDIA/TensorRT,
   tools/experimental/trt-engine-explorer/examples
 - mobilenet-v2-titan-rtx: the same, tests/inputs (mobilenet.qat, mobilenet_v2_residuals.qat)
 - resnet18-cifar-rtx-3090: github.com/leimao/PyTorch-Eager-Mode-Quantization-TensorRT-Acceleration
 - bevfusion-orin: github.com/hehern/bevfusion_spconv_deploy, transcribed
+- alexnet-, mobilenet_v2- and resnet18-rtx-3060-laptop, of TensorRT 10.4:
+  github.com/fuzzylabs/edge-vision-power-estimation at 6d8ac68a, desktop/torch_onnx_trtexec
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 
 import onnx
 import reference_models as models
+import torchvision_models as torchvision
 from topologies import mobilenet_v2, resnet
 
 from placer.graph import Edge, Graph, index_graph, tensor_type
@@ -59,7 +62,8 @@ class Engine:
 
     ``base``: float type of what is not quantized. ``place``: edges that carry a pair, and sets of
     tensors of one scale. ``rename``: the graph's name of a node that the engine names. ``fitted``:
-    rules and layer classes were fitted to it. On the others rules were corrected.
+    rules and layer classes were fitted to it. On the others rules were corrected. ``timed``: its
+    times take part in fits.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Engine:
     place: Callable[[Graph], Placement]
     rename: Callable[[str], str] = str
     fitted: bool = False
+    timed: bool = True
 
     @property
     def graph(self) -> Graph:
@@ -277,7 +282,20 @@ LATER = (
         _qat(("Add", 0)),
     ),
 )  # fmt: skip
-ENGINES = (*A100, *OTHERS, *LATER)
+# TensorRT 10.4, first compared on 2026-11-23: files in FP16, batch 1, no pairs. No figure is
+# fitted to their times.
+TENSORRT_10 = tuple(
+    Engine(
+        f"{name}-rtx-3060-laptop/fp16", Network(build), "rtx-3060-laptop", "10.4", "float16",
+        median_ms, _none, timed=False,
+    )
+    for name, build, median_ms in (
+        ("alexnet", torchvision.alexnet, 0.496),
+        ("mobilenet_v2", torchvision.mobilenet_v2, 0.232),
+        ("resnet18", torchvision.resnet18, 0.277),
+    )
+)  # fmt: skip
+ENGINES = (*A100, *OTHERS, *LATER, *TENSORRT_10)
 
 
 def present() -> tuple[Engine, ...]:

@@ -216,6 +216,14 @@ class Fusion(Strict):
         description="Engines that, of overlapping layers alike in all else, build the one whose "
         "nodes come first in the model; all others build the one whose nodes come last.",
     )
+    later_input: Reference | None = Field(
+        default=None,
+        description="The edge by which overlapping layers alike in all else are told apart before "
+        "their order: the one is built whose edge is the later input of its node.",
+    )
+    later_input_when: list[Condition] = Field(
+        default=[Condition()], description="Engines that go by `later_input`."
+    )
     when: Condition = Field(default=Condition(), description="Engines on which it is so.")
 
     @model_validator(mode="after")
@@ -414,7 +422,7 @@ class Rule(Strict):
         for node in fusion.nodes:
             if node not in self.pattern:
                 raise ValueError(f"layout '{name}': fuses names unknown node '{node}'")
-        like = [fusion.float_like] if fusion.float_like else []
+        like = [r for r in (fusion.float_like, fusion.later_input) if r]
         reads = [] if fusion.reads == "any" else fusion.reads or []
         for reference in (*fusion.absorbs, *fusion.in_place, *fusion.bare, *reads, *like):
             self._check_reference(f"layout '{name}': fuses", reference, tensors)

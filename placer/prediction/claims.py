@@ -4,8 +4,8 @@ The ``fuses`` of a pack's layouts are read as claims on nodes. A claim is met if
 layout quantizes carry a pair after motion, no pair stands inside the layer, and the readers of its
 output agree as ``outputs`` demands. Met claims take their nodes in order: those that read integers,
 then by priority, number of nodes, number of quantized edges, and the later nodes first, unless the
-rule says otherwise for the engine. Nodes that no claim takes are layers of their own and compute in
-float.
+rule says otherwise for the engine (``later_input``, ``first_when``). Nodes that no claim takes are
+layers of their own and compute in float.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Claim:
 
     ``demanded``: edges that must carry a pair and are read as integers. ``absorbed``: edges between
     the nodes that must carry a pair. ``paired``: both; ``bare``: edges that must be float.
-    ``in_place``: edges read in the type that is written. ``goes_first``: of overlapping claims
-    alike in all else, the one of the first nodes is met.
+    ``in_place``: edges read in the type that is written. Of overlapping claims alike in all else
+    the one of the highest ``input_index`` is met, then that of the first nodes if ``goes_first``.
     """
 
     match: Match
@@ -52,17 +52,24 @@ class Claim:
     paired: tuple[Edge, ...]
     bare: tuple[Edge, ...]
     like: Edge | None
+    input_index: int = 0
     goes_first: bool = False
 
     @property
-    def rank(self) -> tuple[bool, int, int, int, tuple[int, ...]]:
+    def rank(self) -> tuple[bool, int, int, int, int, tuple[int, ...]]:
         """Sorts claims: the first to be met takes its nodes."""
         if self.goes_first:
             order = tuple([node.index for node in self.nodes])
         else:
             order = tuple([-node.index for node in reversed(self.nodes)])
-        priority = self.match.rule.priority
-        return (not self.demanded, -priority, -len(self.nodes), -len(self.demanded), order)
+        return (
+            not self.demanded,
+            -self.match.rule.priority,
+            -len(self.nodes),
+            -len(self.demanded),
+            -self.input_index,
+            order,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,11 +171,15 @@ class LayerCandidate:
 
 @dataclass(frozen=True)
 class _Offer:
-    """A layer that a rule's layout fuses; ``reads``: references to the edges that it demands."""
+    """A layer that a rule's layout fuses; ``reads``: references to the edges that it demands.
+
+    ``by_input``: whether the engine goes by the fusion's ``later_input``.
+    """
 
     layout: str
     fusion: Fusion
     reads: tuple[str, ...]
+    by_input: bool
     goes_first: bool
 
 
@@ -178,6 +189,7 @@ def _offers(rule: Rule, target: Target) -> list[_Offer]:
             name,
             fusion,
             tuple(r for r in _reads(layout, fusion) if not r.endswith(".*")),
+            any(map(target.meets, fusion.later_input_when)),
             any(map(target.meets, fusion.first_when)),
         )
         for name, layout in rule.layouts.items()
@@ -217,6 +229,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
     if demanded:
         demanded = tuple([e for e in demanded if e.node in names and e not in inner])
     like = _edges(match, [fusion.float_like], graph) if fusion.float_like else ()
+    told = [fusion.later_input] if fusion.later_input and offer.by_input else []
     return Claim(
         match=match,
         layout=offer.layout,
@@ -229,6 +242,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         bare=_edges(match, fusion.bare, graph)
         + (() if fusion.reads == ANY else tuple([e for e in inner if e not in absorbed])),
         like=like[0] if like else None,
+        input_index=max((e.input_index for e in _edges(match, told, graph)), default=0),
         goes_first=offer.goes_first,
     )
 

@@ -123,6 +123,7 @@ class Work:
 
     ``written``: those of ``bytes`` that are written. ``depth``: how many products each element of
     the output sums. ``tiled_ops``: operations where channels come in multiples of ``TILE``.
+    ``constants``: those of ``bytes`` that are weights.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Work:
     written: float = 0
     depth: float = 0
     tiled_ops: float = 0
+    constants: float = 0
 
 
 def load_layer_classes() -> LayerClasses:
@@ -167,12 +169,20 @@ class Roofline(Estimator):
         bandwidth = gpu.memory_bandwidth_gb_s * 1e9
         ops = work.tiled_ops if found.tile else work.ops
         seconds = ops / (rate * found.ops_efficiency)
-        seconds += (work.bytes - work.written) / (bandwidth * found.bandwidth_efficiency)
+        uncached = uncached_bytes(work, gpu)
+        seconds += uncached / bandwidth
+        read = work.bytes - work.written - uncached
+        seconds += read / (bandwidth * found.bandwidth_efficiency)
         writing = found.write_efficiency or found.bandwidth_efficiency
         seconds += work.written / (bandwidth * writing)
         clock = gpu.boost_clock_mhz
         us = seconds * 1e6 + work.depth * found.depth_cycles / clock
         return found.latency_cycles / clock + max(us, work.depth * found.least_depth_cycles / clock)
+
+
+def uncached_bytes(work: Work, gpu: Gpu) -> float:
+    """Bytes of weights that the L2 cache cannot have kept from the inference before."""
+    return max(0.0, work.constants - gpu.l2_mb * 2**20)
 
 
 def operation_rate(rate: Rate, dtype: str, gpu: Gpu) -> float:
@@ -202,7 +212,8 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     dtype = _computing_type(layer.inputs)
     moved = sum(port_bytes(port, graph) for port in _distinct((*layer.inputs, *layer.outputs)))
     main = next((node for node in nodes if node.op in WEIGHTED), nodes[0])
-    moved += _weight_bytes(nodes, graph, type_bytes(dtype))
+    constants = _weight_bytes(nodes, graph, type_bytes(dtype))
+    moved += constants
     share = 1 / predicted.copies
     return Work(
         _class_name(predicted, main, dtype, graph),
@@ -212,6 +223,7 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         written=share * sum(port_bytes(port, graph) for port in layer.outputs),
         depth=_depth(main, graph),
         tiled_ops=share * sum(_ops(node, TILE, graph) for node in nodes),
+        constants=share * constants,
     )
 
 

@@ -105,6 +105,7 @@ def test_a_conv_counts_aligned_channels_and_every_tensor_once(
         written=PIXELS * 24 * sizes[written],
         depth=40 * 9,
         tiled_ops=2 * PIXELS * 64 * 64 * 9,
+        constants=WEIGHTS * size,
     )
 
 
@@ -158,6 +159,7 @@ def test_a_transposed_conv_works_on_its_input():
         written=2 * 32 * 64,
         depth=16,  # Strides of 2 leave one of the kernel's four elements to each pixel.
         tiled_ops=2 * 16 * 64 * 64 * 4,
+        constants=2 * 16 * 32 * 4,
     )
 
 
@@ -178,6 +180,7 @@ def test_a_matmul_counts_its_aligned_depth(shape: str, call: str):
         written=2 * 15,
         depth=20,
         tiled_ops=2 * 5 * 3 * 64,
+        constants=60,
     )
 
 
@@ -283,6 +286,17 @@ def test_time_grows_with_the_depth_and_writing_may_be_slower_than_reading():
     assert slow - plain == pytest.approx(2)  # Half of the bytes, which take 4 us in all, twice.
     tiled = Roofline(CONV, GPU, classes(tile=64)).work_us(work)
     assert tiled - plain == pytest.approx(2)
+
+
+def test_weights_that_no_cache_holds_come_from_memory_at_its_bandwidth():
+    """2 MiB of L2: the rest of the weights is read at 100 bytes in a nanosecond, no faster."""
+    cached = Roofline(CONV, GPU, classes(bandwidth_efficiency=2.0))
+    fits = Work("conv", "int8", 0, bytes=2**21, constants=2**21)
+    large = Work("conv", "int8", 0, bytes=2**21 + 1e6, constants=2**21 + 1e6)
+    activations = Work("conv", "int8", 0, bytes=2**21 + 1e6)
+    bandwidth = GPU.memory_bandwidth_gb_s * 1e3
+    assert cached.work_us(large) - cached.work_us(fits) == pytest.approx(1e6 / bandwidth)
+    assert cached.work_us(activations) - cached.work_us(fits) == pytest.approx(5e5 / bandwidth)
 
 
 def test_a_conversion_takes_its_elements_as_well_as_its_bytes():
