@@ -129,8 +129,8 @@ def apply_placement(
     and apply.json are written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
     ``data``; by default calibrated with data, else kept. ``recover``: steps that change values of
     weights and biases where that helps on samples of ``data`` held back, as in ``optimize``.
-    ``base``: by default the type that the placement names where the engine computes in it, float
-    for schemes with int32 biases, else float16. ``pack`` names sites that the file says nothing
+    ``base``: by default the type that the placement names, else what the engine of the pack takes:
+    float16 for TensorRT, float for others. ``pack`` names sites that the file says nothing
     of, by default the file's. ``strict`` refuses a model that lacks an edge of the file.
 
     Raises InputError for wrong input, where no edge is found and where the result would be another
@@ -145,7 +145,7 @@ def apply_placement(
     check_output_folder(folder)
     file = read_placement(source)
     scheme = file.scheme
-    chosen, named = _bases(file, base)
+    chosen, named = _bases(file, base, pack)
     file = replace(file, base=named)
     loaded = load_model(path, optima(given_ranges(shapes)))
     given = None if data is None else str(data)
@@ -182,15 +182,28 @@ def apply_placement(
     return result
 
 
-def _bases(file: PlacementFile, base: str | None) -> tuple[Base, str | None]:
+def _bases(file: PlacementFile, base: str | None, pack: str | None) -> tuple[Base, str | None]:
     """The type that the model is converted to, and what its metadata name to the engine.
 
     A placement that names a type is for an engine that computes a float model in it.
     """
     if file.base is None:
-        return parse_base(base or ("float" if file.scheme.bias == "int32" else "float16")), None
+        return parse_base(base or _default_base(pack or file.pack.split()[0])), None
     asked = parse_base(base or file.base)
     return (asked, None) if asked == "float16" else ("float", asked)
+
+
+def _default_base(pack: str) -> Base:
+    """The type that the engine of ``pack`` takes for what is not quantized.
+
+    TensorRT alone gets it written into the file; where a pack is not to be had, float is right
+    everywhere.
+    """
+    try:
+        engine = load_pack(pack).manifest.engine
+    except InputError:
+        return "float"
+    return "float16" if engine == "tensorrt" else "float"
 
 
 def _refuse_losses(applied: Applied, source: Path, path: Path) -> None:

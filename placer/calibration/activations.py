@@ -12,7 +12,7 @@ from onnx import TensorProto
 from placer.calibration.dataset import Dataset
 from placer.calibration.sample import Sample
 from placer.common.ort_session import Session, create_session, run_once
-from placer.errors import InputError
+from placer.errors import InputError, LimitError, RunError
 from placer.model import Model
 
 BUDGET_BYTES = 256 << 20
@@ -36,6 +36,9 @@ def observable(model: Model, tensors: Collection[str]) -> list[str]:
         for name in set(tensors)
         if name not in graph.initializers and graph.type_of(name).dtype in (None, *_OBSERVED)
     )
+
+
+_UNKNOWN = 32  # Tensors of one pass where no shape is known.
 
 
 def passes(
@@ -67,7 +70,7 @@ def activations(
     for sample in dataset:
         values = {name: sample.inputs[name] for name in tensors if name in sample.inputs}
         if session is not None:
-            values.update(_run(session, computed, model, sample))
+            values.update(_run(session, computed, model, sample, dataset.synthetic))
         yield sample, values
 
 
@@ -75,8 +78,11 @@ def _chunks(model: Model, tensors: Sequence[str], budget_bytes: int) -> list[lis
     """Split ``tensors``, in graph order, into runs that fit the budget; at least one each."""
     order = {name: i for i, name in enumerate(model.graph.producer)}
     known = {name: _bytes(model, name) for name in tensors}
-    # A tensor of unknown shape is taken to be as large as the largest known one.
-    largest = max((size for size in known.values() if size is not None), default=budget_bytes)
+    # A tensor of unknown shape is taken to be as large as the largest known one. With none known
+    # a pass takes a few: one each would mean hundreds of runs of the whole model.
+    largest = max(
+        (size for size in known.values() if size is not None), default=budget_bytes // _UNKNOWN
+    )
     chunks: list[list[str]] = []
     used = 0
     for name in sorted(tensors, key=lambda tensor: order[tensor]):
@@ -99,9 +105,16 @@ def _bytes(model: Model, tensor: str) -> int | None:
 
 
 def _run(
-    session: Session, tensors: list[str], model: Model, sample: Sample
+    session: Session, tensors: list[str], model: Model, sample: Sample, synthetic: bool
 ) -> dict[str, np.ndarray]:
-    values = run_once(session, tensors, sample.inputs, f"{model.path} on {sample.origin}")
+    try:
+        values = run_once(session, tensors, sample.inputs, f"{model.path} on {sample.origin}")
+    except LimitError:
+        raise
+    except RunError as error:
+        if not synthetic:
+            raise
+        raise RunError(f"{error}; not every model takes random inputs: give `data`") from error
     return dict(zip(tensors, values, strict=True))
 
 

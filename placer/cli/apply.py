@@ -49,7 +49,7 @@ def apply_command(
         option(
             "base",
             help="Type of what is not quantized: float16, bfloat16 or float.",
-            default="float for schemes with int32 biases (ONNX Runtime), else float16",
+            default="the placement's, else float16 for TensorRT and float for others",
         ),
     ] = None,
     io_type: Annotated[str, option("io_type")] = "keep",

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import placer
-from placer.cli.options import Shapes, json_option, option, shape_ranges_of
+from placer.cli.options import Shapes, json_option, option, shape_ranges_of, with_flags
 from placer.errors import RunError
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -63,6 +63,8 @@ def check_command(
             typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
         if report.build is not None:
             _print(report.build, report.plan)
+        if report.build is not None and report.build.accepted and report.assumed is not None:
+            typer.echo(with_flags(report.assumed))
     if report.refusal is not None:
         raise RunError(report.refusal.replace("refuses it", f"refuses {model}", 1))
 

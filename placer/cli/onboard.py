@@ -117,7 +117,8 @@ def onboard_command(
 def _planned(planned: Sequence[Planned]) -> Table:
     table = _table("", "model", "path", "what", "why")
     for number, one in enumerate(planned, start=1):
-        table.add_row(str(number), one.job.name, one.job.model, one.action, escape(one.why))
+        told = map(escape, (one.job.name, one.job.model, one.action, one.why))
+        table.add_row(str(number), *told)
     return table
 
 
@@ -137,7 +138,7 @@ def print_summary(console: Console, summary: Summary) -> None:
     console.print(table)
     for row in () if is_wide else rows:
         if row[-1]:
-            console.print(f"{escape(row[0])}: {row[-1]}", highlight=False, soft_wrap=True)
+            console.print(f"{row[0]}: {row[-1]}", highlight=False, soft_wrap=True)
     targets = _targets(summary)
     if targets:
         console.print(_by_target(summary, targets))
@@ -149,7 +150,7 @@ def _targets(summary: Summary) -> list[str]:
 
 def _by_target(summary: Summary, targets: Sequence[str]) -> Table:
     """A row per model with its speed-up for each target."""
-    table = _table("speed-up", *targets)
+    table = _table("speed-up", *map(escape, targets))
     for row in _rows_by_target(summary, targets):
         table.add_row(*row)
     return table
@@ -164,7 +165,8 @@ def _rows_by_target(summary: Summary, targets: Sequence[str]) -> list[tuple[str,
         estimate = " (estimate)" if faster and model.estimated else ""
         own = cells.setdefault(model.of or model.name, {})
         own[model.target or ""] = f"[{colour}]{text}{estimate}[/]"
-    return [(name, *(own.get(target, "") for target in targets)) for name, own in cells.items()]
+    rows = cells.items()
+    return [(escape(name), *(own.get(target, "") for target in targets)) for name, own in rows]
 
 
 def markdown_of(summary: Summary) -> str:
@@ -177,7 +179,7 @@ def markdown_of(summary: Summary) -> str:
     targets = _targets(summary)
     if targets:
         found = [tuple(map(_cell, row)) for row in _rows_by_target(summary, targets)]
-        heads = [("speed-up", *targets), ("---",) * (len(targets) + 1)]
+        heads = [("speed-up", *(_cell(escape(t)) for t in targets)), ("---",) * (len(targets) + 1)]
         lines += ["", *map(_line, (*heads, *found))]
     return "\n".join(lines) + "\n"
 
@@ -207,7 +209,7 @@ def _row(model: ModelSummary) -> tuple[str, ...]:
     if not reason and model.estimated and model.speedup_interval and model.speedup_interval[0] <= 1:
         reason = "within the error of estimates"
     return (
-        model.name,
+        escape(model.name),
         f"[{colour}]{model.state_text}[/]",
         _number(model.float_ms, estimate) or _number(model.float_per_second, " per s"),
         _number(model.best_ms, estimate) or _number(model.best_per_second, " per s"),

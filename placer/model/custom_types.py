@@ -1,4 +1,4 @@
-"""Types of what custom operators write, which ONNX's inference does not know."""
+"""Types that ONNX's inference does not know: computed shapes, what custom operators write."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from onnx import ModelProto, ValueInfoProto, helper
 from placer.common.custom_ops import custom_op_libraries
 from placer.common.ort_session import create_session, run_once
 from placer.errors import RunError
+from placer.graph.edit import fix_input_shapes, without_large_tensors
+from placer.graph.index import tensor_type
+from placer.model.constant_folding import fold_constants
 from placer.model.normalize import infer_values
 
 log = logging.getLogger(__name__)
@@ -21,15 +24,34 @@ log = logging.getLogger(__name__)
 def infer_all_values(
     proto: ModelProto, base_dir: Path, shapes: Mapping[str, tuple[int, ...]], path: Path
 ) -> dict[str, ValueInfoProto]:
-    """``infer_values``, also behind custom operators where the library that has them is given.
+    """``infer_values``, also where shapes are computed from ``shapes`` by nodes of the model, and
+    behind custom operators where the library that has them is given.
 
     Raises InputError if shapes contradict each other.
     """
     values = infer_values(proto, shapes, path)
-    if not custom_op_libraries():
+    seen: list[ValueInfoProto] = []
+    if custom_op_libraries():
+        seen = _observed_types(proto, base_dir, shapes, values)
+        values = infer_values(proto, shapes, path, seen) if seen else values
+    if not _is_incomplete(proto, values):
         return values
-    seen = _observed_types(proto, base_dir, shapes, values)
-    return infer_values(proto, shapes, path, seen) if seen else values
+    # ONNX's inference propagates values through few operators: not through Max and Div, by which
+    # exporters compute padding. What it leaves open is folded on a copy, where Shape nodes answer
+    # for ``shapes``; the model itself is for all shapes.
+    copy = without_large_tensors(proto)
+    fix_input_shapes(copy, shapes)
+    while fold_constants(copy, values):
+        values = {**values, **infer_values(copy, shapes, path, seen)}
+    return values
+
+
+def _is_incomplete(proto: ModelProto, values: Mapping[str, ValueInfoProto]) -> bool:
+    return any(
+        tensor and tensor_type(values.get(tensor, ValueInfoProto())).shape is None
+        for node in proto.graph.node
+        for tensor in node.output
+    )
 
 
 def _observed_types(

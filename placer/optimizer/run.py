@@ -21,6 +21,7 @@ from placer.optimizer.outcome.finals import (
     Rejected,
     chosen_placement,
 )
+from placer.optimizer.outcome.given_file import ratio_to_given
 from placer.optimizer.outcome.missed_gates import missed_sentence, write_closest
 from placer.optimizer.outcome.near_misses import recovered_near_miss
 from placer.optimizer.outcome.noise_sources import noise_sources
@@ -124,13 +125,23 @@ def _run(
         export(task, setup, folder, observer)
     if final is not None and (doubt := doubt_sentence(task, final)) is not None:
         observer.warn(doubt)
+    given = ratio_to_given(task, setup, final, observer)
     front = front_parts(task, setup, points)
     why = written if isinstance(written, Rejected) else None
     kept = written if isinstance(written, Written) else None
     sources = noise_sources(task, setup, study, records, final, observer)
     probes = probes_of(study)
     result = summarize(
-        task, records, setup, final, kept, stopped, front, probes=probes, sources=sources
+        task,
+        records,
+        setup,
+        final,
+        kept,
+        stopped,
+        front,
+        probes=probes,
+        sources=sources,
+        given=given,
     )
     for sentence in throttling_warnings(result.trials, result.confirmation):
         observer.warn(sentence)

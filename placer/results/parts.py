@@ -261,6 +261,13 @@ class SourcePart(Part):
     result_sqnr_db: float | None = Field(
         description="of the model as written, on evaluation data; null if exact or without one"
     )
+    time_ratio: float | None = Field(
+        default=None,
+        description="the result's time over the file's on this engine; null if not measured",
+    )
+    time_ratio_interval: list[float] | None = Field(
+        default=None, description="95% interval of time_ratio"
+    )
 
 
 class FrontPart(Part):

@@ -546,6 +546,31 @@ def test_half_precision_remainder(placer: Run, placement_file: Path):
     assert types[onnx.TensorProto.FLOAT16] > types[onnx.TensorProto.FLOAT]
 
 
+@pytest.mark.parametrize(
+    ("pack", "kind"),
+    [
+        ("tensorrt", onnx.TensorProto.FLOAT16),
+        ("openvino", onnx.TensorProto.FLOAT),  # It computes in the type that its plugin is told.
+        ("not-installed", onnx.TensorProto.FLOAT),
+    ],
+)
+def test_without_a_base_the_engine_of_the_pack_decides(
+    placer: Run, tmp_path: Path, pack: str, kind: int
+):
+    model = loaded(SEED0)
+    edge = next(e for e in default(model.graph, load_pack("tensorrt")).edges)
+    only = Placement(frozenset({frozenset({edge})}))
+    file_of(only, model.graph, tmp_path, "tensorrt", {edge.tensor: Range(-6.375, 6.375)})
+    file = tmp_path / "placement.yaml"
+    file.write_text(file.read_text().replace("pack: tensorrt ", f"pack: {pack} "))
+    finished = placer("apply", file, SEED0, "-o", "out")
+    assert finished.code == 0, finished.err
+    kinds = {t.data_type for t in onnx.load("out/optimized.onnx").graph.initializer}
+    halves = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}
+    assert kinds & halves >= {kind}
+    assert (onnx.TensorProto.FLOAT16 in kinds) == (kind == onnx.TensorProto.FLOAT16)
+
+
 @pytest.mark.parametrize("base", ["float", "bfloat16"])
 def test_the_base_precision_of_a_placement_is_kept(placer: Run, placement_file: Path, base: str):
     text = placement_file.read_text()

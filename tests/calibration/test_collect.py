@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from placer.calibration.activations import passes
 from placer.calibration.collect import METHODS, Calibration, calibrate, default_cache_dir
 from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset
 from placer.calibration.histogram import BINS, HALF, Statistics
@@ -327,6 +328,37 @@ def test_inputs_alone_need_no_inference(net: Model, data: Dataset) -> None:
 def test_chunks_give_the_same_statistics(net: Model, data: Dataset, budget_bytes: int) -> None:
     chunked = calibrate(net, TENSORS, data, budget_bytes=budget_bytes)
     assert same_calibration(chunked, calibrate(net, TENSORS, data))
+
+
+def test_a_model_that_random_inputs_do_not_fit_asks_for_data(save: Callable[..., Path]) -> None:
+    model = load_model(
+        save("""
+        <ir_version: 8, opset_import: ["": 17]>
+        net (int64[4] i) => (float[4] y) <float[1] table = {1.0}> {
+          g = Gather(table, i)
+          y = Relu(g)
+        }
+        """)
+    )
+    with pytest.raises(RunError, match=r"out of data bounds.*; not every .* inputs: give `data`"):
+        calibrate(model, ["g"], synthetic_dataset(model, 2, seed=0))
+
+
+def test_tensors_of_unknown_shape_share_passes(save: Callable[..., Path]) -> None:
+    # How many values NonZero finds depends on the data.
+    chain = "".join(f"r{i + 1} = Relu(r{i})\n" for i in range(40))
+    model = load_model(
+        save(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        net (float[8] x) => (float[A,B] r40) {{
+          found = NonZero(x)
+          r0 = Cast <to = 1> (found)
+          {chain}
+        }}
+        """)
+    )
+    tensors = [f"r{i}" for i in range(40)]
+    assert [len(part) for part in passes(model, tensors)] == [32, 8]
 
 
 def test_progress_counts_batches_of_all_passes(net: Model, data: Dataset) -> None:

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from placer.cli.onboard import print_summary
+from placer.cli.onboard import markdown_of, print_summary
 from placer.results.onboarding import ModelSummary, Summary
 
 FIELDS = dict.fromkeys(ModelSummary.model_fields)
@@ -50,3 +50,15 @@ def test_no_line_is_longer_than_the_terminal(width: int):
     found = told(width, estimated=True, speedup_interval=[0.875, 2.125])
     assert max(map(len, found)) <= width
     assert "within the error of estimates" in " ".join(found)
+
+
+def test_names_are_no_markup():
+    named = {"name": "net[red]", "of": "net[red]", "target": "t4[b]"}
+    for width in (80, 160):
+        found = " ".join(told(width, **named))
+        assert "net[red]" in found
+        assert "t4[b]" in found
+    models = [ModelSummary.model_construct(**{**FIELDS, **SHARED, **FASTER, **named})]
+    found = markdown_of(Summary.model_construct(models=models))
+    assert "| net\\[red\\] |" in found
+    assert "| speed-up | t4\\[b\\] |" in found

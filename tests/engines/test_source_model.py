@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnxruntime.quantization import quantize_dynamic
 
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.engines.source_model import recovered
@@ -137,6 +138,27 @@ def test_the_result_is_held_against_the_model_that_was_given(save: Save, placer:
     got = sqnr(np.stack(whole), np.stack([run(written, row[None]) for row in x]))
     assert got > 10
     assert min(found.source.result_sqnr_db or np.inf, 90) == pytest.approx(min(got, 90), abs=2)
+
+
+def test_a_given_file_that_is_faster_than_the_result_is_said_to_be(
+    save: Save, placer: Placer, tmp_path: Path
+):
+    wide = f"""
+    {HEAD} g (float[1,256] x) => (float[1,256] y) <float[256,256] w = {{0.01}}> {{
+      [product] p = MatMul(x, w)
+      [sum] y = Relu(p)
+    }}
+    """
+    path = tmp_path / "dynamic.onnx"
+    quantize_dynamic(save(wide), path, extra_options={"MatMulConstBOnly": True})
+    options = ("--preset", "quick", "--budget", 1, "--engine", "onnxruntime")
+    finished = placer("optimize", path, *options, "-o", "out")
+    assert finished.came_to_a_result, finished.err
+    source = Result.read("out").source
+    low, high = source.time_ratio_interval
+    assert low <= source.time_ratio <= high
+    said = "the quantized file that was given (95% interval" in finished.out + finished.err
+    assert said == (low > 1)
 
 
 def test_import_keeps_such_pairs_too_and_tells_the_distance(placer: Placer, save: Save):

@@ -112,7 +112,21 @@ def test_an_unsupported_operator_names_its_node(library: Library):
     """)
     report = build(library, proto.SerializeToString(), BuildSettings(gpu="sm89"))
     assert report.engine == b""
-    assert (report.refusals[0].node, report.refusals[0].op) == ("odd", "NotAnOperator")
+    assert str(report.refusals[0]) == (
+        "node 'odd' (NotAnOperator): TensorRT has no such operator, and no plugin was loaded that "
+        "has it"
+    )
+
+
+def test_an_attribute_that_is_refused_names_the_operator(library: Library):
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 18]>
+        g (float[4] x, int64[2] at, float[2] new) => (float[4] y) {
+          y = ScatterElements <reduction = "max"> (x, at, new)
+        }
+    """)
+    report = build(library, proto.SerializeToString(), BuildSettings(gpu="sm89"))
+    assert str(report.refusals[0]) == "a ScatterElements: Unsupported reduction type"
 
 
 def test_the_timing_cache_is_kept_and_survives_damage(
@@ -163,6 +177,7 @@ def test_a_dynamic_dimension_without_a_shape_is_one_and_says_why_that_fails(
     report = build(library, save(DYNAMIC), BuildSettings(gpu="sm89"))
     assert not report.accepted
     assert report.refusals[0].reason
+    assert report.assumed == ("x=1x3xNx16",)
 
 
 def _write_on_a_full_disk(path: Path) -> str:

@@ -51,6 +51,33 @@ def test_types_are_inferred_for_the_given_shape_and_stay_dynamic_in_the_file(sav
     assert model.array("w").shape == (4, 3, 3, 3)
 
 
+def test_shapes_that_the_model_computes_from_its_input_are_known_for_the_given_one(save: Save):
+    # ONNX's inference does not propagate values through Max and Div.
+    model = load_model(
+        save("""
+        <ir_version: 8, opset_import: ["": 17]>
+        net (float[1,N] x) => (float[A,B] y)
+        <int64 at = {1}, int64 most = {100}, int64 four = {4}, int64[1] zero = {0},
+         int64[3] zeros = {0, 0, 0}> {
+          [shape] s = Shape(x)
+          [size] n = Gather(s, at)
+          [more] m = Max(n, most)
+          [quarter] q = Div(m, four)
+          [extent] e = Unsqueeze(q, zero)
+          [ends] p = Concat <axis = 0> (zeros, e)
+          [pad] z = Pad(x, p)
+          [relu] r = Relu(z)
+          [again] t = Pad(r, p)
+          [out] y = Relu(t)
+        }
+        """),
+        {"x": (1, 80)},
+    )
+    assert model.graph.type_of("z") == TensorType(TensorProto.FLOAT, (1, 105))
+    assert model.graph.type_of("t") == TensorType(TensorProto.FLOAT, (1, 130))
+    assert [node.op for node in model.graph.nodes][:2] == ["Shape", "Gather"]  # Other sizes run.
+
+
 def test_an_unknown_batch_is_one_and_other_dimensions_are_asked_for(save: Save):
     batch_only = save(NET.replace("[N,3,H,W]", "[N,3,8,8]"))
     assert load_model(batch_only).input_shapes == {"x": (1, 3, 8, 8)}

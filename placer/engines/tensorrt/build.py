@@ -56,14 +56,18 @@ class Refusal:
 
     def __str__(self) -> str:
         """Return one sentence."""
-        return f"node '{self.node}' ({self.op}): {self.reason}" if self.node else self.reason
+        if self.node:
+            return f"node '{self.node}' ({self.op}): {self.reason}"
+        return f"a {self.op}: {self.reason}" if self.op else self.reason
 
 
 @dataclass(frozen=True)
 class BuildReport:
     """What the builder made of a model; ``plan`` and ``engine`` are empty unless it accepted.
 
-    ``logged``: the lines of its log that ``plan`` was read from.
+    ``logged``: the lines of its log that ``plan`` was read from. ``assumed``: shapes of inputs that
+    were not given, e.g. ``image=1x3xNxN``, each N a dimension that was taken as 1; a leading one,
+    the batch, does not count.
     """
 
     builder: str
@@ -73,6 +77,7 @@ class BuildReport:
     engine: bytes
     seconds: float
     logged: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -112,6 +117,7 @@ def build(library: Library, source: Path | bytes, settings: BuildSettings) -> Bu
         engine=engine,
         seconds=time.perf_counter() - start,
         logged=logged,
+        assumed=tuple(_assumed(network, settings.shapes)) if parsed else (),
     )
 
 
@@ -224,7 +230,21 @@ def _add_profile(
         config.set_calibration_profile(profile)  # Which takes the optimum for all three.
 
 
+def _assumed(network: Any, given: Mapping[str, ShapeRange]) -> Iterator[str]:
+    for index in range(network.num_inputs):
+        tensor = network.get_input(index)
+        first, *others = tuple(tensor.shape) or (1,)
+        if tensor.name not in given and -1 in others:
+            sizes = (abs(int(first)), *("N" if size == -1 else int(size) for size in others))
+            yield f"{tensor.name}={'x'.join(map(str, sizes))}"
+
+
 def _refusals(parser: Any) -> Iterator[Refusal]:
     for index in range(parser.num_errors):
         error = parser.get_error(index)
-        yield Refusal(error.node_name(), error.node_operator(), BuildLog([error.desc()]).reason())
+        # Attributes are refused in importOPERATOR, of a node that the error does not name.
+        op = error.node_operator() or (re.findall(r"^import([A-Z]\w+)$", error.func()) or [""])[0]
+        reason = BuildLog([error.desc()]).reason()
+        if "Plugin not found" in reason:
+            reason = "TensorRT has no such operator, and no plugin was loaded that has it"
+        yield Refusal(error.node_name(), op, reason)

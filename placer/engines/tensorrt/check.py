@@ -40,7 +40,19 @@ class CheckReport:
             return f"TensorRT refuses it: {refused[0]}" if refused else None
         if self.build.accepted:
             return None
-        return f"{self.build.builder} refuses it: {self.build.refusals[0]}"
+        assumed = self.assumed
+        return (
+            f"{self.build.builder} refuses it: {self.build.refusals[0]}"
+            f"{f'; {assumed}' if assumed else ''}"
+        )
+
+    @property
+    def assumed(self) -> str | None:
+        """Which sizes the model leaves open and the builder was given none for; None if it was."""
+        if self.build is None or not self.build.assumed:
+            return None
+        shapes = " and ".join(self.build.assumed)
+        return f"unknown dimensions were taken as 1; give them with `shapes`, as {shapes}"
 
     @property
     def plan(self) -> Plan | None:

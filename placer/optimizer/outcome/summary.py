@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.accuracy.metrics import finite
+from placer.common.statistics import Ratio
 from placer.engines.abilities import abilities_of
 from placer.engines.base import Engine
 from placer.engines.conditions import memory_of
@@ -72,11 +73,13 @@ def summarize(
     *,
     probes: int = 0,
     sources: Sequence[NoiseSourcePart] = (),
+    given: Ratio | None = None,
 ) -> Result:
     """Gather what result.json says.
 
     ``written``: what ``final`` is on disk. ``front``: with ``front``, its points. ``probes``: how
-    often noise alone was measured. ``sources``: where the accuracy went.
+    often noise alone was measured. ``sources``: where the accuracy went. ``given``: the result's
+    time over that of the quantized file that was given.
     """
     request, manifest = task.request, task.pack.manifest
     error = EstimateError.of(task.engine)
@@ -119,7 +122,7 @@ def summarize(
         baseline=_baseline_part(task, setup, final),
         best=_best_part(task, setup, final, written),
         recovery=None if written is None else written.recovery,
-        source=_source_part(task, written),
+        source=_source_part(task, written, given),
         front=list(front),
         confirmation=confirmation,
         noise_sources=list(sources),
@@ -319,7 +322,7 @@ def _best_part(
     )
 
 
-def _source_part(task: Task, written: Written | None) -> SourcePart | None:
+def _source_part(task: Task, written: Written | None, given: Ratio | None) -> SourcePart | None:
     """How far the float model and the result are from a file that was quantized."""
     if not task.from_quantized:
         return None
@@ -328,6 +331,8 @@ def _source_part(task: Task, written: Written | None) -> SourcePart | None:
         float_sqnr_db=None if task.source_sqnr is None else finite(task.source_sqnr),
         result_sqnr_db=None if result is None else finite(result),
         compared=task.source_sqnr is not None,
+        time_ratio=None if given is None else given.median,
+        time_ratio_interval=None if given is None else [given.low, given.high],
     )
 
 

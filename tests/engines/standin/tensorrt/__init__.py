@@ -83,6 +83,9 @@ class _Error:
     def node_operator(self) -> str:
         return self._node.op_type
 
+    def func(self) -> str:
+        return "parse"
+
     def desc(self) -> str:
         return f"the stand-in has no operator {self._node.op_type}"
 
