@@ -8,105 +8,26 @@ where they are far from each other: looking at all changes costs little more in 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from threading import Event
 
 import numpy as np
 
-from placer.graph import Graph, Node
 from placer.quantization import Placement
-from placer.rules.connected import connected
 from placer.rules.sites import Placer, Site
+from placer.search._deltas import Deltas, Objective
+from placer.search._moves import Move, Moves, Piece, State, apply, batches
+from placer.search._reach import Reach
 from placer.search.layer_signatures import Change, LayerModel, PredictedLayers
 from placer.search.space import Choices, Space
 
-State = tuple[int, ...]  # Number of the layout of each decided site.
-Move = tuple[tuple[int, int], ...]  # Sites and the layouts they change to.
+__all__ = ["Cancelled", "Landscape", "Move", "Moves", "Objective", "State", "apply"]
 
-# Fusions span a few nodes; a change further away than this many leaves a layer as it is, but for
-# layers of however many nodes (``LayerModel.spans``).
-REACH = 3
-MAX_SWEEPS, MAX_PAIRS = 12, 400
 # Predictions are large, what is summed up in them is not.
-KEPT_PREDICTIONS, KEPT_SUMS, KEPT_PARTS = 32, 1 << 12, 1 << 14
+KEPT_PREDICTIONS, KEPT_SUMS = 32, 1 << 12
 # Changes of an objective that differ by less are equal: sums depend on the order of terms.
 DIGITS = 12
-
-
-@dataclass(frozen=True, eq=False)
-class Objective:
-    """A linear function of states.
-
-    ``costs``: by signature number. ``extras``: by site and layout, shape (sites, layouts).
-    """
-
-    costs: Mapping[int, float]
-    extras: np.ndarray
-
-    def of_counts(self, counts: Mapping[int, int]) -> float:
-        """Cost of layers."""
-        return sum(self.costs[signature] * count for signature, count in counts.items())
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """A part of a change that is far from its other parts.
-
-    ``near``: the sites that what it does depends on. ``nodes``: those it may do something to.
-    ``known``: number of what it does by the layouts of ``near``.
-    """
-
-    move: Move
-    near: tuple[int, ...]
-    nodes: tuple[int, ...]
-    known: dict[State, int] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def ball(self) -> int:
-        """``nodes`` as bits."""
-        return _bits(self.nodes)
-
-
-class Moves:
-    """Changes to choose from."""
-
-    def __init__(self, moves: Sequence[Move], pieces: Sequence[Sequence[Piece]]) -> None:
-        """``pieces``: of each of ``moves``."""
-        self.moves = tuple(moves)
-        self.balls = tuple(_bits(n for piece in own for n in piece.nodes) for own in pieces)
-        self.pieces = tuple(dict.fromkeys(piece for own in pieces for piece in own))
-        index = {piece: i for i, piece in enumerate(self.pieces)}
-        # Flat arrays, and where each move begins in them.
-        self.parts = np.array([index[piece] for own in pieces for piece in own], dtype=int)
-        self.part_starts = _starts([len(own) for own in pieces])
-        self.sites = np.array([site for move in moves for site, _ in move], dtype=int)
-        self.layouts = np.array([layout for move in moves for _, layout in move], dtype=int)
-        self.site_starts = _starts([len(move) for move in moves])
-
-    def __len__(self) -> int:
-        return len(self.moves)
-
-    def parts_of(self, index: int) -> np.ndarray:
-        """Numbers of the pieces of one move."""
-        ends = [*self.part_starts[1:].tolist(), len(self.parts)]
-        return self.parts[self.part_starts[index] : ends[index]]
-
-    def any_part(self, found: np.ndarray) -> np.ndarray:
-        """Whether something was ``found`` of a piece of each move, shape (moves,)."""
-        empty = np.zeros(0, dtype=bool)
-        return np.logical_or.reduceat(found[self.parts], self.part_starts) if len(self) else empty
-
-    def change(self, table: np.ndarray, state: State) -> np.ndarray:
-        """What each move adds to a sum over sites of a ``table`` by site and layout."""
-        now = np.array(state)[self.sites]
-        return self.sums(table[self.sites, self.layouts] - table[self.sites, now])
-
-    def sums(self, by_site: np.ndarray) -> np.ndarray:
-        """Sum up what each move does to each of its sites, shape (moves,)."""
-        return np.add.reduceat(by_site, self.site_starts) if len(self) else np.zeros(0)
 
 
 class Cancelled(Exception):
@@ -140,16 +61,9 @@ class Landscape:
         self._predicted = lru_cache(maxsize=KEPT_PREDICTIONS)(self._predict)
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
-        self._pieces: dict[Move, Piece] = {}
-        self._deltas = _Deltas()
-        spans = {name: span for span in layers.spans for name in span}
-        self._balls = tuple(_ball(space.graph, site, spans) for site in self.sites)
-        self._sites_at: dict[int, list[int]] = {}
-        for index in range(len(self.sites)):
-            for node in self._nodes([index]):
-                self._sites_at.setdefault(node, []).append(index)
+        self._deltas = Deltas()
+        self._reach = Reach(space.graph, self.sites, layers.spans)
         self._known = lru_cache(maxsize=KEPT_PREDICTIONS)(self._find)
-        self._far_apart = lru_cache(maxsize=KEPT_PARTS)(self._split)
 
     def state(self, choices: Choices) -> State:
         """The state of ``choices``."""
@@ -220,24 +134,13 @@ class Landscape:
 
     def moves(self, moves: Sequence[Move]) -> Moves:
         """``moves`` taken apart."""
-        return Moves(moves, [self._apart(move) for move in moves])
-
-    def pair_moves(self, state: State, objective: Objective) -> Moves:
-        """Changes of two near groups at once: the ``MAX_PAIRS`` that lose least one by one."""
-        gains, changes = self.gains(state, objective, self.group_moves)
-        first, second = self._near_groups
-        both = changes[first] & changes[second]
-        first, second = first[both], second[both]
-        least = np.argsort(gains[first] + gains[second], kind="stable")[:MAX_PAIRS]
-        moves = self.group_moves.moves
-        pairs = zip(first[least].tolist(), second[least].tolist(), strict=True)
-        return self.moves([tuple(sorted((*moves[i], *moves[j]))) for i, j in pairs])
+        return Moves(moves, [self._reach.apart(move) for move in moves])
 
     @cached_property
-    def _near_groups(self) -> tuple[np.ndarray, np.ndarray]:
+    def near_groups(self) -> tuple[np.ndarray, np.ndarray]:
         """All pairs of group moves of different groups that are near each other."""
-        balls = [self._ball(members) for members in self.members]
-        nodes = [self._nodes(members) for members in self.members]
+        balls = [self._reach.ball(members) for members in self.members]
+        nodes = [self._reach.nodes(members) for members in self.members]
         start, owners = 0, []
         for members in self.members:
             count = len(self._offered[members[0]])
@@ -272,24 +175,6 @@ class Landscape:
                 found[move] = counts
         return found
 
-    def descend(
-        self, state: State, objective: Objective, moves: Moves, *, pairs: bool = False
-    ) -> State:
-        """Make improving changes until there are none; ``state`` if that did not improve ``value``.
-
-        Each sweep makes the best changes that are far from each other. ``pairs``: where no single
-        change improves, two near groups are changed at once.
-        """
-        end = state
-        for _ in range(MAX_SWEEPS):
-            chosen = self._improving(end, objective, moves)
-            if not chosen and pairs:
-                chosen = self._improving(end, objective, self.pair_moves(end, objective))
-            if not chosen:
-                break
-            end = apply(end, chosen)
-        return end if self.value(end, objective) < self.value(state, objective) - 1e-12 else state
-
     def gains(
         self, state: State, objective: Objective, moves: Moves
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -305,27 +190,14 @@ class Landscape:
 
     def alters(self, state: State, moves: Moves) -> np.ndarray:
         """Whether each move does something to layers; many do not, for want of a pair near them."""
-        return moves.any_part(self._known(state, moves) != _Deltas.NOTHING)
-
-    def _improving(self, state: State, objective: Objective, moves: Moves) -> list[Move]:
-        gains, _ = self.gains(state, objective, moves)
-        chosen: list[Move] = []
-        taken = 0
-        for index in np.argsort(gains, kind="stable").tolist():
-            if gains[index] >= -1e-9:
-                break
-            ball = moves.balls[index]
-            if not ball & taken:
-                chosen.append(moves.moves[index])
-                taken |= ball
-        return chosen
+        return moves.any_part(self._known(state, moves) != Deltas.NOTHING)
 
     def _find(self, state: State, moves: Moves) -> np.ndarray:
         """The number of what each piece of ``moves`` does in ``state``."""
         contexts = [tuple([state[site] for site in piece.near]) for piece in moves.pieces]
         found = [p.known.get(own) for p, own in zip(moves.pieces, contexts, strict=True)]
         missing = [i for i, number in enumerate(found) if number is None]
-        for batch in _batches([(i, moves.pieces[i]) for i in missing]):
+        for batch in batches([(i, moves.pieces[i]) for i in missing]):
             pieces = [moves.pieces[i] for i in batch]
             for i, number in zip(batch, self._probe(state, pieces), strict=True):
                 moves.pieces[i].known[contexts[i]] = found[i] = number
@@ -343,105 +215,6 @@ class Landscape:
                 found[index].append(change)
         return [self._deltas.number(changes) for changes in found]
 
-    def _apart(self, move: Move) -> list[Piece]:
-        """The pieces of ``move``: sites that may do something to one node are in one piece."""
-        layouts = dict(move)
-        return [
-            self._piece(tuple((site, layouts[site]) for site in part))
-            for part in self._far_apart(tuple(layouts))
-        ]
-
-    def _split(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """``sites`` in parts that are far from each other."""
-        parts = connected([self._balls[site] for site in sites])
-        return [tuple(sites[i] for i in part) for part in parts]
-
-    def _piece(self, move: Move) -> Piece:
-        if move not in self._pieces:
-            nodes = self._ball(site for site, _ in move)
-            near = {site for node in nodes for site in self._sites_at.get(node, ())}
-            self._pieces[move] = Piece(move, tuple(sorted(near)), tuple(sorted(nodes)))
-        return self._pieces[move]
-
-    def _ball(self, sites: Iterable[int]) -> frozenset[int]:
-        return frozenset(node for site in sites for node in self._balls[site])
-
-    def _nodes(self, sites: Iterable[int]) -> frozenset[int]:
-        return frozenset(n.index for i in sites for n in self.sites[i].match.nodes.values())
-
-
-class _Deltas:
-    """Changes of the number of layers by signature number, each kept once under a number."""
-
-    NOTHING = 0  # The number of no change.
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[tuple[int, int], ...], int] = {(): self.NOTHING}
-        self._found: list[tuple[tuple[int, int], ...]] = [()]
-        self._costs: tuple[Mapping[int, float], np.ndarray] = {}, np.zeros(0)
-
-    def __getitem__(self, number: int) -> tuple[tuple[int, int], ...]:
-        return self._found[number]
-
-    def number(self, changes: Iterable[Change]) -> int:
-        """The number of what ``changes`` sum up to."""
-        counts: Counter[int] = Counter()
-        for change in changes:
-            counts[change.signature] += change.sign
-        delta = tuple(sorted((n, count) for n, count in counts.items() if count))
-        number = self._numbers.setdefault(delta, len(self._found))
-        if number == len(self._found):
-            self._found.append(delta)
-        return number
-
-    def costs(self, objective: Objective) -> np.ndarray:
-        """What each costs, by number."""
-        of, known = self._costs
-        if of is not objective.costs:
-            known = np.zeros(0)
-        new = [objective.of_counts(dict(delta)) for delta in self._found[len(known) :]]
-        known = np.concatenate([known, new])
-        self._costs = objective.costs, known
-        return known
-
-
-def _starts(sizes: Sequence[int]) -> np.ndarray:
-    return np.cumsum([0, *sizes[:-1]]).astype(int)
-
-
-def _bits(numbers: Iterable[int]) -> int:
-    """A set of numbers as the bits of one, of which many are quickly held against each other."""
-    found = 0
-    for number in numbers:
-        found |= 1 << number
-    return found
-
-
-def _batches(pieces: Sequence[tuple[int, Piece]]) -> Iterator[list[int]]:
-    """Split numbered ``pieces`` into lists of those that are far from each other."""
-    waiting = list(pieces)
-    while waiting:
-        batch: list[int] = []
-        taken = 0
-        left: list[tuple[int, Piece]] = []
-        for index, piece in waiting:
-            if piece.ball & taken:
-                left.append((index, piece))
-            else:
-                batch.append(index)
-                taken |= piece.ball
-        yield batch
-        waiting = left
-
-
-def apply(state: State, moves: Iterable[Move]) -> State:
-    """``state`` after ``moves``."""
-    changed = list(state)
-    for move in moves:
-        for site, layout in move:
-            changed[site] = layout
-    return tuple(changed)
-
 
 def _members(space: Space) -> tuple[tuple[int, ...], ...]:
     found, start = [], 0
@@ -449,30 +222,3 @@ def _members(space: Space) -> tuple[tuple[int, ...], ...]:
         found.append(tuple(range(start, start + len(group.sites))))
         start += len(group.sites)
     return tuple(found)
-
-
-def _ball(graph: Graph, site: Site, spans: Mapping[str, frozenset[str]]) -> frozenset[int]:
-    """Indices of the nodes within ``REACH`` of the site's.
-
-    ``spans``: by name the nodes with which a node may be one layer; it is no step to these.
-    """
-    seen: set[int] = set()
-    around = list(site.match.nodes.values())
-    for step in range(REACH + 1):
-        border = []
-        for node in around:
-            for name in spans.get(node.name, (node.name,)):
-                other = graph.by_name[name]
-                if other.index not in seen:
-                    seen.add(other.index)
-                    border.append(other)
-        around = [] if step == REACH else [near for node in border for near in _around(graph, node)]
-    return frozenset(seen)
-
-
-def _around(graph: Graph, node: Node) -> list[Node]:
-    """The nodes that write what ``node`` reads, read what it writes or read its graph inputs."""
-    writers = [graph.producer[t] for t in node.inputs if t in graph.producer]
-    tensors = (*node.outputs, *(t for t in node.inputs if t in graph.inputs))
-    edges = (e for t in tensors for e in graph.edges_of(t) if not e.is_graph_output)
-    return [*writers, *(graph.by_name[edge.node] for edge in edges)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from placer.search.descent import descend
 from placer.search.landscape import Landscape, Move, Moves, Objective, State, apply
 from placer.search.noise_model import NoiseModel
 
@@ -58,11 +59,11 @@ class PoolSearch:
             state = start
             for price in prices:
                 priced = objective if noise is None else self._priced(objective, price, noise)
-                state = self._land.descend(state, priced, moves)
+                state = descend(self._land, state, priced, moves)
                 self._add(pool, state, objective)
         for state in best_states(pool, 2):
             if noise is None:
-                better = self._land.descend(state, objective, moves, pairs=True)
+                better = descend(self._land, state, objective, moves, pairs=True)
             else:
                 better = self._exchange(state, objective, moves, noise)
             self._add(pool, better, objective)

@@ -13,6 +13,7 @@ from placer.prediction.predictor import Predictor
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
+from placer.search.descent import descend
 from placer.search.landscape import Landscape, Objective, apply
 from placer.search.layer_signatures import LayerModel
 from placer.search.space import build_space
@@ -115,7 +116,7 @@ def test_a_change_alters_layers_if_their_counts_change(state: tuple[int, ...]):
 def test_descending_ends_where_no_change_improves(state: tuple[int, ...]):
     for move in BOTH.group_moves.moves:
         BOTH.predict(apply(state, [move]))  # Numbers all signatures.
-    end = BOTH.descend(state, objective(), BOTH.group_moves)
+    end = descend(BOTH, state, objective(), BOTH.group_moves)
     assert BOTH.value(end, objective()) <= BOTH.value(state, objective())
     final = objective()
     gains, _ = BOTH.gains(end, final, BOTH.group_moves)

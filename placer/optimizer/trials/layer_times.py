@@ -16,9 +16,9 @@ from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.quantization import Placement
 from placer.search.landscape import Landscape
 from placer.search.layer_signatures import LayerModel, PredictedLayers, attribute
+from placer.search.observe import observe
 from placer.search.records import TrialRecord
 from placer.search.study import Study
-from placer.search.surrogate import observe
 
 # A layer that so many trials have profiled is known well enough.
 ENOUGH_PROFILES = 2

@@ -1,0 +1,100 @@
+"""What the gates allow one proposal: its limit of noise, and what turned out too noisy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from placer.search._knowledge import Knowledge
+from placer.search.landscape import State
+from placer.search.noise_limits import PROBES, PROBES_PER_TRIAL, Probes, allowed_noise
+from placer.search.noise_model import NoiseModel, NoiseObservation
+from placer.search.records import Skip, TrialRecord
+
+# A placement whose noise on a few samples is this much above what gates allow is not tried; for one
+# proposal so many are skipped.
+TOLERANCE, SKIPS = 1.1, 8
+
+
+class Gated:
+    """The limit of noise of one proposal and the noise of sites.
+
+    ``limit``: of noise power, infinite while no gate was missed. ``noise``: None then.
+    ``passed_over``: what this proposal skips.
+    """
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        trials: Sequence[TrialRecord],
+        target: float,
+        seed: Sequence[int] | None,
+    ) -> None:
+        """``target``: noise power besides what gates allow. ``seed``: to draw noise with."""
+        self._knowledge = knowledge
+        self._count = len(trials)
+        self._seed = seed
+        self._own = knowledge.own(trials)
+        self.limit = min(allowed_noise(trials, knowledge.noise_limit), target)
+        # What the base precision adds to noise, about, whatever is quantized.
+        self._base_noise = self._noise_of_base()
+        self.limit -= self._base_noise
+        self._skipped = [skip for trial in self._own for skip in trial.skipped]
+        self.passed_over: list[Skip] = []
+        self.noise = self._learn()
+
+    def ruled_out(self) -> list[Skip]:
+        """What was skipped once, perhaps for a stricter target, and is to be skipped again."""
+        levels, limit = self._knowledge.levels, TOLERANCE * self.limit
+        return [skip for skip in self._skipped if not levels or skip.noise > limit]
+
+    def hopeless(self, state: State) -> Skip | None:
+        """Measure the noise of what is to be tried, where gates bind; None if it may hold them.
+
+        None also once so many were passed over that the next is tried as it is.
+        """
+        if self.noise is None or len(self.passed_over) >= SKIPS:
+            return None
+        noise = self._knowledge.noise(state)
+        choices = self._knowledge.landscape.choices(state)
+        return Skip(choices, noise) if noise > TOLERANCE * self.limit else None
+
+    def pass_over(self, skip: Skip) -> None:
+        """Learn from what was measured instead of trying it."""
+        self.passed_over.append(skip)
+        self._skipped.append(skip)
+        self.noise = self._learn()
+
+    def _noise_of_base(self) -> float:
+        """Noise of the float model in this base precision, if it is one of several."""
+        is_one = self._knowledge.landscape.space.bases
+        own = self._knowledge.floats(self._own) if is_one else None
+        noise = 0.0 if own is None or own.noise is None else own.noise
+        return noise if noise < self.limit else 0.0
+
+    def _learn(self) -> NoiseModel | None:
+        """The noise of sites, None while no gate was missed."""
+        if math.isinf(self.limit):
+            return None
+        knowledge, landscape = self._knowledge, self._knowledge.landscape
+        probes = Probes(
+            landscape,
+            knowledge.noise,
+            self.limit,
+            per_site=knowledge.per_site,
+            budget=PROBES + PROBES_PER_TRIAL * self._count,
+        )
+        measured = [
+            NoiseObservation(
+                landscape.state(trial.choices), max(0.0, trial.noise - self._base_noise)
+            )
+            for trial in self._own
+            if trial.noise is not None
+        ]
+        skipped = [
+            NoiseObservation(landscape.state(skip.choices), skip.noise) for skip in self._skipped
+        ]
+        rng = None if self._seed is None else np.random.default_rng(self._seed)
+        return NoiseModel(landscape, [*measured, *skipped, *probes.observations()], rng)

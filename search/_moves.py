@@ -1,0 +1,108 @@
+"""Changes of sites' layouts, and their pieces that are far from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+State = tuple[int, ...]  # Number of the layout of each decided site.
+Move = tuple[tuple[int, int], ...]  # Sites and the layouts they change to.
+
+
+def apply(state: State, moves: Iterable[Move]) -> State:
+    """``state`` after ``moves``."""
+    changed = list(state)
+    for move in moves:
+        for site, layout in move:
+            changed[site] = layout
+    return tuple(changed)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A part of a change that is far from its other parts.
+
+    ``near``: the sites that what it does depends on. ``nodes``: those it may do something to.
+    ``known``: number of what it does by the layouts of ``near``.
+    """
+
+    move: Move
+    near: tuple[int, ...]
+    nodes: tuple[int, ...]
+    known: dict[State, int] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def ball(self) -> int:
+        """``nodes`` as bits."""
+        return _bits(self.nodes)
+
+
+class Moves:
+    """Changes to choose from."""
+
+    def __init__(self, moves: Sequence[Move], pieces: Sequence[Sequence[Piece]]) -> None:
+        """``pieces``: of each of ``moves``."""
+        self.moves = tuple(moves)
+        self.balls = tuple(_bits(n for piece in own for n in piece.nodes) for own in pieces)
+        self.pieces = tuple(dict.fromkeys(piece for own in pieces for piece in own))
+        index = {piece: i for i, piece in enumerate(self.pieces)}
+        # Flat arrays, and where each move begins in them.
+        self.parts = np.array([index[piece] for own in pieces for piece in own], dtype=int)
+        self.part_starts = _starts([len(own) for own in pieces])
+        self.sites = np.array([site for move in moves for site, _ in move], dtype=int)
+        self.layouts = np.array([layout for move in moves for _, layout in move], dtype=int)
+        self.site_starts = _starts([len(move) for move in moves])
+
+    def __len__(self) -> int:
+        return len(self.moves)
+
+    def parts_of(self, index: int) -> np.ndarray:
+        """Numbers of the pieces of one move."""
+        ends = [*self.part_starts[1:].tolist(), len(self.parts)]
+        return self.parts[self.part_starts[index] : ends[index]]
+
+    def any_part(self, found: np.ndarray) -> np.ndarray:
+        """Whether something was ``found`` of a piece of each move, shape (moves,)."""
+        empty = np.zeros(0, dtype=bool)
+        return np.logical_or.reduceat(found[self.parts], self.part_starts) if len(self) else empty
+
+    def change(self, table: np.ndarray, state: State) -> np.ndarray:
+        """What each move adds to a sum over sites of a ``table`` by site and layout."""
+        now = np.array(state)[self.sites]
+        return self.sums(table[self.sites, self.layouts] - table[self.sites, now])
+
+    def sums(self, by_site: np.ndarray) -> np.ndarray:
+        """Sum up what each move does to each of its sites, shape (moves,)."""
+        return np.add.reduceat(by_site, self.site_starts) if len(self) else np.zeros(0)
+
+
+def batches(pieces: Sequence[tuple[int, Piece]]) -> Iterator[list[int]]:
+    """Split numbered ``pieces`` into lists of those that are far from each other."""
+    waiting = list(pieces)
+    while waiting:
+        batch: list[int] = []
+        taken = 0
+        left: list[tuple[int, Piece]] = []
+        for index, piece in waiting:
+            if piece.ball & taken:
+                left.append((index, piece))
+            else:
+                batch.append(index)
+                taken |= piece.ball
+        yield batch
+        waiting = left
+
+
+def _starts(sizes: Sequence[int]) -> np.ndarray:
+    return np.cumsum([0, *sizes[:-1]]).astype(int)
+
+
+def _bits(numbers: Iterable[int]) -> int:
+    """A set of numbers as the bits of one, of which many are quickly held against each other."""
+    found = 0
+    for number in numbers:
+        found |= 1 << number
+    return found

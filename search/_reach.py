@@ -1,0 +1,89 @@
+"""How far a change of a site reaches: the nodes whose layers it may alter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from placer.graph import Graph, Node
+from placer.rules.connected import connected
+from placer.rules.sites import Site
+from placer.search._moves import Move, Piece
+
+# Fusions span a few nodes; a change further away than this many leaves a layer as it is, but for
+# layers of however many nodes (``LayerModel.spans``).
+REACH = 3
+KEPT_PARTS = 1 << 14
+
+
+class Reach:
+    """Takes changes apart into pieces: sites that may do something to one node are in one piece."""
+
+    def __init__(
+        self, graph: Graph, sites: Sequence[Site], spans: Sequence[frozenset[str]]
+    ) -> None:
+        """``spans``: nodes that may be one layer, however many there are."""
+        own = {name: span for span in spans for name in span}
+        self._sites = sites
+        self._balls = tuple(_ball(graph, site, own) for site in sites)
+        self._sites_at: dict[int, list[int]] = {}
+        for index in range(len(sites)):
+            for node in self.nodes([index]):
+                self._sites_at.setdefault(node, []).append(index)
+        self._pieces: dict[Move, Piece] = {}
+        self._far_apart = lru_cache(maxsize=KEPT_PARTS)(self._split)
+
+    def apart(self, move: Move) -> list[Piece]:
+        """The pieces of ``move``."""
+        layouts = dict(move)
+        return [
+            self._piece(tuple((site, layouts[site]) for site in part))
+            for part in self._far_apart(tuple(layouts))
+        ]
+
+    def ball(self, sites: Iterable[int]) -> frozenset[int]:
+        """Indices of the nodes to whose layers changes of ``sites`` may do something."""
+        return frozenset(node for site in sites for node in self._balls[site])
+
+    def nodes(self, sites: Iterable[int]) -> frozenset[int]:
+        """Indices of the nodes of ``sites`` themselves."""
+        return frozenset(n.index for i in sites for n in self._sites[i].match.nodes.values())
+
+    def _split(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """``sites`` in parts that are far from each other."""
+        parts = connected([self._balls[site] for site in sites])
+        return [tuple(sites[i] for i in part) for part in parts]
+
+    def _piece(self, move: Move) -> Piece:
+        if move not in self._pieces:
+            nodes = self.ball(site for site, _ in move)
+            near = {site for node in nodes for site in self._sites_at.get(node, ())}
+            self._pieces[move] = Piece(move, tuple(sorted(near)), tuple(sorted(nodes)))
+        return self._pieces[move]
+
+
+def _ball(graph: Graph, site: Site, spans: Mapping[str, frozenset[str]]) -> frozenset[int]:
+    """Indices of the nodes within ``REACH`` of the site's.
+
+    ``spans``: by name the nodes with which a node may be one layer; it is no step to these.
+    """
+    seen: set[int] = set()
+    around = list(site.match.nodes.values())
+    for step in range(REACH + 1):
+        border = []
+        for node in around:
+            for name in spans.get(node.name, (node.name,)):
+                other = graph.by_name[name]
+                if other.index not in seen:
+                    seen.add(other.index)
+                    border.append(other)
+        around = [] if step == REACH else [near for node in border for near in _around(graph, node)]
+    return frozenset(seen)
+
+
+def _around(graph: Graph, node: Node) -> list[Node]:
+    """The nodes that write what ``node`` reads, read what it writes or read its graph inputs."""
+    writers = [graph.producer[t] for t in node.inputs if t in graph.producer]
+    tensors = (*node.outputs, *(t for t in node.inputs if t in graph.inputs))
+    edges = (e for t in tensors for e in graph.edges_of(t) if not e.is_graph_output)
+    return [*writers, *(graph.by_name[edge.node] for edge in edges)]

@@ -1,0 +1,250 @@
+"""One proposal of the search: what is looked at, and which of it is worth a trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TypeGuard
+
+import numpy as np
+
+from placer.search._gated import Gated
+from placer.search._knowledge import Knowledge
+from placer.search._progress import Progress
+from placer.search.exact import solve
+from placer.search.landscape import Objective, State, apply
+from placer.search.latency_model import LatencyModel
+from placer.search.near_best import near_best
+from placer.search.noise_model import NoiseModel
+from placer.search.pareto import FLOAT_MODEL
+from placer.search.pool_search import FINALISTS, LARGE, Pool, PoolSearch, best_states
+from placer.search.records import Skip, TrialRecord
+from placer.search.samplers import Proposal
+from placer.search.space import Choices
+
+# Random restarts of the search for the best prediction, and how many changes each begins with.
+RESTARTS, KICK = 4, 4
+# What a layout costs that only failed trials had, shared by the suspects of a trial.
+FAILED = 0.5
+# Where latencies are off the model, so many changes of the best in a row may bring nothing.
+NEAR, NEAR_TRIALS = "near the best", 24
+# What is the best under the gates, if predictions are right and changes act in pairs at most.
+OPTIMUM = "model optimum"
+# What random numbers are drawn for.
+DRAW, START, NOISE = 1, 2, 3
+
+
+class Round:
+    """One proposal of ``SurrogateProposer``, made from its trials.
+
+    ``target``: noise power within which it looks, besides what gates allow; infinite for the gates
+    alone. ``turn``: number of the proposal, which its random numbers hang on. ``explores``: whether
+    costs and noise are drawn instead of expected.
+    """
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        trials: Sequence[TrialRecord],
+        target: float,
+        turn: int,
+        *,
+        explores: bool,
+    ) -> None:
+        self._knowledge = knowledge
+        self._turn = turn
+        self._land = knowledge.landscape
+        self._own = knowledge.own(trials)
+        self._target = target
+        self._explores = explores
+        self._states = [self._land.state(trial.choices) for trial in self._own]
+        self._gated = Gated(knowledge, trials, target, self._seed(NOISE) if explores else None)
+        self._forms = {self._land.form(state) for state in self._states}
+        self._forms |= {self._form(skip.choices) for skip in self._gated.ruled_out()}
+        self._progress = Progress(trials, self._own, target)
+        self._pools: dict[bool, Pool] = {}
+        # Those that were found before the noise of what they led to was known.
+        self._outdated: set[bool] = set()
+        self._optimum: State | None = None
+
+    def propose(self, *, only_gains: bool) -> Proposal | None:
+        """``only_gains``: None unless a gain is predicted, however few trials there are."""
+        # With a front, a gain that is predicted at another limit comes first.
+        goes_near = self._is_misfit() and not (only_gains and self._knowledge.levels)
+        # What one way of looking has nothing left of, the other may: only then has it ended.
+        if goes_near and (self._explores or self._progress.has_stalled()):
+            return self._near_best() or self._predicted(only_gains=only_gains)
+        proposal = self._predicted(only_gains=only_gains)
+        return self._near_best() if proposal is None and goes_near else proposal
+
+    def _is_misfit(self) -> bool:
+        """Whether latencies are off what layers explain by more than their measurement."""
+        has_best = self._progress.holds_best and self._progress.best < math.inf
+        return has_best and self._latency.misfit.level > 0
+
+    def _near_best(self) -> Proposal | None:
+        """A change of one or two groups of the best; None once many in a row brought nothing."""
+        if sum(trial.kind == NEAR for trial in self._progress.since_gain()) >= NEAR_TRIALS:
+            return None
+        while True:
+            state = self._change_of_best()
+            if state is None:
+                return None
+            skip = self._gated.hopeless(state)
+            if skip is None:
+                return self._proposal(NEAR, state)
+            self._pass_over(skip)
+
+    def _change_of_best(self) -> State | None:
+        """Of groups, or where they have none left and may be split, of sites."""
+        best = min(
+            (trial.ratio, state)
+            for state, trial in zip(self._states, self._own, strict=True)
+            if trial.ratio is not None and self._progress.feasible([trial])
+        )
+        allowed = self._is_allowed
+        found = near_best(self._land, self._latency, best, self._land.group_moves, allowed)
+        if found is None and self._knowledge.per_site:
+            found = near_best(self._land, self._latency, best, self._land.all_moves, allowed)
+        return found
+
+    def _is_allowed(self, state: State) -> bool:
+        return self._land.form(state) not in self._forms and self._pool_search.holds(state)
+
+    def _predicted(self, *, only_gains: bool) -> Proposal | None:
+        """The best by the predictions; None if nothing was found that is worth a trial."""
+        while True:
+            found = self._look(per_site=False)
+            if self._knowledge.per_site and not self._is_gain(found):
+                found = self._look(per_site=True) or found
+            must_gain = only_gains or self._progress.has_stalled()
+            if not self._is_useful(found) or (must_gain and not self._is_gain(found)):
+                return None
+            state = found[0]
+            skip = self._gated.hopeless(state)
+            if skip is None:
+                kind = "explore" if self._explores else "surrogate"
+                return self._proposal(OPTIMUM if state == self._optimum else kind, state)
+            self._pass_over(skip)
+
+    def _proposal(self, kind: str, state: State) -> Proposal:
+        return Proposal(kind, self._land.choices(state), tuple(self._gated.passed_over))
+
+    def _pass_over(self, skip: Skip) -> None:
+        self._forms.add(self._form(skip.choices))
+        self._gated.pass_over(skip)
+        if len(self._land.all_moves) <= LARGE:
+            self._outdated = set(self._pools)
+
+    def _seed(self, purpose: int) -> list[int]:
+        """Every purpose draws from a seed of its own, however often others draw."""
+        return [self._knowledge.seed, self._turn, purpose]
+
+    def _form(self, choices: Choices) -> str:
+        return self._land.form(self._land.state(choices))
+
+    def _look(self, *, per_site: bool) -> tuple[State, float] | None:
+        """The best untried state and its optimistic latency; None if all found were tried."""
+        pool = self._pools.get(per_site, {})
+        if per_site in self._outdated:
+            # Latencies are as they were: only ways on from what turned out too noisy are new.
+            self._outdated.remove(per_site)
+            last = self._gated.passed_over[-1]
+            self._search(pool, [self._land.state(last.choices)], per_site=per_site)
+        found = self._best_of(pool)
+        if found is None:
+            self._pools[per_site] = pool
+            self._search(pool, self._starts(), per_site=per_site)
+            found = self._best_of(pool)
+        return found
+
+    def _search(self, pool: Pool, starts: Sequence[State], *, per_site: bool) -> None:
+        """Add what is found from ``starts`` to ``pool``."""
+        moves = self._land.all_moves if per_site else self._land.group_moves
+        pool.update(self._pool_search.search(self._objective, moves, starts))
+        if not (per_site or self._explores or self._gated.noise is None):
+            self._add_optimum(pool, self._gated.noise)
+
+    @cached_property
+    def _objective(self) -> Objective:
+        draw = self._seed(DRAW) if self._explores else None
+        return _with_failures(self._latency.objective(draw), self._states, self._own)
+
+    def _add_optimum(self, pool: Pool, noise: NoiseModel) -> None:
+        """Add what is best under the gates by the predictions, which descents may miss."""
+        if len(self._land.group_moves) > LARGE:
+            return
+        held = {state: value for state, value in pool.items() if self._pool_search.holds(state)}
+        whole = [state for state in best_states(held, FINALISTS) if self._land.is_whole(state)]
+        start = whole[0] if whole else self._land.state(self._land.space.least)
+        found = solve(self._land, self._objective, noise, self._gated.limit, start)
+        if found is None:
+            return
+        pool[found.state] = self._land.value(found.state, self._objective)
+        if found.proven:
+            self._optimum = found.state
+
+    def _best_of(self, pool: Pool) -> tuple[State, float] | None:
+        search = self._pool_search
+        held = {state: value for state, value in pool.items() if search.holds(state)}
+        for state in best_states(held, FINALISTS):
+            if self._land.form(state) not in self._forms:
+                mean, deviation = self._latency.predict(state)
+                return state, mean - 2 * deviation
+        return None
+
+    @property
+    def _pool_search(self) -> PoolSearch:
+        return PoolSearch(
+            self._land,
+            self._gated.noise,
+            self._gated.limit,
+            explores=self._explores,
+            turn=self._turn,
+        )
+
+    @cached_property
+    def _latency(self) -> LatencyModel:
+        return self._knowledge.latency(self._own)
+
+    def _starts(self) -> list[State]:
+        space = self._land.space
+        ranked = sorted(
+            (trial.violation, self._progress.excess(trial), trial.ratio, state)
+            for state, trial in zip(self._states, self._own, strict=True)
+            if trial.ratio is not None
+        )
+        best = [state for *_, state in ranked[:2]]
+        fixed = (space.defaults, space.least, space.everything, space.weighted_only)
+        starts = [*best, *(self._land.state(choices) for choices in fixed)]
+        rng = np.random.default_rng(self._seed(START))
+        for _ in range(RESTARTS):
+            picks = rng.integers(len(self._land.group_moves), size=KICK)
+            starts.append(apply(best[0], [self._land.group_moves.moves[int(i)] for i in picks]))
+        return list(dict.fromkeys(starts))
+
+    def _is_useful(self, found: tuple[State, float] | None) -> TypeGuard[tuple[State, float]]:
+        """Whether anything was found, for a target anything that may be faster than float."""
+        if found is None or math.isinf(self._target):
+            return found is not None
+        return found[1] < FLOAT_MODEL.latency
+
+    def _is_gain(self, found: tuple[State, float] | None) -> bool:
+        return found is not None and self._progress.is_gain(found[1])
+
+
+def _with_failures(
+    objective: Objective, states: Sequence[State], trials: Sequence[TrialRecord]
+) -> Objective:
+    """Add a cost to layouts that only failed trials have."""
+    worked: set[tuple[int, int]] = set()
+    for state, trial in zip(states, trials, strict=True):
+        if trial.error is None:
+            worked.update(enumerate(state))
+    extras = objective.extras.copy()
+    for state, trial in zip(states, trials, strict=True):
+        suspects = set(enumerate(state)) - worked if trial.error is not None else set()
+        for site, layout in suspects:
+            extras[site, layout] += FAILED / len(suspects)
+    return Objective(objective.costs, extras)
