@@ -134,8 +134,8 @@ def explain_command(
     _print(console, found, show_all)
     for sentence in found.pinned:
         console.print(f"pinned: {escape(sentence)}", highlight=False, soft_wrap=True)
-    if found.inside:
-        console.print(escape(found.inside), highlight=False, soft_wrap=True)
+    for sentence in filter(None, (found.inside, found.foreign)):
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
     if found.built is not None:
         _print_actual(console, found.outcomes, found.built, show_all)
 
@@ -150,7 +150,7 @@ def _write_page(model: Path, found: ModelExplanation, path: Path) -> None:
     from placer.report.explanation import Explained, write_explanation  # noqa: PLC0415
 
     pinned = [f"pinned: {sentence}" for sentence in found.pinned]
-    facts = [_of_what(found), *pinned, *([found.inside] if found.inside else [])]
+    facts = [_of_what(found), *pinned, *filter(None, (found.inside, found.foreign))]
     timed = found.gpu is not None
     if not timed:
         facts.append(_no_times(found))
@@ -164,14 +164,17 @@ def _no_times(found: ModelExplanation) -> str:
 
 def _print(console: Console, found: ModelExplanation, show_all: bool) -> None:
     explanation, timed = found.explanation, found.gpu is not None
-    console.print(_decisions(explanation, timed, show_all), highlight=False)
+    tree = _decisions(explanation, timed, show_all)
+    none = f"nothing to decide: no rule of pack '{found.pack.manifest.name}' has a choice here"
+    console.print(tree if tree.children else escape(none), highlight=False)
     if explanation.overlaps and show_all:
         console.print(_overlaps(explanation))
     if show_all:
         console.print(_layers(explanation.plan, explanation.total_us if timed else None))
     else:
         layers = len(explanation.plan.layers)
-        console.print(f"{layers} layers are predicted; show them with --all", highlight=False)
+        are = "layer is" if layers == 1 else "layers are"
+        console.print(f"{layers} {are} predicted; show them with --all", highlight=False)
     _print_conversions(console, explanation, timed)
     if timed:
         _print_times(console, explanation)
@@ -303,10 +306,9 @@ def _print_conversions(console: Console, explanation: Explanation, timed: bool) 
     total, cost = sum(conversion.us for conversion in explanation.conversions), ""
     if timed:
         cost = f", est. {total:.1f} us ({total / explanation.total_us:.0%} of the engine)"
-    console.print(
-        f"[bold]{len(explanation.conversions)} layers only convert tensors[/]{cost}:",
-        highlight=False,
-    )
+    count = len(explanation.conversions)
+    what = "1 layer only converts" if count == 1 else f"{count} layers only convert"
+    console.print(f"[bold]{what} tensors[/]{cost}:", highlight=False)
     # Imported only now, for the same reason.
     from placer.prediction.conversion_text import conversion_text  # noqa: PLC0415
 

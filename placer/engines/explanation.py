@@ -95,6 +95,17 @@ class ModelExplanation:
         return f"{inside}. Their time is not in the estimates" if inside else ""
 
     @property
+    def foreign(self) -> str:
+        """A sentence on operators that TensorRT has by plugins only; empty for other packs."""
+        nodes = self._subject.graph.nodes
+        found = sorted({(node.domain, node.op) for node in nodes if node.domain})
+        if not found or self.pack.manifest.engine != "tensorrt":
+            return ""
+        shown = ", ".join(f"{domain}.{op}" for domain, op in found[:3])
+        more = f" and {len(found) - 3} more operators" if len(found) > 3 else ""
+        return f"TensorRT needs plugins for {shown}{more}, whose layers and times are not known"
+
+    @property
     def pinned(self) -> tuple[str, ...]:
         """What the user pinned in the placement, a sentence for each tensor."""
         return self._subject.pinned

@@ -43,7 +43,7 @@ def with_constants(model: Model, values: Mapping[str, np.ndarray]) -> Model:
 def _tensor(model: Model, name: str, values: np.ndarray) -> TensorProto:
     old = model.array(name)
     with np.errstate(over="ignore"):
-        new = np.ascontiguousarray(values.astype(old.dtype))
+        new = np.asarray(values.astype(old.dtype), order="C")
     if new.shape != old.shape:
         raise ValueError(f"initializer '{name}' has shape {old.shape}, not {new.shape}")
     if not np.isfinite(new.astype(np.float64)).all():

@@ -323,6 +323,17 @@ def test_unknown_dimensions_take_the_shapes_that_were_given(save: Save):
         ENGINE.compile(model.proto, model.base_dir)
 
 
+def test_an_input_may_be_a_scalar(save: Save):
+    path = save("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[4] x, float gain) => (float[4] y) { y = Mul(x, gain) }
+    """)
+    compiled = ENGINE.compile(onnx.load(path), path.parent)
+    x = np.arange(4, dtype=np.float32)
+    found = compiled.run({"x": x, "gain": np.array(2, np.float32)})
+    np.testing.assert_array_equal(found["y"], 2 * x)
+
+
 def test_external_data_is_read(save: Save, tmp_path: Path):
     path = save(CHAIN)
     folder = tmp_path / "external"

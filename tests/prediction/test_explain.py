@@ -153,6 +153,23 @@ def test_decisions_are_a_tree_with_the_costliest_first(
     assert us == sorted(us, reverse=True)
 
 
+def test_a_model_without_a_choice_and_operators_of_other_domains_are_said_to_be(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    path = save("""
+        <ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 2]>
+        g (float[1,4] x) => (float[1,4] y) { y = ai.onnx.ml.Normalizer (x) }
+    """)
+    lines = placer("explain", path).out.splitlines()
+    assert "nothing to decide: no rule of pack 'tensorrt' has a choice here" in lines
+    assert "1 layer is predicted; show them with --all" in lines
+    foreign = (
+        "TensorRT needs plugins for ai.onnx.ml.Normalizer, whose layers and times are not known"
+    )
+    assert foreign in lines
+    assert foreign not in placer("explain", path, "--pack", "onnxruntime").out
+
+
 def test_the_same_as_a_page(save: Callable[..., Path], placer: Callable[..., Finished]):
     finished = placer("explain", save(RESIDUAL), "--gpu", "l4", "--html", "page.html")
     assert finished.code == 0, finished.err

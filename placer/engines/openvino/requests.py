@@ -45,8 +45,8 @@ class Burst:
 def set_inputs(request: Any, inputs: Tensors) -> None:
     """Give ``request`` its inputs; raises RunError if OpenVINO refuses one."""
     for name, values in inputs.items():
-        try:
-            request.set_tensor(name, ov.Tensor(np.ascontiguousarray(values)))
+        try:  # Not ascontiguousarray, which gives a scalar a dimension.
+            request.set_tensor(name, ov.Tensor(np.asarray(values, order="C")))
         except RuntimeError as error:
             raise RunError(f"OpenVINO refuses input '{name}': {reason(error)}") from error
 

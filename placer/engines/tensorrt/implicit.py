@@ -69,7 +69,7 @@ def calibration_file(
                 digest.update(block)
     for sample in samples:
         for name in sorted(sample):
-            array = np.ascontiguousarray(sample[name])
+            array = np.asarray(sample[name], order="C")
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
             digest.update(array.tobytes())
     return folder / f"{library.kind}-{library.version}-{digest.hexdigest()[:16]}.calibration"

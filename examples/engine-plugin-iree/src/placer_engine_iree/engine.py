@@ -110,7 +110,7 @@ class IreeModel:
 
     def on_device(self, inputs: Tensors) -> Callable[[], list[np.ndarray]]:
         """Copy ``inputs`` to the device; return the call that runs on them and reads back."""
-        arrays = [np.ascontiguousarray(inputs[name]) for name in self._inputs]
+        arrays = [np.asarray(inputs[name], order="C") for name in self._inputs]
         with _iree_errors("copy the inputs"):
             values = [rt.asdevicearray(self._config.device, array) for array in arrays]
 
