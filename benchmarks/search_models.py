@@ -110,6 +110,17 @@ FULL: Mapping[str, Source] = {
     "PP-OCRv4 det full": _ocr(_DETECTOR, 1, 3, 640, 640),
     "PP-OCRv4 rec full": _ocr(_READER, 8, 3, 48, 320),
 }
+# Whole spaces on which nothing about the search was decided.
+ASIDE: Mapping[str, Source] = {
+    "ResNet-18 full": Source(lambda: residual_net(8, 224, (2, 2, 2, 2), bottleneck=False)),
+    "ResNeXt full": Source(lambda: residual_net(8, 224, (2, 2, 2, 2), bottleneck=True, groups=32)),
+    "Inception full": Source(lambda: inception(16, 224, 3)),
+    "decoder full": Source(lambda: decoder(8, 8, (512, 256, 128, 64, 32))),
+    "DenseNet small": Source(lambda: dense_net(8, 224, (3, 4, 4))),
+    "YOLO small": Source(lambda: yolo(8, 320, 16, 1)),
+    "PP-OCRv4 cls full": _ocr(_ROTATION, 32, 3, 48, 192),
+    "ViT small": Source(lambda: transformer(8, 784, 128, (1, 1, 1))),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +149,8 @@ class Problem:
 
 @lru_cache(maxsize=2)
 def load_problem(name: str) -> Problem:
-    """The problem ``name`` of REDUCED or FULL."""
-    source = REDUCED.get(name) or FULL[name]
+    """The problem ``name`` of REDUCED, FULL or ASIDE."""
+    source = {**REDUCED, **FULL, **ASIDE}[name]
     pack = load_pack("tensorrt")
     graph = source.graph()
     predictor = Predictor(graph, pack.rules, TARGET, "float16", pack.manifest.scheme.activation)

@@ -22,6 +22,7 @@ import cProfile
 import io
 import json
 import logging
+import os
 import pstats
 import tempfile
 import time
@@ -35,6 +36,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from real_networks import NAMES, case
 from rich.console import Console
 from rich.table import Table
 from topologies import Net, classifier, efficientnet
@@ -42,6 +44,7 @@ from topologies import Net, classifier, efficientnet
 from placer.accuracy.evaluator import Evaluation, Evaluator, Run
 from placer.accuracy.gates import GateResult
 from placer.common.files import write_text
+from placer.common.shapes import ShapeRange
 from placer.common.statistics import Ratio
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.graph import Graph
@@ -80,7 +83,7 @@ REAL: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "mixed": lambda: mixed_net(REAL_SITES),
     "mixed-small": lambda: mixed_net(SMALL_SITES, size=192),
 }
-TRIALS = 30
+TRIALS, SAMPLES = 30, 8
 # Blocks of one width; the number of sites of a block, of which the wanted number of blocks follows.
 PER_STAGE, SITES_PER_BLOCK = 8, 3.4
 WIDTHS = (16, 24, 32, 40, 48, 56, 64, 20, 28, 36, 44, 52)
@@ -199,13 +202,16 @@ class TimedEvaluator(Evaluator):
 
 
 class TimedProposer:
-    """A proposer and the seconds of each proposal, those in the engine left out."""
+    """A proposer and the seconds of each proposal, those in the engine left out.
+
+    ``cpu``: the CPU time of each, which does not hang on how busy the machine is.
+    """
 
     def __init__(self, proposer: Proposer, watch: Stopwatch) -> None:
         self._proposer = proposer
         self._watch = watch
         self.seconds: list[float] = []
-        self.cpu_s = 0.0
+        self.cpu: list[float] = []
 
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``Proposer``."""
@@ -216,24 +222,25 @@ class TimedProposer:
         finally:
             inside = sum(self._watch.seconds.values()) - before
             self.seconds.append(time.perf_counter() - start - inside)
-            self.cpu_s += time.thread_time() - cpu
+            self.cpu.append(time.thread_time() - cpu)
 
 
 def real_search(
-    name: str, trials: int, gate: str, hot: int, *, rehearses: bool = True
+    name: str,
+    trials: int,
+    gate: str,
+    hot: int,
+    *,
+    engine: str = "onnxruntime",
+    rehearses: bool = True,
 ) -> dict[str, Any]:
-    """Search on ONNX Runtime under ``gate``; ``hot``: functions to name by their own time.
+    """Search on ``engine`` under ``gate``; ``hot``: functions to name by their own time.
 
     ``rehearses``: whether the next proposal is worked out while a trial runs, where a core is free.
     """
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "net.onnx"
-        onnx.save(REAL[name](), path)
-        task = prepare(
-            Request(model=path, output=Path(folder), engine="onnxruntime", gates=(gate,)),
-            QuietObserver(),
-        )
+        task = prepare(_request(name, engine, gate, Path(folder)), QuietObserver())
         unwatched, task = task, replace(task, engine=TimedEngine(task.engine, watch))
         bench = set_up(task, QuietObserver())
         timed = TimedEvaluator(bench.evaluator, watch)
@@ -248,12 +255,14 @@ def real_search(
         study = open_study(task)
         open_s = time.perf_counter() - start
         start, cpu, own_cpu = time.perf_counter(), time.process_time(), time.thread_time()
+        engine_cpu = _children_cpu_s()
         if hot:
             profile.enable()
         proposer, records = _search(task, bench, study, watch, trials, rehearses=rehearses)
         profile.disable()
         wall = time.perf_counter() - start
         cpu, own_cpu = time.process_time() - cpu, time.thread_time() - own_cpu
+        engine_cpu = _children_cpu_s() - engine_cpu
     spent = {name: watch.seconds[name] for name in ENGINE}
     rest = wall - sum(spent.values())
     return {
@@ -267,15 +276,45 @@ def real_search(
         **{f"{name}_s": seconds for name, seconds in spent.items()},
         "rehearses": rehearses,
         "open_s": open_s,
+        "engine": engine,
         "cpu_s": cpu,
+        "engine_cpu_s": engine_cpu,
         "own_cpu_s": own_cpu,
         "propose_s": sum(proposer.seconds),
-        "propose_cpu_s": proposer.cpu_s,
+        "propose_cpu_s": sum(proposer.cpu),
         "other_s": rest - sum(proposer.seconds),
         "overhead": rest / wall,
         "proposals_s": proposer.seconds,
         "hot": _hot_spots(profile, hot),
     }
+
+
+def _request(name: str, engine: str, gate: str, folder: Path) -> Request:
+    """What to search: a network of ``REAL``, or one of ``real_networks`` with its data."""
+    if name in REAL:
+        path = folder / "net.onnx"
+        onnx.save(REAL[name](), path)
+        return Request(model=path, output=folder, engine=engine, gates=(gate,))
+    found = case(name, SAMPLES, folder)
+    return Request(
+        model=found.path,
+        output=folder,
+        engine=engine,
+        gates=(gate,),
+        shape_ranges={tensor: ShapeRange.fixed(s) for tensor, s in found.shapes.items()},
+        data=str(found.sources["calibration"]),
+        evaluation_data=str(found.sources["evaluation"]),
+    )
+
+
+def _children_cpu_s() -> float:
+    """CPU time of the processes of engines, which are started before; Linux only."""
+    ticks, found = os.sysconf("SC_CLK_TCK"), 0
+    for file in Path("/proc/self/task").glob("*/children"):
+        for child in file.read_text(encoding="ascii").split():
+            fields = Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+            found += sum(map(int, fields.split()[11:15]))
+    return found / ticks
 
 
 def _search(
@@ -399,16 +438,16 @@ def proposer_alone(
         if proposal is None:
             break
         records.append(engine.record(len(records), proposal))
-    learned = proposer.seconds[3:]  # The first proposals are given.
+    learned = proposer.cpu[3:]  # The first proposals are given.
     return {
         **_sizes(space, model.graph),
         "gate_binds": bound,
         "match_s": match_s,
         "trials": len(records),
         "signatures": len(landscape.layers.signatures),
-        "propose_s": sum(proposer.seconds),
+        "propose_s": sum(proposer.cpu),
         "median_s": float(np.median(learned)) if learned else None,
-        "most_s": max(proposer.seconds),
+        "most_s": max(proposer.cpu),
         "proposals_s": proposer.seconds,
         "best": min((r.ratio for r in records if r.feasible and r.ratio), default=None),
         "hot": _hot_spots(profile, hot),
@@ -439,7 +478,7 @@ def tables(document: Mapping[str, Any]) -> Iterator[Table]:
     for real in document["real"]:
         title = f"{real['network']}, {real['sites']} sites, {real['float_ms']:.0f} ms"
         missed = f"{real['gate_missed']} of {real['trials']} trials miss {real['gate']}"
-        drawn = Table(title=f"{title} on ONNX Runtime; {missed}")
+        drawn = Table(title=f"{title} on {real['engine']}; {missed}")
         drawn.add_column("spent on", min_width=40)
         drawn.add_column("s", justify="right")
         drawn.add_column("of the search", justify="right")
@@ -447,11 +486,16 @@ def tables(document: Mapping[str, Any]) -> Iterator[Table]:
             seconds = real[f"{name}_s"]
             drawn.add_row(name, f"{seconds:.2f}", f"{100 * seconds / real['wall_s']:.1f}%")
         drawn.add_row("search overhead", "", f"{100 * real['overhead']:.1f}%")
-        for name, what in (("own_cpu_s", "thread of the trials"), ("cpu_s", "all threads")):
+        for name, what in (
+            ("own_cpu_s", "thread of the trials"),
+            ("cpu_s", "all threads"),
+            ("engine_cpu_s", "the engine's processes"),
+            ("propose_cpu_s", "proposals"),
+        ):
             each = real[name] / max(1, real["trials"])
             drawn.add_row(f"CPU time a trial, {what}", f"{each:.2f}", "")
         yield drawn
-    drawn = Table(title="the proposer alone")
+    drawn = Table(title="the proposer alone, CPU time")
     for column in ("nodes", "sites", "groups", "gate binds", "trials", "median s", "most s", "all"):
         drawn.add_column(column, justify="right")
     for row in document["proposer"]:
@@ -468,7 +512,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
-    parser.add_argument("--real", nargs="*", choices=tuple(REAL), default=list(REAL))
+    parser.add_argument("--real", nargs="*", choices=(*REAL, *NAMES), default=list(REAL))
+    parser.add_argument("--engine", default="onnxruntime", help="of the real search")
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--gate", default="sqnr>=15", help="of the real search")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of proposing per row")
@@ -490,6 +535,7 @@ def main() -> None:
                 arguments.trials,
                 arguments.gate,
                 arguments.hot,
+                engine=arguments.engine,
                 rehearses=not arguments.no_rehearsal,
             )
         )

@@ -11,7 +11,8 @@ from placer.search.records import TrialRecord
 
 # Blocks of sites of less noise than this part of what gates allow are not looked into.
 WORTH_PROBING = 0.1
-# How many blocks are measured at most, at first and for each trial.
+# How many blocks are measured at most, at first and for each trial. No option: the noisiest blocks
+# are measured first, and a time limit ends measurements whatever the number.
 PROBES, PROBES_PER_TRIAL = 64, 8
 
 
