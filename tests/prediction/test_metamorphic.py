@@ -1,0 +1,104 @@
+"""A predicted plan depends on what a model computes, not on how its file is written."""
+
+from collections import Counter
+from collections.abc import Iterable
+from random import Random
+
+import onnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer.graph import Edge, Graph, index_graph
+from placer.graph.text import graph_of_text, parse_model
+from placer.prediction.predictor import Predictor
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import Target
+from tests.prediction.test_motion import HEAD, graph_texts, placements
+
+RULES = load_pack("tensorrt").rules
+Layers = Counter[tuple[object, ...]]
+
+# Two residual blocks whose Adds have a Conv on either side.
+RESIDUAL = f"""
+{HEAD} g (float[1,4,4,4] t0) => (float[1,4,4,4] t9) <float[4,4,1,1] w4 = {{0.5}}> {{
+  [n0] t1 = Conv(t0, w4) [n1] t2 = Relu(t1) [n2] t3 = Conv(t2, w4) [n3] t4 = Conv(t0, w4)
+  [n4] t5 = Add(t3, t4) [n5] t6 = Relu(t5) [n6] t7 = Conv(t6, w4) [n7] t8 = Conv(t5, w4)
+  [n8] t9 = Add(t8, t7)
+}}
+"""
+TEXTS = st.one_of(graph_texts(), st.just(RESIDUAL))
+
+
+def layers_of(graph: Graph, placement: Placement, version: str, back: dict[str, str]) -> Layers:
+    """The layers without their order, and conversions by what they convert.
+
+    ``back``: what nodes and tensors are called in the layers returned.
+    """
+    target = Target(version, typing="weak")
+    plan = Predictor(graph, RULES, target, "float16", "int8").predict(placement).plan
+
+    def called(names: Iterable[str]) -> frozenset[str]:
+        return frozenset(back.get(name, name) for name in names)
+
+    return Counter(
+        (
+            layer.kind,
+            layer.op if layer.nodes else "",
+            called(layer.nodes or (port.tensor for port in layer.inputs)),
+            tuple(sorted(layer.input_types)),
+            tuple(sorted(layer.output_types)),
+        )
+        for layer in plan.layers
+    )
+
+
+@st.composite
+def reordered(draw: st.DrawFn, text: str) -> Graph:
+    """The graph of ``text`` with its nodes in another order in which each follows what it reads."""
+    model, graph = parse_model(text), graph_of_text(text)
+    known = {value.name for value in (*model.graph.input, *model.graph.initializer)}
+    left, order = list(model.graph.node), list[onnx.NodeProto]()
+    while left:
+        ready = [node for node in left if known.issuperset(node.input)]
+        order.append(draw(st.sampled_from(ready)))
+        known.update(order[-1].output)
+        left.remove(order[-1])
+    del model.graph.node[:]
+    model.graph.node.extend(order)
+    return index_graph(model.graph, graph.types)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_order_of_nodes_in_the_file_changes_no_layer(data: st.DataObject):
+    """From 8.6; older versions go by the order where two Convs could take an Add."""
+    text = data.draw(TEXTS)
+    graph, other = graph_of_text(text), data.draw(reordered(text))
+    placement = data.draw(placements(graph))
+    assert layers_of(other, placement, "10.4", {}) == layers_of(graph, placement, "10.4", {})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.randoms(use_true_random=False))
+def test_names_change_no_layer(data: st.DataObject, random: Random):
+    text = data.draw(TEXTS)
+    model, graph = parse_model(text), graph_of_text(text)
+    old = [*graph.by_name, *graph.types]
+    new = dict(zip(old, random.sample(range(len(old)), len(old)), strict=True))
+    names = {name: f"x{number}" for name, number in new.items()} | {"": ""}
+    for node in model.graph.node:
+        node.name = names[node.name]
+        node.input[:] = [names[name] for name in node.input]
+        node.output[:] = [names[name] for name in node.output]
+    for value in (*model.graph.input, *model.graph.output, *model.graph.initializer):
+        value.name = names[value.name]
+    other = index_graph(model.graph, {names[name]: kind for name, kind in graph.types.items()})
+    placement = data.draw(placements(graph))
+    groups = (
+        frozenset(Edge(names[e.tensor], names[e.node], e.input_index) for e in group)
+        for group in placement.groups
+    )
+    back = {name: original for original, name in names.items()}
+    renamed = layers_of(other, Placement(frozenset(groups)), "8.4", back)
+    assert renamed == layers_of(graph, placement, "8.4", {})
