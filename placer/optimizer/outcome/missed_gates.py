@@ -18,12 +18,12 @@ from placer.search.records import TrialRecord
 
 log = logging.getLogger(__name__)
 
-_ADVICE: dict[StopReason, str] = {
-    "budget": "relax the gate or raise `budget`",
-    "timeout": "relax the gate or raise `timeout`",
-    "converged": "relax the gate: the search has nothing left to try",
-    "interrupted": "relax the gate, or run the same command again to go on",
+_GO_ON: dict[StopReason, str] = {
+    "budget": "raise `budget`",
+    "timeout": "raise `timeout`",
+    "interrupted": "run the same command again to go on",
 }
+_NOTHING_LEFT = "the search has nothing left to try"
 
 
 def missed_sentence(
@@ -36,7 +36,8 @@ def missed_sentence(
     gates = ", ".join(task.gate_texts)
     nearest = closest(records)
     if nearest is None:
-        return f"no quantized candidate was measured, so none meets {gates}; {_ADVICE[stopped]}"
+        on = _GO_ON.get(stopped, _NOTHING_LEFT)
+        return f"no quantized candidate was measured, so none meets {gates}; {on}"
     for output, node in random_outputs(task.model.graph).items():
         return (
             f"no candidate meets {gates}: output '{output}' is random (node '{node}') and differs "
@@ -45,9 +46,10 @@ def missed_sentence(
     values = ", ".join(f"{gate.gate} has {_rounded(gate.value)}" for gate in nearest.gates)
     if rejected is not None:
         return f"the fastest candidate met the gates in its trial ({values}), but {rejected.reason}"
+    on = f" or {_GO_ON[stopped]}" if stopped in _GO_ON else f": {_NOTHING_LEFT}"
     return (
         f"none of {len(_measured(records))} quantized candidates meets {gates}; the closest: "
-        f"{values}; {_ADVICE[stopped]}"
+        f"{values}; relax the gate{on}"
     )
 
 

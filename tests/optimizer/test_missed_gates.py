@@ -1,0 +1,23 @@
+"""What is said of a run in which no candidate meets the gates."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from placer.optimizer.outcome.missed_gates import missed_sentence
+
+
+@pytest.mark.parametrize(
+    ("stopped", "advice"),
+    [
+        ("budget", "raise `budget`"),
+        ("timeout", "raise `timeout`"),
+        ("interrupted", "run the same command again to go on"),
+        ("converged", "the search has nothing left to try"),
+    ],
+)
+def test_where_nothing_was_measured_no_gate_is_to_blame(stopped: str, advice: str):
+    task = SimpleNamespace(gate_texts=["sqnr>=15"])
+    assert missed_sentence(task, [], stopped, None) == (
+        f"no quantized candidate was measured, so none meets sqnr>=15; {advice}"
+    )
