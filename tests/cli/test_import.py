@@ -27,7 +27,7 @@ FLATTENED = {
     "torch_eager": "/net/Flatten_output_0",
     "torch_qat": "/Flatten_output_0",
 }
-QUICK = ("--budget", "4", "--preset", "quick", "--gate", "sqnr>=5")
+QUICK = ("--budget", "3", "--preset", "quick", "--gate", "sqnr>=5", "--calibration", "minmax")
 
 
 def test_the_float_model_and_the_placement_are_written(placer: Run):

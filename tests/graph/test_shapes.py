@@ -15,7 +15,10 @@ from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 
 MODEL = DIGITS / "digits.onnx"
-QUICK = ("--data", DIGITS / "calibration.npz", "--preset", "quick", "--budget", "2")
+QUICK = (
+    *("--data", DIGITS / "calibration.npz", "--calibration", "minmax"),
+    *("--preset", "quick", "--budget", "2"),
+)
 RANGE = "image=1x1x32x32:2x1x32x32:4x1x32x32"
 
 Placer = Callable[..., Finished]

@@ -33,7 +33,10 @@ net (float[4,16,16,16] image) => (float[4,16,16,16] out)
   [conv2] out = Conv<pads = [1, 1, 1, 1]>(b, w2)
 }
 """
-QUICK = {"engine": "fusion-model", "gpu": "a100", "preset": "quick", "budget": 3, "cache": False}
+QUICK = {
+    **{"engine": "fusion-model", "gpu": "a100", "preset": "quick", "budget": 3, "cache": False},
+    "calibration": "minmax",
+}
 
 
 @pytest.fixture

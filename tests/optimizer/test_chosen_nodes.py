@@ -10,7 +10,10 @@ from placer.results.result import Result
 from tests.few_digits import FEW_BY_MINMAX
 from tests.optimizer.test_optimize import MODEL, Placer
 
-ESTIMATED = ("--engine", "fusion-model", "--gpu", "a100", "--preset", "quick", "--budget", 3)
+ESTIMATED = (
+    *("--engine", "fusion-model", "--gpu", "a100", "--preset", "quick", "--budget", 3),
+    *("--calibration", "minmax"),
+)
 
 
 def quantized_readers() -> set[str]:

@@ -42,7 +42,10 @@ g (float[1,32,32,32] image) => (float[1,32,32,32] scores)
   [act3] scores = Relu(e)
 }
 """
-QUICK = ("--preset", "quick", "--budget", "4", "--gate", "sqnr>=5", "--engine", "onnxruntime")
+QUICK = (
+    *("--preset", "quick", "--budget", "4", "--gate", "sqnr>=5", "--engine", "onnxruntime"),
+    *("--calibration", "minmax"),
+)
 
 
 def rows(path: Path) -> dict[tuple[str, str], tuple[float, int]]:

@@ -15,7 +15,10 @@ from tests.optimizer.test_layer_cache import LARGE, SMALL
 
 Placer = Callable[..., Finished]
 Save = Callable[..., Path]
-QUICK = ("--preset", "quick", "--gate", "sqnr>=5", "--engine", "onnxruntime", "--no-cache")
+QUICK = (
+    *("--preset", "quick", "--gate", "sqnr>=5", "--engine", "onnxruntime", "--no-cache"),
+    *("--calibration", "minmax"),
+)
 OTHER = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,4] x) => (float[1,4] out)
@@ -41,7 +44,8 @@ def optimized(tmp_path_factory: pytest.TempPathFactory) -> Path:
         engine="onnxruntime",
         preset="quick",
         gates=("sqnr>=5",),
-        budget=4,
+        calibration="minmax",
+        budget=3,
     )
     assert optimize(request, QuietObserver()).verdict == "faster"
     return folder
@@ -60,7 +64,7 @@ def small(optimized: Path, request: pytest.FixtureRequest) -> Path:
 )
 def test_a_search_begins_with_the_result_of_another(placer: Placer, small: Path, file: str):
     """A result as a folder or its file, its placement or its model: the same first trial."""
-    command = ("optimize", small, *QUICK, "--budget", "2", "-o", "second")
+    command = ("optimize", small, *QUICK, "--budget", "1", "-o", "second")
     finished = placer(*command, "--warm-start", file)
     assert finished.came_to_a_result, finished.err
     first = result("second").trials[0]
@@ -70,7 +74,7 @@ def test_a_search_begins_with_the_result_of_another(placer: Placer, small: Path,
 
 def test_several_warm_starts_come_in_order_and_each_placement_once(placer: Placer, small: Path):
     files = ("--warm-start", "first/placement.yaml", "--warm-start", "first/optimized.onnx")
-    finished = placer("optimize", small, *QUICK, "--budget", "3", "-o", "second", *files)
+    finished = placer("optimize", small, *QUICK, "--budget", "2", "-o", "second", *files)
     assert finished.came_to_a_result, finished.err
     kinds = [trial.kind for trial in result("second").trials]
     assert kinds[:2] == ["warm start placement.yaml", "none"]
@@ -163,7 +167,7 @@ def test_a_quantized_model_begins_with_its_own_placement(placer: Placer):
     """What was imported is the first trial, and the search goes on from there."""
     quantized = "first/optimized.onnx"
     assert any(node.op_type == "QuantizeLinear" for node in onnx.load(quantized).graph.node)
-    finished = placer("optimize", quantized, *QUICK, "--budget", "3", "-o", "second")
+    finished = placer("optimize", quantized, *QUICK, "--budget", "2", "-o", "second")
     assert finished.came_to_a_result, finished.err
     trials = result("second").trials
     assert [trial.kind for trial in trials[:2]] == ["as imported", "none"]
