@@ -15,7 +15,8 @@ from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.model import load_model
 from placer.quantization.placement_file import read_placement
 from placer.recovery.constants import same_layers
-from tests.apply.test_apply import SEED1, placement_file
+from tests.apply.placements import SEED1
+from tests.apply.test_apply_command import placement_file
 from tests.conftest import DIGITS, Finished
 
 Run = Callable[..., Finished]

@@ -16,8 +16,8 @@ from placer.rules.packaging.load import load_pack
 from placer.rules.sites import Placer, ResolvedLayout, Site, find_sites, place
 from placer.rules.target import Target
 from placer.search.layer_signatures import LayerModel
+from tests.prediction.small_rules import PACK
 from tests.prediction.test_motion import HEAD, graph_texts, placements
-from tests.prediction.test_predictor import PACK
 
 RULES = {"small": PACK, "tensorrt": load_pack("tensorrt").rules}
 

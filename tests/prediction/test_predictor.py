@@ -1,110 +1,34 @@
-"""Which layers are predicted: what fuses, what each reads and writes, which conversions remain.
-
-The rules here are few and small, so that a change of the built-in pack changes no expectation.
-"""
-
-from collections.abc import Sequence
+"""Which layers are predicted: what fuses, what each reads and writes; and properties of all."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.common.yaml_file import parse_text
-from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.predictor import Prediction, Predictor
+from placer.prediction.predictor import Predictor
 from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
-from placer.rules.schema import Rule
-from placer.rules.target import Target, Typing
-from tests.prediction.test_motion import HEAD, graph_texts, moved, placements
+from placer.rules.target import Target
+from tests.prediction.small_rules import (
+    A3,
+    BLOCK,
+    CONV,
+    FORK,
+    INPUTS,
+    PACK,
+    TO_2,
+    TO_3,
+    C,
+    R,
+    X,
+    graph_of,
+    lines,
+    predict,
+    rule,
+)
+from tests.prediction.test_motion import graph_texts, moved, placements
 
-CONV = """
-id: conv
-pattern:
-  conv: {op: Conv, inputs: [x, w, "b?"], output: c}
-  act: {op: Relu, inputs: [c], output: y, optional: true}
-layouts:
-  int8:
-    quantize: [conv.x, conv.w]
-    default: true
-    fuses: [{nodes: [conv, act], op: Convolution, inputs: int8, outputs: readers}]
-  float:
-    fuses: [{nodes: [conv, act], op: Convolution, inputs: float, outputs: float}]
-"""
-RESIDUAL = """
-id: residual
-priority: 1
-pattern:
-  add: {op: Add, inputs: [c, r], output: y, commutative: true}
-  conv: {op: Conv, inputs: [x, w, "b?"], output: c}
-layouts:
-  int8-residual:
-    quantize: [conv.x, conv.w, add.r]
-    default: true
-    fuses: [{nodes: [conv, add], op: Convolution, inputs: int8, outputs: int8}]
-  float-residual:
-    quantize: [conv.x, conv.w]
-    fuses:
-      - {nodes: [conv, add], op: Convolution, inputs: int8, outputs: float, float_like: add.r}
-  both:
-    quantize: [add.c, add.r]
-    fuses: [{nodes: [add], op: PointWise, inputs: int8, outputs: readers}]
-  float:
-    fuses: [{nodes: [conv, add], op: Convolution, inputs: float, outputs: float}]
-"""
-STEM = """
-id: stem
-priority: 2
-pattern:
-  conv: {op: Conv, inputs: [x, w, "b?"], output: y}
-where: [{dim: {tensor: x, axis: 1, at_most: 3}}]
-layouts:
-  int8:
-    quantize: [conv.x, conv.w]
-    default: true
-    fuses:
-      - nodes: [conv]
-        op: Convolution
-        inputs: int8
-        outputs: readers
-        float_type: float
-        when: {typing: weak}
-"""
-MOVES = """
-id: moves
-pattern: {op: {op: [MaxPool, Reshape], inputs: [x, "_*"], output: y}}
-motion: {before: x, after: y}
-layouts:
-  follow:
-    default: true
-    fuses:
-      - {nodes: [op], op: [Pooling, NoOp], inputs: int8, outputs: same, reads: [op.x]}
-      - {nodes: [op], op: [Pooling, NoOp], inputs: float, outputs: same}
-"""
-CONCAT = """
-id: concat
-pattern: {join: {op: Concat, inputs: ["xs*"], output: y}}
-motion: {before: xs, after: y}
-layouts:
-  follow:
-    default: true
-    fuses:
-      - {nodes: [join], op: Concat, inputs: int8, outputs: same, reads: [join.xs]}
-      - {nodes: [join], op: Concat, inputs: float, outputs: same}
-"""
-SPLIT = """
-id: split
-pattern: {split: {op: Split, inputs: [x, "_?"], output: ["ys*"]}}
-motion: {before: x, after: ys}
-layouts:
-  follow:
-    default: true
-    fuses:
-      - {nodes: [split], op: Slice, inputs: int8, outputs: same, reads: [split.x]}
-      - {nodes: [split], op: Slice, inputs: float, outputs: same}
-"""
 ABSORBED = """
 id: absorbed
 priority: 3
@@ -119,44 +43,11 @@ layouts:
       - {nodes: [conv, act], op: ConvAct, inputs: int8, outputs: int8, absorbs: [act.c]}
 """
 
-
-def rule(text: str) -> Rule:
-    return parse_text(f"why: a sentence for the test\nsource: test\n{text}", "rule.yaml", Rule)
-
-
-PACK = tuple(map(rule, (CONV, RESIDUAL, STEM, MOVES, CONCAT, SPLIT)))
-
-
-def predict(
-    graph: Graph,
-    *groups: Sequence[Edge],
-    rules: Sequence[Rule] = PACK,
-    typing: Typing = "strong",
-    base: str = "float16",
-) -> Prediction:
-    """The prediction with these scale groups; every weight has a pair too."""
-    weights = [[e] for t in graph.initializers for e in graph.edges_of(t) if t.startswith("w")]
-    placement = Placement(frozenset(map(frozenset, (*groups, *weights))))
-    return Predictor(graph, rules, Target(typing=typing), base, "int8").predict(placement)
-
-
-def lines(prediction: Prediction) -> list[str]:
-    """A layer per line, as in the tests of rules."""
-    layers = prediction.plan.layers
-    return [f"{x.name}: {', '.join(x.input_types)} -> {', '.join(x.output_types)}" for x in layers]
-
-
-def graph_of(signature: str, body: str) -> Graph:
-    """A graph of tensors of shape (1, 4, 4, 4) or as written, and 1x1 convolutions."""
-    weights = "float[4,4,1,1] w1 = {1}, float[4,3,1,1] w3 = {1}, int64[2] k = {1,-1}"
-    return graph_of_text(f"{HEAD} g {signature} <{weights}> {{ {body} }}")
-
-
 TWO_CONVS = graph_of(
     "(float[1,4,4,4] x) => (float[1,4,4,4] out)",
     "[conv1] c = Conv(x, w1) [relu1] r = Relu(c) [conv2] out = Conv(r, w1)",
 )
-X, C, R = Edge("x", "conv1", 0), Edge("c", "relu1", 0), Edge("r", "conv2", 0)
+
 OUT = Edge("out", "", 0)
 
 
@@ -234,12 +125,7 @@ def test_a_weight_without_a_pair_leaves_its_conv_float():
     ]
 
 
-BLOCK = graph_of(
-    "(float[1,4,4,4] x) => (float[1,4,4,4] out)",
-    "[short] s = Conv(x, w1) [long] c = Conv(x, w1) [add] a = Add(s, c) [conv3] out = Conv(a, w1)",
-)
 SHORT, LONG = Edge("s", "add", 0), Edge("c", "add", 1)
-INPUTS, A3 = [Edge("x", "short", 0), Edge("x", "long", 0)], Edge("a", "conv3", 0)
 
 
 def test_an_add_without_pairs_fuses_into_the_conv_that_runs_last():
@@ -296,14 +182,6 @@ def test_under_weak_typing_the_residual_is_dequantized_to_fp32_and_so_is_the_sum
     ]
 
 
-FORK = graph_of(
-    "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b, float[1,4,4,4] s)",
-    "[conv1] c = Conv(x, w1) [conv2] a = Conv(c, w1) [conv3] b = Conv(c, w1) "
-    "[sigmoid1] s = Sigmoid(c)",
-)
-TO_2, TO_3, TO_S = Edge("c", "conv2", 0), Edge("c", "conv3", 0), Edge("c", "sigmoid1", 0)
-
-
 def test_mixed_readers_get_float_and_a_quantize_for_those_with_a_pair():
     prediction = predict(FORK, [X], [TO_2, TO_3])
     assert lines(prediction)[:5] == [
@@ -314,352 +192,6 @@ def test_mixed_readers_get_float_and_a_quantize_for_those_with_a_pair():
         "conv3: int8 -> float16",
     ]
     assert prediction.layers[2].edges == (TO_2, TO_3)
-
-
-COMPILED = """
-id: compiled
-priority: 1
-pattern:
-  first: {op: [Sigmoid, Relu, Mul], inputs: [x, "z?"], output: t}
-  second: {op: [Sigmoid, Relu, Mul], inputs: [t, "_?"], output: y, optional: true}
-layouts:
-  follow:
-    default: true
-    fuses: [{nodes: [first, second], op: Compiled, inputs: int8, outputs: each, reads: any}]
-"""
-
-
-def test_a_compiled_layer_takes_pairs_inside_and_writes_what_each_reader_needs():
-    graph = graph_of(
-        "(float[1,4,4,4] x, float[1,4,4,4] z) => (float[1,4,4,4] a, float[1,4,4,4] b)",
-        "[conv1] c = Conv(x, w1) [sigmoid1] s = Sigmoid(c) [mul1] m = Mul(s, z) "
-        "[conv2] a = Conv(m, w1) [conv3] b = Conv(m, w1)",
-    )
-    inside, other = Edge("s", "mul1", 0), Edge("z", "mul1", 1)
-    rules = [rule(CONV), rule(COMPILED)]
-    before, behind = Edge("c", "sigmoid1", 0), Edge("m", "conv2", 0)
-    groups = ([Edge("x", "conv1", 0)], [before], [inside], [other], [behind])
-    assert lines(predict(graph, *groups, rules=rules, base="float"))[2:] == [
-        # What was not quantized for somebody else is quantized inside.
-        "sigmoid1+mul1: int8, float -> float, int8",
-        "conv2: int8 -> float",
-        "conv3: float -> float",
-    ]
-    found = predict(graph, [behind], [Edge("m", "conv3", 0), Edge("b", "", 0)], rules=rules)
-    assert "sigmoid1+mul1: float16, float -> int8, int8" in lines(found)
-
-
-MERGING = """
-id: merging
-pattern:
-  op: {op: [Sigmoid, Add, Mul, Tanh], inputs: [x, "_*"], output: y}
-layouts:
-  follow:
-    default: true
-    fuses: [{nodes: [op], op: Compiled, inputs: int8, outputs: each, reads: READS, merges: true}]
-"""
-
-
-@pytest.mark.parametrize(("reads", "pair_splits"), [("any", False), ("[]", True)])
-def test_layers_that_merge_are_one_however_many_and_whatever_their_shape(
-    reads: str, pair_splits: bool
-):
-    graph = graph_of(
-        "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)",
-        "[sigmoid1] s = Sigmoid(x) [tanh1] t = Tanh(x) [add1] u = Add(s, t) [mul1] v = Mul(s, u) "
-        "[conv1] a = Conv(u, w1) [tanh2] w = Tanh(v) [conv2] b = Conv(w, w1)",
-    )
-    rules = [rule(CONV), rule(MERGING.replace("READS", reads))]
-
-    def merged(*groups: list[Edge]) -> list[tuple[str, ...]]:
-        layers = predict(graph, *groups, rules=rules, base="float").plan.of_kind("compute")
-        return [layer.nodes for layer in layers if not layer.nodes[0].startswith("conv")]
-
-    # Before tanh2 runs, conv1 has read what add1 writes.
-    four = ("sigmoid1", "tanh1", "add1", "mul1")
-    assert merged() == [four, ("tanh2",)]
-    split = [("sigmoid1", "tanh1", "add1"), ("mul1", "tanh2")]
-    assert merged([Edge("u", "mul1", 1)]) == (split if pair_splits else [four, ("tanh2",)])
-
-
-def test_only_layers_of_one_node_merge_that_read_whatever_there_is_or_floats():
-    with pytest.raises(InputError, match=r"`merges` is for a single node with `reads` any or \[\]"):
-        rule(MERGING.replace("READS", "[op.x]"))
-
-
-def test_a_layer_that_needs_its_readers_to_agree_splits_where_they_do_not():
-    whole = CONV.replace(
-        "inputs: float, outputs: float", "inputs: float, outputs: float, readers_agree: true"
-    )
-    graph = graph_of(
-        "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)",
-        "[conv1] c = Conv(x, w1) [relu1] r = Relu(c) [conv2] a = Conv(r, w1) "
-        "[conv3] b = Conv(r, w1)",
-    )
-    left, right = Edge("r", "conv2", 0), Edge("r", "conv3", 0)
-    layers = {
-        groups: [
-            x.split(":")[0] for x in lines(predict(graph, *map(list, groups), rules=[rule(whole)]))
-        ]
-        for groups in ((), ((left, right),), ((left,),))
-    }
-    assert "conv1+relu1" in layers[()]
-    assert "conv1+relu1" in layers[((left, right),)]
-    assert {"conv1", "relu1"} < set(layers[((left,),)])
-
-
-BETWEEN = """
-id: between
-pattern: {op: {op: Flatten, inputs: [x], output: y}}
-layouts:
-  follow:
-    default: true
-    fuses:
-      - nodes: [op]
-        op: Flatten
-        inputs: int8
-        outputs: same
-        reads: [op.x]
-        readers_quantized: KIND
-"""
-
-
-@pytest.mark.parametrize(
-    ("kind", "groups", "types"),
-    [
-        ("as-read", ["xy"], "int8 -> int8"),
-        ("as-read", ["x", "y"], "float -> float"),
-        ("as-read", ["x"], "float -> float"),
-        ("alike", ["x", "y"], "int8 -> int8"),
-        ("alike", ["x"], "float -> float"),
-    ],
-)
-def test_a_layer_that_needs_pairs_on_all_that_read_what_it_writes(
-    kind: str, groups: list[str], types: str
-):
-    graph = graph_of("(float[1,4,4,4] x) => (float[1,64] y)", "[op1] y = Flatten(x)")
-    edges = {"x": Edge("x", "op1", 0), "y": Edge("y", "", 0)}
-    placed = [[edges[name] for name in group] for group in groups]
-    found = predict(graph, *placed, rules=[rule(BETWEEN.replace("KIND", kind))], base="float")
-    assert f"op1: {types}" in lines(found)
-
-
-BARE = """
-id: swish
-pattern:
-  mul: {op: Mul, inputs: [x, s], output: y}
-  sigmoid: {op: Sigmoid, inputs: [x], output: s}
-layouts:
-  follow:
-    default: true
-    fuses:
-      - nodes: [sigmoid, mul]
-        op: Swish
-        inputs: float
-        outputs: float
-        reads: []
-        bare: [mul.x]
-"""
-
-
-def test_an_edge_that_must_be_bare_forbids_a_layer():
-    graph = graph_of(
-        "(float[4] x) => (float[4] y)", "[sigmoid1] s = Sigmoid(x) [mul1] y = Mul(x, s)"
-    )
-    found = [
-        lines(predict(graph, *groups, rules=[rule(BARE)], base="float"))[-1]
-        for groups in ([], [[Edge("x", "sigmoid1", 0)]], [[Edge("x", "mul1", 0)]])
-    ]
-    assert [line.split(":")[0] for line in found] == ["sigmoid1+mul1", "sigmoid1+mul1", "mul1"]
-
-
-def test_each_reader_in_float_may_have_a_dequantization_of_its_own():
-    graph = graph_of(
-        "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)", "a = Exp(x) b = Tanh(x)"
-    )
-    placement = Placement.of(graph.edges_of("x"))
-    for once, count in ((True, 1), (False, 2)):
-        predictor = Predictor(graph, (), Target(), "float", "int8", dequantizes_once=once)
-        assert len(predictor.predict(placement).plan.of_kind("dequantize")) == count
-
-
-def test_constants_that_are_read_in_float_may_be_dequantized_in_every_run():
-    graph = graph_of("(float[1,4,4,4] x) => (float[1,4,4,4] c)", "[conv1] c = Conv(x, w1)")
-    x, w = Edge("x", "conv1", 0), Edge("w1", "conv1", 1)
-    for rules, count in (((), 1), ([rule(CONV)], 0)):
-        predictor = Predictor(graph, rules, Target(), "float", "int8", folds_constants=False)
-        layers = predictor.predict(Placement.of([x, w])).plan.of_kind("dequantize")
-        assert [layer.name for layer in layers if "w1" in layer.name] == ["dequantize w1"] * count
-
-
-def test_a_residual_that_is_overwritten_has_the_type_that_is_written():
-    summing = RESIDUAL.replace(
-        "inputs: int8, outputs: int8}", "inputs: int8, outputs: readers, in_place: [add.r]}"
-    )
-    graph = graph_of(
-        "(float[1,4,4,4] x) => (float[1,4,4,4] out)",
-        "[conv1] c = Conv(x, w1) [conv2] d = Conv(x, w1) [add1] a = Add(c, d) "
-        "[conv3] out = Conv(a, w1)",
-    )
-    reads, shortcut = [Edge("x", "conv1", 0), Edge("x", "conv2", 0)], [Edge("c", "add1", 0)]
-    behind = [Edge("a", "conv3", 0)]
-    rules = [rule(CONV), rule(summing)]
-    found = lines(predict(graph, reads, shortcut, rules=rules, base="float"))
-    assert "dequantize c: int8 -> float" in found
-    assert "conv2+add1: int8, float -> float" in found
-    found = lines(predict(graph, reads, shortcut, behind, rules=rules, base="float"))
-    assert "conv2+add1: int8, int8 -> int8" in found
-
-
-def test_pairs_of_equal_range_are_one_quantize():
-    assert lines(predict(FORK, [X], [TO_2], [TO_3])) == lines(predict(FORK, [X], [TO_2, TO_3]))
-
-
-def test_each_scale_has_a_quantize_of_its_own():
-    prediction = predict(FORK, [X], [TO_2, Edge("a", "", 0)], [TO_3])
-    assert lines(prediction)[1:6] == [
-        "conv1: int8 -> float16",
-        "quantize c: float16 -> int8",
-        "conv2: int8 -> int8",
-        "quantize c: float16 -> int8",
-        "conv3: int8 -> float16",
-    ]
-    quantize = [x for x in prediction.layers if x.layer.kind == "quantize"]
-    assert [x.edges for x in quantize] == [(X,), (TO_2,), (TO_3,)]
-
-
-def test_agreeing_readers_get_integers_and_a_reader_that_no_rule_covers_a_dequantize():
-    prediction = predict(FORK, [X], [TO_2, TO_3, TO_S])
-    assert lines(prediction) == [
-        "quantize x: float -> int8",
-        "conv1: int8 -> int8",
-        "conv2: int8 -> float16",
-        "conv3: int8 -> float16",
-        "dequantize c: int8 -> float16",
-        "sigmoid1: float16 -> float16",
-        "reformat a: float16 -> float",
-        "reformat b: float16 -> float",
-        "reformat s: float16 -> float",
-    ]
-    sigmoid = prediction.layers[5]
-    assert (sigmoid.claim, sigmoid.layer.op, sigmoid.edges) == (None, "Sigmoid", (TO_S,))
-
-
-POOLED = graph_of(
-    "(float[1,4,4,4] x) => (float[1,4,2,2] out)",
-    "[conv1] c = Conv(x, w1) [pool1] p = MaxPool<kernel_shape = [3, 3]>(c) "
-    "[conv2] out = Conv(p, w1)",
-)
-TO_POOL, BEHIND = Edge("c", "pool1", 0), Edge("p", "conv2", 0)
-
-
-def test_a_pair_behind_a_pool_moves_before_it():
-    assert lines(predict(POOLED, [X], [BEHIND]))[1:4] == [
-        "conv1: int8 -> int8",
-        "pool1: int8 -> int8",
-        "conv2: int8 -> float16",
-    ]
-
-
-def test_unequal_scales_around_a_pool_cost_a_requantize():
-    prediction = predict(POOLED, [X], [TO_POOL], [BEHIND])
-    assert lines(prediction)[2:5] == [
-        "pool1: int8 -> int8",
-        "requantize p: int8 -> int8",
-        "conv2: int8 -> float16",
-    ]
-    assert prediction.layers[3].edges == (BEHIND,)
-
-
-def test_a_requantize_before_a_dequantize_serves_its_edge_once():
-    graph = graph_of(
-        "(float[1,4,4,4] x) => (float[1,4,2,2] a, float[1,4,2,2] b)",
-        "[pool1] p = MaxPool<kernel_shape = [3, 3]>(x) [relu1] a = Relu(p) [relu2] b = Relu(p)",
-    )
-    first, second = Edge("p", "relu1", 0), Edge("p", "relu2", 0)
-    prediction = predict(graph, [Edge("x", "pool1", 0)], [first, second])
-    assert [(x.layer.kind, x.edges) for x in prediction.layers if not x.nodes][1:3] == [
-        ("requantize", (first, second)),
-        ("dequantize", (first, second)),
-    ]
-
-
-def test_two_readers_of_one_reformat_are_both_served():
-    prediction = predict(BLOCK)
-    assert lines(prediction)[0] == "reformat x: float -> float16"
-    assert prediction.layers[0].edges == tuple(INPUTS)
-
-
-JOINED = graph_of(
-    "(float[1,4,4,4] x) => (float[1,8,4,4] out, float[1,4,4,4] more)",
-    "[conv1] a = Conv(x, w1) [conv2] b = Conv(x, w1) [join] j = Concat<axis = 1>(a, b) "
-    "[relu1] out = Relu(j) [conv3] more = Conv(b, w1)",
-)
-TO_JOIN = [Edge("a", "join", 0), Edge("b", "join", 1)]
-BOTH, B3 = [Edge("x", "conv1", 0), Edge("x", "conv2", 0)], Edge("b", "conv3", 0)
-
-
-def test_a_concat_copies_integers_if_its_inputs_share_a_scale():
-    assert lines(predict(JOINED, BOTH, [*TO_JOIN, B3]))[1:5] == [
-        "conv1: int8 -> int8",
-        "conv2: int8 -> int8",
-        "join: int8, int8 -> int8",
-        "dequantize j: int8 -> float16",
-    ]
-
-
-def test_a_concat_of_unequal_scales_copies_floats():
-    assert lines(predict(JOINED, BOTH, [TO_JOIN[0]], [TO_JOIN[1], B3]))[1:6] == [
-        "conv1: int8 -> int8",
-        "conv2: int8 -> int8",
-        "dequantize a: int8 -> float16",
-        "dequantize b: int8 -> float16",
-        "join: float16, float16 -> float16",
-    ]
-
-
-def test_a_scale_hoisted_onto_another_pair_is_a_requantize():
-    hoisted = [Edge("j", "relu1", 0)]
-    prediction = predict(JOINED, BOTH, [TO_JOIN[1], B3], hoisted)
-    assert lines(prediction)[1:5] == [
-        "conv1: int8 -> int8",
-        "conv2: int8 -> int8",
-        "requantize b: int8 -> int8",
-        "join: int8, int8 -> int8",
-    ]
-
-
-def test_integers_that_went_through_two_scales_are_no_substitute_for_one():
-    """conv3 wants b in the scale of j, concat wants it rounded to its own pair before."""
-    prediction = predict(JOINED, BOTH, [TO_JOIN[1]], [Edge("j", "relu1", 0), B3])
-    converted = [(x.layer.kind, x.edges) for x in prediction.layers if x.layer.kind != "compute"]
-    assert converted[1:4] == [
-        ("quantize", (TO_JOIN[1],)),
-        ("requantize", (TO_JOIN[1],)),
-        ("dequantize", (Edge("j", "relu1", 0),)),
-    ]
-    assert converted[4] == ("quantize", (B3,))
-
-
-def test_split_copies_integers_of_one_scale_and_floats_of_two():
-    graph = graph_of(
-        "(float[1,8,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)",
-        "[split1] l, r = Split<axis = 1>(x) [conv1] a = Conv(l, w1) [conv2] b = Conv(r, w1)",
-    )
-    left, right = Edge("l", "conv1", 0), Edge("r", "conv2", 0)
-    assert lines(predict(graph, [left, right]))[:4] == [
-        "quantize x: float -> int8",
-        "split1: int8 -> int8, int8",
-        "conv1: int8 -> float16",
-        "conv2: int8 -> float16",
-    ]
-    assert lines(predict(graph, [left], [right]))[:5] == [
-        "split1: float -> float, float",
-        "quantize l: float -> int8",
-        "conv1: int8 -> float16",
-        "quantize r: float -> int8",
-        "conv2: int8 -> float16",
-    ]
 
 
 IMAGE = graph_of(

@@ -1,7 +1,6 @@
-"""Q/DQ insertion: where pairs stand, what they hold, and that stripping undoes them."""
+"""Q/DQ insertion: where pairs stand and what they hold."""
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,25 +8,26 @@ import onnx
 import onnx.checker
 import onnxruntime as ort
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from onnx import ModelProto, numpy_helper
 
-from placer.errors import InputError, RunError
 from placer.graph import Edge
-from placer.graph.weights import weight_input
-from placer.model import Model, load_model
+from placer.model import load_model
 from placer.qdq import Inserter
-from placer.quantization import EMPTY, Placement, Range, Scheme
+from placer.quantization import Placement, Range, Scheme
 from placer.quantization.numerics import activation_quantization
 from placer.version import __version__
 from tests.model.test_normalize import outputs
-from tests.qdq.strip import strip
-
-Save = Callable[..., Path]
-
-TENSORRT = Scheme(activation="int8", symmetric=True, bias="float")
-ORT = Scheme(activation="uint8", symmetric=False, bias="int32")
+from tests.qdq.nets import (
+    BRANCHES,
+    ORT,
+    RANGES,
+    TENSORRT,
+    WEIGHTED,
+    Save,
+    check,
+    values,
+    weighted,
+)
 
 
 def pairs(proto: ModelProto) -> dict[str, str]:
@@ -40,10 +40,6 @@ def pairs(proto: ModelProto) -> dict[str, str]:
     }
 
 
-def values(proto: ModelProto, name: str) -> np.ndarray:
-    return numpy_helper.to_array(next(t for t in proto.graph.initializer if t.name == name))
-
-
 def inputs_of(proto: ModelProto, node: str) -> list[str]:
     return list(next(n for n in proto.graph.node if n.name == node).input)
 
@@ -51,47 +47,6 @@ def inputs_of(proto: ModelProto, node: str) -> list[str]:
 def axis_of(proto: ModelProto, node: str) -> int | None:
     found = next(n for n in proto.graph.node if n.name == node)
     return next((a.i for a in found.attribute if a.name == "axis"), None)
-
-
-def check(proto: ModelProto) -> None:
-    onnx.checker.check_model(proto, full_check=True)
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    ort.InferenceSession(proto.SerializeToString(), options)
-
-
-WEIGHTED = {
-    "conv": ("float[1,4,6,6] x", "float[8,4,3,3] w", "Conv(x, w)", 0, 8),
-    "depthwise": ("float[1,4,6,6] x", "float[4,1,3,3] w", "Conv<group = 4>(x, w)", 0, 4),
-    "conv 1d": ("float[1,4,6] x", "float[8,4,3] w", "Conv(x, w)", 0, 8),
-    "transpose": ("float[1,4,6,6] x", "float[4,3,2,2] w", "ConvTranspose(x, w)", 1, 3),
-    "transpose in groups": (
-        "float[1,4,6,6] x",
-        "float[4,3,2,2] w",
-        "ConvTranspose<group = 2>(x, w)",
-        1,
-        3,
-    ),
-    "gemm": ("float[2,5] x", "float[5,3] w", "Gemm(x, w)", 1, 3),
-    "gemm transposed": ("float[2,5] x", "float[3,5] w", "Gemm<transB = 1>(x, w)", 0, 3),
-    "matmul": ("float[2,5] x", "float[5,3] w", "MatMul(x, w)", 1, 3),
-    "matmul in batches": ("float[2,4,5] x", "float[2,5,3] w", "MatMul(x, w)", 2, 3),
-}
-
-
-def weighted(save: Save, name: str) -> Model:
-    x, w, call, _, _ = WEIGHTED[name]
-    shape = {"conv": "1,8,4,4", "depthwise": "1,4,4,4", "conv 1d": "1,8,4", "transpose": "1,3,7,7"}
-    shape |= {"transpose in groups": "1,6,7,7", "matmul in batches": "2,4,3"}
-    y = f"float[{shape.get(name, '2,3')}] y"
-    return load_model(
-        save(
-            f"""
-            <ir_version: 9, opset_import: ["": 17]>
-            g ({x}) => ({y}) <{w} = {{1}}> {{ [node] y = {call} }}
-            """
-        )
-    )
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
@@ -122,27 +77,6 @@ def test_a_scheme_may_ask_for_one_scale_per_weight(save: Save):
     candidate = Inserter(model, scheme).insert(Placement.of([Edge("w", "node", 1)]), {})
     assert values(candidate, "w/scale").shape == ()
     assert axis_of(candidate, "w/DequantizeLinear") is None
-
-
-BRANCHES = """
-<ir_version: 9, opset_import: ["": 17]>
-g (float[1,4,6,6] x) => (float[1,8,6,6] y, float[1,4,6,6] r)
-<float[4,4,1,1] w1 = {1}, float[4] b1 = {1, 2, 3, 4}, float[4,4,1,1] w2 = {1}> {
-  [conv1] c = Conv(x, w1, b1)
-  [relu] r = Relu(c)
-  [conv2] d = Conv(r, w2)
-  [add] s = Add(r, d)
-  [concat] y = Concat<axis = 1>(r, s)
-}
-"""
-RANGES = {
-    "x": Range(-1, 3),
-    "c": Range(-2, 2),
-    "r": Range(0, 2),
-    "d": Range(-4, 1),
-    "s": Range(-3, 5),
-    "y": Range(-3, 5),
-}
 
 
 def test_edges_of_one_tensor_share_one_pair(save: Save):
@@ -347,49 +281,6 @@ def test_onnx_runtime_runs_a_quantized_convolution_on_integers(save: Save, tmp_p
     assert found == {"QuantizeLinear": 1, "QLinearConv": 1, "DequantizeLinear": 1}
 
 
-def half_model(path: Path, opset: int, smallest: float = 0.02) -> Model:
-    """A float16 convolution; ``smallest``: the largest weight of its second channel."""
-    proto = onnx.parser.parse_model(
-        """
-        <ir_version: 9, opset_import: ["": 19]>
-        g (float16[1,2,6,6] x) => (float16[1,2,6,6] y) { [conv] y = Conv(x, w) }
-        """
-    )
-    proto.opset_import[0].version = opset
-    weights = np.array([[0.3, -0.1], [0.001, smallest]], np.float16).reshape(2, 2, 1, 1)
-    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
-    onnx.save(proto, path)
-    return load_model(path)
-
-
-def test_scales_have_the_type_of_their_tensor(tmp_path: Path):
-    model = half_model(tmp_path / "half.onnx", opset=19)
-    placement = Placement.of([Edge("x", "conv", 0), Edge("w", "conv", 1)])
-    candidate = Inserter(model, TENSORRT).insert(placement, {"x": Range(-1, 1)})
-    onnx.checker.check_model(candidate, full_check=True)
-    assert values(candidate, "x/scale") == np.float16(1 / 127)
-    amax = np.abs(model.array("w")).max(axis=(1, 2, 3)).astype(np.float32)
-    np.testing.assert_array_equal(values(candidate, "w/scale"), (amax / 127).astype(np.float16))
-    restored = values(strip(candidate), "w/dequantized")
-    np.testing.assert_allclose(restored, model.array("w"), atol=0.3 / 127)
-
-
-@pytest.mark.parametrize(
-    ("x", "smallest", "expected"),
-    [
-        (Range(-1, 1), 0.002, "'w' cannot be quantized: a scale of 1.58e-05 is outside 6.1e-05"),
-        (Range(-0.005, 0), 0.02, "'x' cannot be quantized: a scale of 3.94e-05 is outside 6.1e-05"),
-    ],
-)
-def test_scales_that_their_type_cannot_hold_are_refused_not_raised(
-    tmp_path: Path, x: Range, smallest: float, expected: str
-):
-    model = half_model(tmp_path / "half.onnx", 19, smallest)
-    placement = Placement.of([Edge("x", "conv", 0), Edge("w", "conv", 1)])
-    with pytest.raises(RunError, match=expected):
-        Inserter(model, TENSORRT).insert(placement, {"x": x})
-
-
 def test_a_dead_channel_with_a_large_bias_does_not_overflow(save: Save):
     path = save(BRANCHES)
     proto = onnx.load(path)
@@ -422,229 +313,3 @@ def test_scale_and_zero_point(scheme: Scheme, observed: Range, scale: float, zer
     found = activation_quantization(observed, scheme)
     assert found.scale == pytest.approx(scale, rel=1e-6)
     assert found.zero_point == zero_point
-
-
-@pytest.mark.parametrize(
-    ("edge", "ranges", "expected"),
-    [
-        (Edge("r", "nowhere", 0), RANGES, "which the model does not have"),
-        (Edge("r", "conv2", 1), RANGES, "which the model does not have"),
-        (Edge("r", "conv2", 0), {}, "tensor 'r' has no calibrated range"),
-    ],
-)
-def test_wrong_placements(save: Save, edge: Edge, ranges: dict[str, Range], expected: str):
-    with pytest.raises(InputError, match=expected):
-        Inserter(load_model(save(BRANCHES)), TENSORRT).insert(Placement.of([edge]), ranges)
-
-
-def test_a_type_that_the_opset_cannot_quantize(tmp_path: Path):
-    model = half_model(tmp_path / "half.onnx", opset=17)
-    with pytest.raises(InputError, match="of type FLOAT16, which needs opset 19"):
-        Inserter(model, TENSORRT).insert(Placement.of([Edge("w", "conv", 1)]), {})
-
-
-UNUSUAL = """
-<ir_version: 9, opset_import: ["": 19]>
-g (float[1,4] x, bool c, double[4] d, float16[4] h)
-=> (float[1,4] y, double[4] e, float16[4] i, float[1,4] x) {
-  [relu] t = Relu(x)
-  [if] y = If(c) <
-    then_branch = yes () => (float[1,4] a) { a = Neg(t) },
-    else_branch = no () => (float[1,4] b) { b = Abs(t) }
-  >
-  [neg] e = Neg(d)
-  [half] i = Neg(h)
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("edges", "ranges", "expected"),
-    [
-        ([Edge("t", "if", 1)], {"t": Range(0, 1)}, "a subgraph of the node reads"),
-        ([Edge("d", "neg", 0)], {"d": Range(0, 1)}, "not a float32, float16 or bfloat16 tensor"),
-        ([Edge("c", "if", 0)], {"c": Range(0, 1)}, "not a float32, float16 or bfloat16 tensor"),
-        ([Edge("x", "", 3)], {"x": Range(0, 1)}, "which no node computes"),
-        ([Edge("x", "relu", 0)], {"x": Range(0, float("inf"))}, "infinite or undefined range"),
-        (
-            [Edge("x", "relu", 0), Edge("h", "half", 0)],
-            {"x": Range(0, 1), "h": Range(0, 1)},
-            "'h' and 'x' cannot share a scale",
-        ),
-    ],
-)
-def test_what_cannot_be_quantized(
-    save: Save, edges: list[Edge], ranges: dict[str, Range], expected: str
-):
-    model = load_model(save(UNUSUAL))
-    with pytest.raises(InputError, match=expected):
-        Inserter(model, TENSORRT).insert(Placement.of(edges, [["x", "h"]]), ranges)
-
-
-def rounded(model: Model, placement: Placement, scheme: Scheme) -> ModelProto:
-    """The float model with the constants that ``placement`` quantizes rounded by hand."""
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
-    quantized = Inserter(model, scheme).insert(placement, RANGES)
-    made = {t.name: numpy_helper.to_array(t) for t in quantized.graph.initializer}
-    for node in proto.graph.node:
-        weight = weight_input(model.graph, model.graph.by_name[node.name])
-        if weight is None or Edge(weight.tensor, node.name, 1) not in placement.edges:
-            continue
-        for index in (1, 2):
-            reader = next(n for n in quantized.graph.node if n.name == node.name)
-            name = reader.input[index] if index < len(reader.input) else ""
-            base = name.removesuffix("/dequantized")
-            if base == name:
-                continue
-            scale = made[f"{base}/scale"]
-            scale = scale.reshape(-1, *(1,) * (made[f"{base}/quantized"].ndim - 1))
-            new = (made[f"{base}/quantized"].astype(np.float32) * scale).astype(np.float32)
-            proto.graph.initializer.append(numpy_helper.from_array(new, name))
-            node.input[index] = name
-    return proto
-
-
-EDGES = [
-    Edge("x", "conv1", 0),
-    Edge("w1", "conv1", 1),
-    Edge("c", "relu", 0),
-    Edge("r", "conv2", 0),
-    Edge("w2", "conv2", 1),
-    Edge("r", "add", 0),
-    Edge("d", "add", 1),
-    Edge("r", "concat", 0),
-    Edge("s", "concat", 1),
-    Edge("y", "", 0),
-    Edge("r", "", 1),
-]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    edges=st.sets(st.sampled_from(EDGES)),
-    shared=st.lists(st.sets(st.sampled_from("xcrdsy"), min_size=2), max_size=2),
-    scheme=st.sampled_from([TENSORRT, ORT]),
-)
-def test_stripping_a_candidate_gives_the_float_model_with_rounded_weights(
-    tmp_path_factory: pytest.TempPathFactory,
-    edges: set[Edge],
-    shared: list[set[str]],
-    scheme: Scheme,
-) -> None:
-    path = tmp_path_factory.mktemp("net") / "model.onnx"
-    proto = onnx.parser.parse_model(BRANCHES)
-    rng = np.random.default_rng(0)
-    for tensor in proto.graph.initializer:
-        random = rng.standard_normal(tuple(tensor.dims)).astype(np.float32)
-        tensor.CopyFrom(numpy_helper.from_array(random, tensor.name))
-    onnx.save(proto, path)
-    model = load_model(path)
-    placement = Placement.of(edges, shared)
-    candidate = Inserter(model, scheme).insert(placement, RANGES)
-    check(candidate)
-    again = Inserter(model, scheme).insert(placement, RANGES)
-    assert candidate.SerializeToString() == again.SerializeToString()
-    stripped = strip(candidate)
-    onnx.checker.check_model(stripped, full_check=True)
-    assert not any("QuantizeLinear" in n.op_type for n in stripped.graph.node)
-    x = rng.standard_normal((1, 4, 6, 6)).astype(np.float32)
-    expected = outputs(rounded(model, placement, scheme), x=x)
-    for got, wanted in zip(outputs(stripped, x=x), expected, strict=True):
-        np.testing.assert_array_equal(got, wanted)
-
-
-def test_the_empty_placement_is_the_float_model(save: Save):
-    model = load_model(save(BRANCHES))
-    candidate = Inserter(model, ORT).insert(EMPTY, {})
-    assert candidate.graph.node == model.proto.graph.node
-    assert {t.name for t in candidate.graph.initializer} == set(model.graph.initializers)
-
-
-def test_names_that_the_model_has_already_are_avoided(save: Save):
-    text = """
-    <ir_version: 9, opset_import: ["": 17]>
-    g (float[1,4] x) => (float[1,4] y) <float[4,4] w = {1}> {
-      [relu] r = Relu(x)
-      ["r/QuantizeLinear"] "w/scale" = Neg(r)
-      [matmul] y = MatMul("w/scale", w)
-    }
-    """
-    model = load_model(save(text))
-    placement = Placement.of([Edge("r", "r/QuantizeLinear", 0), Edge("w", "matmul", 1)])
-    candidate = Inserter(model, TENSORRT).insert(placement, {"r": Range(0, 1)})
-    check(candidate)
-    assert [node.name for node in candidate.graph.node] == [
-        "relu",
-        "r/QuantizeLinear_1",
-        "r/DequantizeLinear_1",
-        "r/QuantizeLinear",
-        "w/DequantizeLinear_1",
-        "matmul",
-    ]
-
-
-FOREIGN = {
-    "input to output": (
-        "q = QuantizeLinear(x, s, z)  y = DequantizeLinear(q, s, z)",
-        [("Identity", ["x"], ["y"])],
-    ),
-    "pair behind pair": (
-        """r = Relu(x)  q = QuantizeLinear(r, s, z)  d = DequantizeLinear(q, s, z)
-        p = QuantizeLinear(d, s, z)  y = DequantizeLinear(p, s, z)""",
-        [("Relu", ["x"], ["y"])],
-    ),
-    "one Q, two DQ": (
-        """q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)
-        e = DequantizeLinear(q, s, z)  y = Add(d, e)""",
-        [("Add", ["x", "x"], ["y"])],
-    ),
-    "no zero point": (
-        "d = DequantizeLinear(w, s)  y = Add(x, d)",
-        [("Add", ["x", "d"], ["y"])],
-    ),
-    "float weight behind a pair": (
-        "q = QuantizeLinear(f, s)  d = DequantizeLinear(q, s)  y = Add(x, d)",
-        [("Add", ["x", "f"], ["y"])],
-    ),
-    "integers that another node reads": (
-        "q = QuantizeLinear(x, s, z)  i = Cast<to = 6>(q)  y = Cast<to = 1>(i)",
-        [
-            ("QuantizeLinear", ["x", "s", "z"], ["q"]),
-            ("Cast", ["q"], ["i"]),
-            ("Cast", ["i"], ["y"]),
-        ],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_stripping_models_that_others_quantized(name: str):
-    nodes, expected = FOREIGN[name]
-    stripped = strip(
-        onnx.parser.parse_model(
-            f"""
-            <ir_version: 9, opset_import: ["": 19]>
-            g (float[4] x) => (float[4] y)
-            <float s = {{0.5}}, int8 z = {{0}}, int8[4] w = {{1, 2, 3, 4}},
-             float[4] f = {{1, 2, 3, 4}}>
-            {{ {nodes} }}
-            """
-        )
-    )
-    onnx.checker.check_model(stripped, full_check=True)
-    found = [(n.op_type, list(n.input), list(n.output)) for n in stripped.graph.node]
-    assert found == expected
-    if name == "no zero point":
-        assert values(stripped, "d").tolist() == [0.5, 1, 1.5, 2]
-
-
-def test_constants_in_other_files_are_not_stripped(save: Save, tmp_path: Path):
-    model = weighted(save, "conv")
-    candidate = Inserter(model, TENSORRT).insert(Placement.of([Edge("w", "node", 1)]), {})
-    onnx.save(candidate, tmp_path / "q.onnx", save_as_external_data=True, size_threshold=0)
-    referring = onnx.load(tmp_path / "q.onnx", load_external_data=False)
-    with pytest.raises(InputError, match="'w/quantized' is in another file"):
-        strip(referring)
-    stripped = strip(onnx.load(tmp_path / "q.onnx"))
-    assert [node.name for node in stripped.graph.node] == ["node"]

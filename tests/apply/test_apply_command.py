@@ -1,0 +1,250 @@
+"""The command placer apply: what it writes, prints and refuses."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from onnx import ModelProto, numpy_helper
+
+from placer.apply.apply import apply_placement
+from placer.common.folder_lock import LOCK_FILE, locked
+from placer.graph.structure import structure_of
+from placer.model import load_model
+from placer.quantization import Placement, Range
+from placer.quantization.placement_file import (
+    load_placement,
+    read_placement,
+)
+from placer.rules.packaging.load import load_pack
+from tests.apply.placements import (
+    DYNAMO,
+    RESIDUAL,
+    RESIDUAL_PLACEMENT,
+    SEED0,
+    SEED1,
+    Save,
+    default,
+    file_of,
+    loaded,
+)
+from tests.conftest import DIGITS, Finished
+from tests.model.test_normalize import outputs
+
+Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def placement_file(tmp_path: Path) -> Path:
+    """The default ONNX Runtime placement of the first training, with ranges of its own."""
+    rules, model = load_pack("onnxruntime"), loaded(SEED0)
+    placement = default(model.graph, rules)
+    ranges = {e.tensor: Range(-6.375, 6.375) for e in placement.edges}
+    constants = model.graph.initializers
+    ranges = {t: r for t, r in ranges.items() if t not in constants}
+    file_of(placement, model.graph, tmp_path, "onnxruntime", ranges)
+    return tmp_path / "placement.yaml"
+
+
+def test_a_second_process_in_the_output_folder_is_refused(placer: Run, placement_file: Path):
+    Path("out").mkdir()
+    with locked(Path("out")):
+        data = ("--data", DIGITS / "calibration.npz", "--no-cache")
+        finished = placer("apply", placement_file, SEED0, *data, "-o", "out")
+        assert [path.name for path in Path("out").iterdir()] == [LOCK_FILE]
+    assert finished.code == 2
+    assert f"out is in use by process {os.getpid()}" in finished.err
+
+
+def scales_of(proto: ModelProto) -> set[float]:
+    values = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    return {
+        float(values[node.input[1]].item())
+        for node in proto.graph.node
+        if node.op_type == "QuantizeLinear"
+    }
+
+
+def test_calibrated_on_data(placer: Run, placement_file: Path):
+    data = DIGITS / "calibration.npz"
+    finished = placer("apply", placement_file, SEED1, "--data", data, "-o", "out", "--json")
+    assert finished.code == 0, finished.err
+    report = json.loads(finished.out)
+    assert report["same_structure"] is True
+    assert {found["by"] for found in report["found"]} == {"name"}
+    assert report["ranges"]["calibrated"] is True
+    assert report["ranges"]["sqnr"] > 15
+    assert report == json.loads(Path("out/apply.json").read_text())
+    written = onnx.load("out/optimized.onnx")
+    image = np.load(data)["image"][:1]
+    quantized, floats = (outputs(m, image=image)[0] for m in (written, loaded(SEED1).proto))
+    assert np.argmax(quantized) == np.argmax(floats)
+    assert len(scales_of(written)) > 10
+    again = read_placement(Path("out/placement.yaml"))
+    assert again.model == loaded(SEED1).fingerprint
+    assert apply_placement(again, loaded(SEED0)).is_exact
+
+
+def test_ranges_are_kept_without_data(placer: Run, placement_file: Path):
+    finished = placer("apply", placement_file, SEED1, "-o", "out", "--json")
+    assert finished.code == 0, finished.err
+    report = json.loads(finished.out)
+    assert report["ranges"] == {"method": "kept", "calibrated": True, "sqnr": None}
+    assert any("ranges are of the weights" in text for text in report["warnings"])
+    (scale,) = scales_of(onnx.load("out/optimized.onnx"))
+    assert scale == pytest.approx(12.75 / 255)
+    groups = yaml.safe_load(Path("out/placement.yaml").read_text())["groups"]
+    assert {tuple(group["range"]) for group in groups if "range" in group} == {(-6.375, 6.375)}
+
+
+def test_the_result_is_compared_with_the_model(placer: Run, placement_file: Path):
+    """Point 4 of the attacks: ranges that make another function of the model are refused."""
+    finished = placer("apply", placement_file, SEED1, "--json", "-o", "good")
+    assert finished.code == 0, finished.err
+    assert json.loads(finished.out)["sqnr"] > 3
+    placement_file.write_text(placement_file.read_text().replace("6.375", "0.0001"))
+    finished = placer("apply", placement_file, SEED1, "-o", "bad")
+    assert finished.code == 2
+    assert f"the outputs of {SEED1} would be others (" in finished.err
+    assert "dB on random inputs); give --data to calibrate it" in finished.err
+    assert not Path("bad").exists()
+
+
+def test_half_precision_remainder(placer: Run, placement_file: Path):
+    finished = placer("apply", placement_file, DYNAMO, "--base", "float16", "-o", "out")
+    assert finished.code == 0, finished.err
+    types = Counter(t.data_type for t in onnx.load("out/optimized.onnx").graph.initializer)
+    assert types[onnx.TensorProto.FLOAT16] > types[onnx.TensorProto.FLOAT]
+
+
+@pytest.mark.parametrize(
+    ("pack", "kind"),
+    [
+        ("tensorrt", onnx.TensorProto.FLOAT16),
+        ("openvino", onnx.TensorProto.FLOAT),  # It computes in the type that its plugin is told.
+        ("not-installed", onnx.TensorProto.FLOAT),
+    ],
+)
+def test_without_a_base_the_engine_of_the_pack_decides(
+    placer: Run, tmp_path: Path, pack: str, kind: int
+):
+    model = loaded(SEED0)
+    edge = next(e for e in default(model.graph, load_pack("tensorrt")).edges)
+    only = Placement(frozenset({frozenset({edge})}))
+    file_of(only, model.graph, tmp_path, "tensorrt", {edge.tensor: Range(-6.375, 6.375)})
+    file = tmp_path / "placement.yaml"
+    file.write_text(file.read_text().replace("pack: tensorrt ", f"pack: {pack} "))
+    finished = placer("apply", file, SEED0, "-o", "out")
+    assert finished.code == 0, finished.err
+    kinds = {t.data_type for t in onnx.load("out/optimized.onnx").graph.initializer}
+    halves = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}
+    assert kinds & halves >= {kind}
+    assert (onnx.TensorProto.FLOAT16 in kinds) == (kind == onnx.TensorProto.FLOAT16)
+
+
+@pytest.mark.parametrize("base", ["float", "bfloat16"])
+def test_the_base_precision_of_a_placement_is_kept(placer: Run, placement_file: Path, base: str):
+    text = placement_file.read_text()
+    placement_file.write_text(text.replace("groups:", f"base: {base}\ngroups:", 1))
+    finished = placer("apply", placement_file, SEED1, "-o", "out", "--json")
+    assert finished.code == 0, finished.err
+    properties = {e.key: e.value for e in onnx.load("out/optimized.onnx").metadata_props}
+    assert properties["placer.base"] == base
+    again = Path("out/placement.yaml")
+    assert read_placement(again).base == base
+    judged = load_placement(placement_file, loaded(SEED1).graph)
+    assert properties["placer.placement"] == judged.id
+    assert load_placement(again, loaded(SEED1).graph) == judged
+
+
+@pytest.mark.parametrize(
+    ("base", "named", "kinds"),
+    [
+        ("float", "float", {onnx.TensorProto.FLOAT}),
+        ("bfloat16", "bfloat16", {onnx.TensorProto.FLOAT}),
+        ("float16", None, {onnx.TensorProto.FLOAT16}),
+    ],
+)
+def test_another_base_precision_takes_the_place_of_that_of_the_placement(
+    placer: Run, placement_file: Path, base: str, named: str | None, kinds: set[int]
+):
+    text = placement_file.read_text()
+    placement_file.write_text(text.replace("groups:", "base: bfloat16\ngroups:", 1))
+    finished = placer("apply", placement_file, SEED1, "-o", "out", "--base", base)
+    assert finished.code == 0, finished.err
+    proto = onnx.load("out/optimized.onnx")
+    assert {e.key: e.value for e in proto.metadata_props}.get("placer.base") == named
+    assert read_placement(Path("out/placement.yaml")).base == named
+    weights = {t.data_type for t in proto.graph.initializer if len(t.dims) == 4}
+    assert weights - {onnx.TensorProto.INT8} == kinds
+
+
+def test_what_is_printed(placer: Run, placement_file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    finished = placer("apply", placement_file, DYNAMO, "-o", "out")
+    lines = [" ".join(line.replace("│", " ").split()) for line in finished.out.splitlines()]
+    assert "edges found by structure 49" in lines
+    assert "edges found by name 1" in lines  # The graph output.
+    assert "of them in another operator 2" in lines
+    assert (
+        "- another operator: relu_12 -> node_mean[0] is ReduceMean, was GlobalAveragePool" in lines
+    )
+    assert lines[-1] == "wrote out"
+
+
+def test_strict_refuses_and_writes_nothing(placer: Run, save: Save, tmp_path: Path):
+    model = load_model(save(RESIDUAL))
+    file_of(RESIDUAL_PLACEMENT, model.graph, tmp_path)
+    gone = "[tanh] r = Tanh (q)"
+    text = RESIDUAL.replace("[conv2] r = Conv <pads = [1, 1, 1, 1]> (q, w2)", gone)
+    other = save(text, "other.onnx")
+    finished = placer("apply", tmp_path / "placement.yaml", other, "--strict", "-o", "out")
+    assert finished.code == 2
+    assert "2 edges of" in finished.err
+    assert "q -> conv2[0]" in finished.err
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--ranges", "calibrated"), "calibrated ranges need data; give --data"),
+        (
+            ("--ranges", "kept", "--data", "x.npz"),
+            "kept ranges use no data; leave out",
+        ),
+        (("--ranges", "other"), "unknown ranges 'other'; use one of: kept, calibrated"),
+        (("--base", "int8"), "unknown base 'int8'"),
+        (("--data", DIGITS / "calibration.npz", "--calibration", "x"), "unknown calibration 'x'"),
+    ],
+)
+def test_wrong_flags(placer: Run, placement_file: Path, flags: tuple[object, ...], expected: str):
+    finished = placer("apply", placement_file, SEED1, *flags)
+    assert finished.code == 2
+    assert expected in finished.err
+
+
+def test_a_placement_without_ranges_needs_data(placer: Run, tmp_path: Path):
+    rules, model = load_pack("onnxruntime"), loaded(SEED0)
+    file_of(default(model.graph, rules), model.graph, tmp_path, "onnxruntime")
+    finished = placer("apply", tmp_path / "placement.yaml", SEED1)
+    assert finished.code == 2
+    assert "has no range of tensor" in finished.err
+    assert "give --data" in finished.err
+
+
+def test_optimize_keeps_the_structure(placer: Run):
+    finished = placer(
+        *("optimize", SEED0, "--engine", "fusion-model", "--gpu", "a100", "--preset", "quick"),
+        *("--budget", "2", "--gate", "sqnr>=5", "-o", "out", "--quiet"),
+    )
+    assert finished.code == 0, finished.err
+    file = read_placement(Path("out/placement.yaml"))
+    assert file.structure.vertices == structure_of(loaded(SEED0).graph).vertices
+    applied = placer("apply", "out/placement.yaml", DYNAMO, "-o", "applied", "--strict")
+    assert applied.code == 0, applied.err

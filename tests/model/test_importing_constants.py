@@ -1,0 +1,125 @@
+"""Quantized weights and biases become float and keep their scales."""
+
+from pathlib import Path
+
+import onnx
+from onnx import numpy_helper
+
+from placer.graph import Edge
+from placer.model import load_model
+from placer.qdq import Inserter
+from placer.quantization import Placement, Range
+from tests.model.imported import (
+    HEAD,
+    TENSORRT,
+    Save,
+    edges_of,
+    model_of,
+    nodes_of,
+    notes_of,
+)
+
+# Constants.
+
+
+def test_quantized_weights_become_float_and_keep_their_scales(save: Save):
+    body = "[dq] v = DequantizeLinear<axis = 0>(w_quantized, ws, wz) [conv] y = Conv(x, v)"
+    constants = """
+        int8[4,4,1,1] w_quantized = {1,2,3,4, 5,6,7,8, -128,0,0,0, 127,0,0,1},
+        float[4] ws = {0.5, 0.25, 2, 1}, int8[4] wz = {0, 0, 0, 0}
+    """
+    model = load_model(
+        save(f"{HEAD} g (float[1,4,8,8] x) => (float[1,4,8,8] y) <{constants}> {{ {body} }}")
+    )
+    assert nodes_of(model) == [("Conv", ("x", "w"), ("y",))]
+    assert model.array("w")[:, :2, 0, 0].tolist() == [[0.5, 1], [1.25, 1.5], [-256, 0], [127, 0]]
+    assert edges_of(model) == {"w -> conv[1]"}
+    candidate = Inserter(model, TENSORRT).insert(
+        Placement.of([Edge("x", "conv", 0), Edge("w", "conv", 1)]), {"x": Range(-1, 1)}
+    )
+    values = {t.name: numpy_helper.to_array(t) for t in candidate.graph.initializer}
+    assert values["w/scale"].tolist() == [0.5, 0.25, 2, 1]
+    assert values["w/quantized"].ravel().tolist() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        -128,
+        *[0] * 3,
+        127,
+        0,
+        0,
+        1,
+    ]
+
+
+def test_float_weights_behind_q_keep_their_values(save: Save):
+    """As pytorch-quantization and ModelOpt write them."""
+    body = """
+        q = QuantizeLinear<axis = 0>(w, ws, wz) v = DequantizeLinear<axis = 0>(q, ws, wz)
+        [conv] y = Conv(x, v)
+    """
+    model = model_of(save, body, "float[4] ws = {0.5, 0.25, 2, 1}, int8[4] wz = {0, 0, 0, 0}")
+    assert nodes_of(model) == [("Conv", ("x", "w"), ("y",))]
+    assert model.imported.weights["w"].scale.tolist() == [0.5, 0.25, 2, 1]
+    assert edges_of(model) == {"w -> conv[1]"}
+
+
+def test_a_transpose_behind_dq_moves_the_scales_along(save: Save):
+    """As PyTorch writes Linear."""
+    body = """
+        v = DequantizeLinear<axis = 0>(wq, ws, wz) t = Transpose<perm = [1, 0]>(v)
+        [mm] y = MatMul(x, t)
+    """
+    constants = "int8[2,3] wq = {1,2,3,4,5,6}, float[2] ws = {0.5, 2}, int8[2] wz = {0, 0}"
+    model = model_of(save, body, constants, "(float[1,3] x) => (float[1,2] y)")
+    assert nodes_of(model) == [("MatMul", ("x", "t"), ("y",))]
+    assert model.array("t").tolist() == [[0.5, 8], [1, 10], [1.5, 12]]
+    scale = model.imported.weights["t"]
+    assert (scale.scale.tolist(), scale.axis) == ([0.5, 2], 1)
+
+
+def test_one_scale_serves_all_channels_but_not_the_other_way_round(save: Save):
+    one = model_of(
+        save,
+        "q = QuantizeLinear(w, s, z) v = DequantizeLinear(q, s, z) [conv] y = Conv(x, v)",
+        "float s = {0.5}, int8 z = {0}",
+    ).imported
+    per_channel = one.weight_scale("w", 0, (4, 4, 1, 1))
+    assert per_channel.tolist() == [0.5] * 4
+    several = model_of(
+        save,
+        "q = QuantizeLinear<axis = 0>(w, s, z) v = DequantizeLinear<axis = 0>(q, s, z)"
+        "[conv] y = Conv(x, v)",
+        "float[4] s = {0.5, 1, 1, 1}, int8[4] z = {0, 0, 0, 0}",
+    ).imported
+    assert several.weight_scale("w", None, (4, 4, 1, 1)) is None
+    assert several.weight_scale("w", 1, (4, 4, 1, 1)) is None
+    assert several.weight_scale("other", 0, (4,)) is None
+
+
+def test_an_int32_bias_becomes_float_and_no_edge(save: Save):
+    body = "b = DequantizeLinear(b_quantized, bs) [conv] y = Conv(x, w, b)"
+    model = model_of(save, body, "int32[4] b_quantized = {1,2,3,4}, float bs = {0.25}")
+    assert nodes_of(model) == [("Conv", ("x", "w", "b"), ("y",))]
+    assert model.array("b").tolist() == [0.25, 0.5, 0.75, 1]
+    assert edges_of(model) == set()
+
+
+def test_weights_in_blocks_lose_their_scales_with_a_note(tmp_path: Path):
+    text = """
+        <ir_version: 10, opset_import: ["": 21]> g (float[1,4] x) => (float[1,2] y)
+        <int8[4,2] wq = {1,2,3,4,5,6,7,8}, float[2,2] s = {1, 10, 2, 20}> {
+          w = DequantizeLinear<axis = 0, block_size = 2>(wq, s) y = MatMul(x, w)
+        }
+    """
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "blocks.onnx")
+    model = load_model(tmp_path / "blocks.onnx")
+    (weight,) = model.graph.initializers
+    assert model.array(weight).tolist() == [[1, 20], [3, 40], [10, 120], [14, 160]]
+    expected = f"scale of constant '{weight}' dropped: it has one per block of 2 values"
+    assert expected in notes_of(model)

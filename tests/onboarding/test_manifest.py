@@ -1,0 +1,162 @@
+"""Manifests: what they say, what is wrong with them, and their published schemas."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from placer.errors import InputError
+from placer.onboarding.manifest import Job, manifest_schema, read_manifest
+from placer.results.onboarding import summary_schema
+from tests.conftest import DIGITS, Finished
+from tests.onboarding.nets import (
+    ESTIMATE,
+    STORY,
+)
+
+Placer = Callable[..., Finished]
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def test_the_published_schemas_are_current():
+    manifests = json.loads((CONFIGS / "onboarding.schema.json").read_text())
+    assert manifests == manifest_schema()
+    jsonschema.validate(yaml.safe_load(STORY), manifests)
+    jsonschema.validate(yaml.safe_load((CONFIGS / "onboarding.yaml").read_text()), manifests)
+    with pytest.raises(jsonschema.ValidationError, match="'buget' was unexpected"):
+        jsonschema.validate({"models": [{"model": "a.onnx", "buget": 3}]}, manifests)
+    summaries = json.loads((CONFIGS / "onboarding.summary.schema.json").read_text())
+    assert summaries == summary_schema()
+
+
+def test_the_example_manifest_names_the_bundled_model():
+    found = read_manifest(CONFIGS / "onboarding.yaml")
+    assert [job.name for job in found.jobs] == ["digits", "digits-a100"]
+    assert {(found.folder / job.model).resolve() for job in found.jobs} == {DIGITS / "digits.onnx"}
+
+
+WRONG = [
+    ("models: []", "models.yaml:1: field 'models': List should have at least 1 item"),
+    ("models:\n  - model: a.onnx\n    buget: 3", "models.yaml:3: field 'models.0.buget': Extra"),
+    (
+        "models:\n  - model: a.onnx\n    gates: sqnr>15",
+        "models.yaml:3: field 'models.0.gates.0': gate 'sqnr>15' is no condition",
+    ),
+    (
+        "models:\n  - {model: a.onnx, timeout: soon}",
+        "models.yaml:2: field 'models.0.timeout': time 'soon' is no duration; write e.g. 90s",
+    ),
+    (
+        "models:\n  - {model: a.onnx, shapes: {x: 1by3}}",
+        "models.yaml:2: field 'models.0.shapes': shape 'x=1by3' is no shape",
+    ),
+    ("models:\n  - model: nets/*.onnx", "models.yaml:2: no file matches 'nets/*.onnx'"),
+    ("models: [{model: x/net.onnx}, {model: y/net.onnx}]", "are both called 'net'; give one"),
+    ("models: [{model: net.onnx}, {model: ./net.onnx}]", "model ./net.onnx is named twice"),
+    ("models: [{model: a.onnx, name: Summary.json}]", "cannot be called 'Summary.json'"),
+    ("devices: [0, 0]\nmodels: [{model: a.onnx}]", "field 'devices' names a device twice"),
+    ("devices: [0]\njobs: 2\nmodels: [{model: a.onnx}]", "2 jobs cannot share 1 devices"),
+    ("models: [{model: a.onnx}", "not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), WRONG)
+def test_a_wrong_manifest_is_one_sentence_and_runs_nothing(
+    placer: Placer, text: str, expected: str
+):
+    Path("models.yaml").write_text(text)
+    finished = placer("onboard", "models.yaml")
+    assert finished.code == 2
+    assert expected in finished.err
+    assert finished.err.startswith("placer: error: ")
+    assert finished.err.count("\n") == 1
+    assert [path.name for path in Path().iterdir()] == ["models.yaml"]
+
+
+def test_what_is_not_there_or_not_ours_is_refused(placer: Placer):
+    assert "models.yaml does not exist" in placer("onboard", "models.yaml").err
+    Path("models.yaml").write_text("models: [{model: a.onnx, engine: fusion-model, gpu: a100}]")
+    unknown = placer("onboard", "models.yaml", "--redo-model", "b", "--dry-run")
+    assert "unknown model" in unknown.err
+    mine = Path("models.placer/a/thesis.txt")
+    mine.parent.mkdir(parents=True)
+    mine.write_text("years of work")
+    refused = placer("onboard", "models.yaml", "--redo")
+    assert refused.code == 2
+    assert "holds something that placer onboard has not written" in refused.err
+    assert mine.read_text() == "years of work"
+
+
+@pytest.mark.slow
+def test_the_folder_of_the_table_is_made_before_the_work(placer: Placer):
+    Path("net.onnx").write_text("no model")
+    Path("models.yaml").write_text("models:\n  - model: net.onnx\n")
+    assert placer("onboard", "models.yaml", "--markdown", "new/table.md").code == 1
+    assert "| net | bad input |" in Path("new/table.md").read_text()
+    Path("file").write_text("")
+    finished = placer("onboard", "models.yaml", "--output", "other", "--markdown", "file/table.md")
+    assert finished.code == 2
+    assert not Path("other").exists()
+
+
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(placer: Placer):
+    Path("models.yaml").write_text(f"defaults: {ESTIMATE}\nmodels: [{{model: gone.onnx}}]")
+    finished = placer("onboard", "models.yaml", "--dry-run")
+    assert finished.code == 0
+    assert "gone.onnx" in finished.out
+    assert [path.name for path in Path().iterdir()] == ["models.yaml"]
+
+
+def manifest_of(folder: Path, text: str, *files: str) -> list[Job]:
+    for name in files:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (folder / "models.yaml").write_text(text)
+    return list(read_manifest(folder / "models.yaml").jobs)
+
+
+def test_names_come_from_where_a_glob_begins(tmp_path: Path):
+    files = ("zoo/a/model.onnx", "zoo/b c/model.onnx", "zoo/net.onnx")
+    results = ("models.placer/net/optimized.onnx", "zoo/net.placer/optimized.onnx")
+    jobs = manifest_of(tmp_path, "models: [{model: 'zoo/**/*.onnx'}]", *files, *results)
+    assert [(job.name, job.model) for job in jobs] == [
+        ("a-model", "zoo/a/model.onnx"),
+        ("b_c-model", "zoo/b c/model.onnx"),
+        ("net", "zoo/net.onnx"),
+    ]
+    everything = manifest_of(tmp_path, "models: [{model: '**/*.onnx'}]")
+    assert [job.name for job in everything] == ["zoo-a-model", "zoo-b_c-model", "zoo-net"]
+
+
+def test_an_entry_counts_before_globs_and_these_before_defaults(tmp_path: Path):
+    text = """
+defaults: {budget: 9, seed: 1, data: calib.npz, gates: [sqnr>=10]}
+models:
+  - {model: big.onnx, data: null, shapes: {x: [1, 3, 8, 8]}, time_limit: 90}
+  - {model: '*.onnx', budget: 5, priority: 2}
+  - {model: 's*.onnx', seed: 7}
+  - {model: small.onnx, name: twin, engine: fusion-model, priority: 3}
+"""
+    jobs = {job.name: job for job in manifest_of(tmp_path, text, "big.onnx", "sea.onnx")}
+    assert list(jobs) == ["twin", "big", "sea"]
+    big, sea, twin = (jobs[name].options for name in ("big", "sea", "twin"))
+    assert (big.budget, big.seed, big.data, big.shapes) == (5, 1, None, {"x": "1x3x8x8"})
+    assert jobs["big"].time_limit == 90
+    assert (sea.budget, sea.seed, sea.data, sea.gates) == (5, 7, "calib.npz", ["sqnr>=10"])
+    assert (twin.budget, twin.engine) == (9, "fusion-model")
+
+
+def test_a_tab_that_one_reader_of_yaml_takes(tmp_path: Path):
+    """LibYAML takes a tab behind a key, PyYAML's own scanner does not."""
+    (tmp_path / "models.yaml").write_text("jobs: 1\nmodels:\t\n- model: a.onnx\n")
+    try:
+        found = read_manifest(tmp_path / "models.yaml")
+    except InputError as error:  # Where PyYAML was built without LibYAML.
+        assert "not valid YAML" in str(error)
+    else:
+        assert [job.name for job in found.jobs] == ["a"]
