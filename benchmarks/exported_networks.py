@@ -39,7 +39,9 @@ class Network:
     dynamo: bool
 
 
-def _timm(name: str, size: int, dynamo: bool, **options: object) -> Network:
+def timm_network(name: str, size: int, dynamo: bool, **options: object) -> Network:
+    """A network of timm by name, for images of ``size``."""
+
     def make() -> nn.Module:
         return timm.create_model(name, pretrained=False, num_classes=10, **options)
 
@@ -53,12 +55,12 @@ def _edges(nodes: int, count: int) -> Tensor:
 
 _SWIN = {"depths": (2, 2), "embed_dim": 48, "num_heads": (2, 4), "img_size": 56}
 SEEN: Mapping[str, Network] = {
-    "RegNetX": _timm("regnetx_002", 64, dynamo=False),
-    "CSP-Darknet": _timm("cs3darknet_s", 64, dynamo=True),
-    "Swin (timm)": _timm("swin_tiny_patch4_window7_224", 56, dynamo=False, **_SWIN),
-    "PVTv2": _timm("pvt_v2_b0", 64, dynamo=True),
-    "EfficientFormer": _timm("efficientformer_l1", 224, dynamo=False),
-    "Res2Net": _timm("res2net50_14w_8s", 64, dynamo=True),
+    "RegNetX": timm_network("regnetx_002", 64, dynamo=False),
+    "CSP-Darknet": timm_network("cs3darknet_s", 64, dynamo=True),
+    "Swin (timm)": timm_network("swin_tiny_patch4_window7_224", 56, dynamo=False, **_SWIN),
+    "PVTv2": timm_network("pvt_v2_b0", 64, dynamo=True),
+    "EfficientFormer": timm_network("efficientformer_l1", 224, dynamo=False),
+    "Res2Net": timm_network("res2net50_14w_8s", 64, dynamo=True),
     "PointNet": Network(lambda: PointNet(128), (torch.zeros(1, 3, 128),), dynamo=False),
     "DeepSpeech": Network(lambda: DeepSpeech(40, 64), (torch.zeros(1, 1, 40, 60),), dynamo=False),
     "Transformer decoder": Network(
@@ -67,14 +69,14 @@ SEEN: Mapping[str, Network] = {
     "StyleGAN": Network(lambda: StyleGenerator(32), (torch.zeros(1, 32),), dynamo=True),
 }
 KEPT: Mapping[str, Network] = {
-    "GhostNetV2": _timm("ghostnetv2_100", 64, dynamo=False),
-    "HRNet-W18": _timm("hrnet_w18_small", 64, dynamo=True),
-    "MobileViTv2": _timm("mobilevitv2_050", 64, dynamo=True),
-    "XCiT": _timm("xcit_nano_12_p16_224", 64, dynamo=False, depth=3, img_size=64),
-    "FastViT": _timm("fastvit_t8", 64, dynamo=False),
-    "EdgeNeXt": _timm("edgenext_xx_small", 64, dynamo=True),
-    "VoVNet": _timm("ese_vovnet19b_dw", 64, dynamo=False),
-    "RepViT": _timm("repvit_m0_9", 64, dynamo=True),
+    "GhostNetV2": timm_network("ghostnetv2_100", 64, dynamo=False),
+    "HRNet-W18": timm_network("hrnet_w18_small", 64, dynamo=True),
+    "MobileViTv2": timm_network("mobilevitv2_050", 64, dynamo=True),
+    "XCiT": timm_network("xcit_nano_12_p16_224", 64, dynamo=False, depth=3, img_size=64),
+    "FastViT": timm_network("fastvit_t8", 64, dynamo=False),
+    "EdgeNeXt": timm_network("edgenext_xx_small", 64, dynamo=True),
+    "VoVNet": timm_network("ese_vovnet19b_dw", 64, dynamo=False),
+    "RepViT": timm_network("repvit_m0_9", 64, dynamo=True),
     "NAFNet": Network(lambda: NafNet(16), (torch.zeros(1, 3, 32, 32),), dynamo=False),
     "graph network": Network(
         lambda: GraphNetwork(_edges(40, 120), 40, 32), (torch.zeros(40, 32),), dynamo=True

@@ -9,6 +9,7 @@ from placer.graph import Graph
 from placer.graph.weights import weight_input
 from placer.prediction.kernel_parts import CONVS, Unit
 from placer.prediction.kernel_units import Units
+from placer.prediction.kernel_views import becomes_map
 
 # What a prepared convolution kernel does behind the sum, after adding a residual at most; all
 # else makes it a generated one.
@@ -60,7 +61,10 @@ class Epilogues:
             if live == [unit]:
                 best = len(region)
         chain, prepared = region[1:best], self._prepared(region)
-        return prepared if len(prepared) == len(chain) or self._is_pulled(chain[-1]) else chain
+        pulled = bool(chain) and (
+            self._is_pulled(chain[-1]) or self._is_shuffled(product, chain[-1])
+        )
+        return prepared if len(prepared) == len(chain) or pulled else chain
 
     def _comes_later(self, other: Unit, product: Unit) -> bool:
         """Whether ``other`` is known after ``product`` only: another product, or what reads it.
@@ -100,6 +104,10 @@ class Epilogues:
     def _is_pulled(self, unit: Unit) -> bool:
         """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q."""
         shape = self._graph.type_of(unit.node.outputs[0]).shape
+        if self._is_quantized_in_parts(unit):
+            return True
+        if any(becomes_map(self._graph, reader.node) for _, reader in unit.readers):
+            return True
         for edge, reader in unit.readers:
             casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
             if casts and len(unit.readers) == 1:
@@ -112,6 +120,21 @@ class Epilogues:
             if reader.role == "pointwise" and other != shape:
                 return True
         return False
+
+    def _is_shuffled(self, product: Unit, unit: Unit) -> bool:
+        """Whether the channels of a Conv of groups are shuffled next."""
+        readers = [reader for _, reader in unit.readers]
+        behind = [r for reader in readers for _, r in reader.readers]
+        views = bool(readers) and all(reader.node.op == "Reshape" for reader in readers)
+        return product.grouped and views and any(r.node.op == "Transpose" for r in behind)
+
+    def _is_quantized_in_parts(self, unit: Unit) -> bool:
+        """Whether only a Split reads it, and whatever reads the parts quantizes them."""
+        parts = [reader for _, reader in unit.readers]
+        edges = [edge for part in parts for tensor in part.outputs
+                 for edge in self._graph.edges_of(tensor)]  # fmt: skip
+        splits = bool(parts) and all(part.node.op == "Split" for part in parts)
+        return splits and all(edge in self._form.scales for edge in edges)
 
     def _leaves(self, unit: Unit, region: Sequence[Unit]) -> bool:
         if unit.role == "cast":

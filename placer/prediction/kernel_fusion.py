@@ -42,16 +42,15 @@ class Kernels:
         known: dict[object, Unit] = {}
         for unit in self._groups.units:
             weight = weight_input(self._graph, unit.node)
-            if (
-                unit.role != "product"
-                or unit.node.op != "MatMul"
-                or not weight
-                or weight.index != 1
-            ):
+            row = self.sums.is_row_product(unit)
+            if weight is None or weight.index != 1 or not (row or unit.role == "product"):
+                continue
+            if unit.node.op != "MatMul" and not row:
                 continue
             edge = unit.reads[0][0]
-            shape = tuple(self._graph.initializers[weight.tensor].dims)
-            first = known.setdefault((edge.tensor, shape[0], unit.integers), unit)
+            depth = (self._graph.type_of(edge.tensor).shape or (0,))[-1]
+            read = edge.tensor, self._form.scales.get(edge) if row else unit.integers
+            first = known.setdefault((*read, depth, row), unit)
             if first is not unit:
                 self._groups.merge(first.group, unit.group)
 

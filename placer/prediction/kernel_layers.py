@@ -134,7 +134,13 @@ class KernelLayers:
         return Port("int32", tensor=f"{next(u for u in units if u.outputs).outputs[0]}/counts")
 
     def _weights(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
-        """Kernels that dequantize the weight of a Conv that does not read integers."""
+        """Kernels that dequantize weights: of Convs that read floats, of joint products."""
+        for unit in units:
+            if unit.unpacks_weight:
+                made = (Port(self._base, tensor=unit.node.inputs[1]),)
+                name = f"weight of {unit.node.name}"
+                layer = Layer(name, "Generated", (unit.node.name,), (), made)
+                yield PredictedLayer(layer, (), None, ())
         for edge in self._dequantized(units):
             weight = edge.tensor, self._form.scales[edge]
             if weight not in self._weights_made:
@@ -163,6 +169,7 @@ class KernelLayers:
             yield self._conversion_of(edge, port, outputs[0])
             return
         weights = [Port(self._base, tensor=edge.tensor) for edge in self._dequantized(units)]
+        weights += [Port(self._base, tensor=u.node.inputs[1]) for u in units if u.unpacks_weight]
         product = next((u for u in units if not u.generated), None)
         op = product.node.op if product else "Generated"
         layer = Layer(

@@ -41,7 +41,8 @@ class Unit:
     ``in_place``: a Concat of integers whose parts are written where they belong; ``views``: nodes
     that cost nothing and are named after it; ``names``: nodes that the builder names instead of
     its own; ``alone``: nothing else is generated in its kernel; ``grouped``: a Conv of several
-    groups of several channels, whose kernel is generated.
+    groups of several channels, whose kernel is generated; ``unpacks_weight``: a joint product whose
+    INT8 weight another kernel dequantizes and sorts by the parts that are taken of it.
     """
 
     index: int
@@ -58,6 +59,7 @@ class Unit:
     names: Sequence[Node] | None = None
     alone: bool = False
     grouped: bool = False
+    unpacks_weight: bool = False
 
     @property
     def pads_integers(self) -> bool:

@@ -8,8 +8,11 @@ from collections.abc import Container, Sequence
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernel_norm_units import NormUnits
-from placer.prediction.kernel_parts import CUT, EVEN_CHANNELS, TINY_CHANNELS, Unit
+from placer.prediction.kernel_parts import CONVS, CUT, EVEN_CHANNELS, TINY_CHANNELS, Unit
 from placer.prediction.kernel_wiring import UnitGraph
+
+_MATRIX_CHANNELS = 256
+_ACTIVATIONS = ("Relu", "Sigmoid", "Mul", "HardSwish", "HardSigmoid", "Tanh", "LeakyRelu", "Gelu")
 
 
 class ProductUnits:
@@ -43,6 +46,41 @@ class ProductUnits:
         if first.outputs == (f"{node.inputs[0]}/{node.name}",):
             self._made.relink(product, edges[0], first)
         self._finish(product, node)
+
+    def cuts_matrix(self, split: Node) -> bool:
+        """Whether one kernel makes all parts: of what a float 1x1 Conv wrote as a matrix.
+
+        What a generated kernel alone reads and quantizes, it cuts out itself.
+        """
+        if not self._is_matrix(split.inputs[0]) or self._made.edges(split)[0] in self._form.scales:
+            return False
+        readers = [self._graph.edges_of(tensor) for tensor in split.outputs]
+        return all(any(self._reads_part(edge) for edge in edges) for edges in readers)
+
+    def _reads_part(self, edge: Edge) -> bool:
+        """Whether a part must be there as such: in float, or as integers for a product."""
+        reader = self._graph.by_name.get(edge.node)
+        return edge not in self._form.scales or reader is None or reader.op in CONVS
+
+    def _is_matrix(self, tensor: str) -> bool:
+        """Whether a float 1x1 Conv wrote a tensor as a matrix, which is one of many channels.
+
+        Seen for 256 channels and more on both sides, not for 240 or 224 on either (114 Convs of 14
+        networks, maps of 4 to 240 places); sums with another map and Clip need a Conv's kernel.
+        """
+        node = self._graph.producer.get(tensor)
+        while node is not None and node.op not in CONVS:
+            given = [t for t in node.inputs if t not in self._graph.initializers]
+            if node.op not in _ACTIVATIONS or any(
+                e in self._form.scales for e in self._made.edges(node)
+            ):
+                return False
+            node = self._graph.producer.get(given[0])
+        if node is None or node.op != "Conv" or self._made.reads_integers(node):
+            return False
+        outputs, *inputs = self._graph.type_of(node.inputs[1]).shape or (0,)
+        plain = {*inputs[1:], *node.attributes.get("strides", ()), node.attributes.get("group", 1)}
+        return plain == {1} and min(outputs, *inputs[:1]) >= _MATRIX_CHANNELS
 
     def add_matrix_product(self, node: Node) -> None:
         """A MatMul or Gemm."""
@@ -106,6 +144,7 @@ class ProductUnits:
         if (product.integers or biased) and node.name not in self._unscaled:
             self._made.add_epilogue(node, product)
         else:
+            product.unpacks_weight = product.integers
             product.outputs = tuple(node.outputs)
             self._made.writer[node.outputs[0]] = product
 

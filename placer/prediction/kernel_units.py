@@ -66,6 +66,8 @@ class Units(UnitGraph):
             self._products.add_convolution(node)
         elif node.op in PRODUCTS:
             self._products.add_matrix_product(node)
+        elif node.op == "Split" and self._products.cuts_matrix(node):
+            self.add(node, "move", self.edges(node), tuple(node.outputs)).alone = True
         elif node.op == "Split":
             for tensor in node.outputs:
                 self.add(node, "move", self.edges(node), (tensor,))

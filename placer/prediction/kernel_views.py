@@ -15,6 +15,7 @@ from placer.graph.weights import weight_input
 
 _CONVS = ("Conv", "ConvTranspose")
 _SWAPPED = [0, 2, 1]
+_TO_MAP, _FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,14 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
     """Reshapes and Transposes between maps and tokens beside a Conv, which stores channels last.
 
     Tokens that nothing else reads, or that are ``quantized`` for the Conv, are transposed by the
-    kernel that writes them.
+    kernel that writes them; but those of a norm, as rows of a map, are read as they are.
     """
     found: set[str] = set()
     for node in graph.nodes:
+        if _turns_to_map(graph, node) and _norm_before(graph, node) is not None:
+            if not any(edge in quantized for edge in graph.edges_of(node.outputs[0])):
+                found.add(node.name)
+            continue
         if node.op != "Transpose" or list(node.attributes.get("perm", ())) != _SWAPPED:
             continue
         before = graph.producer.get(node.inputs[0])
@@ -49,6 +54,27 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
         if _are_convs(graph, after) and not any(edge in quantized for edge in read):
             found |= {node.name, after.name}
     return frozenset(found)
+
+
+def _turns_to_map(graph: Graph, node: Node) -> bool:
+    """Whether it makes a map, which Convs alone read, of rows of channels."""
+    turns = node.op == "Transpose" and list(node.attributes.get("perm", ())) == _TO_MAP
+    return turns and _are_convs(graph, node)
+
+
+def becomes_map(graph: Graph, node: Node) -> bool:
+    """Whether it is a Reshape of tokens to rows of a map, which is all that is made of them."""
+    after = _only_reader(graph, node) if node.op == "Reshape" else None
+    return after is not None and _turns_to_map(graph, after)
+
+
+def _norm_before(graph: Graph, node: Node) -> Node | None:
+    """The norm whose rows ``node`` alone reads, as they are or reshaped."""
+    before = graph.producer.get(node.inputs[0])
+    while before is not None and before.op == "Reshape" and _only_reader(graph, before) is not None:
+        before = graph.producer.get(before.inputs[0])
+    norm = before is not None and before.op == "LayerNormalization"
+    return before if norm and before is not None and _only_reader(graph, before) else None
 
 
 def fan_outs(graph: Graph) -> dict[str, FanOut]:
@@ -69,7 +95,21 @@ def is_split_norm(graph: Graph, node: Node, free: frozenset[str]) -> bool:
     """
     if node.op != "LayerNormalization":
         return False
+    if _is_normed_again(graph, node):
+        return True
     return any(moves_rows(graph, reader, free) for reader in _readers(graph, node.outputs[0]))
+
+
+def _is_normed_again(graph: Graph, norm: Node) -> bool:
+    """Whether it norms a Conv's map, channels last, and another norm is of its rows as tokens."""
+    before, after = graph.producer.get(norm.inputs[0]), _only_reader(graph, norm)
+    if before is None or before.op != "Transpose" or after is None or after.op != "Reshape":
+        return False
+    map_writer = graph.producer.get(before.inputs[0])
+    if list(before.attributes.get("perm", ())) != _FROM_MAP or map_writer is None:
+        return False
+    readers = _readers(graph, after.outputs[0])
+    return map_writer.op in _CONVS and any(r.op == "LayerNormalization" for r in readers)
 
 
 def moves_rows(graph: Graph, node: Node, free: frozenset[str] = frozenset()) -> bool:
@@ -77,11 +117,24 @@ def moves_rows(graph: Graph, node: Node, free: frozenset[str] = frozenset()) -> 
     if node.name in free:
         return False
     readers = _readers(graph, node.outputs[0])
-    if node.op == "Reshape":
+    if node.op == "Reshape" or _keeps_all(graph, node):
         return any(moves_rows(graph, reader, free) for reader in readers)
     if node.op == "Transpose":  # A matrix product reads rows and columns alike.
         return not readers or any(reader.op != "MatMul" for reader in readers)
     return node.op in ("Slice", "Gather", "ReduceMean") or is_row_product(graph, node)
+
+
+def _keeps_all(graph: Graph, node: Node) -> bool:
+    """Whether it leaves all elements where they are.
+
+    A Pad or Slice of nothing, as exported where a size might need one, or a Transpose of dimensions
+    of 1.
+    """
+    given, made = graph.type_of(node.inputs[0]).shape, graph.type_of(node.outputs[0]).shape
+    if node.op == "Transpose" and given is not None:
+        order = [axis for axis in node.attributes.get("perm", ()) if given[axis] != 1]
+        return order == sorted(order) and bool(node.attributes.get("perm"))
+    return node.op in ("Pad", "Slice") and given is not None and given == made
 
 
 def is_row_product(graph: Graph, node: Node) -> bool:
@@ -100,8 +153,9 @@ def _fan_out(graph: Graph, product: Node) -> FanOut | None:
         if node.outputs[0] in graph.outputs or not readers:
             return None
         if _takes_apart(graph, readers):
-            columns = _are_columns(graph, chain, readers[0])
-            return FanOut(tuple(chain), tuple(readers)) if columns else None
+            if not _are_columns(graph, chain, readers[0]) or _are_reshaped(graph, chain, readers):
+                return None
+            return FanOut(tuple(chain), tuple(readers))
         if len(readers) > 1 or not _continues(graph, node, readers[0]):
             return None
         node = readers[0]
@@ -113,12 +167,42 @@ def _are_columns(graph: Graph, chain: Sequence[Node], split: Node) -> bool:
 
     Keys and values of each head in turn are not (LeViT); one kernel moves them all.
     """
-    if split.op != "Split" or not chain or chain[-1].op != "Reshape":
+    if split.op != "Split" or not chain:
         return True
-    shape = graph.type_of(chain[-1].outputs[0]).shape or ()
-    width = (graph.type_of(chain[-1].inputs[0]).shape or (0,))[-1]
-    axis = split.attributes.get("axis", 0) % max(1, len(shape))
+    rank = len(graph.type_of(split.inputs[0]).shape or ())
+    axis = split.attributes.get("axis", 0) % max(1, rank)
+    turned = chain[-1] if chain[-1].op == "Transpose" else None
+    if turned is not None:
+        axis = list(turned.attributes.get("perm", range(rank)))[axis]
+    shaped = chain[-1] if turned is None else chain[-2] if len(chain) > 1 else None
+    if shaped is None or shaped.op != "Reshape":
+        return True
+    shape = graph.type_of(shaped.outputs[0]).shape or ()
+    width = (graph.type_of(shaped.inputs[0]).shape or (0,))[-1]
     return width > 0 and math.prod(shape[axis:]) == width
+
+
+def _are_reshaped(graph: Graph, chain: Sequence[Node], tails: Sequence[Node]) -> bool:
+    """Whether a part of heads is reshaped and scaled, as PyTorch's dynamo exporter does to keys."""
+    if not any(node.op == "Transpose" for node in chain):
+        return False
+    for tail in tails:
+        for tensor in tail.outputs:
+            readers = list(_readers(graph, tensor))
+            for node in readers:
+                if node.op == "Squeeze":
+                    readers += _readers(graph, node.outputs[0])
+            if any(node.op == "Reshape" and _is_scaled(graph, node) for node in readers):
+                return True
+    return False
+
+
+def _is_scaled(graph: Graph, node: Node) -> bool:
+    """Whether what is reshaped is multiplied before a matrix product reads it."""
+    reader: Node | None = node
+    while reader is not None and reader.op in ("Reshape", "Transpose"):
+        reader = _only_reader(graph, reader)
+    return reader is not None and reader.op != "MatMul"
 
 
 def _takes_apart(graph: Graph, readers: Sequence[Node]) -> bool:
