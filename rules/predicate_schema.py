@@ -171,6 +171,9 @@ class Predicate(Strict):
         description="The node is a Transpose that moves axes of length 1 only, so elements stay in "
         "order.",
     )
+    square: TensorName | None = Field(
+        default=None, description="The last two dimensions are known and equal."
+    )
     over_last_axis: str | None = Field(
         default=None,
         description="The node is a Softmax or a Reduce operator over the last axis alone.",

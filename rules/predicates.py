@@ -279,6 +279,11 @@ def _keeps_order(name: str) -> Check:
     return check
 
 
+def _is_square(tensor: str, graph: Graph) -> bool:
+    shape = graph.type_of(tensor).shape
+    return shape is not None and len(shape) > 1 and shape[-1] == shape[-2]
+
+
 def _over_last_axis(name: str) -> Check:
     def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
         node = nodes.get(name)
@@ -345,6 +350,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "read_before": _read_before,
     "different": _different,
     "keeps_order": _keeps_order,
+    "square": _of_each(_is_square),
     "over_last_axis": _over_last_axis,
     "sliced_apart": _of_each(_is_sliced_apart),
     "rank": _rank_is,

@@ -195,6 +195,7 @@ layouts: {int8: {quantize: [concat.xs], default: true}}
         ("dim: {tensor: x, axis: 7, at_least: 1}", False),
         ("same_shape: [x, y]", True),
         ("same_shape: [x, w]", False),
+        ("square: x", True),
         ("attribute: {node: conv, name: group, equals: 4}", True),
         ("attribute: {node: conv, name: kernel_shape, equals: [3, 3]}", False),
         ("attribute: {node: conv, name: dilations, equals: [1, 1], default: [1, 1]}", True),
