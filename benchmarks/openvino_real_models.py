@@ -3,18 +3,18 @@
 Models: PP-OCRv4 and networks of public topology (real_networks.py). Calibration and evaluation
 images are disjoint and the same for all tools. Per model: the float model; ``nncf.quantize`` with
 its defaults, with the preset MIXED and, where there is attention, for transformers;
-``nncf.quantize_with_accuracy_control`` for 3 and 6 dB more than the best of these, with a limit on
-its iterations, as it does not end by itself on every model; placer under gates at that best SQNR, 3
-and 6 dB above, at that of the others, and at what accuracy control reached, with ``base`` and
-``scheme`` auto;
-placer on ONNX Runtime.
+``nncf.quantize_with_accuracy_control`` for 3 and 6 dB more than the best of these (``--extra``),
+with a limit on its iterations, as it does not end by itself on every model; placer under gates at
+that best SQNR, 3 and 6 dB above, at that of the others, and at what accuracy control reached, with
+``base`` and ``scheme`` auto; placer on ONNX Runtime.
 SQNR is the worst channel group's of the engine's own outputs against its float ones.
 
 The searches run side by side, each in a process on a core of its own (``--cores``). When those of a
 model are done, all its variants are measured in one interleaved run on one core, NNCF's with f32
-and bf16 inference. The table ``against`` holds each NNCF variant against the fastest placer variant
-that is as accurate. Everything is kept in ``--folder`` as soon as it is known, so that a run that
-was killed goes on with the same command.
+and bf16 inference. Each is the mean of several compiled copies, since where a copy's memory lies
+moves its time by percents for as long as it lives. The table ``against`` holds each NNCF variant
+against the fastest placer variant that is as accurate. Everything is kept in ``--folder`` as soon
+as it is known, so that a run that was killed goes on with the same command.
 
     pip install nncf
     python benchmarks/openvino_real_models.py --folder results --cores 0-3 --json results.json
@@ -66,10 +66,11 @@ from placer.optimizer.options.request import Preset, Request
 from placer.optimizer.run import optimize
 from placer.results.result import versions
 
-EXTRA_DB = (0, 3, 6)
-# NNCF variants that much below the best one get a search of their own, under a gate at their SQNR.
+# NNCF variants whose SQNR is that far from those that have searches get their own, under gates at
+# their SQNR and as much above it.
 LESS_DB = 1
 BLOCKS = 9
+COPIES = 3
 RESULT = "result.json"
 MEASURED = "measured.json"
 ENDED = "the process ended before it was done"
@@ -114,8 +115,9 @@ class Variants:
     found: Case
     engine: OpenVinoEngine
     half: OpenVinoEngine | None
+    copies: int = 1
     runtime: OnnxRuntimeEngine = field(default_factory=OnnxRuntimeEngine)
-    compiled: dict[str, tuple[Engine, Compiled]] = field(default_factory=dict)
+    compiled: dict[str, tuple[Engine, list[Compiled]]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -124,19 +126,23 @@ class Variants:
         return list(self.found.data["evaluation"])
 
     @staticmethod
-    def of(found: Case) -> Variants:
-        """With the float model."""
+    def of(found: Case, copies: int = 1) -> Variants:
+        """With the float model; each variant is compiled ``copies`` times."""
         shapes = found.model.input_shapes
         try:
             half: OpenVinoEngine | None = create(base="bfloat16", shapes=shapes)
         except RunError:  # This CPU has no bfloat16.
             half = None
-        variants = Variants(found, OpenVinoEngine(shapes=shapes), half)
+        variants = Variants(found, OpenVinoEngine(shapes=shapes), half, copies)
         model = found.model
         variants.add("float", model.proto, model.base_dir)
-        compiled = variants.runtime.compile(model.proto, model.base_dir)
-        variants.compiled["ONNX Runtime, float"] = (variants.runtime, compiled)
+        variants.keep("ONNX Runtime, float", variants.runtime, model.proto, model.base_dir)
         return variants
+
+    def keep(self, name: str, engine: Engine, proto: onnx.ModelProto, base_dir: Path) -> None:
+        """Compile ``proto`` as the variant ``name``; raises RunError if ``engine`` refuses it."""
+        copies = [engine.compile(proto, base_dir) for _ in range(self.copies)]
+        self.compiled[name] = (engine, copies)
 
     def add(self, name: str, proto: onnx.ModelProto, base_dir: Path) -> None:
         """Compile ``proto`` with f32 and bf16; what OpenVINO refuses is told."""
@@ -146,19 +152,27 @@ class Variants:
 
     def _add(self, name: str, engine: Engine, proto: onnx.ModelProto, base_dir: Path) -> None:
         try:
-            self.compiled[name] = (engine, engine.compile(proto, base_dir))
+            self.keep(name, engine, proto, base_dir)
         except RunError as error:
             self.refused[name] = str(error)
 
     def judge(self, reference: str) -> Evaluator:
         """Compares with the variant ``reference`` on the evaluation data."""
-        run = self.compiled[reference][1].run
+        run = self.compiled[reference][1][0].run
         return Evaluator(self.found.model.graph, (), self.samples, run)
+
+    def found_sqnr(self, engine: Engine, proto: onnx.ModelProto) -> float | None:
+        """Of ``proto`` on ``engine`` in dB; None if the engine refuses it, or if it is exact."""
+        try:
+            run = engine.compile(proto, self.found.model.base_dir).run
+        except RunError:
+            return None
+        return finite(self.judge("float").evaluate(run).sqnr)
 
     @cached_property
     def exact(self) -> dict[int, Mapping[str, np.ndarray]]:
         """The float model's outputs by the identity of the inputs."""
-        run = self.compiled["float"][1].run
+        run = self.compiled["float"][1][0].run
         return {id(sample.inputs): run(sample.inputs) for sample in self.samples}
 
     def sqnr(self, run: Run, indices: Iterable[int]) -> tuple[float, list[float]]:
@@ -174,7 +188,7 @@ class Variants:
         return of(chosen), [of([sample]) for sample in chosen]
 
     def times(self, rounds: int) -> dict[str, np.ndarray]:
-        """Seconds of each variant by round; the engines take turns in blocks."""
+        """Seconds of each variant by round, means of its copies; engines take turns in blocks."""
         inputs = self.samples[0].inputs
         own: dict[str, list[np.ndarray]] = {name: [] for name in self.compiled}
         for _ in range(BLOCKS):
@@ -182,19 +196,19 @@ class Variants:
                 names = [name for name, (other, _) in self.compiled.items() if other is engine]
                 if engine is None or not names:
                     continue
-                models = [self.compiled[name][1] for name in names]
+                models = [copy for name in names for copy in self.compiled[name][1]]
                 seconds = engine.measure(models, inputs, max(1, rounds // BLOCKS))
-                for column, name in enumerate(names):
-                    own[name].append(seconds[:, column])
+                for name, part in zip(names, np.split(seconds, len(names), axis=1), strict=True):
+                    own[name].append(part.mean(axis=1))
         return {name: np.concatenate(parts) for name, parts in own.items()}
 
     def rows(self, rounds: int, notes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Latency, ratio to float, SQNR, and ``notes`` on the search; ``against`` beside."""
         times = self.times(rounds)
         rows: dict[str, dict[str, Any]] = {}
-        for name, (engine, compiled) in self.compiled.items():
+        for name, (engine, copies) in self.compiled.items():
             reference = "ONNX Runtime, float" if engine is self.runtime else "float"
-            evaluation = self.judge(reference).evaluate(compiled.run)
+            evaluation = self.judge(reference).evaluate(copies[0].run)
             parts = evaluation.metrics.items()
             rows[name] = {
                 "sqnr_db": finite(evaluation.sqnr),
@@ -208,7 +222,11 @@ class Variants:
 
 @dataclass(frozen=True)
 class Options:
-    """What a run was asked for. ``no_control``: models without NNCF's accuracy control."""
+    """What a run was asked for.
+
+    ``extra``: dB above the best of ``nncf.quantize`` that placer's gates ask for. ``no_control``:
+    models without NNCF's accuracy control. ``no_runtime``: nothing on ONNX Runtime is searched.
+    """
 
     folder: Path
     samples: int
@@ -217,7 +235,9 @@ class Options:
     rounds: int
     preset: Preset
     recover: str
+    extra: tuple[int, ...]
     no_control: tuple[str, ...]
+    no_runtime: bool
 
     def place(self, job: Job) -> Path:
         """The folder of a job's results."""
@@ -309,8 +329,9 @@ def do(job: Job, options: Options) -> None:
             else:
                 proto = quantized_by_nncf(job, found)
             notes["seconds"] = time.monotonic() - start
-            run = variants.engine.compile(proto, found.model.base_dir).run
-            notes["found_sqnr_db"] = finite(variants.judge("float").evaluate(run).sqnr)
+            notes["found_sqnr_db"] = variants.found_sqnr(variants.engine, proto)
+            if variants.half is not None and job.least is None:
+                notes["found_sqnr_bf16_db"] = variants.found_sqnr(variants.half, proto)
         else:
             proto, notes = placed(job, found, options, folder)
             notes["seconds"] = time.monotonic() - start
@@ -358,7 +379,9 @@ class Processes:
         command = [sys.executable, __file__, *part]
         for name in ("folder", "samples", "budget", "iterations", "rounds", "preset", "recover"):
             command += [f"--{name}", str(getattr(self.options, name))]
+        command += ["--extra", *map(str, self.options.extra)]
         command += ["--no-control", *self.options.no_control]
+        command += ["--no-runtime"] if self.options.no_runtime else []
         place.mkdir(parents=True, exist_ok=True)
         core = self.free.get()
         start = time.monotonic()
@@ -414,16 +437,24 @@ def gated_jobs(name: str, options: Options) -> list[Job]:
     """What is asked for as much SQNR as the best of ``nncf.quantize``, and more."""
     done = {job.variant: kept(job, options) or {} for job in first_jobs(name, options)}
     found = {variant: one.get("found_sqnr_db") for variant, one in done.items()}
-    reached = {variant: sqnr for variant, sqnr in found.items() if sqnr is not None}
+    half = {f"{variant}, bf16": one.get("found_sqnr_bf16_db") for variant, one in done.items()}
+    reached = {variant: sqnr for variant, sqnr in {**found, **half}.items() if sqnr is not None}
     if not reached:
         return []
     best = max(reached.values())
-    jobs = [Job(name, f"placer, +{extra} dB", "openvino", best + extra) for extra in EXTRA_DB]
+    jobs = [Job(name, f"placer, +{more} dB", "openvino", best + more) for more in options.extra]
+    gates = [best]
     for variant, sqnr in reached.items():
-        if sqnr < best - LESS_DB:
-            jobs.append(Job(name, f"placer, as {variant}", "openvino", sqnr))
-    for extra in () if name in options.no_control else EXTRA_DB[1:]:
-        jobs.append(Job(name, f"nncf with accuracy control, +{extra} dB", "nncf", best + extra))
+        if any(abs(sqnr - gate) < LESS_DB for gate in gates):
+            continue
+        gates.append(sqnr)
+        for more in options.extra:
+            what = f"placer, as {variant}" + (f", +{more} dB" if more else "")
+            jobs.append(Job(name, what, "openvino", sqnr + more))
+    for more in () if name in options.no_control else filter(None, options.extra):
+        jobs.append(Job(name, f"nncf with accuracy control, +{more} dB", "nncf", best + more))
+    if options.no_runtime:
+        return jobs
     return [*jobs, Job(name, "ONNX Runtime by placer, +0 dB", "onnxruntime", best)]
 
 
@@ -444,7 +475,7 @@ def measured(name: str, options: Options) -> dict[str, Any]:
     path = options.folder / name / MEASURED
     if path.exists():
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    variants = Variants.of(case(name, options.samples, options.folder / name))
+    variants = Variants.of(case(name, options.samples, options.folder / name), COPIES)
     notes: dict[str, dict[str, Any]] = {}
     failed: dict[str, Any] = {}
     for job in (*first_jobs(name, options), *gated_jobs(name, options), *last_jobs(name, options)):
@@ -474,7 +505,7 @@ def _add(variants: Variants, job: Job, found: Mapping[str, Any], folder: Path) -
     engine: Engine = variants.runtime
     if job.tool == "openvino":
         engine = (variants.half if found["base"] == "bfloat16" else None) or variants.engine
-    variants.compiled[job.variant] = (engine, engine.compile(proto, folder))
+    variants.keep(job.variant, engine, proto, folder)
 
 
 def main() -> None:
@@ -486,6 +517,8 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=40)
     parser.add_argument("--samples", type=int, default=32)
     parser.add_argument("--iterations", type=int, default=20, help="of NNCF's accuracy control")
+    parser.add_argument("--extra", nargs="+", type=int, default=(0, 3, 6), help="dB above NNCF's")
+    parser.add_argument("--no-runtime", action="store_true", help="without ONNX Runtime's search")
     parser.add_argument("--no-control", nargs="*", choices=NAMES, default=[], help="models without")
     parser.add_argument("--preset", default="default", choices=get_args(Preset))
     parser.add_argument("--recover", default="none", choices=("none", "auto"), help="placer's")
@@ -503,7 +536,9 @@ def main() -> None:
         given.rounds,
         given.preset,
         given.recover,
+        tuple(given.extra),
         tuple(given.no_control),
+        given.no_runtime,
     )
     if given.job is not None:
         os.sched_setaffinity(0, given.cores)
