@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from placer.common.processor import multiplies_signed
 from placer.engines.abilities import target_of
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.tensorrt.engine import abilities, target
@@ -16,7 +17,7 @@ from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.setup.prepare import prepare
 from placer.rules.packaging.load import load_pack
-from placer.rules.target import ANY_TARGET, Target
+from placer.rules.target import Target
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -49,8 +50,8 @@ def test_rules_that_do_not_hold_on_the_gpu_are_left_out(save: Callable[..., Path
         prepare(replace(ampere, gpu="t4"), QuietObserver())  # Compute capability 7.5.
 
 
-def test_the_target_of_an_engine_that_says_none():
-    assert target_of(OnnxRuntimeEngine()) is ANY_TARGET
+def test_the_target_of_an_engine_that_says_none_is_this_machines_processor():
+    assert target_of(OnnxRuntimeEngine()) == Target(signed_products=multiplies_signed())
 
 
 def test_the_targets_of_tensorrt_and_tensorrt_rtx(library: Library):
