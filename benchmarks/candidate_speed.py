@@ -32,8 +32,9 @@ from rich.table import Table
 
 from placer.model import load_model, save_model
 from placer.prediction.gpus import load_gpu
+from placer.prediction.layer_classes import load_layer_classes
 from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.roofline import Roofline
 from placer.qdq import Inserter
 from placer.quantization import Range
 from placer.results.result import versions

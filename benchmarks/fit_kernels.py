@@ -26,14 +26,9 @@ from scipy.optimize import lsq_linear
 
 from placer.graph import index_graph
 from placer.prediction.gpus import Gpu, load_gpu
-from placer.prediction.roofline import (
-    TILE,
-    LayerClass,
-    LayerClasses,
-    Roofline,
-    Work,
-    load_layer_classes,
-)
+from placer.prediction.layer_classes import LayerClass, LayerClasses, load_layer_classes
+from placer.prediction.roofline import Roofline
+from placer.prediction.work import TILE, Work
 
 MEASURED = Path(__file__).parent / "measured" / "kernels-h100.json"
 # By format: the class, the type that is read, bytes of an element read and written.

@@ -36,16 +36,9 @@ from topologies import yolov8n
 from placer.common.files import write_text
 from placer.model import load_model
 from placer.prediction.gpus import load_gpu
+from placer.prediction.layer_classes import LayerClass, LayerClasses, Rate, load_layer_classes
 from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import (
-    LayerClass,
-    LayerClasses,
-    Rate,
-    Roofline,
-    load_layer_classes,
-    operation_rate,
-    uncached_bytes,
-)
+from placer.prediction.roofline import Roofline, operation_rate, uncached_bytes
 from placer.quantization import EMPTY
 from placer.results.result import versions
 from placer.rules.packaging.load import load_pack

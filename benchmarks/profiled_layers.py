@@ -10,7 +10,8 @@ import reference_engines as engines
 
 from placer.plan.diff import diff_plans
 from placer.prediction.gpus import Gpu, load_gpu
-from placer.prediction.roofline import Work, layer_work, load_layer_classes
+from placer.prediction.layer_classes import load_layer_classes
+from placer.prediction.work import Work, layer_work
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ from placer.model.normalize import infer_values
 from placer.plan import Layer, Plan
 from placer.plan.readers.read import read_plan
 from placer.prediction.gpus import load_gpu
-from placer.prediction.predictor import Prediction, Predictor
+from placer.prediction.prediction import Prediction
+from placer.prediction.predictor import Predictor
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target

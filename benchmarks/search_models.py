@@ -36,8 +36,9 @@ from search_networks import (
 from placer.graph import Graph
 from placer.model import load_model, save_model
 from placer.prediction.gpus import Gpu, load_gpu
+from placer.prediction.layer_classes import load_layer_classes
 from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.roofline import Roofline
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placer.prediction.roofline import Work
+from placer.prediction.work import Work
 from placer.search.bayesian_linear import Gaussian, Measured, Summed
 from placer.search.landscape import Landscape, Objective, State
 from placer.search.layer_signatures import Signature

@@ -18,10 +18,11 @@ from typing import NamedTuple
 from placer.graph import Graph, Node
 from placer.plan import Layer, Plan
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.predictor import KEPT_STEPS, Prediction
-from placer.prediction.roofline import Work, layer_work
+from placer.prediction.prediction import Prediction
+from placer.prediction.predictor import KEPT_STEPS
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import Step
+from placer.prediction.work import Work, layer_work
 from placer.quantization import Placement
 
 

@@ -19,11 +19,8 @@ from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.explanation import ModelExplanation
     from placer.plan import Layer, Plan
-    from placer.prediction.explain import (
-        DecisionCost,
-        Explanation,
-        SiteOutcome,
-    )
+    from placer.prediction.explain import DecisionCost, Explanation
+    from placer.prediction.site_outcomes import SiteOutcome
 
 EXAMPLES = (
     "placer explain model.onnx --gpu l4",

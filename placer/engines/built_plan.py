@@ -30,7 +30,7 @@ from placer.plan import Plan
 from placer.prediction.built import BuiltEstimator
 from placer.prediction.devices import target_on
 from placer.prediction.gpus import Gpu
-from placer.prediction.roofline import load_layer_classes
+from placer.prediction.layer_classes import load_layer_classes
 from placer.qdq.extract import extract_placement
 from placer.rules.pack import Pack
 

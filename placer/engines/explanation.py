@@ -29,15 +29,11 @@ from placer.prediction.devices import (
     pack_of,
     target_on,
 )
-from placer.prediction.explain import (
-    Explainer,
-    Explanation,
-    SiteOutcome,
-    compare_sites,
-    explanation_json,
-)
+from placer.prediction.explain import Explainer, Explanation
+from placer.prediction.explanation_json import explanation_json
 from placer.prediction.fitted import Fit
 from placer.prediction.select import make_predictor
+from placer.prediction.site_outcomes import SiteOutcome, compare_sites
 from placer.qdq.extract import extract_placement
 from placer.quantization import Placement, Range
 from placer.quantization.placement_file import (

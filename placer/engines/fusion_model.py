@@ -26,8 +26,8 @@ from placer.plan import Plan
 from placer.prediction.devices import Device, base_of, make_estimator, target_on
 from placer.prediction.estimator import Estimator
 from placer.prediction.fitted import Fit
-from placer.prediction.predictor import Prediction
-from placer.prediction.roofline import load_layer_classes
+from placer.prediction.layer_classes import load_layer_classes
+from placer.prediction.prediction import Prediction
 from placer.prediction.select import AnyPredictor, make_predictor
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.rules.pack import Pack

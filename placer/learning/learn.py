@@ -140,7 +140,7 @@ def _drafted(
     if generates:
         why = (
             f"what pack {plans.pack.manifest.name} says of layers is not in its rules: its engine "
-            "generates kernels (placer/prediction/kernels.py), and neither pairs that move nor "
+            "generates kernels (placer/prediction/kernels/), and neither pairs that move nor "
             "pairs that are of no use explain the difference"
         )
     else:

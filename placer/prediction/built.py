@@ -17,14 +17,9 @@ from placer.plan.readers.rtx_log import LayerSizes, TensorSize, parse_layers, pa
 from placer.plan.readers.rtx_log import typed_layers as with_types
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.gpus import Gpu
-from placer.prediction.roofline import (
-    WEIGHTED,
-    LayerClasses,
-    Roofline,
-    Work,
-    layer_work,
-    type_bytes,
-)
+from placer.prediction.layer_classes import LayerClasses
+from placer.prediction.roofline import Roofline
+from placer.prediction.work import WEIGHTED, Work, layer_work, type_bytes
 
 GENERATED = "kgen"  # What the builder's log calls kernels that it generates.
 

@@ -10,7 +10,8 @@ from placer.graph import Graph
 from placer.prediction.estimator import Estimator, NoTimes
 from placer.prediction.fitted import Fit, FittedEstimator, parse_fit
 from placer.prediction.gpus import Gpu, load_gpu
-from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.layer_classes import load_layer_classes
+from placer.prediction.roofline import Roofline
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 

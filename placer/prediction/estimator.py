@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from placer.plan import Plan
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.predictor import Prediction
+from placer.prediction.prediction import Prediction
 from placer.prediction.steps import Step
 
 

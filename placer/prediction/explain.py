@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from placer.graph import Edge, Graph
-from placer.plan import Layer, Plan
-from placer.plan.dtypes import is_quantized
+from placer.plan import Plan
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.estimator import Estimator
-from placer.prediction.predictor import Prediction
+from placer.prediction.prediction import Prediction
 from placer.prediction.remedies import MAX_REMEDIES, Remedies, Remedy, is_conversion
 from placer.prediction.select import AnyPredictor
 from placer.quantization import EMPTY, Placement
@@ -160,50 +159,6 @@ def _apply_best(remedies: Remedies, found: Mapping[tuple[str, int], Remedy]) -> 
         found = remedies.find()
 
 
-@dataclass(frozen=True)
-class SiteOutcome:
-    """The layers of a site as predicted and as the engine built them.
-
-    ``agrees``: the same nodes fused, written in the same class of type (quantized or float).
-    """
-
-    decision: Decision
-    predicted: tuple[Layer, ...]
-    actual: tuple[Layer, ...]
-    agrees: bool
-
-
-def compare_sites(
-    decisions: Sequence[Decision], predicted: Plan, actual: Plan
-) -> tuple[SiteOutcome, ...]:
-    """Hold the predicted layers of every site against an engine's.
-
-    Only nodes that compute layers of both plans name count; sites without any are left out.
-    """
-    mine, theirs = _by_node(predicted), _by_node(actual)
-    found = []
-    for decision in decisions:
-        names = [n.name for n in decision.site.match.nodes.values()]
-        known = [name for name in names if name in mine and name in theirs]
-        if known:
-            left = tuple(dict.fromkeys(mine[name] for name in known))
-            right = tuple(dict.fromkeys(theirs[name] for name in known))
-            agrees = _shape_of(left, set(known)) == _shape_of(right, set(known))
-            found.append(SiteOutcome(decision, left, right, agrees))
-    return tuple(found)
-
-
-def _by_node(plan: Plan) -> dict[str, Layer]:
-    return {node: layer for layer in plan.of_kind("compute") for node in layer.nodes}
-
-
-def _shape_of(layers: Sequence[Layer], known: set[str]) -> set[tuple[frozenset[str], bool]]:
-    return {
-        (frozenset(layer.nodes) & known, any(map(is_quantized, layer.output_types)))
-        for layer in layers
-    }
-
-
 def chosen_layout(site: Site, placement: Placement) -> str:
     """The layout that ``placement`` has at ``site``, the default first; ``other`` if none."""
     considered = {edge for layout in site.layouts.values() for edge in layout.quantize}
@@ -274,73 +229,3 @@ def decision_costs(explanation: Explanation) -> tuple[DecisionCost, ...]:
         if index is not None:
             us[index] += layer.time_us or 0.0
     return tuple(map(DecisionCost, explanation.decisions, us))
-
-
-def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[str, object]:
-    """The explanation as plain data; edges are written as in placement.yaml.
-
-    ``timed``: whether there are times; else they are null.
-    """
-    times: dict[str, object] = {
-        "total_us": explanation.total_us,
-        "interval_us": list(explanation.interval_us),
-        "float_us": explanation.float_us,
-        "speedup": explanation.speedup,
-        "speedup_interval": list(explanation.speedup_interval),
-    }
-    return {
-        "estimate": True,
-        **(times if timed else dict.fromkeys(times)),
-        "decisions": [_decision(decision) for decision in explanation.decisions],
-        "overlaps": [
-            {
-                "rule": overlap.lost.rule.id,
-                "anchor": overlap.lost.anchor.name,
-                "lost_to": overlap.won.rule.id,
-                "because": overlap.because,
-            }
-            for overlap in explanation.overlaps
-        ],
-        "conversions": [_conversion(one, timed) for one in explanation.conversions],
-        "improved": {
-            "total_us": explanation.improved_us if timed else None,
-            "placement": explanation.improved.id,
-            "groups": [[_edge(e) for e in group] for group in explanation.improved.sorted()],
-        },
-    }
-
-
-def _decision(decision: Decision) -> dict[str, object]:
-    rule = decision.site.match.rule
-    return {
-        "rule": rule.id,
-        "nodes": {name: node.name for name, node in decision.site.match.nodes.items()},
-        "layout": decision.layout,
-        "default": decision.site.default,
-        "layouts": list(decision.site.layouts),
-        "why": rule.why,
-        "source": rule.source,
-    }
-
-
-def _conversion(conversion: StandaloneConversion, timed: bool) -> dict[str, object]:
-    remedy = conversion.remedy
-    return {
-        "layer": conversion.name,
-        "kind": conversion.kind,
-        "tensor": conversion.tensor,
-        "us": conversion.us if timed else None,
-        "because": conversion.because,
-        "goes_with_others": conversion.goes_with_others,
-        "remedy": remedy
-        and {
-            "quantize": [_edge(edge) for edge in remedy.change.added],
-            "leave_float": [_edge(edge) for edge in remedy.change.removed],
-            "saves_us": remedy.saves_us,
-            "placement": remedy.before.id_after(remedy.change),
-        },
-    }
-
-
-def _edge(edge: Edge) -> dict[str, object]:
-    return {"tensor": edge.tensor, "node": edge.node, "input": edge.input_index}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from placer.graph import Graph, Node
 from placer.plan.dtypes import is_quantized
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.roofline import POOLING, WEIGHTED, Work, layer_work, port_bytes
+from placer.prediction.work import POOLING, WEIGHTED, Work, layer_work, port_bytes
 
 # Operators that move or rename data without work for each element when they are fused.
 _FREE = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})

@@ -9,20 +9,13 @@ at what changed, and at what follows from that.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from operator import itemgetter
 
-from placer.common.overlay import Overlay
 from placer.graph import Edge, Graph
-from placer.plan import Plan
 from placer.prediction.claims import FLOAT, LayerCandidate, Written
 from placer.prediction.conversions import (
     BuildTarget,
-    Conversion,
-    PredictedLayer,
     TensorDraft,
     TensorFormats,
     type_name,
@@ -39,10 +32,12 @@ from placer.prediction.motion import (
     move_pairs,
     scale_of,
 )
+from placer.prediction.prediction import BLANK, Prediction, behind
+from placer.prediction.prediction_draft import PredictionDraft
 from placer.prediction.regions import Region, find_regions
 from placer.prediction.settled import without_settled_nodes
 from placer.prediction.steps import CONVS, Step, StepDraft
-from placer.quantization import EMPTY, Placement
+from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
@@ -51,49 +46,6 @@ from placer.rules.target import Target
 KEPT_STEPS = 1 << 15
 _BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 _BIAS = 2  # The index of the input.
-
-FormatHistory = tuple[
-    tuple[int, TensorFormats], ...
-]  # What there is of a tensor behind each position.
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """The predicted layers in execution order and the motion-normal form they follow from.
-
-    ``given``: scales before motion. ``steps``: by position; the same object in two predictions adds
-    the same layers. ``histories``: by float tensor, in order of positions. ``changed``: positions
-    whose step is another one than in the prediction that it was made from.
-    """
-
-    placement: Placement
-    given: Mapping[Edge, Scale]
-    form: NormalForm
-    steps: Mapping[int, Step]
-    histories: Mapping[str, FormatHistory]
-    changed: tuple[int, ...] = ()
-
-    @cached_property
-    def layers(self) -> tuple[PredictedLayer, ...]:
-        """The layers in execution order."""
-        found: list[PredictedLayer] = []
-        made: dict[Conversion, int] = {}
-        for _, step in sorted(self.steps.items(), key=itemgetter(0)):
-            made.update({c: i for i, c in enumerate(step.conversions, start=len(found))})
-            found += step.layers
-            for conversion, edge in step.served:
-                known = found[made[conversion]]
-                found[made[conversion]] = replace(known, edges=(*known.edges, edge))
-        return tuple(found)
-
-    @property
-    def plan(self) -> Plan:
-        """The layers without times."""
-        layers = tuple(predicted.layer for predicted in self.layers)
-        return Plan(layers, "predicted from rules", estimated=True)
-
-
-_BLANK = Prediction(EMPTY, {}, NormalForm({}, {}), {}, {})
 
 
 class Predictor:
@@ -151,7 +103,7 @@ class Predictor:
         ``near``: a prediction of this predictor. It changes nothing but the time taken, which is
         that for what ``placement`` changes of it.
         """
-        draft = _Draft(near or _BLANK)
+        draft = PredictionDraft(near or BLANK)
         edges = self._move(draft, draft.near.placement.change_to(placement))
         draft.form = NormalForm(draft.scales.merged(), draft.second.merged())
         self._rebuild(draft, self._concerned(edges) if near else self._regions)
@@ -170,7 +122,7 @@ class Predictor:
         None: nothing is built there any more. Takes time for what changes only, however large the
         model is; ``near``: a prediction of this predictor.
         """
-        draft = _Draft(near)
+        draft = PredictionDraft(near)
         self._rebuild(draft, self._concerned(self._move(draft, change)))
         return draft.changed
 
@@ -207,7 +159,7 @@ class Predictor:
                 found.setdefault(edge, []).append(region)
         return found
 
-    def _move(self, draft: _Draft, change: Change) -> set[Edge]:
+    def _move(self, draft: PredictionDraft, change: Change) -> set[Edge]:
         """Change scales and form; returns the edges that the form has other scales at."""
         near, given = draft.near, draft.given
         come = {
@@ -229,7 +181,7 @@ class Predictor:
             draft.second.put(edge, second.get(edge))
         return {edge for edge in edges if draft.form.chain(edge) != near.form.chain(edge)}
 
-    def _rebuild(self, draft: _Draft, regions: Iterable[Region]) -> None:
+    def _rebuild(self, draft: PredictionDraft, regions: Iterable[Region]) -> None:
         """Give ``draft`` its steps, which outside ``regions`` differ from those it was made from
         only by what there is of the tensors that they read.
         """
@@ -248,9 +200,9 @@ class Predictor:
                 for later in draft.update_history(position, old, step):
                     heapq.heappush(waiting, later)
 
-    def _take(self, candidate: LayerCandidate, draft: _Draft) -> Step:
+    def _take(self, candidate: LayerCandidate, draft: PredictionDraft) -> Step:
         before, histories = candidate.position - 1, draft.histories
-        formats = tuple([_behind(histories.get(t) or (), before) for t in candidate.format_tensors])
+        formats = tuple([behind(histories.get(t) or (), before) for t in candidate.format_tensors])
         return self._step(
             candidate,
             tuple(map(draft.form.chain, candidate.reads)),
@@ -267,48 +219,6 @@ class Predictor:
             edge not in form.scales and edge.node in nodes and nodes[edge.node].op in CONVS
             for edge in candidate.readers
         )
-
-
-class _Draft:
-    """A prediction that changes step by step from ``near``, which stays as it is."""
-
-    def __init__(self, near: Prediction) -> None:
-        self.near = near
-        self.given = Overlay(near.given)
-        self.scales = Overlay(near.form.scales)
-        self.second = Overlay(near.form.second)
-        self.form = NormalForm(self.scales, self.second)
-        self.steps = Overlay(near.steps)
-        self.histories = Overlay(near.histories)
-
-    @property
-    def changed(self) -> Mapping[int, Step | None]:
-        """The steps that are others than ``near``'s, by position."""
-        before = self.near.steps
-        return {i: step for i, step in self.steps.changes.items() if step is not before.get(i)}
-
-    def update_history(self, position: int, old: Step | None, new: Step | None) -> Iterator[int]:
-        """Put ``new`` instead of ``old`` into the histories.
-
-        Yields the next position of each tensor of which there is something else now than before.
-        """
-        formats = {} if new is None else new.formats
-        for tensor in formats.keys() | ({} if old is None else old.formats).keys():
-            history = self.histories.get(tensor)
-            if not history:
-                if tensor in formats:
-                    self.histories.put(tensor, ((position, formats[tensor]),))
-                continue
-            start = bisect_left(history, position, key=itemgetter(0))
-            rest = history[start:]
-            if rest and rest[0][0] == position:
-                rest = rest[1:]
-            own = ((position, formats[tensor]),) if tensor in formats else ()
-            updated = (*history[:start], *own, *rest)
-            self.histories.put(tensor, updated)
-            now = _behind(updated, position)
-            if rest and now != _behind(self.near.histories.get(tensor, ()), position):
-                yield rest[0][0]
 
 
 def _make_step(
@@ -352,11 +262,3 @@ def _constants(candidate: LayerCandidate, form: NormalForm) -> tuple[Edge, ...]:
             paired += [edge for edge in constants if edge.input_index == _BIAS]
         found += dict.fromkeys(paired)
     return tuple(found)
-
-
-def _behind(history: FormatHistory, position: int) -> TensorFormats | None:
-    """What there is behind ``position``, None where nothing before has dealt with the tensor."""
-    if not history or history[-1][0] <= position:
-        return history[-1][1] if history else None
-    index = bisect_right(history, position, key=itemgetter(0))
-    return history[index - 1][1] if index else None

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from placer.graph import Edge, Graph
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.estimator import Estimator
-from placer.prediction.predictor import Prediction
+from placer.prediction.prediction import Prediction
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import Step
 from placer.quantization import Placement

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from placer.graph import Graph
-from placer.prediction.kernels import KernelPredictor
+from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.motion import Scale
 from placer.prediction.predictor import Predictor
 from placer.quantization import Ranges, Scheme

@@ -162,7 +162,7 @@ def test_models_that_are_refused(
     ("base", "damage"), [("residual", shaped("w", 4)), ("dense", shaped("v", 4))]
 )
 def test_weights_of_rank_1(placer: Placer, base: str, damage: Damage):
-    """prediction/roofline.py: a Conv and a Gemm without channels are explained as they are."""
+    """prediction/work.py: a Conv and a Gemm without channels are explained as they are."""
     prepared(damaged(base, damage))
     assert placer(*COMMANDS["explain"]).code == 0
 

@@ -7,7 +7,7 @@ from placer.graph.text import parse_model
 from placer.plan.readers.rtx_log import LayerSizes, TensorSize, parse_sizes
 from placer.prediction.built import BuiltEstimator
 from placer.prediction.gpus import load_gpu
-from placer.prediction.roofline import load_layer_classes
+from placer.prediction.layer_classes import load_layer_classes
 from placer.qdq.extract import extract_placement
 
 MODEL = """

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.predictor import Prediction, Predictor
+from placer.prediction.prediction import Prediction
+from placer.prediction.predictor import Predictor
 from placer.quantization import EMPTY, Placement
 from placer.rules.connected import connected
 from placer.rules.packaging.load import load_pack

@@ -16,7 +16,8 @@ from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.model import load_model
 from placer.prediction.claims import LayerCandidate
-from placer.prediction.predictor import Predictor, _Draft
+from placer.prediction.prediction_draft import PredictionDraft
+from placer.prediction.predictor import Predictor
 from placer.prediction.steps import Step
 from placer.quantization.placement import Change
 from placer.rules.bind import Binder
@@ -100,7 +101,7 @@ def test_a_change_is_judged_by_the_same_steps_however_long_the_chain(
     taken: list[int] = []
     take = Predictor._take
 
-    def counted(self: Predictor, candidate: LayerCandidate, draft: _Draft) -> Step:
+    def counted(self: Predictor, candidate: LayerCandidate, draft: PredictionDraft) -> Step:
         taken.append(candidate.position)
         return take(self, candidate, draft)
 

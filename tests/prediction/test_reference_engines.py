@@ -14,7 +14,8 @@ import pytest
 from placer.plan.diff import diff_plans
 from placer.plan.differences import PlanDiff
 from placer.prediction.gpus import load_gpu
-from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.layer_classes import load_layer_classes
+from placer.prediction.roofline import Roofline
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PLACER_REFERENCE_ENGINES"

@@ -14,15 +14,10 @@ from placer.graph.text import graph_of_text
 from placer.plan import Layer, Port
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.gpus import Gpu, gpu_names, load_gpu
+from placer.prediction.layer_classes import LayerClass, LayerClasses, load_layer_classes
 from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import (
-    LayerClass,
-    LayerClasses,
-    Roofline,
-    Work,
-    layer_work,
-    load_layer_classes,
-)
+from placer.prediction.roofline import Roofline
+from placer.prediction.work import Work, layer_work
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from placer.quantization import EMPTY
-from tests.prediction.test_kernels import check_built, model_of, placement_of
+from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of
 
 CUT = """
     (float[1,256,8,8] x) => (float[1,CHANNELS,8,8] out)

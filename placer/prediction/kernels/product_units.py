@@ -7,9 +7,9 @@ from collections.abc import Container, Sequence
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
-from placer.prediction.kernel_norm_units import NormUnits
-from placer.prediction.kernel_parts import CONVS, CUT, EVEN_CHANNELS, TINY_CHANNELS, Unit
-from placer.prediction.kernel_wiring import UnitGraph
+from placer.prediction.kernels.norm_units import NormUnits
+from placer.prediction.kernels.parts import CONVS, CUT, EVEN_CHANNELS, TINY_CHANNELS, Unit
+from placer.prediction.kernels.wiring import UnitGraph
 
 _MATRIX_CHANNELS = 256
 _ACTIVATIONS = ("Relu", "Sigmoid", "Mul", "HardSwish", "HardSigmoid", "Tanh", "LeakyRelu", "Gelu")

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from placer.quantization import EMPTY
-from tests.prediction.test_kernels import check_built, model_of, placement_of
+from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of
 
 GATE = """
     (float[1,16,SIDE,SIDE] x) => (float[1,16,SIDE,SIDE] out)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placer.graph import Edge, Node
-from placer.prediction.kernel_norms import GroupNorm, group_norms, is_of_groups
-from placer.prediction.kernel_parts import NORMED, NORMS, SQUARES, Unit
-from placer.prediction.kernel_views import is_split_norm
-from placer.prediction.kernel_wiring import UnitGraph
-from placer.prediction.reductions import reduction, reduction_axes
+from placer.prediction.kernels.norms import GroupNorm, group_norms, is_of_groups
+from placer.prediction.kernels.parts import NORMED, NORMS, SQUARES, Unit
+from placer.prediction.kernels.reductions import reduction, reduction_axes
+from placer.prediction.kernels.views import is_split_norm
+from placer.prediction.kernels.wiring import UnitGraph
 
 
 class NormUnits:
-    """Adds the units of norms and sums of squares; ``free``: see ``kernel_views.free_nodes``.
+    """Adds the units of norms and sums of squares; ``free``: see ``views.free_nodes``.
 
     ``of_groups``: GroupNorms that are known as such, by name of each node.
     """

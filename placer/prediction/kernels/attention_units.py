@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge, Node
-from placer.prediction.kernel_attention import is_padded
-from placer.prediction.kernel_parts import CUT, Unit
-from placer.prediction.kernel_wiring import UnitGraph
+from placer.prediction.kernels.attention import is_padded
+from placer.prediction.kernels.parts import CUT, Unit
+from placer.prediction.kernels.wiring import UnitGraph
 
 
 class AttentionUnits:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from placer.graph import Edge
-from placer.prediction.kernel_groups import Groups
-from placer.prediction.kernel_parts import Unit, is_concat
-from placer.prediction.kernel_sums import Sums
+from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.parts import Unit, is_concat
+from placer.prediction.kernels.sums import Sums
 from placer.prediction.motion import Scale
 
 

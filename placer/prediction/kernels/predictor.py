@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from placer.graph import Graph
 from placer.prediction.claims import LayerCandidate
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.kernel_attention import attentions
-from placer.prediction.kernel_fusion import Kernels
-from placer.prediction.kernel_layers import KernelLayers
-from placer.prediction.kernel_units import Units
+from placer.prediction.kernels.attention import attentions
+from placer.prediction.kernels.fusion import Kernels
+from placer.prediction.kernels.layers import KernelLayers
+from placer.prediction.kernels.units import Units
 from placer.prediction.motion import find_passages, normal_form, scale_of
-from placer.prediction.predictor import Prediction
+from placer.prediction.prediction import Prediction
 from placer.prediction.settled import without_settled_nodes
 from placer.prediction.steps import Step
 from placer.quantization import Placement

@@ -9,11 +9,11 @@ from placer.graph.weights import weight_input
 from placer.plan import Kind, Layer, Port
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.kernel_epilogues import EPILOGUE
-from placer.prediction.kernel_fusion import Kernels
-from placer.prediction.kernel_parts import CONVS, VIEWS, Unit
-from placer.prediction.kernel_ports import KernelPorts
-from placer.prediction.kernel_units import Units
+from placer.prediction.kernels.epilogues import EPILOGUE
+from placer.prediction.kernels.fusion import Kernels
+from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
+from placer.prediction.kernels.ports import KernelPorts
+from placer.prediction.kernels.units import Units
 from placer.prediction.motion import Scale
 
 

@@ -6,10 +6,16 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from placer.graph import Graph
-from placer.prediction.kernel_parts import CONVS, VIEWS, Unit
-from placer.prediction.kernel_views import moves_rows
+from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
+from placer.prediction.kernels.reductions import (
+    is_large,
+    is_map,
+    reduction,
+    reduction_axes,
+    sums_places,
+)
+from placer.prediction.kernels.views import moves_rows
 from placer.prediction.motion import NormalForm
-from placer.prediction.reductions import is_large, is_map, reduction, reduction_axes, sums_places
 
 # Activations behind which the map that a Conv wrote is turned, in the same kernel.
 _TURNED_AFTER = ("HardSwish", "LeakyRelu")

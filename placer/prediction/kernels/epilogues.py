@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from placer.graph import Graph
 from placer.graph.weights import weight_input
-from placer.prediction.kernel_parts import CONVS, Unit
-from placer.prediction.kernel_units import Units
-from placer.prediction.kernel_views import becomes_map
+from placer.prediction.kernels.parts import CONVS, Unit
+from placer.prediction.kernels.units import Units
+from placer.prediction.kernels.views import becomes_map
 
 # What a prepared convolution kernel does behind the sum, after adding a residual at most; all
 # else makes it a generated one.

@@ -11,9 +11,9 @@ from placer.graph import Edge, Graph, Node
 from placer.plan import Port
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
-from placer.prediction.kernel_fusion import Kernels
-from placer.prediction.kernel_parts import CONVS, CUT, NORMED, Unit
-from placer.prediction.kernel_units import Units
+from placer.prediction.kernels.fusion import Kernels
+from placer.prediction.kernels.parts import CONVS, CUT, NORMED, Unit
+from placer.prediction.kernels.units import Units
 from placer.prediction.motion import Scale
 
 _SMALLEST_NORMAL = 2.0**-14  # Of FP16.

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
-from placer.prediction.kernel_epilogues import Epilogues, batches
-from placer.prediction.kernel_generated import Generated
-from placer.prediction.kernel_groups import Groups
-from placer.prediction.kernel_parts import Unit
-from placer.prediction.kernel_quantizers import Quantizers
-from placer.prediction.kernel_sums import Sums
-from placer.prediction.kernel_units import Units
-from placer.prediction.reductions import sums_places
+from placer.prediction.kernels.epilogues import Epilogues, batches
+from placer.prediction.kernels.generated import Generated
+from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.parts import Unit
+from placer.prediction.kernels.quantizers import Quantizers
+from placer.prediction.kernels.reductions import sums_places
+from placer.prediction.kernels.sums import Sums
+from placer.prediction.kernels.units import Units
 
 
 class Kernels:

@@ -18,7 +18,8 @@ from placer.plan import Plan
 from placer.plan.diff import diff_plans
 from placer.plan.readers.rtx_log import typed_layers
 from placer.prediction.gpus import load_gpu
-from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.layer_classes import load_layer_classes
+from placer.prediction.roofline import Roofline
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from placer.graph import Edge, Graph, Node
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
-from placer.prediction.kernel_attention_units import AttentionUnits
-from placer.prediction.kernel_norm_units import NormUnits
-from placer.prediction.kernel_parts import CONVS, PRODUCTS, Unit, role_of
-from placer.prediction.kernel_product_units import ProductUnits
-from placer.prediction.kernel_views import FanOut, fan_outs, free_nodes
-from placer.prediction.kernel_wiring import UnitGraph
+from placer.prediction.kernels.attention_units import AttentionUnits
+from placer.prediction.kernels.norm_units import NormUnits
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, role_of
+from placer.prediction.kernels.product_units import ProductUnits
+from placer.prediction.kernels.views import FanOut, fan_outs, free_nodes
+from placer.prediction.kernels.wiring import UnitGraph
 from placer.prediction.motion import NormalForm
 
 

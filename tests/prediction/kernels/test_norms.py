@@ -6,11 +6,12 @@ from types import ModuleType
 import pytest
 
 from placer.prediction.gpus import load_gpu
-from placer.prediction.roofline import Roofline, load_layer_classes
+from placer.prediction.layer_classes import load_layer_classes
+from placer.prediction.roofline import Roofline
 from placer.prediction.select import make_predictor
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
-from tests.prediction.test_kernels import TARGET, check_built, model_of, placement_of
+from tests.prediction.kernels.test_predictor import TARGET, check_built, model_of, placement_of
 
 GROUP_NORM = """
     (float[1,16,8,8] x) => (float[1,16,8,8] out)

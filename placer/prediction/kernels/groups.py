@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.prediction.kernel_parts import CONVS, Unit
-from placer.prediction.kernel_units import Units
+from placer.prediction.kernels.parts import CONVS, Unit
+from placer.prediction.kernels.units import Units
 
 
 class Groups:

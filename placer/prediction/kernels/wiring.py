@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.graph import Edge, Graph, Node
-from placer.prediction.kernel_parts import Role, Unit
+from placer.prediction.kernels.parts import Role, Unit
 from placer.prediction.motion import NormalForm
 
 

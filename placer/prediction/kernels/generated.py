@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.prediction.kernel_epilogues import resizes
-from placer.prediction.kernel_groups import Groups
-from placer.prediction.kernel_parts import NORMED, VIEWS, Unit, is_concat
-from placer.prediction.kernel_sums import Sums
-from placer.prediction.reductions import reduction
+from placer.prediction.kernels.epilogues import resizes
+from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat
+from placer.prediction.kernels.reductions import reduction
+from placer.prediction.kernels.sums import Sums
 
 
 class Generated:

@@ -1,0 +1,67 @@
+"""A predicted plan: its layers, the motion-normal form they follow from, and tensors' formats."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import itemgetter
+
+from placer.graph import Edge
+from placer.plan import Plan
+from placer.prediction.conversions import Conversion, PredictedLayer, TensorFormats
+from placer.prediction.motion import NormalForm, Scale
+from placer.prediction.steps import Step
+from placer.quantization import EMPTY, Placement
+
+FormatHistory = tuple[
+    tuple[int, TensorFormats], ...
+]  # What there is of a tensor behind each position.
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The predicted layers in execution order and the motion-normal form they follow from.
+
+    ``given``: scales before motion. ``steps``: by position; the same object in two predictions adds
+    the same layers. ``histories``: by float tensor, in order of positions. ``changed``: positions
+    whose step is another one than in the prediction that it was made from.
+    """
+
+    placement: Placement
+    given: Mapping[Edge, Scale]
+    form: NormalForm
+    steps: Mapping[int, Step]
+    histories: Mapping[str, FormatHistory]
+    changed: tuple[int, ...] = ()
+
+    @cached_property
+    def layers(self) -> tuple[PredictedLayer, ...]:
+        """The layers in execution order."""
+        found: list[PredictedLayer] = []
+        made: dict[Conversion, int] = {}
+        for _, step in sorted(self.steps.items(), key=itemgetter(0)):
+            made.update({c: i for i, c in enumerate(step.conversions, start=len(found))})
+            found += step.layers
+            for conversion, edge in step.served:
+                known = found[made[conversion]]
+                found[made[conversion]] = replace(known, edges=(*known.edges, edge))
+        return tuple(found)
+
+    @property
+    def plan(self) -> Plan:
+        """The layers without times."""
+        layers = tuple(predicted.layer for predicted in self.layers)
+        return Plan(layers, "predicted from rules", estimated=True)
+
+
+BLANK = Prediction(EMPTY, {}, NormalForm({}, {}), {}, {})
+
+
+def behind(history: FormatHistory, position: int) -> TensorFormats | None:
+    """What there is behind ``position``, None where nothing before has dealt with the tensor."""
+    if not history or history[-1][0] <= position:
+        return history[-1][1] if history else None
+    index = bisect_right(history, position, key=itemgetter(0))
+    return history[index - 1][1] if index else None
