@@ -157,6 +157,7 @@ def test_export_qat_tells_what_is_quantized(quantized: Path):
     assert len(found.to_json()["activations"]) > 5
 
 
+@pytest.mark.slow
 def test_onboard_and_report(here: Path, save: Callable[..., Path]):
     options = "{engine: fusion-model, gpu: l4, preset: quick, budget: 2, gates: sqnr>=1}"
     model = save(two_convs(channels=4, size=8), "two.onnx")

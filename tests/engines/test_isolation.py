@@ -203,8 +203,18 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("deed", ENDINGS)
+# Each ending in one stage; in the other stages it takes the same path.
+QUICK = {"segfault": "compile", "leave": "run", "hang": "measure", "fail": "run"}
+
+
+@pytest.mark.parametrize(
+    ("deed", "stage"),
+    [
+        pytest.param(deed, stage, marks=() if QUICK[deed] == stage else pytest.mark.slow)
+        for deed in ENDINGS
+        for stage in STAGES
+    ],
+)
 def test_a_hostile_candidate_is_a_run_error_and_the_next_one_works(
     hostile: IsolatedEngine, baseline: Compiled, deed: str, stage: str
 ):
@@ -263,6 +273,7 @@ def test_a_refusal_keeps_the_worker_and_a_failed_run_replaces_it(
     assert is_gone(worker)
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_built_again_is_a_run_error(tmp_path: Path):
     with IsolatedEngine(HOSTILE, LIMITS, tmp_path) as engine:
         baseline = engine.compile(model("segfault in rebuild"), Path())
@@ -359,6 +370,7 @@ def test_a_killed_parent_takes_the_worker_and_its_files_along(tmp_path: Path, te
     assert not list(temporary.glob("placer-*"))
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind_when_the_interpreter_exits(tmp_path: Path, temporary: Path):
     parent = script("engine.compile(model('forgotten'), Path())", tmp_path)
     printed, _ = parent.communicate()
@@ -367,6 +379,7 @@ def test_nothing_is_left_behind_when_the_interpreter_exits(tmp_path: Path, tempo
     assert not list(temporary.glob("placer-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("temporary")
 def test_an_interrupt_ends_the_call_and_the_worker(tmp_path: Path):
     interrupted = """

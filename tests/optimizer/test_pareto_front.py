@@ -156,6 +156,7 @@ def test_estimated_points_are_those_of_a_run_that_was_killed(
     assert killed.front == whole.front
 
 
+@pytest.mark.slow
 def test_gates_hold_for_all_points(placer: Placer, options: tuple[object, ...]):
     estimated = ("--engine", "fusion-model", "--gpu", "a100", "--gate", "sqnr>=200")
     finished = placer("optimize", MODEL, *options, *estimated, "--budget", 3)

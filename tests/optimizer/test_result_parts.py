@@ -190,6 +190,7 @@ def test_throughput_is_that_of_the_median_and_of_the_first_inputs_batch(
     assert (part.batches_per_s, part.samples_per_s) == (500.0, samples)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("install")
 def test_a_run_while_the_gpu_throttles_is_marked(save: Save, placer: Callable[..., Finished]):
     result, printed = optimize(placer, save(CONVS), hot=1)
@@ -207,6 +208,7 @@ def test_a_run_while_the_gpu_throttles_is_marked(save: Save, placer: Callable[..
     assert f"warning: {confirmed}" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("install")
 def test_throughput_and_memory_of_the_result(save: Save, placer: Callable[..., Finished]):
     result, _ = optimize(placer, save(CONVS), hot=99)

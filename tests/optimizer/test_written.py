@@ -59,6 +59,7 @@ def test_a_file_that_is_not_what_was_measured_is_no_success(
     assert not Path("out/placement.yaml").exists()
 
 
+@pytest.mark.slow
 def test_where_the_fastest_is_no_result_the_next_one_is(
     placer: Placer, monkeypatch: pytest.MonkeyPatch, save: Callable[..., Path]
 ):

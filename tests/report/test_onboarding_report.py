@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from placer.report import write_report
 from placer.results.onboarding import ModelSummary, Summary
 from placer.results.parts import GatePart
@@ -83,6 +85,7 @@ def test_a_damaged_summary_is_named(placer: Callable[..., Finished], tmp_path: P
     assert "summary.json is no summary of this version of placer: field 'manifest'" in finished.err
 
 
+@pytest.mark.slow
 def test_an_onboarding_ends_with_its_report(placer: Callable[..., Finished]):
     Path("broken.onnx").write_text("no model")
     Path("models.yaml").write_text("models: [{model: broken.onnx}]")
