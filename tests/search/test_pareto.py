@@ -209,7 +209,7 @@ def area(points: Sequence[Point], corner: Point) -> float:
 
 @pytest.mark.slow
 def test_sixteen_trials_find_nearly_all_of_the_true_front():
-    """Of 1024 placements, in most of five worlds; looking for the fastest only rarely finds more."""
+    """Of 1024 placements, in most of five worlds; looking for the fastest rarely finds more."""
     of_front, of_fastest = [], []
     for salt in range(5):
         engine = NoisyEngine(landscape(BRANCHES, "tensorrt", "float16"), salt)
