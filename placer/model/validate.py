@@ -7,20 +7,15 @@ the limits of ``placer.common.limits``. The rest of placer trusts it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
 
 import onnx
-import onnx.checker
-import onnx.defs
 from google.protobuf.message import DecodeError
 from onnx import (
     AttributeProto,
-    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -30,39 +25,20 @@ from onnx import (
 
 from placer.common.files import read_bytes
 from placer.common.limits import Limits, how_to_lift, in_bytes
-from placer.common.ort_session import one_line
 from placer.common.shapes import MAX_DIMENSION
 from placer.errors import InputError
-from placer.graph.edit import every_node, subgraphs
+from placer.graph.edit import subgraphs
 from placer.graph.external_data import fills_its_shape, is_external, tensor_bytes
 from placer.graph.index import TensorType
+from placer.model.inlined_nodes import count_nodes
 from placer.model.loops import endless_trips
+from placer.model.operator_schemas import schema_problems
 
 _WHAT = "the path of an ONNX file"
 _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
 _MAX_OPSET = 1000
 _MOST_BYTES = 16  # Of one value: complex128.
 STANDARD = ("", "ai.onnx")
-# Of ONNX Runtime's operators, whose schemas ONNX lacks, those that are taken apart:
-# https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
-_LEAST_INPUTS: Mapping[str, int] = {
-    "QuantizeLinear": 2,
-    "DequantizeLinear": 2,
-    "QLinearConv": 8,
-    "QLinearMatMul": 8,
-    "QLinearAdd": 7,
-    "QLinearMul": 7,
-    "QLinearConcat": 5,
-    "QLinearSigmoid": 4,
-    "QLinearLeakyRelu": 4,
-    "QLinearAveragePool": 4,
-    "QLinearGlobalAveragePool": 5,
-    "QLinearReduceMean": 4,
-    "QLinearSoftmax": 4,
-    "QGemm": 6,
-    "MatMulIntegerToFloat": 4,
-    "DynamicQuantizeMatMul": 2,
-}
 
 
 def read_model(path: Path) -> ModelProto:
@@ -128,7 +104,8 @@ class _Door:
         self._check_graph(graph, frozenset())
         for value in (*graph.input, *graph.output):
             self._check_value(value)
-        self._check_schemas(proto)
+        if (found := next(schema_problems(proto), None)) is not None:
+            raise self._wrong(f"{_called(found[0])}{found[1]}")
 
     def _wrong(self, what: str, fix: str = "export it again") -> InputError:
         return InputError(f"{self.path} is not a valid ONNX model: {what}; {fix}")
@@ -143,41 +120,6 @@ class _Door:
         for function in proto.functions:
             for name in (function.domain, function.name, *function.input, *function.output):
                 self._check_name(name)
-
-    def _check_schemas(self, proto: ModelProto) -> None:
-        """Hold each node against its operator's schema: inputs, outputs, attributes."""
-        functions = {(function.domain, function.name) for function in proto.functions}
-        context = onnx.checker.C.CheckerContext()
-        context.ir_version = onnx.IR_VERSION
-        for nodes, imports in (
-            (proto.graph.node, proto.opset_import),
-            *((f.node, f.opset_import) for f in proto.functions),
-        ):
-            opsets = {entry.domain: entry.version for entry in imports}
-            context.opset_imports = opsets
-            for node in every_node(nodes):
-                if _key(node) not in functions:
-                    self._check_schema(node, opsets.get(node.domain, 0), context)
-
-    def _check_schema(self, node: NodeProto, opset: int, context: Any) -> None:
-        if len(node.input) < _LEAST_INPUTS.get(node.op_type, 0):
-            raise self._wrong(f"{_called(node)} has {len(node.input)} inputs, which are too few")
-        if node.op_type == "Constant" and not node.domain and len(node.attribute) != 1:
-            raise self._wrong(f"{_called(node)} has {len(node.attribute)} values")
-        if node.domain or not 0 < opset <= onnx.defs.onnx_opset_version():
-            return  # Other domains have no schemas here, nor has what is newer than the library.
-        if not all(isinstance(n, str) for n in (node.op_type, *node.input, *node.output)):
-            return  # Told where names are checked.
-        if _has_subgraph(node):  # The checker would look for outer tensors in vain.
-            node = _without_subgraphs(node)
-        elif not _is_defined(node.op_type, opset):
-            return  # Where that matters, a message says what to do.
-        try:
-            onnx.checker.check_node(node, context)
-        except onnx.checker.ValidationError as error:
-            # ONNX Runtime's quantizer writes `axis` at opsets that have none; engines pass over it.
-            if "Unrecognized attribute" not in str(error):
-                raise self._wrong(f"{_called(node)}: {one_line(error)}") from error
 
     def _check_functions(self, proto: ModelProto) -> None:
         """Refuse functions that call themselves, and more nodes than the limit once inlined."""
@@ -314,11 +256,6 @@ class _Door:
                 raise self._wrong(f"'{value.name}' has a dimension of {dim.dim_value:,}")
 
 
-@lru_cache(maxsize=1024)
-def _is_defined(op: str, opset: int) -> bool:
-    return bool(onnx.defs.has(op, max_inclusive_version=opset))
-
-
 def _names(graph: GraphProto) -> Iterator[str]:
     """The names of nodes and attributes, of operators and domains, and of what nodes read."""
     for node in graph.node:
@@ -333,64 +270,3 @@ def _names(graph: GraphProto) -> Iterator[str]:
 def _called(node: NodeProto) -> str:
     name = node.name or next((tensor for tensor in node.output if tensor), "")
     return f"node '{name}' ({node.op_type})"
-
-
-def _without_subgraphs(node: NodeProto) -> NodeProto:
-    """A copy whose subgraphs hold nothing but a name."""
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    for attribute in copy.attribute:
-        if attribute.HasField("g"):
-            attribute.g.CopyFrom(GraphProto(name="body"))
-    return copy
-
-
-def _has_subgraph(node: NodeProto) -> bool:
-    return next(subgraphs(node), None) is not None
-
-
-def count_nodes(proto: ModelProto, path: Path, limits: Limits) -> int:
-    """Nodes of ``proto`` with local functions inlined, subgraphs included.
-
-    Counted without inlining: functions that call each other twice grow exponentially. Raises
-    InputError for functions that call themselves or are nested deeper than the limit.
-    """
-    functions = {(f.domain, f.name): f for f in proto.functions}
-    sizes: dict[tuple[str, str], int] = {}
-    for start in functions:
-        _measure(start, functions, sizes, path, limits)
-    return _size(proto.graph.node, sizes)
-
-
-def _measure(
-    start: tuple[str, str],
-    functions: Mapping[tuple[str, str], FunctionProto],
-    sizes: dict[tuple[str, str], int],
-    path: Path,
-    limits: Limits,
-) -> None:
-    """Enter the inlined size of ``start`` and of what it calls into ``sizes``."""
-    stack = [start]
-    while stack:
-        name = stack[-1]
-        called = {_key(node) for node in every_node(functions[name].node)}
-        waiting = [key for key in called if key in functions and key not in sizes]
-        if not waiting:
-            sizes[stack.pop()] = _size(functions[name].node, sizes)
-            continue
-        if waiting[0] in stack:
-            raise InputError(f"{path}: function '{waiting[0][1]}' calls itself; export it again")
-        if len(stack) >= limits.function_depth:
-            raise InputError(
-                f"{path}: functions call one another more than {limits.function_depth} deep; "
-                f"{how_to_lift('function_depth', len(functions))}"
-            )
-        stack.append(waiting[0])
-
-
-def _size(nodes: Iterable[NodeProto], sizes: Mapping[tuple[str, str], int]) -> int:
-    return sum(sizes.get(_key(node), 1) for node in every_node(nodes))
-
-
-def _key(node: NodeProto) -> tuple[str, str]:
-    return node.domain, node.op_type

@@ -15,6 +15,7 @@ from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.graph.bodies import BODY_OPS
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
+from placer.optimizer.outcome.doubts import doubt_sentence, no_difference_sentence
 from placer.optimizer.outcome.export import export
 from placer.optimizer.outcome.finals import (
     Final,
@@ -31,11 +32,7 @@ from placer.optimizer.outcome.pareto_front import (
     front_parts,
     write_front,
 )
-from placer.optimizer.outcome.summary import (
-    doubt_sentence,
-    no_difference_sentence,
-    summarize,
-)
+from placer.optimizer.outcome.summary import summarize
 from placer.optimizer.outcome.winner import chosen, written_and_judged
 from placer.optimizer.outcome.written import Written
 from placer.optimizer.search_loop import Device, devices_of, search

@@ -1,0 +1,107 @@
+"""What speaks against a result: few data, estimates that cannot tell, rounds that disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.engines.estimate_error import EstimateError
+from placer.optimizer.outcome.finals import Final
+from placer.optimizer.outcome.ties import tie_with_default
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.quantization import Placement
+from placer.search.records import TrialRecord
+
+# Fewer samples may well miss what the network meets in use.
+FEW_SAMPLES = 8
+
+
+def calibration_warnings(task: Task, setup: TrialSetup, placement: Placement) -> list[str]:
+    """Sentences on ranges of ``placement`` that its calibration data say little of."""
+    sentences = []
+    count = len(task.calibration_data)
+    if not task.calibration_data.synthetic and count < FEW_SAMPLES:
+        sentences.append(
+            f"ranges rest on {count} calibration samples only; give at least {FEW_SAMPLES}"
+        )
+    tensors = sorted({edge.tensor for edge in placement.edges} & setup.ranges.keys())
+    constant = [name for name in tensors if setup.ranges[name].low == setup.ranges[name].high]
+    if constant:
+        more = f" and {len(constant) - 3} more" if len(constant) > 3 else ""
+        sentences.append(
+            "one value only in all calibration samples: "
+            f"{', '.join(repr(name) for name in constant[:3])}{more}; "
+            "give samples in which these tensors vary, or their range is a guess"
+        )
+    return sentences
+
+
+def precision_warnings(setup: TrialSetup) -> list[str]:
+    """A sentence on the nodes that stay float32 whatever ``base`` says."""
+    kept = setup.candidates.kept_float
+    if not kept:
+        return []
+    name, reason = next(iter(kept.items()))
+    others = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+    verb = "stay" if others else "stays"
+    return [f"node '{name}'{others} {verb} float32: {reason}"]
+
+
+def final_warnings(
+    task: Task, records: Sequence[TrialRecord], final: Final[TrialRecord] | None
+) -> list[str]:
+    """Sentences on a final that ties with the default placement, or that is not clearly faster."""
+    if final is None:
+        return []
+    sentences = []
+    tie = tie_with_default(task, records)
+    if tie is not None and final.entry.number == tie.default.number:
+        sentences.append(str(tie))
+    doubt = doubt_sentence(task, final)
+    return sentences if doubt is None else [*sentences, doubt]
+
+
+def doubt_sentence(task: Task, final: Final[TrialRecord]) -> str | None:
+    """Why the float model is the result, or that an estimate cannot tell it from a faster one."""
+    if not final.is_faster:
+        return no_difference_sentence(task, final)
+    error, ratio = EstimateError.of(task.engine), final.ratio
+    low, high = error.interval(1 / ratio.high, 1 / ratio.low)
+    if not task.engine.estimated or low > 1:
+        return None
+    return (
+        f"the result is estimated to be {1 / ratio.median:.3f} times as fast as the float "
+        f"model (80% interval {low:.2f} to {high:.2f}), which the estimate cannot tell from 1; "
+        "measure both"
+    )
+
+
+def no_difference_sentence(task: Task, final: Final[TrialRecord]) -> str:
+    """Why the float model is the result."""
+    found = _compared(task, final)
+    if final.inconclusive:
+        return (
+            "the rounds in which the fastest candidate was confirmed disagree so much that nothing "
+            f"can be said: {found}, also when measured again; the float model is "
+            "kept; run the same command on a quiet machine"
+        )
+    if task.request.objective == "throughput":
+        does = "makes"
+    else:
+        does = "is estimated to take" if task.engine.estimated else "takes"
+    return (
+        f"the fastest candidate that meets the gates {does} {found}, which is no clear "
+        "gain; the float model is the result"
+    )
+
+
+def _compared(task: Task, final: Final[TrialRecord]) -> str:
+    """The winner's latency or throughput as a part of the float model's, with its interval."""
+    ratio = final.ratio
+    share, low, high, what = ratio.median, ratio.low, ratio.high, "time"
+    if task.request.objective == "throughput":
+        share, low, high = 1 / ratio.median, 1 / ratio.high, 1 / ratio.low
+        what = "inferences per second"
+    joint = ", 95% interval " if final.inconclusive else " (95% interval "
+    close = "" if final.inconclusive else ")"
+    return f"{share:.3f} of the float model's {what}{joint}{low:.3f} to {high:.3f}{close}"
