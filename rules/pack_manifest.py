@@ -115,6 +115,12 @@ class ManifestFile(Strict):
         "the model is built, which is what counts if nothing is said, or `dequantized` in every "
         "run. Left out, that of the extended pack.",
     )
+    idle: Literal["kept", "removed"] | None = Field(
+        default=None,
+        description="What becomes of nodes that hand on what they read (sums with 0, products with "
+        "1, Slices of all): layers as others are (`kept`, which is what counts if nothing is said) "
+        "or none (`removed`). Left out, that of the extended pack.",
+    )
     exclude: list[str] = Field(
         default=[],
         description="Nodes that stay float in models that have them, named as for `--exclude`, "

@@ -20,6 +20,7 @@ from placer.prediction.conversions import (
     TensorFormats,
     type_name,
 )
+from placer.prediction.idle import WithoutIdle, without_idle_nodes
 from placer.prediction.motion import (
     Link,
     NormalForm,
@@ -55,7 +56,8 @@ class Predictor:
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
-    ``dequantizes_once``, ``folds_constants``, ``integers``: see ``BuildTarget``.
+    ``dequantizes_once``, ``folds_constants``, ``integers``: see ``BuildTarget``. ``keeps_idle``:
+    nodes that hand on what they read are layers, too.
     """
 
     def __init__(
@@ -69,8 +71,11 @@ class Predictor:
         dequantizes_once: bool = True,
         folds_constants: bool = True,
         integers: Callable[[Scale], str] | None = None,
+        keeps_idle: bool = True,
     ) -> None:
         graph = without_settled_nodes(graph)
+        self._left = WithoutIdle(graph, {}) if keeps_idle else without_idle_nodes(graph)
+        graph = self._left.graph
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)
         rules = [rule for rule in rules if target.meets(rule.when)]
@@ -104,7 +109,7 @@ class Predictor:
         that for what ``placement`` changes of it.
         """
         draft = PredictionDraft(near or BLANK)
-        edges = self._move(draft, draft.near.placement.change_to(placement))
+        edges = self._move(draft, self._left.change(draft.near.placement, placement))
         draft.form = NormalForm(draft.scales.merged(), draft.second.merged())
         self._rebuild(draft, self._concerned(edges) if near else self._regions)
         return Prediction(
@@ -123,6 +128,8 @@ class Predictor:
         model is; ``near``: a prediction of this predictor.
         """
         draft = PredictionDraft(near)
+        if self._left.moved:
+            change = self._left.change(near.placement, near.placement.changed(change))
         self._rebuild(draft, self._concerned(self._move(draft, change)))
         return draft.changed
 

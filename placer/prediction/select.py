@@ -48,6 +48,7 @@ def make_predictor(
         dequantizes_once=manifest.dequantizes != "each",
         folds_constants=manifest.constants != "dequantized",
         integers=integers,
+        keeps_idle=manifest.idle != "removed",
     )
 
 

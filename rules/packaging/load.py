@@ -172,6 +172,8 @@ def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
         fields["constants"] = parent.constants
     if manifest.dequantizes is None:
         fields["dequantizes"] = parent.dequantizes
+    if manifest.idle is None:
+        fields["idle"] = parent.idle
     if manifest.scheme is None:
         fields["scheme"] = parent.scheme
         fields["alternatives"] = {**parent.alternatives, **manifest.alternatives}

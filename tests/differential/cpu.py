@@ -14,7 +14,7 @@ from placer.calibration.dataset import synthetic_dataset
 from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine
-from placer.errors import RunError
+from placer.errors import InputError, RunError
 from placer.learning.case import Case, Refused, loaded
 from placer.plan import Plan
 from placer.prediction.select import make_predictor
@@ -52,7 +52,10 @@ class CpuEngine:
         model, scheme = case.model, self._pack.manifest.scheme
         predictor = make_predictor(model.graph, self._pack, TARGET, "float")
         tensors = {edge.tensor for edge in case.placement.edges} - model.graph.initializers.keys()
-        statistics = calibrate(model, tensors, synthetic_dataset(model, 1, 0))
+        try:
+            statistics = calibrate(model, tensors, synthetic_dataset(model, 1, 0))
+        except InputError as error:  # The root of something negative, say.
+            raise Refused(str(error).partition(":")[0]) from error
         candidate = Inserter(model, scheme).insert(
             case.placement, statistics.ranges("minmax", scheme)
         )

@@ -166,7 +166,10 @@ def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
     lost = [
         number
         for number, node in enumerate(tags.nodes)
-        if number not in homes and number not in settled and node.op_type not in _VIEWS
+        if number not in homes
+        and number not in settled
+        and number not in tags.idle
+        and node.op_type not in _VIEWS
     ]
     for number in lost:
         if tags.twins.get(number) in homes:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import onnx
+
+from placer.graph.neutral import handed_on
 
 _TAG = re.compile(r"placer:(\d+):\d+")
 _SHAPES = ("Shape", "Size")
@@ -26,11 +28,13 @@ class Tags:
     """The candidate's nodes by the number in their tags, in the order of the graph.
 
     ``outputs``: the graph's outputs in OpenVINO's order. ``constants``: its initializers.
+    ``idle``: nodes that hand on what they read, if OpenVINO takes these away.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
     outputs: tuple[str, ...]
     constants: frozenset[str] = frozenset()
+    idle: frozenset[int] = frozenset()
 
     @cached_property
     def settled(self) -> frozenset[int]:
@@ -91,7 +95,18 @@ def tag_nodes(model: Any, graph: onnx.GraphProto) -> Tags:
             op.set_friendly_name(f"placer:{number}:{count}")
     declared = [value.name for value in graph.output]
     constants = frozenset(tensor.name for tensor in graph.initializer)
-    return Tags(nodes, _outputs(model, declared), constants)
+    shapes = {name: port.get_partial_shape() for name, port in ports.items()}
+    idle = frozenset(_idle(graph, shapes))
+    return Tags(nodes, _outputs(model, declared), constants, idle)
+
+
+def _idle(graph: onnx.GraphProto, shapes: Mapping[str, Any]) -> Iterator[int]:
+    """The nodes that hand on what they read."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for number, node in enumerate(graph.node):
+        data = handed_on(node.op_type, node.input, constants)
+        if data is not None and data in shapes and shapes[data] == shapes.get(node.output[0]):
+            yield number
 
 
 def _outputs(model: Any, declared: list[str]) -> tuple[str, ...]:

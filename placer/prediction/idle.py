@@ -1,0 +1,109 @@
+"""Nodes that hand on what they read, which some engines take out of the graph.
+
+Networks that were never trained add biases of 0 and multiply by gains of 1, and exporters write
+Slices of all. A pair before such a node is one before each of its readers: the values are the same,
+and so are range and scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from placer.graph import Edge, Graph, Node
+from placer.graph.index import index_nodes
+from placer.graph.neutral import handed_on
+from placer.quantization import Placement
+from placer.quantization.placement import Change, Group
+
+
+@dataclass(frozen=True)
+class WithoutIdle:
+    """``graph`` without its idle nodes, and where pairs around these are now.
+
+    ``moved``: by edge of the graph as it
+    was, the edges that a pair on it is on now, where these are others.
+    """
+
+    graph: Graph
+    moved: Mapping[Edge, tuple[Edge, ...]]
+
+    def change(self, before: Placement, after: Placement) -> Change:
+        """What turns one placement into another on the edges that are left."""
+        return self._placed(before).change_to(self._placed(after))
+
+    def _placed(self, placement: Placement) -> Placement:
+        if self.moved.keys().isdisjoint(placement.edges):
+            return placement
+        groups = [{x for e in group for x in self.moved.get(e, (e,))} for group in placement.groups]
+        return Placement(frozenset(_joined(groups)), base=placement.base)
+
+
+def without_idle_nodes(graph: Graph) -> WithoutIdle:
+    """Take out the nodes that add 0, multiply by 1 or copy all of what they read.
+
+    Those stay that write a graph output or what a subgraph reads, or whose shapes are not known.
+    Nodes are numbered anew; their names stay.
+    """
+    origins: dict[str, str] = {}
+    idle = set[str]()
+    for node in graph.nodes:
+        data = _handed_on(graph, node)
+        if data is not None and _may_go(graph, node):
+            idle.add(node.name)
+            origins[node.outputs[0]] = origins.get(data, data)
+    if not idle:
+        return WithoutIdle(graph, {})
+    nodes = [
+        replace(node, index=index, inputs=tuple(origins.get(t, t) for t in node.inputs))
+        for index, node in enumerate(n for n in graph.nodes if n.name not in idle)
+    ]
+    rest = index_nodes(nodes, graph.initializers, graph.inputs, graph.outputs, graph.types)
+    return WithoutIdle(rest, dict(_moves(graph, origins, idle)))
+
+
+def _moves(
+    graph: Graph, origins: Mapping[str, str], idle: set[str]
+) -> Iterator[tuple[Edge, tuple[Edge, ...]]]:
+    for tensor in {*origins, *origins.values()}:
+        for edge in graph.edges_of(tensor):
+            if tensor in origins or edge.node in idle:
+                yield edge, tuple(_ends(graph, edge, origins, idle))
+
+
+def _ends(graph: Graph, edge: Edge, origins: Mapping[str, str], idle: set[str]) -> Iterator[Edge]:
+    """The edges behind the idle nodes that ``edge`` leads into."""
+    if edge.node not in idle:
+        yield edge._replace(tensor=origins.get(edge.tensor, edge.tensor))
+        return
+    for later in graph.edges_of(graph.by_name[edge.node].outputs[0]):
+        yield from _ends(graph, later, origins, idle)
+
+
+def _joined(groups: Iterable[set[Edge]]) -> list[Group]:
+    """``groups``, of which those that share an edge are one."""
+    found: list[set[Edge]] = []
+    for group in groups:
+        met = [other for other in found if not group.isdisjoint(other)]
+        found = [other for other in found if group.isdisjoint(other)] + [group.union(*met)]
+    return [frozenset(group) for group in found if group]
+
+
+def _may_go(graph: Graph, node: Node) -> bool:
+    readers = graph.edges_of(node.outputs[0])
+    return all(
+        not edge.is_graph_output and edge.input_index < len(graph.by_name[edge.node].inputs)
+        for edge in readers
+    )
+
+
+def _handed_on(graph: Graph, node: Node) -> str | None:
+    """The tensor that ``node`` hands on as it is, None if it does something."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    data = handed_on(node.op, node.inputs, graph.initializers)
+    if data is None or data in graph.initializers:
+        return None
+    written = graph.type_of(node.outputs[0])
+    is_same = written.shape is not None and written == graph.type_of(data)
+    return data if is_same and written.is_float else None

@@ -1,0 +1,75 @@
+"""Nodes that do nothing, where an engine takes them out: no layers, and pairs move past them."""
+
+import pytest
+
+from placer.graph import Edge
+from placer.graph.text import graph_of_text, parse_model
+from placer.plan import Plan
+from placer.prediction.idle import without_idle_nodes
+from placer.prediction.predictor import Predictor
+from placer.quantization import Placement
+from placer.quantization.placement import Change
+from placer.rules.target import Target
+from tests.prediction.small_rules import CONV, rule
+
+# A bias of 0, a gain of 1 and a Slice of all, as networks have them that were never trained.
+TEXT = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,4,4,4] x) => (float[1,4,4,4] out, float[1,4,4,4] other)
+<float[4,4,1,1] w1 = {1}, float[1,4,1,1] zero = {0}, float one = {1}, float two = {2},
+ int64[1] start = {0}, int64[1] end = {4}> {
+  [bias1] a = Add(zero, x)
+  [gain1] b = Mul(a, one)
+  [slice1] c = Slice(b, start, end, start)
+  [conv1] out = Conv(c, w1)
+  [scale1] other = Mul(b, two)
+}
+"""
+
+
+def nodes(plan: Plan) -> list[tuple[str, ...]]:
+    return [layer.nodes for layer in plan.of_kind("compute")]
+
+
+def test_readers_read_what_idle_nodes_read():
+    left = without_idle_nodes(graph_of_text(TEXT))
+    assert [(node.name, node.inputs[0]) for node in left.graph.nodes] == [
+        ("conv1", "x"),
+        ("scale1", "x"),
+    ]
+    # A pair before all of them is one before each reader.
+    assert set(left.moved[Edge("x", "bias1", 1)]) == {Edge("x", "conv1", 0), Edge("x", "scale1", 0)}
+    assert left.moved[Edge("c", "conv1", 0)] == (Edge("x", "conv1", 0),)
+
+
+def test_what_changes_a_value_or_a_shape_or_leaves_the_graph_stays():
+    text = TEXT.replace("zero = {0}", "zero = {0.5}").replace("b, two", "a, one")
+    names = [node.name for node in without_idle_nodes(graph_of_text(text)).graph.nodes]
+    assert names == ["bias1", "conv1", "scale1"]
+    wider = TEXT.replace("float[1,4,1,1] zero", "float[2,4,1,1] zero")
+    wider = wider.replace("float[1,4,4,4] o", "float[2,4,4,4] o")
+    assert "bias1" in [node.name for node in without_idle_nodes(graph_of_text(wider)).graph.nodes]
+
+
+def test_a_pair_on_either_side_of_an_idle_node_is_the_same_pair():
+    graph = graph_of_text(TEXT)
+    predictor = Predictor(graph, [rule(CONV)], Target(), "float", "int8", keeps_idle=False)
+    weight, before = Edge("w1", "conv1", 1), Edge("x", "bias1", 1)
+    one = Placement.of([weight, before])
+    other = Placement.of([weight, Edge("c", "conv1", 0), Edge("b", "scale1", 0)])
+    both = Placement.of([*one.edges, *other.edges], [["x", "b", "c"]])
+    plans = [predictor.predict(placement).plan for placement in (one, other, both)]
+    assert plans[0] == plans[1] == plans[2]
+    assert nodes(plans[0]) == [("conv1",), ("scale1",)]
+    # Taking one of two equal pairs away changes nothing.
+    near = predictor.predict(Placement.of([*one.edges, *other.edges]))
+    gone = frozenset(group for group in near.placement.groups if before in group)
+    assert not predictor.vary(near, Change(gone, frozenset()))
+
+
+def test_openvino_takes_them_out(tmp_path):
+    engine = pytest.importorskip("placer.engines.openvino.engine", exc_type=ImportError)
+    plan = engine.OpenVinoEngine().compile(parse_model(TEXT), tmp_path).plan()
+    assert sorted(nodes(plan)) == [("conv1",), ("scale1",)]
+    idle = {layer.name for layer in plan.of_kind("no-op")}
+    assert {"bias1", "gain1", "slice1"} <= idle
