@@ -127,7 +127,7 @@ def print_result(console: Console, result: Result, folder: str) -> None:
         _add_rows(table, result, result.baseline, result.best)
     console.print(table)
     if result.best is not None and result.baseline is not None:
-        _print_metrics(console, result.baseline.metrics, result.best.metrics)
+        _print_metrics(console, result.baseline.metrics, result.shown_metrics())
     if result.front:
         _print_front(console, result)
     if not result.calibrated:

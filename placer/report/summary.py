@@ -172,18 +172,9 @@ def in_bodies(run: Run) -> str:
 
 
 def shown_metrics(run: Run) -> Iterator[tuple[str, float | None, float | None]]:
-    """Name, float model's and result's value of each metric that means something for its output.
-
-    Agreement of the largest entry does for scores of classes: an output of shape (batch, classes),
-    or one that a gate or labels are on. For boxes or states it is a number without a meaning.
-    """
+    """Name, float model's and result's value of each metric that means something."""
     result = run.result
     if result.best is None or result.baseline is None:
         return
-    judged = {gate.gate.partition("@")[2] for gate in result.best.gates if "argmax" in gate.gate}
-    labelled = {n.partition(" ")[2] for n in result.best.metrics if n.startswith("top1 ")}
-    classes = run.classifiers | judged | labelled
-    for name, value in result.best.metrics.items():
-        metric, _, output = name.partition(" ")
-        if metric != "argmax_agreement" or output in classes:
-            yield name, result.baseline.metrics.get(name), value
+    for name, value in result.shown_metrics(run.classifiers).items():
+        yield name, result.baseline.metrics.get(name), value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +38,7 @@ from placer.results.parts import (
 from placer.results.verdict import Verdict
 
 _NAMES = OutputFolder(Path())
+_AGREEMENT = "argmax_agreement"
 
 
 class Result(Part):
@@ -94,6 +95,27 @@ class Result(Part):
     site_decisions: list[SitePart] = Field(default=[], description="every site, in node order")
 
     _folder: Path | None = PrivateAttr(default=None)
+
+    def shown_metrics(self, classifiers: Collection[str] = ()) -> dict[str, float | None]:
+        """Metrics of the result that mean something for their output.
+
+        Agreement of the largest entry does where entries are scores of classes: of
+        ``classifiers``, of outputs with labels, and where a gate asks for it. For boxes or states
+        it is a number without a meaning.
+        """
+        if self.best is None:
+            return {}
+        metrics = self.best.metrics
+        asked = [g.gate for g in self.best.gates if g.gate.startswith(_AGREEMENT)]
+        if any("@" not in gate for gate in asked):  # Of all outputs.
+            return metrics
+        classes = {gate.partition("@")[2] for gate in asked} | set(classifiers)
+        classes |= {name.partition(" ")[2] for name in metrics if name.startswith("top1 ")}
+        return {
+            name: value
+            for name, value in metrics.items()
+            if not name.startswith(_AGREEMENT) or name.partition(" ")[2] in classes
+        }
 
     @classmethod
     def read(cls, path: Path | str) -> Result:

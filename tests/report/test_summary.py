@@ -12,7 +12,7 @@ from placer.graph import Edge
 from placer.plan import Layer, Plan, Port
 from placer.report import summary
 from placer.report.run_folder import Run, load_run
-from placer.results.parts import SitePart, TrialPart
+from placer.results.parts import GatePart, SitePart, TrialPart
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,12 @@ def test_agreement_of_classes_is_shown_of_outputs_that_may_hold_classes(run: Run
     changed = replace(run, result=run.result.model_copy(update={"best": best}))
     names = [name for name, _, _ in summary.shown_metrics(changed)]
     assert names == [name for name in metrics if "boxes" not in name]
+    assert "argmax_agreement logits" not in changed.result.shown_metrics()
+    for gate in ("argmax_agreement>=0.9", "argmax_agreement>=0.9@boxes"):
+        part = GatePart(gate=gate, value=1.0, where="boxes", passed=True)
+        asked = best.model_copy(update={"gates": [part]})
+        shown = run.result.model_copy(update={"best": asked}).shown_metrics()
+        assert "argmax_agreement boxes" in shown
 
 
 def test_time_in_bodies_is_told(run: Run):
