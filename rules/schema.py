@@ -140,6 +140,18 @@ class Condition(Strict):
     )
 
 
+class Followers(Strict):
+    """What a layer takes along: nodes that follow one another, however many.
+
+    Each is the only one that reads what is written before it, with no pair between them, and its
+    other operands are constants; those of arithmetic are read there alone, and have one value or
+    one for each channel.
+    """
+
+    op: list[str] = Field(min_length=1, description="The operators that may follow.")
+    axis: int = Field(default=1, description="The axis of the channels; negative: from the end.")
+
+
 class Fusion(Strict):
     """A layer that the engine builds when the layout's edges into it are quantized."""
 
@@ -192,6 +204,10 @@ class Fusion(Strict):
         description="Layers of the rule that read one another are one, however many, if whatever "
         "else reads their results runs after all of them. Only for a single node with `reads` "
         "`any`, or [], where a pair between two keeps them apart.",
+    )
+    takes: Followers | None = Field(
+        default=None,
+        description="What follows the layer and becomes part of it where no other layer has it.",
     )
     copies: int = Field(
         default=1,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from placer.graph import Edge
 from placer.prediction.claims import ANY, LayerCandidate, find_claims
+from placer.prediction.followers import followers
 from placer.prediction.motion import NormalForm
 from placer.rules.connected import connected
 from placer.rules.matcher import Matches
@@ -20,12 +21,12 @@ class Region:
 
     ``claimed``: candidates in the order in which they take their nodes. ``alone``: the candidates
     of nodes that nothing took, and of graph outputs. ``merged``: candidates that are known to be
-    made of several, by the indices of their nodes; a step is remembered by its candidate.
+    made of several, by these; a step is remembered by its candidate.
     """
 
     claimed: tuple[LayerCandidate, ...]
     alone: tuple[LayerCandidate, ...]
-    merged: dict[tuple[int, ...], LayerCandidate] = field(default_factory=dict)
+    merged: dict[tuple[LayerCandidate, ...], LayerCandidate] = field(default_factory=dict)
 
     @property
     def outside(self) -> frozenset[Edge]:
@@ -36,10 +37,11 @@ class Region:
     @property
     def spans(self) -> tuple[frozenset[str], ...]:
         """Nodes, by name, of which however many may become one layer."""
-        pairs = list(_neighbours(self.claimed))
-        nodes = {c.position: c.nodes[0].name for c in self.claimed if _merges(c)}
+        reaches = [*_neighbours(self.claimed), *map(_reach, self.claimed)]
+        parts = [part for part in reaches if len(part) > 1]
+        names = {n.index: n.name for c in self.claimed for n in (*c.nodes, *followers(c))}
         return tuple(
-            frozenset(nodes[index] for i in part for index in pairs[i]) for part in connected(pairs)
+            frozenset(names[index] for i in part for index in parts[i]) for part in connected(parts)
         )
 
     def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
@@ -54,6 +56,11 @@ class Region:
         for candidate in self.alone:
             if candidate.position not in taken:
                 found[candidate.position] = candidate
+        for group in _led(found, form):
+            for candidate in group:
+                del found[candidate.position]
+            whole = self._whole(group)
+            found[whole.position] = whole
         for group in _groups(found, form):
             for candidate in group:
                 del found[candidate.position]
@@ -63,10 +70,10 @@ class Region:
 
     def _whole(self, group: Sequence[LayerCandidate]) -> LayerCandidate:
         """The layer that the candidates of ``group`` are together."""
-        positions = tuple([candidate.position for candidate in group])
-        if positions not in self.merged:
-            self.merged[positions] = _merged(group)
-        return self.merged[positions]
+        key = tuple(group)
+        if key not in self.merged:
+            self.merged[key] = _merged(group)
+        return self.merged[key]
 
 
 def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
@@ -86,7 +93,7 @@ def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tup
     candidates = [*claimed, *alone]
     places = [[n.index for n in b.nodes] or [b.position] for b in candidates]
     found = []
-    for region in connected([*places, *_neighbours(claimed)]):
+    for region in connected([*places, *_neighbours(claimed), *filter(None, map(_reach, claimed))]):
         own = [candidates[i] for i in region if i < len(candidates)]
         found.append(
             Region(
@@ -95,6 +102,12 @@ def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tup
             )
         )
     return tuple(found)
+
+
+def _reach(candidate: LayerCandidate) -> tuple[int, ...]:
+    """The indices of the nodes that the layer takes along, with that of its last one before."""
+    found = tuple([node.index for node in followers(candidate)])
+    return (candidate.position, *found) if found else ()
 
 
 def _merges(candidate: LayerCandidate) -> bool:
@@ -123,6 +136,24 @@ def _writers(candidate: LayerCandidate) -> list[int]:
     """The indices of the nodes that write what a candidate reads."""
     producers = candidate.graph.producer
     return [producers[e.tensor].index for e in candidate.reads if e.tensor in producers]
+
+
+def _led(found: Mapping[int, LayerCandidate], form: NormalForm) -> list[tuple[LayerCandidate, ...]]:
+    """The layers of ``found`` that take others along, each with these."""
+    groups = []
+    for candidate in found.values():
+        group = [candidate]
+        for node in followers(candidate):
+            other = found.get(node.index)
+            data = [e for e in candidate.graph.edges_into(node) if e.tensor in group[-1].writes]
+            if other is None or other.nodes != (node,) or data[0] in form.scales:
+                break
+            if other.claim is not None and not _merges(other):
+                break
+            group.append(other)
+        if len(group) > 1:
+            groups.append(tuple(group))
+    return groups
 
 
 def _groups(

@@ -125,9 +125,10 @@ def lines(prediction: Prediction) -> list[str]:
     return [f"{x.name}: {', '.join(x.input_types)} -> {', '.join(x.output_types)}" for x in layers]
 
 
-def graph_of(signature: str, body: str) -> Graph:
+def graph_of(signature: str, body: str, constants: str = "") -> Graph:
     """A graph of tensors of shape (1, 4, 4, 4) or as written, and 1x1 convolutions."""
     weights = "float[4,4,1,1] w1 = {1}, float[4,3,1,1] w3 = {1}, int64[2] k = {1,-1}"
+    weights += f", {constants}" if constants else ""
     return graph_of_text(f"{HEAD} g {signature} <{weights}> {{ {body} }}")
 
 

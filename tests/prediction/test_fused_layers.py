@@ -3,7 +3,7 @@
 import pytest
 
 from placer.errors import InputError
-from placer.graph import Edge
+from placer.graph import Edge, Graph
 from placer.prediction.predictor import Predictor
 from placer.quantization import Placement
 from placer.rules.target import Target
@@ -85,6 +85,50 @@ def test_layers_that_merge_are_one_however_many_and_whatever_their_shape(
 def test_only_layers_of_one_node_merge_that_read_whatever_there_is_or_floats():
     with pytest.raises(InputError, match=r"`merges` is for a single node with `reads` any or \[\]"):
         rule(MERGING.replace("READS", "[op.x]"))
+
+
+LEADING = """
+id: leading
+pattern:
+  norm: {op: InstanceNormalization, inputs: [x, "_*"], output: y}
+layouts:
+  follow:
+    default: true
+    fuses:
+      - nodes: [norm]
+        op: Norm
+        inputs: float
+        outputs: readers
+        reads: []
+        takes: {op: [Relu, Mul]}
+"""
+SCALED = """
+  [norm1] n = InstanceNormalization(x, gain, gain) [relu1] r = Relu(n) [mul1] m = Mul(r, scale)
+  [conv1] a = Conv(m, w1)
+"""
+
+
+def test_a_layer_takes_along_what_follows_it_up_to_a_pair():
+    interface = "(float[1,4,4,4] x) => (float[1,4,4,4] a) "
+    constants = "float[4] gain = {1}, float[1,4,1,1] scale = {2}"
+    rules = [rule(CONV), rule(LEADING)]
+
+    def layers(graph: Graph, *groups: list[Edge]) -> list[str]:
+        return lines(predict(graph, *groups, rules=rules, base="float"))
+
+    graph = graph_of(interface, SCALED, constants)
+    behind = Edge("m", "conv1", 0)
+    assert layers(graph)[0] == "norm1+relu1+mul1: float -> float"
+    assert layers(graph, [behind])[0] == "norm1+relu1+mul1: float -> int8"
+    assert "norm1+relu1: float -> int8" in layers(graph, [Edge("r", "mul1", 0)])
+    # A constant for each place is no scale of a channel, and one that others read is left alone.
+    places = graph_of(interface, SCALED, constants.replace("[1,4,1,1] scale", "[4,4] scale"))
+    shared = graph_of(
+        interface.replace(" a)", " a, float[1,4,4,4] b)"),
+        f"{SCALED} [mul2] b = Mul(x, scale)",
+        constants,
+    )
+    assert layers(places)[0] == layers(shared)[0] == "norm1+relu1: float -> float"
 
 
 def test_a_layer_that_needs_its_readers_to_agree_splits_where_they_do_not():
