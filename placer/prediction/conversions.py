@@ -41,13 +41,17 @@ class PredictedLayer:
 
 
 class Conversion(NamedTuple):
-    """A conversion of ``tensor``: type written, and the scales that what it reads or writes has."""
+    """A conversion of ``tensor``: type written, and the scales that what it reads or writes has.
+
+    ``joins``: it writes into a joined tensor, where no other reader finds it.
+    """
 
     tensor: str
     dtype: str
     scales: Scales
     kind: Kind
     ordinal: int
+    joins: bool = False
 
 
 class TensorFormats(NamedTuple):
@@ -178,12 +182,20 @@ class TensorDraft:
         """The tensor in another float type."""
         return self.serve(edge, dtype, ()) or self.convert(edge, "reformat", source, dtype, ())
 
-    def convert(self, edge: Edge, kind: Kind, source: Port, dtype: str, scales: Scales) -> Port:
-        """What a conversion that is added writes of the tensor."""
+    def convert(
+        self,
+        edge: Edge,
+        kind: Kind,
+        source: Port,
+        dtype: str,
+        scales: Scales,
+        joins: bool = False,
+    ) -> Port:
+        """What a conversion that is added writes of the tensor; ``joins``: see ``Conversion``."""
         port = Port(dtype, tensor=edge.tensor)
         available = self.formats[edge.tensor]
         ordinal = sum(known.kind == kind for known in available.conversions)
-        conversion = Conversion(edge.tensor, dtype, scales, kind, ordinal)
+        conversion = Conversion(edge.tensor, dtype, scales, kind, ordinal, joins)
         self.formats[edge.tensor] = available._replace(
             conversions=(*available.conversions, conversion)
         )
@@ -195,7 +207,7 @@ class TensorDraft:
     def serve(self, edge: Edge, dtype: str, scales: Scales) -> Port | None:
         """What an earlier conversion wrote for other edges, noting that it serves ``edge`` too."""
         for known in self.formats[edge.tensor].conversions:
-            if (known.dtype, known.scales) == (dtype, scales):
+            if (known.dtype, known.scales) == (dtype, scales) and not known.joins:
                 self.served.append((known, edge))
                 return Port(dtype, tensor=edge.tensor)
         return None

@@ -166,7 +166,7 @@ class StepDraft:
         alone = len(graph.edges_of(edge.tensor)) == 1
         if fits and producer is not None and alone and producer.op not in _OWN_BUFFER:
             return port
-        return self.tensors.convert(edge, "reformat", port, port.dtype, chain)
+        return self.tensors.convert(edge, "reformat", port, port.dtype, chain, joins=True)
 
     def _laid_out(self, edge: Edge, port: Port, op: str) -> Port:
         """``port``, reformatted where the layer does not read its layout; see ``layouts``.

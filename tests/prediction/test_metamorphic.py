@@ -79,6 +79,21 @@ def test_the_order_of_nodes_in_the_file_changes_no_layer(data: st.DataObject):
     assert layers_of(other, placement, "10.4", {}) == layers_of(graph, placement, "10.4", {})
 
 
+def test_what_is_copied_for_a_concat_serves_no_other_reader_wherever_that_is():
+    nodes = ["[n2] t3 = Reshape(t2, s)", "[n3] t4 = Concat<axis = 1>(t0, t2)"]
+    graphs = [
+        graph_of_text(f"""
+            {HEAD} g (float[1,4,4,4] t0) => (float[1,4,4,4] t1, float[1,4,4,4] t3, float[1,8,4,4] t4)
+            <int64[4] s = {{1, 4, 4, 4}}> {{
+              [n0] t1 = Relu(t0) [n1] t2 = Relu(t0) {" ".join(order)}
+            }}""")
+        for order in (nodes, nodes[::-1])
+    ]
+    group = frozenset({Edge("t0", "n1", 0), Edge("t3", "", 1), Edge("t4", "", 2)})
+    first, second = (layers_of(g, Placement(frozenset({group})), "10.4", {}) for g in graphs)
+    assert first == second
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.randoms(use_true_random=False))
 def test_names_change_no_layer(data: st.DataObject, random: Random):

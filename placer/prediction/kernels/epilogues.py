@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph import Graph
 from placer.graph.weights import weight_input
@@ -23,7 +23,7 @@ class Epilogues:
     """The units that the kernel of a float product or norm computes as well.
 
     ``groups``: units by number of their kernel; ``before``: of each unit those that it depends on,
-    as bits.
+    as bits; ``joins_floats``: whether a unit is a Concat whose parts are written there.
     """
 
     def __init__(
@@ -32,7 +32,9 @@ class Epilogues:
         units: Sequence[Unit],
         groups: Mapping[int, list[Unit]],
         before: Sequence[int],
+        joins_floats: Callable[[Unit], bool],
     ) -> None:
+        self._joins_floats = joins_floats
         self._made, self._units, self._groups, self._before = made, units, groups, before
         self._graph, self._form = made.graph, made.form
 
@@ -61,6 +63,8 @@ class Epilogues:
             if live == [unit]:
                 best = len(region)
         chain, prepared = region[1:best], self._prepared(region)
+        if chain and self._writes_beside(product, chain[-1]):
+            return prepared
         pulled = bool(chain) and (
             self._is_pulled(chain[-1]) or self._is_shuffled(product, chain[-1])
         )
@@ -102,7 +106,12 @@ class Epilogues:
         return found
 
     def _is_pulled(self, unit: Unit) -> bool:
-        """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q."""
+        """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q.
+
+        But what is written into a joined tensor is there before (necks of YOLO, 12 small graphs).
+        """
+        if self._joined_by([reader for _, reader in unit.readers]):
+            return False
         shape = self._graph.type_of(unit.node.outputs[0]).shape
         if self._is_quantized_in_parts(unit):
             return True
@@ -120,6 +129,27 @@ class Epilogues:
             if reader.role == "pointwise" and other != shape:
                 return True
         return False
+
+    def _writes_beside(self, product: Unit, unit: Unit) -> bool:
+        """Whether a Conv reads one part of a joined tensor and ``unit`` writes another one.
+
+        A generated kernel does not read what it writes; prepared ones do (blocks of ELAN, eight
+        small graphs).
+        """
+        if product.node.op not in CONVS:
+            return False
+        tensors = {edge.tensor for edge, _ in product.reads}
+        sources = [w for _, w in product.reads if w is not None]
+        readers = [r for w in sources for edge, r in w.readers if edge.tensor in tensors]
+        return bool(self._joined_by(readers) & self._joined_by([r for _, r in unit.readers]))
+
+    def _joined_by(self, readers: Sequence[Unit]) -> set[int]:
+        """Those of ``readers`` that join floats in place, by index, and what joins them again."""
+        found: set[int] = set()
+        for reader in readers:
+            if self._joins_floats(reader):
+                found |= {reader.index, *self._joined_by([r for _, r in reader.readers])}
+        return found
 
     def _is_shuffled(self, product: Unit, unit: Unit) -> bool:
         """Whether the channels of a Conv of groups are shuffled next."""

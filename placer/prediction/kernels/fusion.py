@@ -27,7 +27,6 @@ class Kernels:
         self._quantizers = Quantizers(self._groups, self.sums)
         self._generated = Generated(self._groups, self.sums)
         self.is_float, self.is_in_place = self._groups.is_float, self._generated.is_in_place
-        self.quantizes_apart = self._quantizers.quantizes_apart
         self._join_products()
         self._fuse_epilogues()
         self._turn_maps()
@@ -36,6 +35,14 @@ class Kernels:
         self._groups.find_dependences()
         self._generated.fuse()
         self._quantizers.add(self.quantizes_apart)
+
+    def quantizes_apart(self, writer: Unit | None) -> bool:
+        """Whether what a generated kernel writes is quantized by another one: means, and parts."""
+        if self._quantizers.quantizes_apart(writer):
+            return True
+        if writer is None or not writer.generated or len(writer.outputs) != 1:
+            return False
+        return self._generated.is_part(writer, writer.outputs)
 
     def _join_products(self) -> None:
         """Products of one tensor with weights are one (queries, keys and values; heads)."""
@@ -55,8 +62,9 @@ class Kernels:
                 self._groups.merge(first.group, unit.group)
 
     def _fuse_epilogues(self) -> None:
+        before = self._groups.find_dependences()
         epilogues = Epilogues(
-            self._made, self._groups.units, self.groups, self._groups.find_dependences()
+            self._made, self._groups.units, self.groups, before, self._generated.joins_floats
         )
         for unit in self._groups.units:
             if unit.role == "norm":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
+from placer.graph import Edge
 from placer.prediction.kernels.epilogues import resizes
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat
@@ -35,7 +36,7 @@ class Generated:
             return False
         if self._sums.is_of_large_map(unit) and self._sums.ends_turned(writer, unit):
             return False
-        if self._is_joined_later(own, unit):
+        if self._is_joined_later(own, unit) or self._is_joined(writer, unit):
             return False
         if unit.node.op in VIEWS and any(u.role == "reduce" for u in own):
             sums = [
@@ -68,6 +69,27 @@ class Generated:
             for part in parts
         )
 
+    def _is_joined(self, writer: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` reads a part of a joined tensor, which a kernel ends with writing."""
+        tensors = {edge.tensor for edge, source in unit.reads if source is writer}
+        return unit.node.op != "Transpose" and self.is_part(writer, tensors)
+
+    def is_part(self, writer: Unit, tensors: Container[str]) -> bool:
+        """Whether any of ``tensors``, which ``writer`` makes, is a part of joined floats."""
+        return any(
+            self.joins_floats(reader) for edge, reader in writer.readers if edge.tensor in tensors
+        )
+
+    def joins_floats(self, unit: Unit) -> bool:
+        """Whether it is a Concat of floats whose parts are written where they belong."""
+        edges = [edge for edge, _ in (*unit.reads, *unit.readers)]
+        return (
+            is_concat(unit)
+            and not unit.in_place
+            and not any(edge in self._form.scales for edge in edges)
+            and self.is_in_place(unit)
+        )
+
     def _turns_tokens(self, unit: Unit) -> bool:
         """Whether it transposes what has another rank than a map, and so is not padded as one."""
         rank = len(self._graph.type_of(unit.node.outputs[0]).shape or ())
@@ -89,8 +111,9 @@ class Generated:
     def is_in_place(self, unit: Unit) -> bool:
         """Whether a Concat is nothing but what is written into one tensor in the first place.
 
-        It is a kernel where its output leaves or is read by what is generated, or where one of its
-        inputs is moved besides or joined twice; integers of one scale are joined in place if what
+        It is a kernel where its output leaves or is read by what is generated, where one of its
+        inputs is moved besides or joined twice, by another Concat too, or where all are made of
+        graph inputs and sums of INT8 products; integers of one scale are joined in place if what
         quantizes them cannot be in one kernel with it.
         """
         if unit.in_place or not is_concat(unit):
@@ -99,6 +122,8 @@ class Generated:
         if len(scales) > 1:
             return False
         writers = [writer for _, writer in unit.reads]
+        if scales == {None} and all(self._is_scaled(w) for w in writers):
+            return False
         if scales != {None} and (
             any(w is not None and self._may_fuse(w, unit) for w in writers)
             or not any(reader.integers for _, reader in unit.readers)
@@ -108,4 +133,19 @@ class Generated:
             return False
         if any(w and w.role == "move" and not is_concat(w) for _, w in unit.reads):
             return False
+        if any(self._is_joined_elsewhere(edge, w, unit) for edge, w in unit.reads if w is not None):
+            return False
         return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)
+
+    def _is_scaled(self, writer: Unit | None) -> bool:
+        """Whether what generates a tensor also casts a graph input or scales an INT8 product."""
+        if writer is None or writer.role == "cast":
+            return True
+        if not writer.generated:
+            return writer.integers and writer.role == "product"
+        return all(self._is_scaled(source) for _, source in writer.reads)
+
+    def _is_joined_elsewhere(self, edge: Edge, writer: Unit, joined: Unit) -> bool:
+        """Whether another Concat reads the part, in float: it can be in one tensor only."""
+        others = [(e, r) for e, r in writer.readers if e.tensor == edge.tensor and r is not joined]
+        return any(is_concat(r) and e not in self._form.scales for e, r in others)

@@ -36,16 +36,48 @@ class KernelLayers:
             yield from self._cleared(units)
             if units[0].role == "quantize":
                 yield self._quantize(units[0])
-            elif all(unit.role == "cast" for unit in units) or self._only_turns(units):
-                yield self._cast(units)
+            elif self._only_casts(units) or self._only_turns(units):
+                yield self._squeezed_cast(units) or self._cast(units)
             elif not self._is_gone(units):
                 yield from self._weights(units)
                 yield from self._kernel(units)
 
+    def _only_casts(self, units: Sequence[Unit]) -> bool:
+        """Whether it only makes other types; what leaves the graph in its shape at that."""
+        casts = [unit for unit in units if unit.role == "cast"]
+        if not casts or not all(u in casts or u.node.op in VIEWS for u in units):
+            return False
+        shapes = {self._graph.type_of(edge.tensor).shape for u in casts for edge, _ in u.reads}
+        return len(shapes) == 1
+
+    def _squeezed_cast(self, units: Sequence[Unit]) -> PredictedLayer | None:
+        """The cast of a graph output that sums were written for, called after what sums them up."""
+        writer = units[0].reads[0][1]
+        if writer is None or len(units) > 1 or not (writer.works and _squeezes(writer.node)):
+            return None
+        (edge, given), made = next(iter(self._ports.inputs(units))), self._ports.outputs(units)
+        names = (writer.node.name,)
+        layer = Layer(f"cast {names[0]}", "Generated", names, (given,), tuple(made))
+        return PredictedLayer(layer, (), None, (edge,))
+
     def _cast(self, units: Sequence[Unit]) -> PredictedLayer:
-        """A kernel that does nothing but make another type of a tensor."""
+        """A kernel that does nothing but make other types of a tensor.
+
+        One of several is called after the last: what is dequantized, or else quantized.
+        """
         edge, given = next(iter(self._ports.inputs(units)))
-        return self._conversion_of(edge, given, next(iter(self._ports.outputs(units))))
+        made = list(self._ports.outputs(units))
+        integers = [port for port in made if port.dtype == self._integer]
+        if integers and not any(self._dequantizes(unit) for unit in units):
+            made = integers
+        return self._conversion_of(edge, given, made[0])
+
+    def _dequantizes(self, unit: Unit) -> bool:
+        """Whether it writes floats of what it quantizes."""
+        return any(
+            edge in self._form.scales and self._ports.edge_type(edge, unit, reader) == self._base
+            for edge, reader in unit.readers
+        )
 
     def _only_turns(self, units: Sequence[Unit]) -> bool:
         """Whether heads that a product of activations wrote become rows again: of no node."""

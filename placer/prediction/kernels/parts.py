@@ -87,6 +87,14 @@ def role_of(node: Node) -> Role:
     return "move" if node.op in _MOVES else "pointwise"
 
 
+def is_identity(node: Node) -> bool:
+    """Whether it is a pool of single elements, which the compiler takes away."""
+    sizes = [node.attributes.get(name, (1,)) for name in ("kernel_shape", "strides")]
+    pads = node.attributes.get("pads", ())
+    pools = node.op in ("AveragePool", "MaxPool") and len(node.outputs) == 1
+    return pools and all(set(size) == {1} for size in sizes) and not any(pads)
+
+
 def is_concat(unit: Unit) -> bool:
     """Whether it joins tensors."""
     return unit.role == "move" and unit.node.op == "Concat"

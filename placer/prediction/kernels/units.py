@@ -9,7 +9,7 @@ from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
 from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.norm_units import NormUnits
-from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, role_of
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, is_identity, role_of
 from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.views import FanOut, fan_outs, free_nodes
 from placer.prediction.kernels.wiring import UnitGraph
@@ -47,7 +47,7 @@ class Units(UnitGraph):
         for tensor in self.graph.inputs:
             self._add_input_cast(tensor)
         for node in self.graph.nodes:
-            if node.name in self._free:
+            if node.name in self._free or is_identity(node):
                 self._pass_on(node)
             elif self._attentions.reads_in_place(node):
                 self.writer[node.outputs[0]] = self.writer[node.inputs[0]]

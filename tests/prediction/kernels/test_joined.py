@@ -1,0 +1,134 @@
+"""Parts of joined tensors: NVIDIA's builder writes floats where they belong, in one tensor only."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from placer.model import Model
+from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of, predicted
+
+SILU = "[gate1] s1 = Sigmoid(c1) [mul1] a = Mul(c1, s1)"
+NECK = f"""
+    (float[1,32,8,8] x, float[1,16,16,16] y) => (float[1,16,8,8] out)
+    <float[16,32,1,1] w1 = {{1}}, float[16,32,1,1] w2 = {{1}}, float[16,16,3,3] w3 = {{1}},
+     float[16,32,3,3] w4 = {{1}}> {{
+      twice = Constant<value = float[4] {{1.0, 1.0, 2.0, 2.0}}>()
+      [conv1] c1 = Conv(x, w1)
+      {SILU}
+      [up1] u = Resize<mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                       nearest_mode = "floor">(a, , twice)
+      [join1] j = Concat<axis = 1>(u, y)
+      [conv2] b = Conv(j, w2)
+      [conv3] d = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(b, w3)
+      [join2] k = Concat<axis = 1>(d, a)
+      [conv4] out = Conv<pads = [1, 1, 1, 1]>(k, w4)
+    }}"""
+WEIGHTS = """float[16,16,3,3] w1 = {1}, float[16,16,3,3] w2 = {1}, float[16,32,1,1] w3 = {1},
+     float[16,48,1,1] w4 = {1}"""
+ELAN = f"""
+    (float[1,16,8,8] x) => (float[1,16,8,8] out) <{WEIGHTS}> {{
+      [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w1)
+      {SILU}
+      [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(a, w2)
+      ACTIVE
+      [join1] j = Concat<axis = 1>(a, b)
+      [conv3] out = Conv(j, w3)
+    }}"""
+DENSE = f"""
+    (float[1,16,8,8] x) => (float[1,16,8,8] out) <{WEIGHTS}> {{
+      [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w1)
+      [relu1] a = Relu(c1)
+      [join1] j = Concat<axis = 1>(x, a)
+      [conv2] b = Conv(j, w3)
+      [join2] k = Concat<axis = 1>(x, a, b)
+      [conv3] out = Conv(k, w4)
+    }}"""
+GRAPHS = {
+    "what a Resize reads is computed by the Conv where it is joined later": ("", NECK),
+    "and where an INT8 Conv wrote it, by a kernel of its own": ("x->conv1 w1->conv1", NECK),
+    "the kernel that joins integers quantizes it": (
+        "x->conv1 w1->conv1 j->conv2 w2->conv2",
+        NECK,
+    ),
+    "sums of INT8 products are joined by the kernel that scales them": (
+        "x->conv1 w1->conv1 x->conv2 w2->conv2",
+        f"""
+        (float[1,16,8,8] x) => (float[1,16,8,8] out) <{WEIGHTS}> {{
+          [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [tanh1] a = Tanh(c1)
+          [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(x, w2)
+          [tanh2] b = Tanh(c2)
+          [join1] j = Concat<axis = 1>(a, b)
+          [conv3] out = Conv(j, w3)
+        }}""",
+    ),
+    "a generated activation is apart where its Conv reads another part": (
+        "",
+        ELAN.replace("ACTIVE", "[gate2] s2 = Sigmoid(c2) [mul2] b = Mul(c2, s2)"),
+    ),
+    "a prepared one is not": ("", ELAN.replace("ACTIVE", "[relu2] b = Relu(c2)")),
+    "parts that another Concat reads are copied": ("", DENSE),
+    "a pool of single elements is no layer": (
+        "c->conv2 w2->conv2",
+        f"""
+        (float[1,16,8,8] x) => (float[1,16,8,8] out) <{WEIGHTS}> {{
+          [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [pool1] c = AveragePool<kernel_shape = [1, 1]>(c1)
+          [conv2] out = Conv<pads = [1, 1, 1, 1]>(c, w2)
+        }}""",
+    ),
+    "an input that is cast and quantized is read by one kernel": (
+        "x->conv2 w2->conv2",
+        f"""
+        (float[1,16,8,8] x) => (float[1,16,8,8] out, float[1,16,8,8] other) <{WEIGHTS}> {{
+          [conv1] out = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [conv2] other = Conv<pads = [1, 1, 1, 1]>(x, w2)
+        }}""",
+    ),
+    "a view that is quantized is only quantized": (
+        "f->product1 w->product1",
+        """
+        (float[2,16,8] x) => (float[2,32] out) <float[128,32] w = {1}> {
+          shape = Constant<value = int64[2] {2, 128}>()
+          [view1] f = Reshape(x, shape)
+          [product1] out = MatMul(f, w)
+        }""",
+    ),
+    "what leaves without the dimension that was summed is cast by that name": (
+        "",
+        """
+        (float[1,16,32] x) => (float[1,32] out) <float[32,32] w = {1}> {
+          rows = Constant<value = int64[1] {1}>()
+          [product1] p = MatMul(x, w)
+          [sin1] s = Sin(p)
+          [mean1] out = ReduceMean<keepdims = 0>(s, rows)
+        }""",
+    ),
+}
+
+
+def model(graph: str, folder: Path) -> Model:
+    return model_of(f'<ir_version: 9, opset_import: ["": 18]> g {graph}', folder)
+
+
+@pytest.mark.builder
+@pytest.mark.parametrize("shown", GRAPHS)
+def test_nvidias_builder_makes_the_layers_that_are_predicted(
+    shown: str, tmp_path: Path, builder: ModuleType
+):
+    pairs, graph = GRAPHS[shown]
+    given = model(graph, tmp_path)
+    check_built(given, placement_of(given.graph, tuple(pairs.split())), builder)
+
+
+def test_the_neck_of_a_detector_keeps_its_activations_with_the_convs(tmp_path: Path):
+    given = model(NECK, tmp_path)
+    plan = predicted(given.graph, placement_of(given.graph, ()))
+    assert [set(layer.nodes) for layer in plan.of_kind("compute")] == [
+        {"conv1", "gate1", "mul1"},
+        {"up1", "join1"},
+        {"conv2"},
+        {"conv3"},
+        {"conv4"},
+    ]
