@@ -83,7 +83,8 @@ def test_what_is_copied_for_a_concat_serves_no_other_reader_wherever_that_is():
     nodes = ["[n2] t3 = Reshape(t2, s)", "[n3] t4 = Concat<axis = 1>(t0, t2)"]
     graphs = [
         graph_of_text(f"""
-            {HEAD} g (float[1,4,4,4] t0) => (float[1,4,4,4] t1, float[1,4,4,4] t3, float[1,8,4,4] t4)
+            {HEAD} g (float[1,4,4,4] t0)
+            => (float[1,4,4,4] t1, float[1,4,4,4] t3, float[1,8,4,4] t4)
             <int64[4] s = {{1, 4, 4, 4}}> {{
               [n0] t1 = Relu(t0) [n1] t2 = Relu(t0) {" ".join(order)}
             }}""")
