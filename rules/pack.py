@@ -47,6 +47,11 @@ class Pack:
         return f"{self.manifest.name} {self.manifest.version}"
 
     @property
+    def enters_branches(self) -> bool:
+        """Whether rules look into the branches of an If."""
+        return self.manifest.branches == "entered"
+
+    @property
     def content_hash(self) -> str:
         """``sha256:`` and 64 hex digits over the pack's own files."""
         return self.lineage[0].content_hash

@@ -147,7 +147,10 @@ def apply_placement(
     scheme = file.scheme
     chosen, named = _bases(file, base, pack)
     file = replace(file, base=named)
-    loaded = load_model(path, optima(given_ranges(shapes)))
+    branches = _enters_branches(pack or file.pack.split()[0])
+    loaded = load_model(path, optima(given_ranges(shapes)), branches=branches)
+    if steps and loaded.graph.scopes:
+        raise InputError(f"{path}: `recover` does not enter the branches of an If; leave it out")
     given = None if data is None else str(data)
     samples = samples_of(given, loaded)
     if loaded.imported is not None:
@@ -204,6 +207,14 @@ def _default_base(pack: str) -> Base:
     except InputError:
         return "float"
     return "float16" if engine == "tensorrt" else "float"
+
+
+def _enters_branches(pack: str) -> bool:
+    """Whether rules of ``pack`` look into branches of an If; False where it is not to be had."""
+    try:
+        return load_pack(pack).enters_branches
+    except InputError:
+        return False
 
 
 def _refuse_losses(applied: Applied, source: Path, path: Path) -> None:

@@ -275,7 +275,11 @@ def calibrated_scales(
     """
     if method not in (AUTO, *METHODS):
         raise InputError(unknown("calibration", method, (AUTO, *METHODS)))
-    calibration = calibrate(model, _activations(applied.placement, model), data, cache_dir)
+    activations = _activations(applied.placement, model)
+    calibration = calibrate(model, activations, data, cache_dir)
+    # The file tells of tensors in a branch of an If that no sample takes.
+    unseen = (set(activations) - calibration.statistics.keys()) & applied.ranges.keys()
+    kept = {tensor: applied.ranges[tensor] for tensor in sorted(unseen)}
     inserter = Inserter(model, scheme)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, threads=1)
     evaluator = Evaluator(model.graph, (), data, reference.run)
@@ -289,7 +293,7 @@ def calibrated_scales(
         if tensor in calibration.statistics
     }
     tried = {
-        name: {**calibration.ranges(name, scheme), **pinned}
+        name: {**kept, **calibration.ranges(name, scheme), **pinned}
         for name in (some if method == AUTO else (method,))
     }
     scores = {}

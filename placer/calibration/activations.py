@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -11,8 +11,11 @@ from onnx import TensorProto
 
 from placer.calibration.dataset import Dataset
 from placer.calibration.sample import Sample
-from placer.common.ort_session import Session, create_session, run_once
+from placer.common.ort_session import create_session, run_once
 from placer.errors import InputError, LimitError, RunError
+from placer.graph.branches import nest
+from placer.graph.exposed import Wanted, expose
+from placer.graph.scopes import Scope
 from placer.model import Model
 
 BUDGET_BYTES = 256 << 20
@@ -62,15 +65,16 @@ def activations(
 ) -> Iterator[tuple[Sample, dict[str, np.ndarray]]]:
     """Each sample with the values of ``tensors``, by ONNX Runtime on the CPU.
 
+    What is made in a branch of an If that does not run on a sample is not among its values.
     The session, which holds all weights, ends with the pass. Raises RunError if ONNX Runtime
     refuses the model.
     """
     computed = [name for name in tensors if name not in model.graph.inputs]
-    session = _session(model, computed) if computed else None
+    session = _Observer(model, computed) if computed else None
     for sample in dataset:
         values = {name: sample.inputs[name] for name in tensors if name in sample.inputs}
         if session is not None:
-            values.update(_run(session, computed, model, sample, dataset.synthetic))
+            values.update(session.run(sample, dataset.synthetic))
         yield sample, values
 
 
@@ -104,34 +108,57 @@ def _bytes(model: Model, tensor: str) -> int | None:
     return int(np.prod(shape, dtype=np.int64)) * (2 if dtype == TensorProto.FLOAT16 else 4)
 
 
-def _run(
-    session: Session, tensors: list[str], model: Model, sample: Sample, synthetic: bool
-) -> dict[str, np.ndarray]:
-    try:
-        values = run_once(session, tensors, sample.inputs, f"{model.path} on {sample.origin}")
-    except LimitError:
-        raise
-    except RunError as error:
-        if not synthetic:
-            raise
-        raise RunError(f"{error}; not every model takes random inputs: give `data`") from error
-    return dict(zip(tensors, values, strict=True))
-
-
-def _session(model: Model, tensors: Sequence[str]) -> Session:
+class _Observer:
     """A session of the float model that also returns ``tensors``."""
-    present = {output.name for output in model.proto.graph.output}
-    extra = onnx.ModelProto()
-    for name in tensors:
-        if name not in present:
-            extra.graph.output.append(_value_info(model, name))
-    # Serialized messages that are concatenated merge, and repeated fields append
-    # (protobuf.dev, "Encoding"): outputs are added without copying the initializers as messages.
-    serialized = b"".join((model.proto.SerializeToString(), extra.SerializeToString()))
-    # Fusions depend on which tensors are outputs and round differently. Without them a tensor has
-    # the same values whatever else is observed, and chunks and caches cannot change a result.
-    level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return create_session(serialized, model.base_dir, threads=_THREADS, level=level)
+
+    def __init__(self, model: Model, tensors: Sequence[str]) -> None:
+        self._model = model
+        self._inside = _in_branches(model, tensors)
+        proto, names = _exposed(model, self._inside) if self._inside else (model.proto, {})
+        present = {output.name for output in proto.graph.output}
+        extra = onnx.ModelProto()
+        for name in tensors:
+            if name not in present and name not in names:
+                extra.graph.output.append(_value_info(model, name))
+        # Serialized messages that are concatenated merge, and repeated fields append
+        # (protobuf.dev, "Encoding"): outputs are added without copying initializers as messages.
+        serialized = b"".join((proto.SerializeToString(), extra.SerializeToString()))
+        # Fusions depend on which tensors are outputs and round differently. Without them a tensor
+        # has the same values whatever else is observed, and chunks and caches change no result.
+        level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._session = create_session(serialized, model.base_dir, threads=_THREADS, level=level)
+        self._names = {name: names.get(name, name) for name in tensors}
+
+    def run(self, sample: Sample, synthetic: bool) -> dict[str, np.ndarray]:
+        """The tensors of one sample; raises RunError if ONNX Runtime fails."""
+        where = f"{self._model.path} on {sample.origin}"
+        try:
+            values = run_once(self._session, list(self._names.values()), sample.inputs, where)
+        except LimitError:
+            raise
+        except RunError as error:
+            if not synthetic:
+                raise
+            raise RunError(f"{error}; not every model takes random inputs: give `data`") from error
+        found = zip(self._names, values, strict=True)
+        return {name: value for name, value in found if value.size or name not in self._inside}
+
+
+def _in_branches(model: Model, tensors: Sequence[str]) -> dict[str, Scope]:
+    """Where those of ``tensors`` are made that a branch of an If makes."""
+    graph = model.graph
+    makers = {name: graph.producer[name].name for name in tensors} if graph.scopes else {}
+    return {name: graph.scopes[maker] for name, maker in makers.items() if maker in graph.scopes}
+
+
+def _exposed(model: Model, inside: Mapping[str, Scope]) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """The model with the tensors of branches as outputs, and what those are called."""
+    flat = model.flat()
+    types = {name: model.graph.type_of(name).dtype or TensorProto.FLOAT for name in inside}
+    wanted = [Wanted(name, scope, types[name]) for name, scope in inside.items()]
+    outputs = expose(flat.graph, wanted)
+    nest(flat.graph, model.graph.scopes)
+    return flat, dict(zip(inside, outputs, strict=True))
 
 
 def _value_info(model: Model, tensor: str) -> onnx.ValueInfoProto:

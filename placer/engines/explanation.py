@@ -17,6 +17,7 @@ from placer.engines.fusion_model import BASES
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.graph.bodies import Bodies, bodies_of
+from placer.graph.branches import flatten
 from placer.model import is_quantized_file, load_model, load_quantized
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
@@ -176,7 +177,7 @@ def explain(
     given = optima(given_ranges(shapes))
     source = None if placement is None else Path(placement)
     with without_collection():
-        subject = _subject(path, source, given)
+        subject = _subject(path, source, given, rules.enters_branches)
         explainer = _explainer(subject.graph, rules, device, target, base)
         if subject.placement is None:
             explanation = explainer.explain(place(explainer.sites, {}))
@@ -198,19 +199,23 @@ def _subject(
     model: Path,
     placement: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
+    branches: bool,
 ) -> _Subject:
     if is_quantized_file(model):
         if placement is not None:
             raise InputError(
                 f"{model} has Q/DQ pairs already; give the float model or no placement"
             )
-        found = extract_placement(load_quantized(model))
+        quantized = load_quantized(model)
+        if branches:
+            flatten(quantized.graph)
+        found = extract_placement(quantized)
         graph = found.graph(shapes, model)
         return _Subject(
             graph, found.placement, "the model's own Q/DQ pairs", "", bodies_of(found.proto)
         )
-    loaded = load_model(model, shapes)
-    bodies = bodies_of(loaded.proto)
+    loaded = load_model(model, shapes, branches=branches)
+    bodies = bodies_of(loaded.flat())
     if placement is None:
         source = "the pack's default placement"
         return _Subject(loaded.graph, None, source, loaded.fingerprint, bodies)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import tempfile
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,9 +16,12 @@ import onnxruntime as ort
 
 from placer.common.ort_session import Session, create_session, run_once
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.courses import Courses, mean_seconds
 from placer.engines.onnxruntime_layers import layers_plan
-from placer.engines.onnxruntime_profile import median_us, profile, run_session
+from placer.engines.onnxruntime_profile import median_us, profile, profile_in_turn, run_session
 from placer.engines.rounds import cpu_clock, time_calls
+from placer.graph.branches import flatten
+from placer.graph.scopes import Scopes
 from placer.plan import Plan
 
 
@@ -46,6 +50,9 @@ class OnnxRuntimeEngine:
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
+        return mean_seconds(inputs, lambda course: self._measure(models, course, rounds))
+
+    def _measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         calls = []
         for model in models:
             model.run(inputs)  # Within the limits of a run; to watch them takes time.
@@ -103,7 +110,15 @@ class OnnxRuntimeModel:
             session = _session(model, base_dir, threads, level.ORT_ENABLE_ALL, path, prefix)
             final = onnx.load(path, load_external_data=False)
             times = {} if inputs is None else _kernel_times(session, inputs)
-        return layers_plan(model, fused, final, times, f"ONNX Runtime {ort.__version__}")
+        source = f"ONNX Runtime {ort.__version__}"
+        scopes = flatten(final.graph, name_all=False)
+        if not scopes:
+            return layers_plan(model, fused, final, times, source)
+        flat = onnx.ModelProto()
+        flat.CopyFrom(model)
+        flatten(flat.graph)
+        flatten(fused.graph, name_all=False)
+        return layers_plan(flat, fused, final, _own_times(times, scopes), source)
 
 
 def _session(
@@ -125,8 +140,27 @@ def _session(
 
 
 def _kernel_times(session: Session, inputs: Tensors) -> dict[str, float]:
-    """Median microseconds by name of the node over some runs of a session that profiles."""
-    return {name: median_us(events) for name, events in profile(session, inputs).items()}
+    """Median microseconds by name of the node over some runs of a session that profiles.
+
+    Over several courses their mean by share; a node that does not run takes no time.
+    """
+    if not isinstance(inputs, Courses):
+        return {name: median_us(events) for name, events in profile(session, inputs).items()}
+    times: dict[str, float] = defaultdict(float)
+    found = profile_in_turn(session, [course.inputs for course in inputs.courses])
+    for course, by_name in zip(inputs.courses, found, strict=True):
+        for name, events in by_name.items():
+            times[name] += course.share * median_us(events)
+    return times
+
+
+def _own_times(times: Mapping[str, float], scopes: Scopes) -> dict[str, float]:
+    """``times`` without those of If nodes, which include the nodes in their branches.
+
+    What is beside these is ONNX Runtime's dispatch, most of it the profiler's own.
+    """
+    owners = {branch.owner for scope in scopes.values() for branch in scope}
+    return {name: time for name, time in times.items() if name not in owners}
 
 
 def processor() -> str:

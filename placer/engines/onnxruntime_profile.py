@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from placer.errors import RunError
 _WARM_UP = 2
 _RUNS = (3, 15)
 _SECONDS = 1.0
+_RUN = "model_run"  # An event that covers a whole run.
 _KERNEL_TIME = "_kernel_time"  # How the profile ends the names of nodes.
 
 
@@ -27,10 +30,11 @@ class _Details(BaseModel):
 
 
 class Event(BaseModel):
-    """What is read of an event of a profile; ``dur`` in microseconds."""
+    """What is read of an event of a profile; ``dur`` and its start ``ts`` in microseconds."""
 
     name: str
     dur: float
+    ts: float = 0.0
     args: _Details = _Details()
 
 
@@ -56,15 +60,41 @@ def profile(session: Session, inputs: Tensors) -> Mapping[str, Sequence[Event]]:
         runs = _runs(session, inputs)
     finally:
         file = Path(session.own.end_profiling())
+    found = _by_node(_events(file))
+    return {name: of_node[-runs:] for name, of_node in found.items()}
+
+
+def profile_in_turn(
+    session: Session, inputs: Sequence[Tensors]
+) -> list[Mapping[str, Sequence[Event]]]:
+    """As ``profile``, for each of ``inputs``, on which different branches of an If may run."""
     try:
-        events = _EVENTS.validate_json(file.read_bytes())
+        counts = [_WARM_UP + _runs(session, one) for one in inputs]
+    finally:
+        file = Path(session.own.end_profiling())
+    events = sorted(_events(file), key=lambda event: event.ts)
+    starts = [event.ts for event in events if event.name == _RUN]
+    found: list[Mapping[str, Sequence[Event]]] = []
+    for first, count in zip(accumulate(counts, initial=0), counts, strict=False):
+        begin = starts[first + _WARM_UP] if first + _WARM_UP < len(starts) else inf
+        end = starts[first + count] if first + count < len(starts) else inf
+        found.append(_by_node([event for event in events if begin <= event.ts < end]))
+    return found
+
+
+def _events(file: Path) -> list[Event]:
+    try:
+        return _EVENTS.validate_json(file.read_bytes())
     except ValueError:
-        return {}
+        return []
+
+
+def _by_node(events: Sequence[Event]) -> dict[str, list[Event]]:
     found: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.name.endswith(_KERNEL_TIME):
             found[event.name.removesuffix(_KERNEL_TIME)].append(event)
-    return {name: of_node[-runs:] for name, of_node in found.items()}
+    return found
 
 
 def _runs(session: Session, inputs: Tensors) -> int:

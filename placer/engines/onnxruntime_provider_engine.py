@@ -15,12 +15,14 @@ import onnxruntime as ort
 
 from placer.common.ort_session import Session, create_session
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.courses import mean_seconds
 from placer.engines.onnxruntime import processor
 from placer.engines.onnxruntime_coverage import PAIR_OPS
 from placer.engines.onnxruntime_profile import Event, median_us, profile, run_session
 from placer.engines.onnxruntime_providers import PROVIDERS, Provider, Settings, session_use
 from placer.engines.rounds import cpu_clock, time_calls
 from placer.errors import RunError
+from placer.graph.edit import every_node
 from placer.plan import Layer, Plan
 from placer.plan.readers.onnx_graph import original_name
 from placer.rules.packaging.load import load_pack
@@ -83,7 +85,12 @@ class ProviderEngine:
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
-        return time_calls([partial(model.run, inputs) for model in models], rounds, self._now)
+
+        def measure(course: Tensors) -> np.ndarray:
+            calls = [partial(model.run, course) for model in models]
+            return time_calls(calls, rounds, self._now)
+
+        return mean_seconds(inputs, measure)
 
 
 class ProviderModel:
@@ -132,7 +139,8 @@ def _dtype(name: str) -> np.dtype[Any]:
 def _layers(
     events: Mapping[str, Sequence[Event]], graph: onnx.GraphProto, timed: bool
 ) -> Iterator[Layer]:
-    known = {node.name: node for node in graph.node if node.op_type not in PAIR_OPS}
+    nodes = every_node(graph.node)  # Those in branches run as others do.
+    known = {node.name: node for node in nodes if node.op_type not in PAIR_OPS}
     compiled = [name for name in events if name.split("_", 1)[0] in PROVIDERS]
     alone = {original_name(name) for name in events if name not in compiled}
     rest = tuple(name for name in known if name not in alone)

@@ -245,7 +245,8 @@ def recovered(
         chosen = data.choose(found.worst(samples))
         kept = source.material_pairs(list(inputs_of(model, chosen)))
         if kept:
-            model = load_model(model.path, model.input_shapes, kept)
+            entered = bool(model.graph.scopes)
+            model = load_model(model.path, model.input_shapes, kept, branches=entered)
             found = _distance(source, model, data) or found
     if found.sqnr < MIN_SQNR_DB:
         raise InputError(

@@ -10,6 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 from placer.graph.edit import every_node, reads, subgraphs
 
 BODY_OPS = frozenset({"If", "Loop", "Scan"})
+NOT_ENTERED = "which no rule enters"
 _READS_SHAPES = frozenset({"Shape", "Size"})
 _SHOWN = 3
 
@@ -40,7 +41,7 @@ class Bodies:
         names += f" and {len(self.owners) - _SHOWN} more" if len(self.owners) > _SHOWN else ""
         found = (
             f"{self.nodes} of {self.total} nodes ({self.nodes / self.total:.0%}) stay float in the "
-            f"bodies of {names}, which no rule enters"
+            f"bodies of {names}, {NOT_ENTERED}"
         )
         if self.switches:
             values = {name: f"{value:g}" for name, value in (known or {}).items()}
@@ -52,9 +53,9 @@ class Bodies:
 
 
 def bodies_of(proto: ModelProto) -> Bodies:
-    """What the bodies in the graph of ``proto`` hold."""
+    """What the bodies in the graph of ``proto`` hold; none do whose nodes the graph has itself."""
     graph = proto.graph
-    owners = [node for node in graph.node if any(subgraphs(node))]
+    owners = [node for node in graph.node if any(body.node for body in subgraphs(node))]
     inside = sum(
         inner.op_type != "Constant"
         for node in owners

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
+from placer.graph.scopes import Scopes
+
 AttributeValue = Any  # int, float, str, list of those, TensorProto or GraphProto
 
 
@@ -101,7 +103,8 @@ class Graph:
     ``types`` covers graph inputs, initializers and node outputs as far as they are known.
     Subgraphs (If, Loop, Scan) are opaque: what they read from outside counts as a consumer edge
     of the node that holds them, with an index beyond that node's own inputs. ``consumers`` has the
-    edges by tensor, ``reads`` by node.
+    edges by tensor, ``reads`` by node. ``scopes``: of the nodes that stand in branches of an If
+    where the graph is a flat one (``placer.graph.branches``); that If reads what they return.
     """
 
     nodes: tuple[Node, ...]
@@ -113,6 +116,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     types: Mapping[str, TensorType]
+    scopes: Scopes = field(default_factory=dict)
 
     @cached_property
     def by_op(self) -> Mapping[str, tuple[Node, ...]]:
@@ -148,12 +152,19 @@ class Graph:
         return next(edge for edge in edges if edge.input_index == index)
 
 
-def index_graph(graph: GraphProto, types: Mapping[str, TensorType]) -> Graph:
-    """Build the index of ``graph``; ``types`` overrides and completes what the graph declares."""
+def index_graph(
+    graph: GraphProto, types: Mapping[str, TensorType], scopes: Scopes | None = None
+) -> Graph:
+    """Build the index of ``graph``; ``types`` overrides and completes what the graph declares.
+
+    ``scopes``: of a flat graph.
+    """
     initializers = {t.name: t for t in graph.initializer}
     nodes = tuple(_node(proto, i) for i, proto in enumerate(graph.node))
     inputs = tuple(i.name for i in graph.input if i.name not in initializers)
-    return index_nodes(nodes, initializers, inputs, tuple(o.name for o in graph.output), types)
+    return index_nodes(
+        nodes, initializers, inputs, tuple(o.name for o in graph.output), types, scopes
+    )
 
 
 def index_nodes(
@@ -162,6 +173,7 @@ def index_nodes(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     types: Mapping[str, TensorType],
+    scopes: Scopes | None = None,
 ) -> Graph:
     """Build the index of ``nodes``, topologically sorted and named uniquely."""
     declared = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in initializers.values()}
@@ -176,6 +188,7 @@ def index_nodes(
         inputs=inputs,
         outputs=outputs,
         types={**declared, **types},
+        scopes=scopes or {},
     )
 
 

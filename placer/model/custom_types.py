@@ -13,8 +13,9 @@ from onnx import ModelProto, ValueInfoProto, helper
 from placer.common.custom_ops import custom_op_libraries
 from placer.common.ort_session import create_session, run_once
 from placer.errors import RunError
-from placer.graph.edit import fix_input_shapes, without_large_tensors
+from placer.graph.edit import fix_input_shapes, subgraphs, without_large_tensors
 from placer.graph.index import tensor_type
+from placer.graph.scopes import Scopes
 from placer.model.constant_folding import fold_constants
 from placer.model.normalize import infer_values
 
@@ -43,6 +44,31 @@ def infer_all_values(
     fix_input_shapes(copy, shapes)
     while fold_constants(copy, values):
         values = {**values, **infer_values(copy, shapes, path, seen)}
+    return values
+
+
+def infer_flat_values(
+    proto: ModelProto,
+    base_dir: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    path: Path,
+    scopes: Scopes,
+) -> dict[str, ValueInfoProto]:
+    """``infer_all_values`` of a flat graph, whose If nodes have the types of what they return.
+
+    Their bodies hold nothing that inference could go through. ``proto`` keeps the types that it
+    declares: they are for all shapes.
+    """
+    if not scopes:
+        return infer_all_values(proto, base_dir, shapes, path)
+    copy = without_large_tensors(proto)
+    values: dict[str, ValueInfoProto] = {}
+    for _ in range(1 + max(map(len, scopes.values()))):  # From the innermost If outwards.
+        values = infer_all_values(copy, base_dir, shapes, path)
+        for node in copy.graph.node:
+            for returned in (v for body in subgraphs(node) for v in body.output if not body.node):
+                if returned.name in values:
+                    returned.type.CopyFrom(values[returned.name].type)
     return values
 
 

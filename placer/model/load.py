@@ -19,11 +19,13 @@ from placer.common.names import unknown
 from placer.common.shapes import MAX_DIMENSION
 from placer.errors import InputError
 from placer.graph import Graph, index_graph, tensor_type
+from placer.graph.branches import nest
 from placer.graph.edit import (
     all_tensors,
     every_node,
     fix_input_shapes,
     standard_opset,
+    without_initializers,
     without_large_tensors,
 )
 from placer.graph.external_data import (
@@ -33,8 +35,9 @@ from placer.graph.external_data import (
     read_tensor,
     tensor_bytes,
 )
-from placer.model.custom_types import infer_all_values
+from placer.model.custom_types import infer_flat_values
 from placer.model.early_norms import set_apart
+from placer.model.entered_branches import enter_branches
 from placer.model.fixed_inputs import fix_in_place
 from placer.model.importing import Imported, import_model, is_quantized
 from placer.model.normalize import normalize, tidy, tidy_quantized
@@ -50,7 +53,8 @@ class Model:
     """A normalised float model.
 
     ``proto``: keeps dynamic dimensions; external initializers stay references to ``base_dir``.
-    ``graph``: index of ``proto`` with types inferred for ``input_shapes``.
+    ``graph``: index of ``proto`` with types inferred for ``input_shapes``; where branches were
+    entered, of its flat form (``placer.graph.branches``).
     ``fingerprint``: SHA-256 of the file and its external data.
     ``notes``: what normalising changed, a sentence each.
     ``imported``: what a model that was quantized already said besides; None if it was float.
@@ -76,6 +80,16 @@ class Model:
             raise InputError(f"{self.path} is not quantized; give it to placer optimize as it is")
         return self.imported
 
+    def flat(self) -> ModelProto:
+        """The model that ``graph`` indexes: ``proto`` or a flat copy of it, which is never run."""
+        if not self.graph.scopes:
+            return self.proto
+        proto = without_initializers(self.proto, ())
+        del proto.graph.node[:], proto.graph.initializer[:]
+        proto.graph.node.extend(node.proto for node in self.graph.nodes)
+        proto.graph.initializer.extend(self.graph.initializers.values())
+        return proto
+
     def array(self, initializer: str) -> np.ndarray:
         """Values of one initializer; reads no other one."""
         return read_tensor(self.graph.initializers[initializer], self.base_dir)
@@ -86,11 +100,15 @@ def load_model(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     kept_pairs: Collection[str] = (),
     fix: Mapping[str, float] | None = None,
+    branches: bool = False,
 ) -> Model:
     """Load, check and normalise the model at ``path``; ``shapes`` fixes dynamic inputs.
 
     ``fix``: values of inputs that become constants, see ``placer.model.fixed_inputs``; then the
     model that is written has ``shapes`` as well.
+
+    ``branches``: whether ``Model.graph`` holds the nodes in branches of If nodes too, for an engine
+    that takes pairs there.
 
     A model that is quantized already is taken apart first (``placer.model.importing``);
     ``kept_pairs``: what those QuantizeLinear nodes write that are part of its function. Raises
@@ -122,12 +140,16 @@ def load_model(
         digest = _with_fixed(digest, fix)
     proto, notes = normalize(proto, base_dir, path)
     notes = (*fixed, *notes)
+    scopes = enter_branches(proto, base_dir, path) if branches else {}
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
-    values = infer_all_values(proto, base_dir, input_shapes, path)
+    values = infer_flat_values(proto, base_dir, input_shapes, path, scopes)
     types = {name: tensor_type(value) for name, value in values.items()}
     check_sizes(types, path)
-    graph = index_graph(proto.graph, types)
+    graph = index_graph(proto.graph, types, scopes)
     imported = None if imported is None else imported.restricted(graph)
+    if scopes:
+        proto = without_initializers(proto, ())  # The graph keeps the nodes of the flat one.
+        nest(proto.graph, scopes)
     return Model(path, proto, graph, digest, base_dir, input_shapes, notes, imported)
 
 
@@ -192,7 +214,7 @@ def is_quantized_file(path: Path) -> bool:
     """
     return any(
         node.op_type in ("QuantizeLinear", "DequantizeLinear")
-        for node in parse_model(path).graph.node
+        for node in every_node(parse_model(path).graph.node)
     )
 
 

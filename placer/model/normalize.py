@@ -108,10 +108,10 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
     removed += remove_dead_nodes(graph) if removed else 0
     _note(notes, removed, "removed {} constant or unused nodes")
     _note(notes, unrolled, "unrolled {} Loop and Scan nodes whose trip count is fixed")
-    _note(notes, _remove_identities(graph), "removed {} Identity and Dropout nodes")
+    _note(notes, remove_identities(graph), "removed {} Identity and Dropout nodes")
     for op, count in fold_affine(graph, base_dir).items():
         notes.append(f"folded {count} {op} nodes into the weights before them")
-    _drop_unused_initializers(graph)
+    drop_unused_initializers(graph)
     _name_nodes(graph)
     return proto, tuple(notes)
 
@@ -123,7 +123,7 @@ def tidy_quantized(proto: ModelProto) -> None:
     """
     tidy(proto)
     constants_to_initializers(proto.graph)
-    _remove_identities(proto.graph)
+    remove_identities(proto.graph)
     _name_nodes(proto.graph)
 
 
@@ -266,7 +266,7 @@ def _culprit(stub: ModelProto) -> str:
     return ""
 
 
-def _remove_identities(graph: GraphProto) -> int:
+def remove_identities(graph: GraphProto) -> int:
     """Remove Identity nodes, and Dropout nodes whose mask is unused, by renaming tensors."""
     outputs = {value.name for value in graph.output}
     sources = {value.name for value in graph.input} | {t.name for t in graph.initializer}
@@ -314,7 +314,8 @@ def _is_false(tensor: TensorProto) -> bool:
     return not numpy_helper.to_array(tensor).any()
 
 
-def _drop_unused_initializers(graph: GraphProto) -> None:
+def drop_unused_initializers(graph: GraphProto) -> None:
+    """Remove initializers that nothing reads."""
     used = {tensor for node in graph.node for tensor in reads(node)}
     used |= {value.name for value in graph.output}
     if any(t.name not in used for t in graph.initializer):

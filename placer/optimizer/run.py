@@ -12,7 +12,7 @@ from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
 from placer.engines.abilities import abilities_of
 from placer.errors import GateError, InputError, PlacerError, RunError
-from placer.graph.bodies import BODY_OPS
+from placer.graph.bodies import BODY_OPS, bodies_of
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
 from placer.optimizer.outcome.doubts import doubt_sentence, no_difference_sentence
@@ -144,7 +144,8 @@ def _run(
         observer.warn(sentence)
     result.write(folder.result)
     float_plan = _write_plans(task, folder, final, setup)
-    if float_plan is not None and (share := float_plan.time_share(BODY_OPS)):
+    inside = bodies_of(task.model.flat()).nodes
+    if inside and float_plan is not None and (share := float_plan.time_share(BODY_OPS)):
         observer.stage(
             f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies are float"
         )

@@ -12,6 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from placer.errors import InputError
 from placer.graph import Edge
+from placer.graph.branches import nest
 from placer.graph.edit import rename_tensors, without_initializers
 from placer.model import Model
 from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node, taken_names
@@ -305,6 +306,7 @@ class Inserter:
                     if tensor in floats and made.op_type == "QuantizeLinear":
                         nodes[-1].input[0] = floats[tensor]
         self._write_initializers(candidate.graph, draft)
+        nest(candidate.graph, self._graph.scopes)
         return candidate
 
     def _write_initializers(self, graph: GraphProto, draft: _Draft) -> None:

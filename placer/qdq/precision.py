@@ -97,14 +97,19 @@ def convert(
     subgraphs, those called in ``keep_float``, those whose weights do not fit into ``base`` (see
     ``Model.notes``), and the producer and consumers of a tensor that ``ranges`` shows to exceed
     half of the largest FP16 value. The opset is raised to 19 (FP16) or 22 (BF16). Converting twice
-    changes nothing more. Raises InputError for an unknown node, an opset that cannot be raised, or
-    more converted weights than one message holds.
+    changes nothing more. Raises InputError for an unknown node, nodes in branches of an If, an
+    opset that cannot be raised, or more converted weights than one message holds.
     """
     for name in keep_float:
         if name not in model.graph.by_name:
             raise InputError(f"keep_float names node '{name}', which {model.path} does not have")
     if base == "float":
         return model
+    if model.graph.scopes:
+        raise InputError(
+            f"{model.path} has nodes in branches of an If, which are not converted to {base}; "
+            "give `base` float"
+        )
     model = with_opset(model, _OPSETS[base])
     _check_size(model, base)
     return _Conversion(model, base, io, frozenset(keep_float), ranges or {}).run()

@@ -60,17 +60,22 @@ def calibrate_halves(
         done += len(part)
     halves = [
         Half(calibration, [data.choose([position]) for position in other[:batches]])
-        for calibration, other in zip(found, reversed(parts), strict=True)
+        for calibration, other in zip(_completed(found), reversed(parts), strict=True)
     ]
     return SplitCalibration(_merged(found), halves)
 
 
+def _completed(parts: Sequence[Calibration]) -> list[Calibration]:
+    """Each half with the statistics of the other where a branch of an If runs on that one alone."""
+    every = {name: known for part in parts for name, known in part.statistics.items()}
+    return [replace(part, statistics={**every, **part.statistics}) for part in parts]
+
+
 def _merged(parts: Sequence[Calibration]) -> Calibration:
     first, second = parts
-    merged = {
-        name: statistics.merge(second.statistics[name])
-        for name, statistics in first.statistics.items()
-    }
+    merged = dict(second.statistics)
+    for name, statistics in first.statistics.items():
+        merged[name] = statistics.merge(merged[name]) if name in merged else statistics
     return replace(first, statistics=merged)
 
 

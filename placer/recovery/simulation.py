@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 import onnxruntime as ort
-from onnx import ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from placer.accuracy.evaluator import Run
 from placer.common.ort_session import create_session, run_once
-from placer.graph.edit import without_initializers
+from placer.graph.edit import subgraphs, without_initializers
 from placer.qdq import Inserter
 from placer.qdq.insert import ScaleNames
 from placer.quantization import Placement, Ranges
@@ -102,11 +102,23 @@ def _with_scales_as_inputs(
         names = [found.scale] if is_float8 else [found.scale, *_limits(found.scale)]
         kind = helper.np_dtype_to_tensor_dtype(found.dtype)
         model.graph.input.extend(helper.make_tensor_value_info(n, kind, ()) for n in names)
-    if not is_float8:
-        nodes = [new for node in model.graph.node for new in _simulated(node, by_name)]
-        del model.graph.node[:]
-        model.graph.node.extend(nodes)
+    _simulate(model.graph, by_name, is_float8)
     return model
+
+
+def _simulate(graph: GraphProto, scales: Mapping[str, ScaleNames], is_float8: bool) -> None:
+    """Let the pairs of ``graph`` and of its branches read ``scales`` from inputs of the model."""
+    kept = [tensor for tensor in graph.initializer if tensor.name not in scales]
+    if len(kept) < len(graph.initializer):
+        kept = [TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+    if not is_float8:
+        nodes = [new for node in graph.node for new in _simulated(node, scales)]
+        del graph.node[:]
+        graph.node.extend(nodes)
+    for body in (body for node in graph.node for body in subgraphs(node)):
+        _simulate(body, scales, is_float8)
 
 
 def _limits(scale: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from google.protobuf.message import DecodeError
 
 from placer.errors import InputError
 from placer.graph import Edge, Node, TensorType
+from placer.graph.branches import flatten
+from placer.graph.index import captured_tensors
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
 from placer.plan.readers.read import read_plan
@@ -113,6 +115,12 @@ def _plan(path: Path) -> Plan | None:
     return read_plan(path) if path.is_file() else None
 
 
+def _with_returned(node: Node) -> Node:
+    """``node``; an If reads what its branches return, which the graph is drawn with."""
+    returned = captured_tensors(node.proto)
+    return replace(node, inputs=(*node.inputs, *returned)) if returned else node
+
+
 def _topology(files: OutputFolder, result: Result) -> Topology | None:
     path = files.model
     if not path.is_file():
@@ -121,14 +129,16 @@ def _topology(files: OutputFolder, result: Result) -> Topology | None:
         proto = onnx.load(path, load_external_data=False)
     except (OSError, DecodeError) as error:
         raise InputError(f"cannot read {path}: {error}; run placer optimize again") from error
+    scopes = flatten(proto.graph)
     found = extract_placement(proto)
+    nodes = tuple(map(_with_returned, found.nodes)) if scopes else found.nodes
     constants = frozenset(found.constants)
-    read = {tensor for node in found.nodes for tensor in node.inputs}
+    read = {tensor for node in nodes for tensor in node.inputs}
     inputs = tuple(v.name for v in proto.graph.input if v.name in read and v.name not in constants)
     quantized, classes = found.placement.edges, _classifiers(proto)
     shapes = {name: tuple(shape) for name, shape in result.model.input_shapes.items()}
     return Topology(
-        nodes=found.nodes,
+        nodes=nodes,
         inputs=inputs,
         outputs=found.outputs,
         constants=constants,

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from placer.graph.bodies import BODY_OPS
+from placer.graph.bodies import BODY_OPS, NOT_ENTERED
 from placer.report.plans import changes, has_times
 from placer.report.run_folder import Run
 from placer.results.folder import OutputFolder
@@ -161,9 +161,9 @@ def size_text(size: int) -> str:
 
 
 def in_bodies(run: Run) -> str:
-    """What share of the float model's time is in If, Loop and Scan; empty if there are none."""
+    """What share of the float model's time is in If, Loop and Scan; empty if rules see it all."""
     share = None if run.float_plan is None else run.float_plan.time_share(BODY_OPS)
-    if not share:
+    if not share or not any(NOT_ENTERED in text for text in run.result.warnings):
         return ""
     return (
         f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies no rule "

@@ -170,6 +170,8 @@ def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
         fields["kernels"] = parent.kernels
     if manifest.constants is None:
         fields["constants"] = parent.constants
+    if manifest.branches is None:
+        fields["branches"] = parent.branches
     if manifest.dequantizes is None:
         fields["dequantizes"] = parent.dequantizes
     if manifest.idle is None:

@@ -274,7 +274,16 @@ def test_quantized_nodes_in_branches_and_functions(tmp_path: Path):
     branch = """
         y = If(c) <
           then_branch = t () => (float[2] a) { a = Neg(x) },
-          else_branch = e () => (float[2] b) { [q] d, s, z = DynamicQuantizeLinear(x) b = Neg(x) }
+          else_branch = e () => (float[2] b) { [q] d, s, z = DynamicQuantizeLinear(x) b = Abs(x) }
+        >
+    """
+    loop = """
+        n = Constant<value = int64 {3}> () true = Constant<value = bool {1}> ()
+        y = Loop(n, true, x) <
+          body = l (int64 i, bool k, float[2] v) => (bool o, float[2] b) {
+            [q] d, s, z = DynamicQuantizeLinear(v) b = Neg(v) t = ReduceSum<keepdims = 0>(v)
+            o = Less(t, t)
+          }
         >
     """
     function = """
@@ -291,7 +300,9 @@ def test_quantized_nodes_in_branches_and_functions(tmp_path: Path):
         return tmp_path / "model.onnx"
 
     with pytest.raises(InputError, match=r"node 'q' \(DynamicQuantizeLinear\) is quantized in a"):
-        load_model(write(branch, ""))
+        load_model(write(loop, ""))
+    entered = load_model(write(branch, ""), branches=True)
+    assert [node.op for node in entered.graph.nodes] == ["Neg", "Abs", "If"]
     imported = load_model(write("y = mine.f(x)", function))
     assert [node.op for node in imported.graph.nodes] == ["Neg"]
 

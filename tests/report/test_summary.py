@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from placer.graph import Edge
+from placer.graph.bodies import Bodies
 from placer.plan import Layer, Plan, Port
 from placer.report import summary
 from placer.report.run_folder import Run, load_run
@@ -138,6 +139,9 @@ def test_time_in_bodies_is_told(run: Run):
         Layer("a", "Conv", ("a",), (port,), (port,), time_us=30.0),
         Layer("b", "If", ("b",), (port,), (port,), time_us=90.0),
     )
+    assert summary.in_bodies(replace(run, float_plan=Plan(layers))) == ""  # Rules saw it all.
+    told = Bodies(("If 'b'",), nodes=3, total=4).sentence()
+    run = replace(run, result=run.result.model_copy(update={"warnings": [told]}))
     assert summary.in_bodies(run) == ""
     found = summary.in_bodies(replace(run, float_plan=Plan(layers)))
     assert found.startswith("75% of the float model's time is in If, Loop and Scan")

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.courses import mean_seconds
 from placer.engines.openvino.library import load_openvino
 from placer.engines.openvino.requests import Burst, infer, reason, set_inputs
 from placer.engines.openvino.runtime_plan import read_plan
@@ -165,6 +166,9 @@ class OpenVinoEngine:
 
         With the objective throughput, wall time over the number of inferences made in it.
         """
+        return mean_seconds(inputs, lambda course: self._measure(models, course, rounds))
+
+    def _measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         calls, sizes = [], []
         for model in models:
             if not isinstance(model, OpenVinoModel):

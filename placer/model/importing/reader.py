@@ -6,9 +6,18 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
-from placer.graph.edit import adopt, without_initializers, without_large_tensors
+from placer.errors import InputError
+from placer.graph.branches import flatten, nest
+from placer.graph.edit import (
+    adopt,
+    every_node,
+    subgraphs,
+    without_initializers,
+    without_large_tensors,
+)
+from placer.graph.scopes import Scopes
 from placer.model.constant_folding import fold_constants
 from placer.model.importing.dequantizer import dequantize_graph
 from placer.model.importing.imported import Imported
@@ -24,12 +33,14 @@ _KEPT = QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE
 
 
 def is_quantized(proto: ModelProto) -> bool:
-    """Whether a node of ``proto`` or of one of its functions quantizes."""
-    nodes = [*proto.graph.node, *(node for f in proto.functions for node in f.node)]
-    return any(
-        _OPERATORS.fullmatch(str(node.op_type)) or (node.op_type in FAKE_QUANTIZE and node.domain)
-        for node in nodes
-    )
+    """Whether a node of ``proto``, of its subgraphs or of one of its functions quantizes."""
+    nodes = every_node([*proto.graph.node, *(node for f in proto.functions for node in f.node)])
+    return any(map(_is_quantizing, nodes))
+
+
+def _is_quantizing(node: NodeProto) -> bool:
+    is_fake = node.op_type in FAKE_QUANTIZE and node.domain != ""
+    return is_fake or _OPERATORS.fullmatch(str(node.op_type)) is not None
 
 
 def import_model(
@@ -46,6 +57,7 @@ def import_model(
     if proto.functions:
         stub = without_large_tensors(proto)
         adopt(proto, inlined(stub, path))
+    scopes = flatten(proto.graph) if _quantizes_in_branches(proto) else {}
     tidy_quantized(proto)
     values = infer_values(proto, {}, path)
     fold_constants(proto, values, keep=_KEPT)
@@ -55,6 +67,8 @@ def import_model(
     del floats.graph.node[:]
     floats.graph.node.extend(state.draft.nodes)
     floats.graph.initializer.extend(state.draft.read_constants)
+    _check_added(floats, scopes, {node.name for node in proto.graph.node}, path)
+    nest(floats.graph, scopes)
     records = state.records
     return Imported(
         proto=floats,
@@ -64,3 +78,17 @@ def import_model(
         placement=state.draft.placement,
         notes=tuple(dict.fromkeys(records.notes)),
     )
+
+
+def _quantizes_in_branches(proto: ModelProto) -> bool:
+    bodies = (body for node in proto.graph.node for body in subgraphs(node))
+    return any(_is_quantizing(node) for body in bodies for node in every_node(body.node))
+
+
+def _check_added(floats: ModelProto, scopes: Scopes, known: Collection[str], path: Path) -> None:
+    """Refuse nodes that took the place of others: nothing tells in which branch they belong."""
+    if scopes and not all(node.name in known for node in floats.graph.node):
+        raise InputError(
+            f"{path}: beside pairs in branches of an If it has quantized operators, which placer "
+            "cannot take apart; give the float model"
+        )

@@ -25,6 +25,7 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.presets import Preset, load_preset
 from placer.optimizer.options.request import Base, Request
+from placer.optimizer.setup.branches_taken import branches_taken
 from placer.optimizer.setup.chosen_engine import check_engine, engine_for, first_device
 from placer.optimizer.setup.chosen_nodes import check_forced, chosen_sites
 from placer.optimizer.setup.decisions import pins_of, quantizable_sites, scalable_sites, space_of
@@ -32,6 +33,7 @@ from placer.optimizer.setup.latency_baselines import implicit_engine
 from placer.optimizer.setup.task import Schemes, Task
 from placer.optimizer.setup.warm_start import warm_starts
 from placer.qdq.precision import FLOAT8_OPSET, with_opset
+from placer.recovery.recover import steps_of
 from placer.rules.pack import Pack
 from placer.rules.sites import find_sites
 
@@ -62,8 +64,9 @@ def prepare(
     check_engine(request, engine, pack, warn)
     if "implicit" in beats:
         implicit_engine(engine)
-    model = _model_for(request, engine, warn)
+    model = _model_for(request, engine, pack, warn)
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
+    request = _without_recovery(request, model, warn)
     distance, from_quantized = None, model.imported is not None
     if from_quantized:
         observer.stage("comparing the recovered float model with the quantized one")
@@ -74,6 +77,8 @@ def prepare(
     found = find_sites(model.graph, pack.rules, target_of(engine))
     sites = quantizable_sites(found, model, pack, warn)
     sites = scalable_sites(sites, model, calibration_data, warn)
+    ran = branches_taken(model, calibration_data, evaluation_data, warn)
+    sites = ran.sites(sites)
     sites, needed = chosen_sites(sites, model.graph, pack, request, observer)
     told = _told_of_bodies(model, calibration_data, evaluation_data)
     space = space_of(sites, model, pack, told or "there is nothing to do")
@@ -101,17 +106,27 @@ def prepare(
         bases=tuple(bases),
         schemes=schemes,
         pins=pins,
+        inputs=ran.inputs,
     )
 
 
-def _model_for(request: Request, engine: Engine, warn: Callable[[str], None]) -> Model:
+def _model_for(request: Request, engine: Engine, pack: Pack, warn: Callable[[str], None]) -> Model:
     """The model in the shapes that ``engine`` builds for."""
-    model = load_model(request.model, optima(request.shape_ranges), fix=request.fix)
+    shapes, branches = optima(request.shape_ranges), pack.enters_branches
+    model = load_model(request.model, shapes, fix=request.fix, branches=branches)
     check_ranges(model.proto, request.shape_ranges)
     note = range_note(engine, request.shape_ranges)
     if note is not None:
         warn(note)
     return model
+
+
+def _without_recovery(request: Request, model: Model, warn: Callable[[str], None]) -> Request:
+    """``request`` as it is, or without recovery, which goes through a network layer by layer."""
+    if not model.graph.scopes or not steps_of(request.recover):
+        return request
+    warn("nothing is recovered: recovery does not enter the branches of an If")
+    return replace(request, recover=())
 
 
 def _gates(request: Request, model: Model, evaluation_data: Dataset) -> tuple[Gate, ...]:
@@ -170,7 +185,7 @@ def _taken_apart(
 
 def _told_of_bodies(model: Model, *datasets: Dataset) -> str:
     """What is said of nodes in bodies of If, Loop and Scan, which stay as they are."""
-    inside = bodies_of(model.proto)
+    inside = bodies_of(model.flat())
     return inside.sentence(_only_values(inside.switches, *datasets))
 
 

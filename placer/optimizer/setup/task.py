@@ -38,7 +38,8 @@ class Task:
     recovered float model's outputs against the file's, None if ONNX Runtime does not run that.
     ``bases``: the base precisions that the search decides between, that of the float model first;
     none if there is nothing to decide. ``schemes``: those that ``scheme`` auto stands for, that of
-    the trials first.
+    the trials first. ``inputs``: the sample that latency is measured on, ``Courses`` where samples
+    take different branches of an If.
     """
 
     request: Request
@@ -59,6 +60,7 @@ class Task:
     bases: tuple[Base, ...] = ()
     schemes: Schemes = ()
     pins: Pins = field(default_factory=Pins)
+    inputs: Tensors = field(default_factory=dict)
 
     @cached_property
     def edges(self) -> frozenset[Edge]:
@@ -109,8 +111,3 @@ class Task:
     def float_placement(self) -> Placement:
         """The float model in its base precision."""
         return EMPTY.computed_in(self.space.base_of({}))
-
-    @cached_property
-    def inputs(self) -> Tensors:
-        """The sample that latency is measured on."""
-        return next(iter(self.evaluation_data)).inputs

@@ -1,0 +1,70 @@
+"""Which branches of If nodes the data takes: what is judged on no sample stays float."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from placer.calibration.courses import Course as Ran
+from placer.calibration.courses import branches_that_run, courses
+from placer.calibration.dataset import Dataset
+from placer.engines.base import Tensors
+from placer.engines.courses import Course, Courses
+from placer.graph import Graph
+from placer.graph.scopes import Scope
+from placer.model import Model
+from placer.rules.restriction import restricted
+from placer.rules.sites import Site
+
+
+@dataclass(frozen=True, eq=False)
+class BranchesTaken:
+    """``inputs``: what latency is measured on. ``idle``: nodes that do not run on all data."""
+
+    graph: Graph
+    inputs: Tensors
+    idle: frozenset[str] = frozenset()
+
+    def sites(self, sites: tuple[Site, ...]) -> tuple[Site, ...]:
+        """``sites`` without what would quantize a node that no sample reaches."""
+        return restricted(sites, self.graph, self.idle) if self.idle else sites
+
+
+def branches_taken(
+    model: Model, calibration: Dataset, evaluation: Dataset, warn: Callable[[str], None]
+) -> BranchesTaken:
+    """Look which branches run on both data sets; ``warn`` is told of those that stay float.
+
+    Raises RunError if ONNX Runtime refuses the model.
+    """
+    graph = model.graph
+    if not graph.scopes:
+        return BranchesTaken(graph, next(iter(evaluation)).inputs)
+    inputs, evaluated = _by_course(model, evaluation)
+    both = branches_that_run(model, calibration) & evaluated
+    idle = {name: scope for name, scope in graph.scopes.items() if scope not in both}
+    if idle:
+        warn(_sentence(graph, idle))
+    return BranchesTaken(graph, inputs, frozenset(idle))
+
+
+def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
+    """Which branches stay float; ``idle``: scopes of the nodes that not all data reaches."""
+    first, *others = sorted(dict.fromkeys(idle.values()), key=len)
+    more = f" and {len(others)} more" if others else ""
+    return (
+        f"{len(idle)} of {len(graph.nodes)} nodes stay float in {first[-1]}{more}: calibration "
+        "and evaluation data have no samples that take it; give data that does"
+    )
+
+
+def _by_course(model: Model, data: Dataset) -> tuple[Tensors, Ran]:
+    """A sample of each course with the share of those that take it, and all branches that run."""
+    first: dict[Ran, Tensors] = {}
+    count: Counter[Ran] = Counter()
+    for sample, course in courses(model, data):
+        first.setdefault(course, sample.inputs)
+        count[course] += 1
+    found = [Course(first[course], number / count.total()) for course, number in count.items()]
+    return Courses(found), frozenset[Scope]().union(*count)

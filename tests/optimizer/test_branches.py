@@ -1,0 +1,218 @@
+"""Branches of an If: matched, calibrated, quantized and judged as what is outside of them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.checker
+import pytest
+from onnx import GraphProto, ModelProto, numpy_helper
+
+import placer
+from placer.calibration.collect import calibrate
+from placer.calibration.courses import courses
+from placer.calibration.dataset import load_dataset
+from placer.engines.courses import Course, Courses
+from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.graph.branches import body_of, flatten
+from placer.graph.text import parse_model
+from placer.model import Model, load_model, load_quantized, save_model
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
+from placer.qdq import Inserter
+from placer.qdq.extract import extract_placement
+from placer.quantization import Placement
+from placer.results.verdict import Verdict
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites, place
+from tests.model.test_normalize import outputs
+
+# One weight is shared by both branches.
+TEXT = """
+<ir_version: 8, opset_import: ["": 17]>
+g (bool[1] go, float[32,256] x) => (float[32,256] y)
+<float[256,256] shared = {0.5}, float[256,256] own = {0.5}> {
+  [choice] y = If (go) <
+    then_branch = a () => (float[32,256] r) {
+      [first] m = MatMul(x, shared)
+      [act] n = Relu(m)
+      [second] r = MatMul(n, own)
+    },
+    else_branch = b () => (float[32,256] r) {
+      [first] m = MatMul(x, shared)
+      [act] r = Tanh(m)
+    }
+  >
+}
+"""
+PACK = load_pack("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and data that takes both branches or one."""
+    path = tmp_path_factory.mktemp("branches")
+    proto = parse_model(TEXT)
+    rng = np.random.default_rng(0)
+    for tensor in proto.graph.initializer:
+        values = rng.standard_normal((256, 256), np.float32) / 16
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    save_model(proto, path, path / "m.onnx")
+    x = rng.standard_normal((12, 32, 256), np.float32)
+    both = np.arange(12)[:, None] % 3 > 0
+    np.savez(path / "both.npz", x=x, go=both)
+    np.savez(path / "one.npz", x=x, go=np.ones_like(both))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return load_model(folder / "m.onnx", branches=True)
+
+
+def default(model: Model) -> Placement:
+    return place(find_sites(model.graph, PACK.rules), {})
+
+
+def candidate(model: Model, folder: Path) -> ModelProto:
+    placement = default(model)
+    tensors = {e.tensor for e in placement.edges} - model.graph.initializers.keys()
+    data = load_dataset(folder / "both.npz", model)
+    ranges = calibrate(model, tensors, data).ranges("minmax", PACK.manifest.scheme)
+    return Inserter(model, PACK.manifest.scheme).insert(placement, ranges)
+
+
+def bodies(proto: ModelProto) -> tuple[GraphProto, GraphProto]:
+    choice = proto.graph.node[-1]
+    return body_of(choice, "then_branch"), body_of(choice, "else_branch")
+
+
+def test_the_float_model_keeps_its_if_and_its_outputs(folder: Path, model: Model):
+    assert [node.op_type for node in model.proto.graph.node] == ["If"]
+    assert [node.name for node in model.graph.by_op["MatMul"]] == ["first", "second", "first_1"]
+    assert model.graph.type_of("y").shape == (32, 256)
+    for go in (True, False):
+        inputs = {"go": np.array([go]), "x": np.ones((32, 256), np.float32)}
+        found = outputs(model.proto, **inputs)
+        np.testing.assert_array_equal(found, outputs(onnx.load(folder / "m.onnx"), **inputs))
+
+
+def test_ranges_are_those_of_the_samples_that_take_the_branch(folder: Path, model: Model):
+    data = load_dataset(folder / "both.npz", model)
+    found = calibrate(model, ["n", "m_1"], data).statistics
+    expected = {name: [] for name in found}
+    for sample, course in courses(model, data):
+        (scope,) = course
+        assert (scope[-1].attribute == "then_branch") == sample.inputs["go"].item()
+        values = sample.inputs["x"] @ model.array("shared")
+        taken, value = ("n", np.maximum(values, 0)) if sample.inputs["go"] else ("m_1", values)
+        expected[taken].append((value.min(), value.max()))
+    for name, statistics in found.items():
+        low, high = np.array(expected[name]).T
+        assert (statistics.low, statistics.high) == pytest.approx((low.min(), high.max()), rel=1e-5)
+
+
+def test_a_branch_that_no_sample_takes_has_no_statistics(folder: Path, model: Model):
+    data = load_dataset(folder / "one.npz", model)
+    assert calibrate(model, ["n", "m_1"], data).statistics.keys() == {"n"}
+
+
+def test_a_weight_that_both_branches_read_is_quantized_once(folder: Path, model: Model):
+    proto = candidate(model, folder)
+    onnx.checker.check_model(proto, full_check=True)
+    quantized = [t.name for t in proto.graph.initializer if t.name.endswith("/quantized")]
+    assert quantized == ["shared/quantized"]
+    for body in bodies(proto):
+        read = [n.input[0] for n in body.node if n.op_type == "DequantizeLinear"]
+        assert "shared/quantized" in read
+    assert [n.name for n in proto.graph.node] == ["x/QuantizeLinear", "choice"]
+
+
+def test_the_placement_is_read_back_from_the_file(folder: Path, model: Model, tmp_path: Path):
+    save_model(candidate(model, folder), folder, tmp_path / "q.onnx")
+    proto = load_quantized(tmp_path / "q.onnx")
+    flatten(proto.graph)
+    assert extract_placement(proto).placement.edges == default(model).edges
+    imported = load_model(tmp_path / "q.onnx", branches=True)
+    assert imported.source_quantization().placement.edges == default(model).edges
+    assert [n.op for n in imported.graph.nodes] == [n.op for n in model.graph.nodes]
+
+
+def test_onnxruntime_runs_integer_layers_in_branches(folder: Path, model: Model):
+    data = load_dataset(folder / "both.npz", model)
+    samples = {next(iter(course))[-1].attribute: s for s, course in courses(model, data)}
+    inputs = Courses([Course(sample.inputs, 0.5) for sample in samples.values()])
+    engine = OnnxRuntimeEngine()
+    compiled = engine.compile(candidate(model, folder), folder)
+    plan = compiled.plan(inputs)
+    layers = {node: layer for layer in plan.layers for node in layer.nodes}
+    products = [layers[name] for name in ("first", "second", "first_1")]
+    assert [layer.op for layer in products] == [
+        "QLinearMatMul",
+        "MatMulIntegerToFloat",
+        "QLinearMatMul",
+    ]
+    assert all(layer.time_us is not None for layer in products)
+    assert not plan.removed
+    assert engine.measure([compiled], inputs, 3).shape == (3, 1)
+
+
+def test_a_run_measures_both_branches_by_how_often_they_are_taken(folder: Path):
+    task = prepare(request(folder, "both.npz"), QuietObserver())
+    assert {edge.node for edge in task.edges} == {"first", "act", "second", "first_1", "act_1"}
+    assert isinstance(task.inputs, Courses)
+    shares = [course.share for course in task.inputs.courses]
+    assert sum(shares) == pytest.approx(1)
+    assert {course.inputs["go"].item() for course in task.inputs.courses} == {True, False}
+    assert not [text for text in task.warnings if "branch" in text or "bodies" in text]
+
+
+def test_a_branch_that_no_sample_takes_stays_float(folder: Path):
+    task = prepare(request(folder, "one.npz"), QuietObserver())
+    assert {edge.node for edge in task.edges} == {"first", "act", "second"}
+    (told,) = [text for text in task.warnings if "branch" in text]
+    assert told == (
+        "2 of 6 nodes stay float in the else branch of If 'choice': calibration and evaluation "
+        "data have no samples that take it; give data that does"
+    )
+
+
+def test_recovery_leaves_branches_alone(folder: Path):
+    asked = replace(request(folder, "both.npz"), recover=("bias-correction",))
+    task = prepare(asked, QuietObserver())
+    assert task.request.recover == ()
+    assert "nothing is recovered: recovery does not enter the branches of an If" in task.warnings
+
+
+@pytest.mark.slow
+def test_the_file_is_the_one_that_was_judged_and_its_placement_makes_it_again(folder: Path):
+    out, applied = folder / "out", folder / "applied"
+    result = placer.optimize(
+        folder / "m.onnx",
+        data=str(folder / "both.npz"),
+        engine="onnxruntime",
+        gates="sqnr>=10",
+        budget=2,
+        preset="quick",
+        calibration="minmax",
+        output=out,
+        cache=False,
+    )
+    assert result.verdict is Verdict.FASTER
+    proto = onnx.load(out / "optimized.onnx")
+    assert all("QuantizeLinear" in {n.op_type for n in body.node} for body in bodies(proto))
+    found = placer.apply_placement(out / "placement.yaml", folder / "m.onnx", output=applied)
+    assert not found.applied.lost
+    assert (applied / "optimized.onnx").read_bytes() == (out / "optimized.onnx").read_bytes()
+    assert not placer.explain(out / "optimized.onnx", pack="onnxruntime").inside
+
+
+def request(folder: Path, data: str) -> Request:
+    return Request(
+        model=folder / "m.onnx",
+        data=str(folder / data),
+        engine="onnxruntime",
+        output=folder / "task",
+    )
