@@ -126,7 +126,7 @@ def find_signed(
     matches: Matches, rules: Iterable[Rule], passages: Sequence[Passage]
 ) -> frozenset[str]:
     """The tensors on whose edges pairs are int8: those of ``Rule.signed``, and what leads there."""
-    return _leading_to([(rule, rule.signed) for rule in rules], matches, passages)
+    return _leading_to([(rule, rule.signed) for rule in rules], matches, passages, whole=True)
 
 
 def find_unsigned(
@@ -138,9 +138,15 @@ def find_unsigned(
 
 
 def _leading_to(
-    wanted: Iterable[tuple[Rule, Sequence[str]]], matches: Matches, passages: Sequence[Passage]
+    wanted: Iterable[tuple[Rule, Sequence[str]]],
+    matches: Matches,
+    passages: Sequence[Passage],
+    whole: bool = False,
 ) -> frozenset[str]:
-    """The tensors of the edges that are wanted of each rule's matches, and what leads there."""
+    """The tensors of the edges that are wanted of each rule's matches, and what leads there.
+
+    ``whole``: what leads to several tensors only if it leads to these alone.
+    """
     needed = {
         edge
         for rule, references in wanted
@@ -150,7 +156,8 @@ def _leading_to(
         for edge in match.edges(reference, matches.graph)
     }
     for passage in reversed(passages):
-        if not needed.isdisjoint(passage.after):
+        leads = needed.issuperset if whole else lambda edges: not needed.isdisjoint(edges)
+        if leads(passage.after):
             needed.update(passage.before)
     return frozenset(edge.tensor for edge in needed)
 

@@ -203,7 +203,8 @@ def _find_homes_between(
         for source in sources[op.name] & nameless.keys():
             readers[source].add(op.name)
     for number in (n for n in lost if n not in homes and not _is_pair(tags, n)):
-        before = _nearest_homes(number, tags.producers, homes)
+        # Operations that stand for graph inputs are called after these.
+        before = _nearest_homes(number, tags.producers, homes) | set(tags.nodes[number].input)
         behind = _nearest_homes(number, tags.readers, homes)
         for name in nameless:
             if before & sources[name] and behind & readers[name]:

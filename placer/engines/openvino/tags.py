@@ -18,7 +18,8 @@ import onnx
 
 from placer.graph.neutral import handed_on
 
-_TAG = re.compile(r"placer:(\d+):\d+")
+# The Transpose that a product's operand has is called after the product, but is none.
+_TAG = re.compile(r"placer:(\d+):\d+(?!\d|/transpose_)")
 _SHAPES = ("Shape", "Size")
 QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
 
