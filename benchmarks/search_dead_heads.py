@@ -33,7 +33,7 @@ import numpy as np
 from command_line import parser_of
 from rich.console import Console
 from rich.table import Table
-from search_models import FULL, GPUS, REDUCED, Problem, load_problem, neighbours, seed_of
+from search_models import ASIDE, FULL, GPUS, REDUCED, Problem, load_problem, neighbours, seed_of
 from search_rivals import StartedProposer, TpeProposer
 from search_runs import Case, measured_trial, parallel, starts_of
 
@@ -48,7 +48,7 @@ from placer.search.surrogate import SurrogateProposer
 SCHEMES = ("ours", "greedy", "TPE", "random")
 PARTS, LIMIT_DB, DECADES = 6, 15.0, 3.0
 BUDGET, SEEDS, SHARES = 50, 3, (0.0, 0.25, 1.0)
-SHOWN = (10, 20, 50)
+SHOWN = (12, 20, 30, 50)
 
 
 class DeadHeads:
@@ -212,7 +212,7 @@ def table(runs: Sequence[Run]) -> Table:
 def parse() -> argparse.Namespace:
     """Command line."""
     parser = parser_of(__doc__)
-    known = [*REDUCED, *FULL]
+    known = [*REDUCED, *FULL, *ASIDE]
     parser.add_argument(
         "--models", nargs="+", choices=known, metavar="MODEL", default=["YOLO full"]
     )

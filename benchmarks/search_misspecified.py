@@ -50,7 +50,7 @@ from search_models import (
     seed_of,
 )
 from search_optima import LongSearch
-from search_rivals import CmaEsProposer, LocalProposer, StartedProposer, TpeProposer
+from search_rivals import CmaEsProposer, GreedyProposer, LocalProposer, StartedProposer, TpeProposer
 from search_runs import REGIONS, measured_trial, parallel, starts_of
 
 from placer.common.files import write_text
@@ -65,7 +65,7 @@ from placer.search.space import Choices
 from placer.search.surrogate import SurrogateProposer
 
 OURS, NO_PROFILE = "ours", "ours, no profile"
-SCHEMES = (OURS, NO_PROFILE, "TPE", "CMA-ES", "local", "random", REGIONS)
+SCHEMES = (OURS, NO_PROFILE, "TPE", "CMA-ES", "local", "greedy", "random", REGIONS)
 LEVELS = (0.15, 0.3)
 # The changes to the search for models that are wrong were made on these; the others judge them.
 DEVELOPED_ON = ("EfficientNet full", "MobileNetV2 full", "U-Net full")
@@ -174,8 +174,12 @@ def make_proposer(scheme: str, problem: Problem, seed: int) -> Proposer:
         return RegionProposer(space, seed)
     if scheme == "CMA-ES":
         return CmaEsProposer(space, seed, starts)
-    after = LocalProposer(space, seed) if scheme == "local" else RandomProposer(space, seed)
-    return StartedProposer(space, starts, after.propose)
+    rivals: dict[str, Proposer] = {
+        "local": LocalProposer(space, seed),
+        "greedy": GreedyProposer(space),
+        "random": RandomProposer(space, seed),
+    }
+    return StartedProposer(space, starts, rivals[scheme].propose)
 
 
 def _no_probe(choices: Choices) -> float:

@@ -11,6 +11,7 @@ from operator import ne
 
 from placer.graph import Edge, Graph, Node
 from placer.quantization import Placement
+from placer.quantization.placement import Change
 from placer.rules.connected import connected
 from placer.rules.match import Match
 from placer.rules.matcher import Matches, Overlap, match_rules_with_overlaps
@@ -106,6 +107,7 @@ class Placer:
     def __init__(self, sites: Sequence[Site]) -> None:
         self._sites = tuple(tuple(site.layouts.values()) for site in sites)
         self._cells = self._find_cells()
+        self._read = tuple((*members, *keepers) for members, keepers in self._cells)
         self._cells_at: dict[int, list[int]] = {}
         for number, (members, keepers) in enumerate(self._cells):
             for site in dict.fromkeys((*members, *keepers)):
@@ -133,7 +135,7 @@ class Placer:
         parts: set[int] = set()
         for number in due:
             old = self._found.get(number, {})
-            new = self._cell(number, tuple([layouts[i] for i in self._read(number)]))
+            new = self._cell_of(number, layouts)
             self._found[number] = new
             parts.update(p for p in old.keys() | new.keys() if old.get(p) != new.get(p))
         for part in parts:
@@ -141,12 +143,32 @@ class Placer:
             self._groups[part] = self._group(tuple([c[part] for c in cells if part in c]))
         return Placement(Groups().union(*self._groups.values()))
 
-    def _read(self, cell: int) -> tuple[int, ...]:
-        members, keepers = self._cells[cell]
-        return (*members, *keepers)
+    def change(self, before: tuple[int, ...], after: tuple[int, ...]) -> Change:
+        """What turns the placement of ``before`` into that of ``after``.
+
+        Takes time for what differs only, however many sites there are.
+        """
+        sites = compress(range(len(before)), map(ne, before, after))
+        parts: set[int] = set()
+        for number in {cell for site in sites for cell in self._cells_at[site]}:
+            old, new = self._cell_of(number, before), self._cell_of(number, after)
+            parts.update(p for p in old.keys() | new.keys() if old.get(p) != new.get(p))
+        gone, come = set[frozenset[Edge]](), set[frozenset[Edge]]()
+        for part in parts:
+            old_groups, new_groups = self._in_part(part, before), self._in_part(part, after)
+            gone |= old_groups - new_groups
+            come |= new_groups - old_groups
+        return Change(frozenset(gone), frozenset(come))
+
+    def _cell_of(self, number: int, layouts: tuple[int, ...]) -> Cell:
+        return self._cell(number, tuple([layouts[i] for i in self._read[number]]))
+
+    def _in_part(self, part: int, layouts: tuple[int, ...]) -> Groups:
+        cells = (self._cell_of(number, layouts) for number in self._cells_in[part])
+        return self._group(tuple([cell[part] for cell in cells if part in cell]))
 
     def _make_cell(self, cell: int, layouts: tuple[int, ...]) -> Cell:
-        chosen = [self._sites[i][n] for i, n in zip(self._read(cell), layouts, strict=True)]
+        chosen = [self._sites[i][n] for i, n in zip(self._read[cell], layouts, strict=True)]
         members = chosen[: len(self._cells[cell][0])]
         edges, shared = _settle(members, _kept_float(chosen))
         found: dict[int, tuple[set[Edge], list[tuple[str, ...]]]] = {}

@@ -55,11 +55,20 @@ class Gated:
 
         None also once so many were passed over that the next is tried as it is.
         """
-        if self.noise is None or len(self.passed_over) >= SKIPS:
+        if self.noise is None or self.has_skipped_enough:
             return None
         noise = self._knowledge.noise(state)
         choices = self._knowledge.landscape.choices(state)
         return Skip(choices, noise) if noise > TOLERANCE * self.limit else None
+
+    @property
+    def has_skipped_enough(self) -> bool:
+        """Whether the next is tried as it is, or what is left of it that holds."""
+        return len(self.passed_over) >= SKIPS
+
+    def holds(self, state: State) -> bool:
+        """Whether the measured noise of ``state`` is within the limit."""
+        return self._knowledge.noise(state) <= self.limit
 
     def pass_over(self, skip: Skip) -> None:
         """Learn from what was measured instead of trying it."""

@@ -20,6 +20,7 @@ from placer.search.noise_model import NoiseModel
 from placer.search.pareto import FLOAT_MODEL
 from placer.search.pool_search import FINALISTS, LARGE, Pool, PoolSearch, best_states
 from placer.search.records import Skip, TrialRecord
+from placer.search.repair import pruned, repaired
 from placer.search.samplers import Proposal
 from placer.search.space import Choices
 
@@ -31,6 +32,8 @@ FAILED = 0.5
 NEAR, NEAR_TRIALS = "near the best", 24
 # What is the best under the gates, if predictions are right and changes act in pairs at most.
 OPTIMUM = "model optimum"
+# What is left of a placement that misses the gates, without what makes it miss them.
+REPAIRED = "repaired"
 # What random numbers are drawn for.
 DRAW, START, NOISE = 1, 2, 3
 
@@ -106,11 +109,7 @@ class Round:
 
     def _change_of_best(self) -> State | None:
         """Of groups, or where they have none left and may be split, of sites."""
-        best = min(
-            (trial.ratio, state)
-            for state, trial in zip(self._states, self._own, strict=True)
-            if trial.ratio is not None and self._progress.feasible([trial])
-        )
+        best = min(self._held())
         allowed = self._is_allowed
         found = near_best(self._land, self._latency, best, self._land.group_moves, allowed)
         if found is None and self._knowledge.per_site:
@@ -118,7 +117,7 @@ class Round:
         return found
 
     def _is_allowed(self, state: State) -> bool:
-        return self._land.form(state) not in self._forms and self._pool_search.holds(state)
+        return self._is_new(state) and self._pool_search.holds(state)
 
     def _predicted(self, *, only_gains: bool) -> Proposal | None:
         """The best by the predictions; None if nothing was found that is worth a trial."""
@@ -133,8 +132,45 @@ class Round:
             skip = self._gated.hopeless(state)
             if skip is None:
                 kind = "explore" if self._explores else "surrogate"
-                return self._proposal(OPTIMUM if state == self._optimum else kind, state)
+                kind = OPTIMUM if state == self._optimum else kind
+                return self._repaired(state) or self._proposal(kind, state)
             self._pass_over(skip)
+
+    def _repaired(self, state: State) -> Proposal | None:
+        """What of ``state`` holds the gates, where none of what was looked at before did."""
+        noise = self._gated.noise
+        if noise is None or not self._gated.has_skipped_enough:
+            return None
+        before = self._best_held()
+        found = repaired(
+            self._land, before, state, noise.extras, self._objective, self._gated.holds
+        )
+        useful = pruned(self._land, before, found, self._objective)
+        if self._is_new(useful) and self._progress.is_gain(self._optimistic(useful)):
+            return self._proposal(REPAIRED, useful)
+        is_first = before == self._land.state(self._land.space.least)
+        return self._proposal(REPAIRED, found) if is_first and self._is_new(found) else None
+
+    def _is_new(self, state: State) -> bool:
+        return self._land.form(state) not in self._forms
+
+    def _optimistic(self, state: State) -> float:
+        """Predicted latency, two standard deviations below what is expected."""
+        mean, deviation = self._latency.predict(state)
+        return mean - 2 * deviation
+
+    def _best_held(self) -> State:
+        """The state of the fastest trial that holds; nothing quantized if there is none."""
+        held = self._held()
+        return min(held)[1] if held else self._land.state(self._land.space.least)
+
+    def _held(self) -> list[tuple[float, State]]:
+        """Latencies and states of the trials that hold the gates within the target."""
+        return [
+            (trial.ratio, state)
+            for state, trial in zip(self._states, self._own, strict=True)
+            if trial.ratio is not None and self._progress.feasible([trial])
+        ]
 
     def _proposal(self, kind: str, state: State) -> Proposal:
         return Proposal(kind, self._land.choices(state), tuple(self._gated.passed_over))
@@ -197,9 +233,8 @@ class Round:
         search = self._pool_search
         held = {state: value for state, value in pool.items() if search.holds(state)}
         for state in best_states(held, FINALISTS):
-            if self._land.form(state) not in self._forms:
-                mean, deviation = self._latency.predict(state)
-                return state, mean - 2 * deviation
+            if self._is_new(state):
+                return state, self._optimistic(state)
         return None
 
     @property

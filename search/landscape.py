@@ -8,6 +8,7 @@ where they are far from each other: looking at all changes costs little more in 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from threading import Event
@@ -15,6 +16,7 @@ from threading import Event
 import numpy as np
 
 from placer.quantization import Placement
+from placer.quantization.placement import Change as PlacementChange
 from placer.rules.sites import Placer, Site
 from placer.search._deltas import Deltas, Objective
 from placer.search._moves import Move, Moves, Piece, State, apply, batches
@@ -57,8 +59,8 @@ class Landscape:
         fixed = [site for site in space.sites if site not in decided]
         self._fixed = tuple(tuple(site.layouts).index(site.default) for site in fixed)
         self._placer = Placer([*self.sites, *fixed])
-        self._last: PredictedLayers | None = None
-        self._predicted = lru_cache(maxsize=KEPT_PREDICTIONS)(self._predict)
+        # The states predicted last, the latest at the end.
+        self._predicted: OrderedDict[State, tuple[np.ndarray, PredictedLayers]] = OrderedDict()
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._deltas = Deltas()
@@ -87,7 +89,23 @@ class Landscape:
 
     def predict(self, state: State) -> PredictedLayers:
         """The predicted layers of ``state``."""
-        return self._predicted(state)
+        if state not in self._predicted:
+            self._go_on()
+            own = np.array(state, dtype=np.int16)
+            layers = self.layers.predict(self._place(state), self._nearest(own))
+            self._predicted[state] = own, layers
+            if len(self._predicted) > KEPT_PREDICTIONS:
+                self._predicted.popitem(last=False)
+        self._predicted.move_to_end(state)
+        return self._predicted[state][1]
+
+    def _nearest(self, state: np.ndarray) -> PredictedLayers | None:
+        """Of the predictions that are kept the one of which least has to be made anew."""
+        if not self._predicted:
+            return None
+        kept = list(self._predicted.values())
+        differing = (np.stack([own for own, _ in kept]) != state).sum(axis=1)
+        return kept[int(np.argmin(differing))][1]
 
     def counts(self, state: State) -> Mapping[int, int]:
         """How many of the predicted layers of ``state`` there are of each signature number."""
@@ -97,17 +115,15 @@ class Landscape:
         """Fingerprint of the motion-normal form; states of one form are one to the engine."""
         return self._form(state)
 
-    def _predict(self, state: State) -> PredictedLayers:
-        self._go_on()
-        self._last = self.layers.predict(self._place(state), self._last)
-        return self._last
-
     def _go_on(self) -> None:
         if self.cancel.is_set():
             raise Cancelled
 
     def _place(self, state: State) -> Placement:
         return self._placer.place((*state, *self._fixed))
+
+    def _change(self, before: State, after: State) -> PlacementChange:
+        return self._placer.change((*before, *self._fixed), (*after, *self._fixed))
 
     @cached_property
     def group_moves(self) -> Moves:
@@ -209,7 +225,7 @@ class Landscape:
         after = apply(state, [piece.move for piece in pieces])
         owner = {node: i for i, piece in enumerate(pieces) for node in piece.nodes}
         found: list[list[Change]] = [[] for _ in pieces]
-        for change in self.layers.changes(self._place(after), self.predict(state)):
+        for change in self.layers.changes(self._change(state, after), self.predict(state)):
             index = owner.get(change.node)
             if index is not None:
                 found[index].append(change)

@@ -24,6 +24,7 @@ from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import Step
 from placer.prediction.work import Work, layer_work
 from placer.quantization import Placement
+from placer.quantization.placement import Change as PlacementChange
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,13 @@ class LayerModel:
         sums = Counter({n: counts[n] for n in sorted(+counts)})
         return PredictedLayers(prediction, sums)
 
-    def changes(self, placement: Placement, near: PredictedLayers) -> list[Change]:
-        """What tells the layers of ``placement`` from those of ``near``, without their counts.
+    def changes(self, change: PlacementChange, near: PredictedLayers) -> list[Change]:
+        """What ``change`` of the placement of ``near`` does to its layers, without their counts.
 
         Takes time for what differs only, however large the model is.
         """
         before = near.prediction
-        changed = self._predictor.vary(before, before.placement.change_to(placement))
-        return self._changes(before.steps, changed)
+        return self._changes(before.steps, self._predictor.vary(before, change))
 
     def _changes(
         self, before: Mapping[int, Step], after: Mapping[int, Step | None]

@@ -154,6 +154,16 @@ def test_a_placer_places_as_place_does(case: tuple[str, str], data: st.DataObjec
         assert placer.place(numbers(sites, choices)) == place(sites, choices)
 
 
+@pytest.mark.parametrize("case", SITES)
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_a_placer_changes_what_placements_differ_in(case: tuple[str, str], data: st.DataObject):
+    sites = SITES[case]
+    before, after = data.draw(layouts(sites)), data.draw(layouts(sites))
+    change = Placer(sites).change(numbers(sites, before), numbers(sites, after))
+    assert change == place(sites, before).change_to(place(sites, after))
+
+
 @st.composite
 def any_sites(draw: st.DrawFn) -> tuple[Site, ...]:
     """Sites whose layouts are of any edges and tensors of a model."""
@@ -205,7 +215,8 @@ def test_counts_and_changes_are_those_of_the_layers(text: str, data: st.DataObje
     placement = place(sites, data.draw(layouts(sites)))
     after = model.predict(placement, before)
     changed = before.counts()
-    for signature, node, sign in model.changes(placement, before):
+    change = before.prediction.placement.change_to(placement)
+    for signature, node, sign in model.changes(change, before):
         assert 0 <= node < len(graph.nodes)
         changed[signature] += sign
     assert +changed == after.counts() == Counter(map(model.number, after.layers))

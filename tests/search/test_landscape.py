@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.graph import Graph
@@ -62,6 +62,7 @@ def objective() -> Objective:
     return Objective(costs, np.tile(np.arange(layouts) * 0.01, (len(BOTH.names), 1)))
 
 
+@settings(deadline=None)
 @given(states())
 def test_changes_predicted_together_are_those_predicted_one_by_one(state: tuple[int, ...]):
     before = BOTH.predict(state).counts()
@@ -104,6 +105,7 @@ def test_changes_reach_through_merged_layers_and_graph_inputs(text: str):
             assert {n: count for n, count in delta.items() if count} == changed
 
 
+@settings(deadline=None)
 @given(states())
 def test_a_change_alters_layers_if_their_counts_change(state: tuple[int, ...]):
     deltas = BOTH.deltas(state, BOTH.all_moves)
@@ -112,6 +114,7 @@ def test_a_change_alters_layers_if_their_counts_change(state: tuple[int, ...]):
         assert alters == any(deltas.get(move, {}).values())
 
 
+@settings(deadline=None)
 @given(states())
 def test_descending_ends_where_no_change_improves(state: tuple[int, ...]):
     for move in BOTH.group_moves.moves:
@@ -123,6 +126,7 @@ def test_descending_ends_where_no_change_improves(state: tuple[int, ...]):
     assert gains.min() >= -1e-9
 
 
+@settings(deadline=None)
 @given(states())
 def test_states_and_choices_are_one_to_one(state: tuple[int, ...]):
     assert BOTH.state(BOTH.choices(state)) == state
