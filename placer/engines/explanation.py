@@ -215,7 +215,7 @@ def _subject(
             graph, found.placement, "the model's own Q/DQ pairs", "", bodies_of(found.proto)
         )
     loaded = load_model(model, shapes, branches=branches)
-    bodies = bodies_of(loaded.flat())
+    bodies = bodies_of(loaded.flat(), loaded.graph.scopes)
     if placement is None:
         source = "the pack's default placement"
         return _Subject(loaded.graph, None, source, loaded.fingerprint, bodies)

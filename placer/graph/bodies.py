@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from placer.graph.edit import every_node, reads, subgraphs
+from placer.graph.scopes import Scopes
 
 BODY_OPS = frozenset({"If", "Loop", "Scan"})
 NOT_ENTERED = "which no rule enters"
@@ -52,8 +53,11 @@ class Bodies:
         return f"{found}; placer extract --shape NAME=SHAPE puts what runs in their place"
 
 
-def bodies_of(proto: ModelProto) -> Bodies:
-    """What the bodies in the graph of ``proto`` hold; none do whose nodes the graph has itself."""
+def bodies_of(proto: ModelProto, scopes: Scopes | None = None) -> Bodies:
+    """What the bodies in the graph of ``proto`` hold; none do whose nodes the graph has itself.
+
+    ``scopes``: of a flat graph. What is in a branch of an If that stays is not written out.
+    """
     graph = proto.graph
     owners = [node for node in graph.node if any(body.node for body in subgraphs(node))]
     inside = sum(
@@ -68,7 +72,7 @@ def bodies_of(proto: ModelProto) -> Bodies:
     inputs = {value.name for value in graph.input}
     switches: dict[str, None] = {}
     by_shape = False
-    for node in owners:
+    for node in (node for node in owners if not scopes or node.name not in scopes):
         origins = {name for t in _decisive(node) for name in _origins(t, producer)}
         if origins.isdisjoint(inputs):
             by_shape |= "" in origins and not all(_is_fixed(value.type) for value in graph.input)

@@ -15,6 +15,7 @@ from placer.calibration.courses import courses
 from placer.calibration.dataset import load_dataset
 from placer.engines.courses import Course, Courses
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.graph.bodies import bodies_of
 from placer.graph.branches import body_of, flatten
 from placer.graph.text import parse_model
 from placer.model import Model, load_model, load_quantized, save_model
@@ -176,6 +177,40 @@ def test_a_branch_that_no_sample_takes_stays_float(folder: Path):
     assert told == (
         "2 of 6 nodes stay float in the else branch of If 'choice': calibration and evaluation "
         "data have no samples that take it; give data that does"
+    )
+
+
+# Trips that an input decides, in a branch: the Loop stays whatever that input is fixed to.
+LOOP = """
+<ir_version: 8, opset_import: ["": 17]>
+g (bool go, int64 trips, float[2,4] x) => (float[2,4] y) {
+  y = If (go) <
+    then_branch = a () => (float[2,4] r) {
+      on = Constant<value = bool {1}>()
+      [loop] r = Loop (trips, on, x) <
+        body = b (int64 i, bool c, float[2,4] s) => (bool d, float[2,4] t) {
+          d = Identity(c)
+          t = Tanh(s)
+        }
+      >
+    },
+    else_branch = b () => (float[2,4] r) { r = Neg(x) }
+  >
+}
+"""
+
+
+def test_a_loop_in_a_branch_stays_and_is_told_of(tmp_path: Path):
+    onnx.save(parse_model(LOOP), tmp_path / "m.onnx")
+    found = load_model(tmp_path / "m.onnx", branches=True)
+    assert [node.op for node in found.graph.nodes] == ["Loop", "Neg", "If"]
+    inputs = {"trips": np.array(3), "x": np.full((2, 4), 0.5, np.float32)}
+    for go in (True, False):
+        given = {"go": np.array(go), **inputs}
+        expected = outputs(onnx.load(tmp_path / "m.onnx"), **given)
+        np.testing.assert_array_equal(outputs(found.proto, **given), expected)
+    assert bodies_of(found.flat(), found.graph.scopes).sentence() == (
+        "2 of 5 nodes (40%) stay float in the bodies of Loop 'loop', which no rule enters"
     )
 
 

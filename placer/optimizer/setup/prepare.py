@@ -185,7 +185,7 @@ def _taken_apart(
 
 def _told_of_bodies(model: Model, *datasets: Dataset) -> str:
     """What is said of nodes in bodies of If, Loop and Scan, which stay as they are."""
-    inside = bodies_of(model.flat())
+    inside = bodies_of(model.flat(), model.graph.scopes)
     return inside.sentence(_only_values(inside.switches, *datasets))
 
 
