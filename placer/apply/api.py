@@ -33,7 +33,8 @@ from placer.errors import InputError
 from placer.model import Model, load_model, save_model
 from placer.optimizer.options.presets import load_preset
 from placer.qdq.base_property import name_base
-from placer.qdq.precision import FLOAT8_OPSET, Base, InputOutputTypes, parse_base, with_opset
+from placer.qdq.bases import Base, InputOutputTypes, parse_base
+from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
 from placer.recovery.recover import steps_of
 from placer.results.folder import OutputFolder

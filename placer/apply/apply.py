@@ -25,8 +25,8 @@ from placer.graph import Edge, Graph
 from placer.graph.structure import GRAPH_OUTPUT, Structure, structure_of
 from placer.model import Model
 from placer.qdq import Inserter
+from placer.qdq.bases import Base, InputOutputTypes
 from placer.qdq.mixed_precision import MixedPrecision
-from placer.qdq.precision import Base, InputOutputTypes
 from placer.quantization import Placement, Range, Ranges, Scheme, union
 from placer.quantization.placement_file import Pin, PlacementFile
 

@@ -22,8 +22,9 @@ from placer.model import Model, load_model
 from placer.plan import Plan
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
+from placer.qdq.bases import Base
 from placer.qdq.mixed_precision import MixedPrecision
-from placer.qdq.precision import FLOAT8_OPSET, Base, with_opset
+from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.quantization import Placement, Ranges
 from placer.rules.pack import Pack
 from placer.rules.sites import find_sites, place

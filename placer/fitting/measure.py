@@ -18,8 +18,9 @@ from placer.fitting.records import DEFAULT, FLOAT, BuildRecord, LayerRecord, Net
 from placer.model import Model
 from placer.optimizer.setup.candidates import Candidates
 from placer.qdq import Inserter
+from placer.qdq.bases import Base
 from placer.qdq.mixed_precision import MixedPrecision
-from placer.qdq.precision import FLOAT8_OPSET, Base, with_opset
+from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.quantization import EMPTY, Placement
 from placer.rules.pack import Pack
 from placer.rules.sites import Site, find_sites, place

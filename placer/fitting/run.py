@@ -36,7 +36,7 @@ from placer.prediction.fitted import (
 )
 from placer.prediction.layer_parts import CostKey
 from placer.prediction.select import make_predictor
-from placer.qdq.precision import Base, parse_base
+from placer.qdq.bases import Base, parse_base
 
 # Copies of one model that differ by more make a machine too noisy to tell placements apart.
 TOO_NOISY = 0.05

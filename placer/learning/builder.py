@@ -14,8 +14,8 @@ from placer.plan import Plan
 from placer.plan.readers.rtx_log import typed_layers
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
+from placer.qdq.bases import Base
 from placer.qdq.mixed_precision import MixedPrecision
-from placer.qdq.precision import Base
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 

@@ -11,8 +11,9 @@ from onnx import TensorProto
 
 from placer.graph import Edge
 from placer.model import Model
+from placer.qdq.bases import Base, InputOutputTypes
 from placer.qdq.insert import Inserter
-from placer.qdq.precision import Base, InputOutputTypes, convert
+from placer.qdq.precision import convert
 from placer.qdq.translation import translate, translate_ranges
 from placer.quantization import Placement, Ranges
 from placer.quantization.numerics import ScaleError

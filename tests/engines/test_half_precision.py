@@ -13,7 +13,8 @@ from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import RunError
 from placer.graph.text import parse_model
 from placer.model import load_model
-from placer.qdq.precision import InputOutputTypes, convert
+from placer.qdq.bases import InputOutputTypes
+from placer.qdq.precision import convert
 
 Save = Callable[..., Path]
 

@@ -18,7 +18,7 @@ from placer.engines.fusion_model import BASES
 from placer.graph.text import parse_model
 from placer.onboarding.manifest import Options
 from placer.optimizer.options.request import Request, Verb, options
-from placer.qdq.precision import InputOutputTypes
+from placer.qdq.bases import InputOutputTypes
 from tests.conftest import DIGITS, Finished
 
 Placer = Callable[..., Finished]

@@ -21,7 +21,8 @@ from placer.errors import InputError
 from placer.graph import Edge
 from placer.model import Model, load_model
 from placer.qdq import Inserter, precision
-from placer.qdq.precision import convert, with_opset
+from placer.qdq.opset import with_opset
+from placer.qdq.precision import convert
 from placer.qdq.translation import translate, translate_ranges
 from placer.quantization import Placement, Range, Scheme
 from tests.conftest import DIGITS

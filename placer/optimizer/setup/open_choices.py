@@ -32,7 +32,7 @@ from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import bases_begun, study_settings
 from placer.optimizer.setup.task import Schemes, Task
 from placer.qdq import Inserter
-from placer.qdq.precision import parse_base
+from placer.qdq.bases import parse_base
 from placer.quantization import EMPTY
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ from placer.optimizer.setup.decisions import pins_of, quantizable_sites, scalabl
 from placer.optimizer.setup.latency_baselines import implicit_engine
 from placer.optimizer.setup.task import Schemes, Task
 from placer.optimizer.setup.warm_start import warm_starts
-from placer.qdq.precision import FLOAT8_OPSET, with_opset
+from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.recovery.recover import steps_of
 from placer.rules.pack import Pack
 from placer.rules.sites import find_sites

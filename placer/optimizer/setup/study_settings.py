@@ -19,7 +19,7 @@ from placer.model import model_fingerprint
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Base, Request
 from placer.optimizer.setup.task import Schemes, Task
-from placer.qdq.precision import parse_base
+from placer.qdq.bases import parse_base
 from placer.results.folder import SUFFIX, OutputFolder
 from placer.search.storage import holds_studies, kept_attributes, masked, open_storage
 from placer.search.study import STUDY_NAME, Study

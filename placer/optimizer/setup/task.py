@@ -18,7 +18,7 @@ from placer.graph.shapes import ShapeRange
 from placer.model import Model
 from placer.optimizer.options.presets import Preset
 from placer.optimizer.options.request import Base, Request
-from placer.qdq.precision import parse_base
+from placer.qdq.bases import parse_base
 from placer.quantization import EMPTY, Placement
 from placer.quantization.overrides import Pins
 from placer.rules.pack import Pack
