@@ -79,20 +79,12 @@ class Round:
         if goes_near and (self._explores or self._progress.has_stalled()):
             return self._near_best() or self._predicted(only_gains=only_gains)
         proposal = self._predicted(only_gains=only_gains)
-        if proposal is None and (goes_near or self._must_not_end()):
-            return self._near_best()
-        return proposal
+        return self._near_best() if proposal is None and goes_near else proposal
 
     def _is_misfit(self) -> bool:
         """Whether latencies are off what layers explain by more than their measurement."""
         has_best = self._progress.holds_best and self._progress.best < math.inf
         return has_best and self._latency.misfit.level > 0
-
-    def _must_not_end(self) -> bool:
-        """Whether predictions that were off say that there is nothing left to gain."""
-        has_best = self._progress.holds_best and self._progress.best < math.inf
-        is_end = self._progress.has_stalled() and not self._knowledge.levels
-        return has_best and is_end and self._latency.is_doubtful
 
     def _near_best(self) -> Proposal | None:
         """A change of one or two groups of the best; None once many in a row brought nothing."""

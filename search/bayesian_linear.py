@@ -125,14 +125,6 @@ class Summed:
         _, log_determinant = np.linalg.slogdet(self._inner)
         return -0.5 * float(missing @ self._weights + log_determinant)
 
-    def left_out(self) -> np.ndarray:
-        """How far each of ``values`` is off what the others say of it, shape (m,).
-
-        Rasmussen & Williams, 5.4.2.
-        """
-        inverse = np.linalg.inv(self._inner)
-        return np.asarray(self._weights / np.diag(inverse))
-
     @cached_property
     def _cross(self) -> np.ndarray:
         return self.prior.cross(self.counts)

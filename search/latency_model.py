@@ -13,7 +13,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -38,9 +37,6 @@ CORRECTION, UNPREDICTED = 0.15, 1.0
 # from other models' profiles.
 PROFILE, PROFILE_FLOOR, REMEMBERED = 0.05, 3e-4, 0.2
 TOTAL_FLOOR = 1e-3
-# Predictions that are off by so many times the error of measurement are not trusted to say that
-# there is nothing to gain.
-DOUBTFUL = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +86,6 @@ class LatencyModel:
         means = {i: float(np.mean(shares)) for i, shares in sorted(profiled.items())}
         self._first = _single(self._rows.before(), known, prior, REMEMBERED)
         self._second = _single(self._first.posterior, means, prior, PROFILE)
-        self._deviations = [o.deviation for o in observations]
         deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
         exact = Summed(
             self._second.posterior,
@@ -106,15 +101,6 @@ class LatencyModel:
         unknowns = self._third.mean if draw is None else self._sample(draw)
         costs = _Costs(self._rows, unknowns, self._remembered, draw)
         return Objective(costs, self._rows.corrections.extras(unknowns))
-
-    @cached_property
-    def is_doubtful(self) -> bool:
-        """Whether measured latencies are further off what the others say than their error."""
-        if not self._deviations:
-            return False
-        off = self._third.left_out()[1:]  # The float model's is 1 by definition.
-        error = float(np.sqrt(np.mean(np.square(off))))
-        return error > DOUBTFUL * max(TOTAL_FLOOR, float(np.mean(self._deviations)))
 
     def _sample(self, seed: Sequence[int]) -> np.ndarray:
         """Draw all unknowns: from before the observations, corrected by what they say.

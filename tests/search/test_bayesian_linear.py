@@ -68,17 +68,6 @@ def test_conditioning_is_adding_precisions(seed: int, size: int, count: int):
         assert found.deviation(row) ** 2 == pytest.approx(row @ after @ row, abs=1e-6)
 
 
-@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 5))
-def test_a_sum_is_left_out_as_if_it_had_not_been_measured(seed: int, size: int, count: int):
-    rng = np.random.default_rng(seed)
-    start = random_gaussian(rng, size)
-    counts, values = rng.integers(0, 4, (count, size)).astype(float), rng.standard_normal(count)
-    errors = np.diag(rng.uniform(0.1, 2, count))
-    found = Summed(start, counts, values, errors).left_out()
-    others = Summed(start, counts[1:], values[1:], errors[1:, 1:])
-    assert found[0] == pytest.approx(values[0] - counts[0] @ others.mean, abs=1e-6)
-
-
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_what_is_measured_alone_is_a_sum_of_one(seed: int, size: int):
     rng = np.random.default_rng(seed)

@@ -8,11 +8,8 @@ import pytest
 from placer.search._round import NEAR
 from placer.search.bayesian_linear import Gaussian, Summed
 from placer.search.landscape import State
-from placer.search.latency_model import LatencyModel
 from placer.search.misfit import Distances, Misfit, learn_misfit
 from placer.search.near_best import expected_gain
-from placer.search.observe import observations
-from placer.search.samplers import Proposal
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine, best, search
 
@@ -88,19 +85,6 @@ def test_it_does_not_end_while_layers_predict_a_gain():
     engine = PairedEngine(LAND)
     engine.world = (9,)
     assert best(search(engine, 80)).ratio < 0.97
-
-
-@pytest.mark.parametrize(
-    ("engine", "doubtful"), [(Engine(LAND), False), (PairedEngine(LAND), True)]
-)
-def test_predictions_of_measured_latencies_tell_whether_they_are_to_be_trusted(
-    engine: Engine, *, doubtful: bool
-):
-    records = [
-        engine.trial(number, Proposal("any", LAND.choices(state)))
-        for number, state in enumerate(random_states(12))
-    ]
-    assert LatencyModel(LAND, observations(LAND, records), {}).is_doubtful == doubtful
 
 
 def test_where_the_model_is_right_it_does_not():
