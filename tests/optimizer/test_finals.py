@@ -31,6 +31,7 @@ class ExactEngine:
     """Times are the models' own, times a drift per round and 1% noise."""
 
     name = version = device = clock = "exact"
+    estimated = False
 
     def __init__(self) -> None:
         self._rng = np.random.default_rng(0)
@@ -83,6 +84,25 @@ def test_the_winner_must_beat_the_float_model_outside_the_noise():
     assert abs(clear.ratio.median - 0.8) < 0.01
     assert not confirm(engine, finalist("equal", 1.0, 1.0), baseline, {}, 40).is_faster
     assert not confirm(engine, finalist("slower", 1.1, 1.1), baseline, {}, 40).is_faster
+
+
+class Estimator(ExactEngine):
+    """An engine that estimates: the same for a model whenever it is asked."""
+
+    estimated = True
+
+    def measure(
+        self, models: Sequence[Compiled], inputs: Mapping[str, np.ndarray], rounds: int
+    ) -> np.ndarray:
+        del inputs
+        return np.array([[m.seconds for m in models if isinstance(m, Runner)]] * rounds)
+
+
+@pytest.mark.parametrize(("seconds", "faster"), [(0.999, False), (0.995, False), (0.98, True)])
+def test_a_tiny_estimated_gain_leaves_the_float_model(seconds: float, faster: bool):
+    final = confirm(Estimator(), finalist("estimated", seconds), [Runner(1.0)], {}, 3)
+    assert final.ratio.high < 1
+    assert final.is_faster == faster
 
 
 def test_several_are_confirmed_in_the_same_rounds():

@@ -98,10 +98,11 @@ def no_difference_sentence(task: Task, final: Final[TrialRecord]) -> str:
 def _compared(task: Task, final: Final[TrialRecord]) -> str:
     """The winner's latency or throughput as a part of the float model's, with its interval."""
     ratio = final.ratio
-    share, low, high, what = ratio.median, ratio.low, ratio.high, "time"
+    share, what = ratio.median, "time"
+    low, high = EstimateError.of(task.engine).interval(ratio.low, ratio.high)
     if task.request.objective == "throughput":
-        share, low, high = 1 / ratio.median, 1 / ratio.high, 1 / ratio.low
+        share, low, high = 1 / ratio.median, 1 / high, 1 / low
         what = "inferences per second"
-    joint = ", 95% interval " if final.inconclusive else " (95% interval "
-    close = "" if final.inconclusive else ")"
-    return f"{share:.3f} of the float model's {what}{joint}{low:.3f} to {high:.3f}{close}"
+    interval = f"{80 if task.engine.estimated else 95}% interval {low:.3f} to {high:.3f}"
+    interval = f", {interval}" if final.inconclusive else f" ({interval})"
+    return f"{share:.3f} of the float model's {what}{interval}"

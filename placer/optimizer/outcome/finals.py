@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 # How often the confirming rounds are taken where they disagree too much.
 ATTEMPTS = 3
+# A share of the float model's time. Estimates of two builds of a network are off by 10% and more,
+# so a smaller estimated gain says nothing, and the float model's outputs are exact.
+LEAST_ESTIMATED_GAIN = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,7 @@ class Final(Generic[T]):
     ``seconds``: shape (rounds, 2 + n), columns float model, winner and the n others.
     ``conditions``: how measuring went, where the engine tells. ``inconclusive``: the rounds
     disagree too much (``placer.common.statistics.is_absurd``), even when they were taken again.
+    ``least_gain``: share of the float model's time by which a faster one is shorter at least.
     """
 
     entry: T
@@ -54,11 +58,12 @@ class Final(Generic[T]):
     ratio: Ratio
     conditions: Conditions | None = None
     inconclusive: bool = False
+    least_gain: float = 0.0
 
     @property
     def is_faster(self) -> bool:
-        """Whether the whole interval of the ratio to the float model lies below 1."""
-        return self.ratio.high < 1 and not self.inconclusive
+        """Whether the whole interval of the ratio to the float model shows the least gain."""
+        return self.ratio.high < 1 - self.least_gain and not self.inconclusive
 
 
 @dataclass(frozen=True)
@@ -131,13 +136,14 @@ def confirm_all(
         log.warning("confirming: the rounds disagree too much, attempt %d", attempt)
     conditions = conditions_of(engine)
     rest = range(1 + len(copies), len(models))
+    least = LEAST_ESTIMATED_GAIN if engine.estimated else 0.0
     found = []
     for column, finalist in enumerate(finalists, start=1):
         own = seconds[:, [0, column, *rest]]
         ratio = paired_ratio(own[:, 1], own[:, 0])
         compiled = finalist.copies[0]
-        final = Final(finalist.entry, compiled, own, ratio, conditions, absurd[column - 1])
-        found.append(final)
+        disagrees = absurd[column - 1]
+        found.append(Final(finalist.entry, compiled, own, ratio, conditions, disagrees, least))
     return found
 
 
