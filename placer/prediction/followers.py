@@ -29,6 +29,11 @@ def followers(candidate: LayerCandidate) -> Iterator[Node]:
         readers = candidate.graph.edges_of(node.outputs[0])
 
 
+def is_affine(node: Node) -> bool:
+    """Whether a follower is a scale or a shift."""
+    return node.op in _ARITHMETIC
+
+
 def _may_follow(graph: Graph, node: Node, takes: Followers) -> bool:
     if node.domain not in ("", "ai.onnx") or node.op not in takes.op:
         return False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from placer.graph import Edge
 from placer.prediction.claims import ANY, LayerCandidate, find_claims
-from placer.prediction.followers import followers
+from placer.prediction.followers import followers, is_affine
 from placer.prediction.motion import NormalForm
 from placer.rules.connected import connected
 from placer.rules.matcher import Matches
@@ -151,9 +151,18 @@ def _led(found: Mapping[int, LayerCandidate], form: NormalForm) -> list[tuple[La
             if other.claim is not None and not _merges(other):
                 break
             group.append(other)
+        if _disagree(group[-1], form):
+            # The engine moves scales and shifts on, as it does with those of a pair.
+            while len(group) > 1 and is_affine(group[-1].nodes[0]):
+                group.pop()
         if len(group) > 1:
             groups.append(tuple(group))
     return groups
+
+
+def _disagree(candidate: LayerCandidate, form: NormalForm) -> bool:
+    """Whether what reads the layer wants it in more than one scale, or in one and in float."""
+    return len({form.scales.get(edge) for edge in candidate.readers}) > 1
 
 
 def _groups(

@@ -131,6 +131,19 @@ def test_a_layer_takes_along_what_follows_it_up_to_a_pair():
     assert layers(places)[0] == layers(shared)[0] == "norm1+relu1: float -> float"
 
 
+def test_a_scale_that_readers_want_in_several_formats_stays_a_layer():
+    graph = graph_of(
+        "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)",
+        f"{SCALED} [relu2] b = Relu(m)",
+        "float[4] gain = {1}, float[1,4,1,1] scale = {2}",
+    )
+    rules = [rule(CONV), rule(LEADING)]
+    whole = lines(predict(graph, rules=rules, base="float"))
+    assert whole[0] == "norm1+relu1+mul1: float -> float"
+    split = lines(predict(graph, [Edge("m", "conv1", 0)], rules=rules, base="float"))
+    assert split[:2] == ["norm1+relu1: float -> float", "mul1: float -> float"]
+
+
 def test_a_layer_that_needs_its_readers_to_agree_splits_where_they_do_not():
     whole = CONV.replace(
         "inputs: float, outputs: float", "inputs: float, outputs: float, readers_agree: true"
