@@ -40,8 +40,11 @@ def flatten(graph: GraphProto, *, name_all: bool = True) -> dict[str, Scope]:
     return flattening.scopes
 
 
-def nest(graph: GraphProto, scopes: Scopes) -> None:
+def nest(graph: GraphProto, scopes: Scopes, *, emptied: bool = False) -> None:
     """Put the nodes of the flat ``graph`` back into the branches that ``scopes`` name.
+
+    A graph without ``scopes`` was never flat and stays, unless ``emptied``: then nothing is left in
+    its branches, which return what is outside of them.
 
     Of pairs that were added a DequantizeLinear goes, once each, to where it is read, for engines
     fuse it with its reader; a QuantizeLinear stays beside what it quantizes, and goes to its
@@ -49,7 +52,7 @@ def nest(graph: GraphProto, scopes: Scopes) -> None:
     all its readers: ONNX Runtime 1.32 gives no Conv the blocked layout whose weights are those of
     an outer graph.
     """
-    if scopes:
+    if scopes or emptied:
         _Nesting(graph, scopes).run()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from placer.graph.branches import flatten
+from placer.graph.branches import flatten, nest
 from placer.graph.edit import remove_dead_nodes
 from placer.graph.scopes import Scope
 from placer.model.affine_folding import fold_affine
@@ -19,13 +19,14 @@ from placer.model.normalize import drop_unused_initializers, infer_values, remov
 def enter_branches(proto: ModelProto, base_dir: Path, path: Path) -> dict[str, Scope]:
     """Make the normalised ``proto`` flat, and normalise what was in branches of If nodes.
 
-    Returns the scopes of the nodes that were there. Passes that add nodes are left out, whose scope
-    nothing would tell: Loop and Scan in a branch stay.
+    Returns the scopes of the nodes that were there; where none is left, ``proto`` is not flat.
+    Passes that add nodes are left out, whose scope nothing would tell: Loop and Scan in a branch
+    stay.
     """
     graph = proto.graph
-    scopes = flatten(graph)
-    if not scopes:
+    if not any(node.op_type == "If" for node in graph.node):
         return {}
+    scopes = flatten(graph)
     constants_to_initializers(graph)
     while True:
         remove_dead_nodes(graph)
@@ -46,4 +47,7 @@ def enter_branches(proto: ModelProto, base_dir: Path, path: Path) -> dict[str, S
     fold_affine(graph, base_dir)
     drop_unused_initializers(graph)
     kept = {node.name for node in graph.node}
-    return {name: scope for name, scope in scopes.items() if scope and name in kept}
+    left = {name: scope for name, scope in scopes.items() if scope and name in kept}
+    if not left:
+        nest(graph, {}, emptied=True)
+    return left

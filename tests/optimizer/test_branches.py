@@ -214,6 +214,33 @@ def test_a_loop_in_a_branch_stays_and_is_told_of(tmp_path: Path):
     )
 
 
+# Once constants are folded and Identity nodes are gone, the branches hold no node.
+EMPTY = """
+<ir_version: 8, opset_import: ["": 17]>
+g (bool go, float[2,4] x) => (float[2,4] y) {
+  p = Relu(x)
+  y = If (go) <
+    then_branch = a () => (float[2,4] r) { r = Identity(p) },
+    else_branch = b () => (float[2,4] r) {
+      c = Constant<value_floats = [1.0, -2.0, 3.0, -4.0]>()
+      shape = Constant<value_ints = [2, 4]>()
+      r = Expand(c, shape)
+    }
+  >
+}
+"""
+
+
+def test_branches_that_return_what_is_outside_of_them_keep_a_node(tmp_path: Path):
+    onnx.save(parse_model(EMPTY), tmp_path / "m.onnx")
+    found = load_model(tmp_path / "m.onnx", branches=True)
+    assert [node.op for node in found.graph.nodes] == ["Relu", "If"]
+    for go in (True, False):
+        given = {"go": np.array(go), "x": np.full((2, 4), 0.5, np.float32)}
+        expected = outputs(onnx.load(tmp_path / "m.onnx"), **given)
+        np.testing.assert_array_equal(outputs(found.proto, **given), expected)
+
+
 def test_recovery_leaves_branches_alone(folder: Path):
     asked = replace(request(folder, "both.npz"), recover=("bias-correction",))
     task = prepare(asked, QuietObserver())
