@@ -8,6 +8,7 @@ import onnx
 import onnx.checker
 import pytest
 from onnx import GraphProto, ModelProto, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
 
 import placer
 from placer.calibration.collect import calibrate
@@ -17,6 +18,7 @@ from placer.engines.courses import Course, Courses
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.graph.bodies import bodies_of
 from placer.graph.branches import body_of, flatten
+from placer.graph.edit import every_node
 from placer.graph.text import parse_model
 from placer.model import Model, load_model, load_quantized, save_model
 from placer.optimizer.observer import QuietObserver
@@ -139,6 +141,46 @@ def test_the_placement_is_read_back_from_the_file(folder: Path, model: Model, tm
     imported = load_model(tmp_path / "q.onnx", branches=True)
     assert imported.source_quantization().placement.edges == default(model).edges
     assert [n.op for n in imported.graph.nodes] == [n.op for n in model.graph.nodes]
+
+
+# The model returns what the If writes as it is and behind a pair: one tensor under two names.
+TWICE = """
+<ir_version: 8, opset_import: ["": 17]>
+g (bool go, float[2,4] x) => (float[2,4] h, float[2,4] y) <float s = {0.5}, uint8 z = {9}> {
+  h = If (go) <
+    then_branch = a () => (float[2,4] r) {
+      q = QuantizeLinear(x, s, z)
+      d = DequantizeLinear(q, s, z)
+      r = Tanh(d)
+    },
+    else_branch = b () => (float[2,4] r) { r = Neg(x) }
+  >
+  i = QuantizeLinear(h, s, z)
+  y = DequantizeLinear(i, s, z)
+}
+"""
+
+
+def test_a_pair_at_a_graph_output_is_taken_apart_beside_pairs_in_branches(tmp_path: Path):
+    onnx.save(parse_model(TWICE), tmp_path / "q.onnx")
+    imported = load_model(tmp_path / "q.onnx", branches=True)
+    assert [node.op for node in imported.graph.nodes] == ["Tanh", "Neg", "If", "Identity"]
+    found = {edge.node for edge in imported.source_quantization().placement.edges}
+    assert found == {"Tanh", ""}
+
+
+def test_products_with_scales_of_run_time_stay_in_their_branches(folder: Path, tmp_path: Path):
+    save_model(onnx.load(folder / "m.onnx"), folder, tmp_path / "m.onnx")
+    quantize_dynamic(
+        tmp_path / "m.onnx", tmp_path / "q.onnx", extra_options={"EnableSubgraph": True}
+    )
+    names = {node.name for node in every_node(onnx.load(tmp_path / "q.onnx").graph.node)}
+    assert "second_quant" in names  # ONNX Runtime's names of nodes that it replaces.
+    imported = load_model(tmp_path / "q.onnx", branches=True)
+    assert len(imported.graph.scopes) == 5
+    given = {"go": np.array([True]), "x": np.ones((32, 256), np.float32)}
+    expected = outputs(onnx.load(folder / "m.onnx"), **given)
+    np.testing.assert_allclose(outputs(imported.proto, **given), expected, atol=0.2)
 
 
 def test_onnxruntime_runs_integer_layers_in_branches(folder: Path, model: Model):

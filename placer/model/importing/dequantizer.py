@@ -48,7 +48,9 @@ def dequantize_graph(
     """
     state = ImportState(proto, types, base_dir, path, kept)
     for node in proto.graph.node:
+        name, first = node.name, len(state.draft.nodes)
         _visit(state, node)
+        state.origins.update((made.name, name) for made in state.draft.nodes[first:])
     _finish(state)
     return state
 

@@ -22,6 +22,7 @@ from placer.model.constant_folding import fold_constants
 from placer.model.importing.dequantizer import dequantize_graph
 from placer.model.importing.imported import Imported
 from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
+from placer.model.importing.state import ImportState
 from placer.model.normalize import infer_values, inlined, tidy_quantized
 
 _OPERATORS = re.compile(
@@ -67,8 +68,9 @@ def import_model(
     del floats.graph.node[:]
     floats.graph.node.extend(state.draft.nodes)
     floats.graph.initializer.extend(state.draft.read_constants)
-    _check_added(floats, scopes, {node.name for node in proto.graph.node}, path)
-    nest(floats.graph, scopes)
+    _check_added(state, scopes, {node.name for node in proto.graph.node})
+    made = {name: scopes[origin] for name, origin in state.origins.items() if origin in scopes}
+    nest(floats.graph, made, emptied=bool(scopes))
     records = state.records
     return Imported(
         proto=floats,
@@ -85,10 +87,13 @@ def _quantizes_in_branches(proto: ModelProto) -> bool:
     return any(_is_quantizing(node) for body in bodies for node in every_node(body.node))
 
 
-def _check_added(floats: ModelProto, scopes: Scopes, known: Collection[str], path: Path) -> None:
-    """Refuse nodes that took the place of others: nothing tells in which branch they belong."""
-    if scopes and not all(node.name in known for node in floats.graph.node):
-        raise InputError(
-            f"{path}: beside pairs in branches of an If it has quantized operators, which placer "
-            "cannot take apart; give the float model"
-        )
+def _check_added(state: ImportState, scopes: Scopes, known: Collection[str]) -> None:
+    """Refuse nodes that came beside others in branches: what else reads them may be elsewhere."""
+    inside = {*scopes, *(branch.owner for scope in scopes.values() for branch in scope)}
+    for name, origin in state.origins.items():
+        if origin in inside and name not in known:
+            raise InputError(
+                f"{state.path}: node '{origin}' in a branch of an If, or what it reads, is "
+                "quantized in a way that placer takes apart outside of branches only; "
+                "give the float model"
+            )

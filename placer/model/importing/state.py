@@ -21,7 +21,8 @@ class ImportState:
 
     ``types``: ONNX element type by tensor, as far as known. ``kept``: what those QuantizeLinear
     nodes write whose rounding and saturation are part of the function: they stay, as arithmetic.
-    ``path`` is for messages.
+    ``origins``: by node of the float graph the node of the quantized one that it was written for;
+    none of those that only give outputs their names back. ``path`` is for messages.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class ImportState:
         self.products: dict[str, Product] = {}  # int32 results that lack their scales
         self.biases: dict[str, Bias] = {}  # divided by scales computed at run time
         self.expanded: set[str] = set()
+        self.origins: dict[str, str] = {}
         self.casts = 0
         self.draft = FloatGraphBuilder(proto, base_dir)
         self.records = Records()
