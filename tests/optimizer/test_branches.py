@@ -143,6 +143,16 @@ def test_the_placement_is_read_back_from_the_file(folder: Path, model: Model, tm
     assert [n.op for n in imported.graph.nodes] == [n.op for n in model.graph.nodes]
 
 
+def test_an_engine_that_enters_no_branch_says_so_of_the_pairs_there(
+    folder: Path, model: Model, tmp_path: Path
+):
+    save_model(candidate(model, folder), folder, tmp_path / "q.onnx")
+    imported = load_model(tmp_path / "q.onnx").source_quantization()
+    assert imported.notes == (
+        "8 pairs dropped in bodies of If, Loop and Scan, which no rule of this engine enters",
+    )
+
+
 # The model returns what the If writes as it is and behind a pair: one tensor under two names.
 TWICE = """
 <ir_version: 8, opset_import: ["": 17]>

@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from placer.errors import InputError
 from placer.graph import Edge, Graph
+from placer.graph.edit import every_node, subgraphs
 from placer.graph.external_data import is_external
 from placer.graph.weights import bias_input, weight_input
 from placer.quantization import Placement, Range, Ranges, Scheme
@@ -46,6 +47,8 @@ LIMITS: Mapping[int, tuple[float, float]] = _Limits(
     }
 )
 # They hand values on, or the largest of them, so that a range before them holds behind them.
+_REMOVED = "{} pairs dropped: normalising removed the nodes that read them"
+_INSIDE = "{} pairs dropped in bodies of If, Loop and Scan, which no rule of this engine enters"
 _KEEPS_RANGE = frozenset(
     "MaxPool Reshape Flatten Squeeze Unsqueeze Transpose Identity Cast DepthToSpace SpaceToDepth "
     "Expand Tile".split()
@@ -197,16 +200,18 @@ class Imported:
         changed = [n for n in self.weights if n not in weights and n in graph.initializers]
         moved = [frozenset(_found(group, graph)) for group in self.placement.groups]
         placement = Placement(frozenset(group for group in moved if group))
-        gone = len(self.placement.edges) - len(placement.edges)
+        inside = _not_entered(graph)
+        made = {tensor for node in inside.values() for tensor in node.output}
+        read = {tensor for node in inside.values() for tensor in node.input}
+        left = sum(edge.node in inside for edge in self.placement.edges)
+        gone = len(self.placement.edges) - len(placement.edges) - left
+        lost = [name for name in lost if name not in made]
         notes = [
             *(f"scale of '{name}' dropped: normalising removed the tensor" for name in lost),
             *(f"scales of weight '{name}' dropped: another node was folded in" for name in changed),
-            *(
-                [f"{gone} pairs dropped: normalising removed the nodes that read them"]
-                if gone
-                else []
-            ),
-            *_other_constants(graph, weights),
+            *([_REMOVED.format(gone)] if gone else []),
+            *([_INSIDE.format(left)] if left else []),
+            *_other_constants(graph, {n: s for n, s in weights.items() if n not in read}),
         ]
         return replace(
             self,
@@ -247,6 +252,12 @@ def _spread(scales: dict[str, ActivationScale], graph: Graph) -> None:
             source = node.inputs[0]
             if graph.type_of(source).is_float and source not in graph.initializers:
                 scales.setdefault(source, scales[node.outputs[0]])
+
+
+def _not_entered(graph: Graph) -> dict[str, NodeProto]:
+    """Nodes in bodies that ``graph`` does not hold as its own, by their names."""
+    bodies = (body for node in graph.nodes for body in subgraphs(node.proto))
+    return {node.name: node for body in bodies for node in every_node(body.node) if node.name}
 
 
 def _is_same(graph: Graph, name: str, scale: WeightScale) -> bool:
