@@ -39,7 +39,7 @@ from placer.quantization.placement_file import PlacementFile, placement_text, re
 from placer.recovery.recover import steps_of
 from placer.results.folder import OutputFolder
 from placer.results.parts import RecoveryPart
-from placer.rules.packaging.load import load_pack
+from placer.rules.packaging.load import enters_branches, load_pack
 from placer.rules.sites import find_sites
 
 AppliedRanges = Literal["kept", "calibrated"]
@@ -148,7 +148,7 @@ def apply_placement(
     scheme = file.scheme
     chosen, named = _bases(file, base, pack)
     file = replace(file, base=named)
-    branches = _enters_branches(pack or file.pack.split()[0])
+    branches = enters_branches(pack or file.pack.split()[0])
     loaded = load_model(path, optima(given_ranges(shapes)), branches=branches)
     if steps and loaded.graph.scopes:
         raise InputError(f"{path}: `recover` does not enter the branches of an If; leave it out")
@@ -208,14 +208,6 @@ def _default_base(pack: str) -> Base:
     except InputError:
         return "float"
     return "float16" if engine == "tensorrt" else "float"
-
-
-def _enters_branches(pack: str) -> bool:
-    """Whether rules of ``pack`` look into branches of an If; False where it is not to be had."""
-    try:
-        return load_pack(pack).enters_branches
-    except InputError:
-        return False
 
 
 def _refuse_losses(applied: Applied, source: Path, path: Path) -> None:

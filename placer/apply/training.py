@@ -18,10 +18,12 @@ from placer.common.files import write_text
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
 from placer.graph import Edge, Node
+from placer.graph.branches import flatten
 from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.quantization import Ranges, Scheme
 from placer.quantization.placement_file import PlacementFile, read_placement
+from placer.rules.packaging.load import enters_branches
 from placer.version import __version__
 
 FORMAT = "placer-qat/1"
@@ -125,7 +127,8 @@ def export_qat(
             "give a placement for INT8"
         )
     path = Path(model)
-    loaded = load_model(path, optima(given_ranges(shapes)))
+    branches = enters_branches(file.pack.split()[0])
+    loaded = load_model(path, optima(given_ranges(shapes)), branches=branches)
     if loaded.imported is not None:
         raise InputError(f"{path} is quantized already; give the float model")
     applied = apply_placement(file, loaded)
@@ -142,12 +145,15 @@ def _tensors(
 ) -> list[FakeQuantization]:
     """Each tensor of each group, in the order of the placement file."""
     inserter = Inserter(model, scheme)
-    pairs = _Pairs(inserter.insert(applied.placement, ranges))
+    candidate = inserter.insert(applied.placement, ranges)
+    if model.graph.scopes:
+        flatten(candidate.graph)
+    pairs = _Pairs(candidate)
     found = []
     for number, group in enumerate(applied.placement.sorted()):
         by_pair: dict[tuple[str, str], list[Edge]] = {}
         for edge in group:
-            by_pair.setdefault((edge.tensor, pairs.of(edge).output[0]), []).append(edge)
+            by_pair.setdefault((edge.tensor, pairs.of(edge).input[0]), []).append(edge)
         lows = (ranges[edge.tensor].low for edge in group if edge.tensor in ranges)
         activation = scheme.of(min(lows, default=-1.0)).activation
         for (tensor, _), edges in by_pair.items():

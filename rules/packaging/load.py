@@ -44,6 +44,14 @@ def load_pack(name_or_path: str | Path, store: Store | None = None) -> Pack:
     return load_files(_files_of(str(name_or_path), store), store)
 
 
+def enters_branches(pack: str) -> bool:
+    """Whether rules of ``pack`` look into branches of an If; False where it is not to be had."""
+    try:
+        return load_pack(pack).enters_branches
+    except InputError:
+        return False
+
+
 def load_files(files: PackFiles, store: Store) -> Pack:
     """Load the pack of ``files``; what it extends is built in or in ``store``.
 

@@ -26,7 +26,8 @@ from placer.optimizer.options.request import Request
 from placer.optimizer.setup.prepare import prepare
 from placer.qdq import Inserter
 from placer.qdq.extract import extract_placement
-from placer.quantization import Placement
+from placer.quantization import Placement, Range
+from placer.quantization.placement_file import placement_text
 from placer.results.verdict import Verdict
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
@@ -291,6 +292,27 @@ def test_branches_that_return_what_is_outside_of_them_keep_a_node(tmp_path: Path
         given = {"go": np.array(go), "x": np.full((2, 4), 0.5, np.float32)}
         expected = outputs(onnx.load(tmp_path / "m.onnx"), **given)
         np.testing.assert_array_equal(outputs(found.proto, **given), expected)
+
+
+def test_training_is_told_of_pairs_in_branches(folder: Path, model: Model, tmp_path: Path):
+    placement, scheme = default(model), PACK.manifest.scheme
+    tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
+    ranges = dict.fromkeys(tensors, Range(-4.0, 4.0))
+    text = placement_text(
+        placement,
+        ranges,
+        scheme,
+        model=model.fingerprint,
+        pack=PACK.name_and_version,
+        calibrated=True,
+        graph=model.graph,
+    )
+    (tmp_path / "placement.yaml").write_text(text)
+    found = placer.export_qat(tmp_path / "placement.yaml", folder / "m.onnx", tmp_path / "q.json")
+    assert not found.lost
+    readers = {one.tensor: {r.node for r in one.readers} for one in found.tensors}
+    assert len(readers) == len(found.tensors)
+    assert readers["shared"] == readers["x"] == {"first", "first_1"}
 
 
 def test_recovery_leaves_branches_alone(folder: Path):
