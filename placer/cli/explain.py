@@ -131,10 +131,14 @@ def explain_command(
     _print(console, found, show_all)
     for sentence in found.pinned:
         console.print(f"pinned: {escape(sentence)}", highlight=False, soft_wrap=True)
-    for sentence in filter(None, (found.inside, found.foreign)):
+    for sentence in _notes(found):
         console.print(escape(sentence), highlight=False, soft_wrap=True)
     if found.built is not None:
         _print_actual(console, found.outcomes, found.built, show_all)
+
+
+def _notes(found: ModelExplanation) -> list[str]:
+    return [text for text in (found.inside, found.in_branches, found.foreign) if text]
 
 
 def _of_what(found: ModelExplanation) -> str:
@@ -147,7 +151,7 @@ def _write_page(model: Path, found: ModelExplanation, path: Path) -> None:
     from placer.report.explanation import Explained, write_explanation  # noqa: PLC0415
 
     pinned = [f"pinned: {sentence}" for sentence in found.pinned]
-    facts = [_of_what(found), *pinned, *filter(None, (found.inside, found.foreign))]
+    facts = [_of_what(found), *pinned, *_notes(found)]
     timed = found.gpu is not None
     if not timed:
         facts.append(_no_times(found))

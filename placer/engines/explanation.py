@@ -18,6 +18,7 @@ from placer.errors import InputError
 from placer.graph import Graph
 from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.branches import flatten
+from placer.graph.scopes import Scopes
 from placer.model import is_quantized_file, load_model, load_quantized
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
@@ -64,6 +65,7 @@ class _Subject:
     bodies: Bodies
     pinned: tuple[str, ...] = ()
     pins: Mapping[str, tuple[Pin, Range]] = field(default_factory=dict)
+    scopes: Scopes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,19 @@ class ModelExplanation:
         """A sentence on what is in bodies of If, Loop and Scan; empty if nothing is."""
         inside = self._subject.bodies.sentence()
         return f"{inside}. Their time is not in the estimates" if inside else ""
+
+    @property
+    def in_branches(self) -> str:
+        """A sentence on nodes in branches of an If, which do not all run; empty if none is."""
+        scopes, total = self._subject.scopes, len(self._subject.graph.nodes)
+        if not scopes:
+            return ""
+        owners = sorted({scope[0].owner for scope in scopes.values()})
+        more = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
+        return (
+            f"{len(scopes)} of {total} nodes are in the branches of If '{owners[0]}'{more}, of "
+            "which one runs at a time; what is shown, and every sum of times, is of all of them"
+        )
 
     @property
     def foreign(self) -> str:
@@ -207,22 +222,25 @@ def _subject(
                 f"{model} has Q/DQ pairs already; give the float model or no placement"
             )
         quantized = load_quantized(model)
-        if branches:
-            flatten(quantized.graph)
+        inside = flatten(quantized.graph) if branches else {}
         found = extract_placement(quantized)
         graph = found.graph(shapes, model)
-        return _Subject(
-            graph, found.placement, "the model's own Q/DQ pairs", "", bodies_of(found.proto)
-        )
+        scopes: Scopes = {n: scope for n, scope in inside.items() if n in graph.by_name}
+        bodies = bodies_of(found.proto, scopes)
+        source = "the model's own Q/DQ pairs"
+        return _Subject(graph, found.placement, source, "", bodies, scopes=scopes)
     loaded = load_model(model, shapes, branches=branches)
     bodies = bodies_of(loaded.flat(), loaded.graph.scopes)
     if placement is None:
         source = "the pack's default placement"
-        return _Subject(loaded.graph, None, source, loaded.fingerprint, bodies)
+        return _Subject(
+            loaded.graph, None, source, loaded.fingerprint, bodies, scopes=loaded.graph.scopes
+        )
     chosen, file = load_placement(placement, loaded.graph), read_placement(placement)
     source, pins = f"placement {placement}", _pins(file, loaded.graph)
     pinned = tuple(file.pinned)
-    return _Subject(loaded.graph, chosen, source, loaded.fingerprint, bodies, pinned, pins)
+    scopes = loaded.graph.scopes
+    return _Subject(loaded.graph, chosen, source, loaded.fingerprint, bodies, pinned, pins, scopes)
 
 
 def _pins(file: PlacementFile, graph: Graph) -> dict[str, tuple[Pin, Range]]:

@@ -315,6 +315,16 @@ def test_training_is_told_of_pairs_in_branches(folder: Path, model: Model, tmp_p
     assert readers["shared"] == readers["x"] == {"first", "first_1"}
 
 
+def test_explain_says_that_not_all_branches_run(folder: Path, model: Model, tmp_path: Path):
+    save_model(candidate(model, folder), folder, tmp_path / "q.onnx")
+    for path in (folder / "m.onnx", tmp_path / "q.onnx"):
+        assert placer.explain(path, pack="onnxruntime").in_branches == (
+            "5 of 6 nodes are in the branches of If 'choice', of which one runs at a time; what is "
+            "shown, and every sum of times, is of all of them"
+        )
+    assert not placer.explain(folder / "m.onnx", pack="tensorrt").in_branches
+
+
 def test_recovery_leaves_branches_alone(folder: Path):
     asked = replace(request(folder, "both.npz"), recover=("bias-correction",))
     task = prepare(asked, QuietObserver())
