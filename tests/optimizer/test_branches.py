@@ -228,8 +228,8 @@ def test_a_branch_that_no_sample_takes_stays_float(folder: Path):
     assert {edge.node for edge in task.edges} == {"first", "act", "second"}
     (told,) = [text for text in task.warnings if "branch" in text]
     assert told == (
-        "2 of 6 nodes stay float in the else branch of If 'choice': calibration and evaluation "
-        "data have no samples that take it; give data that does"
+        "2 of 6 nodes stay float in the else branch of If 'choice': not both calibration and "
+        "evaluation data have samples that take it; give data that does"
     )
 
 

@@ -54,8 +54,8 @@ def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
     first, *others = sorted(dict.fromkeys(idle.values()), key=len)
     more = f" and {len(others)} more" if others else ""
     return (
-        f"{len(idle)} of {len(graph.nodes)} nodes stay float in {first[-1]}{more}: calibration "
-        "and evaluation data have no samples that take it; give data that does"
+        f"{len(idle)} of {len(graph.nodes)} nodes stay float in {first[-1]}{more}: not both "
+        "calibration and evaluation data have samples that take it; give data that does"
     )
 
 
