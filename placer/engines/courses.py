@@ -33,6 +33,13 @@ class Courses(dict[str, np.ndarray]):
         return Courses, (self.courses,)
 
 
+def each_course(inputs: Tensors) -> tuple[Tensors, ...]:
+    """One sample of each course of ``inputs``; ``inputs`` itself where it is a single sample."""
+    if not isinstance(inputs, Courses):
+        return (inputs,)
+    return tuple(course.inputs for course in inputs.courses)
+
+
 def mean_seconds(inputs: Tensors, measure: Callable[[Tensors], np.ndarray]) -> np.ndarray:
     """What ``measure`` gives for ``inputs``, averaged over courses by their shares."""
     if not isinstance(inputs, Courses):

@@ -14,8 +14,10 @@ import placer
 from placer.calibration.collect import calibrate
 from placer.calibration.courses import courses
 from placer.calibration.dataset import load_dataset
+from placer.engines.base import Tensors
 from placer.engines.courses import Course, Courses
-from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
+from placer.errors import RunError
 from placer.graph.bodies import bodies_of
 from placer.graph.branches import body_of, flatten
 from placer.graph.edit import every_node
@@ -23,10 +25,11 @@ from placer.graph.text import parse_model
 from placer.model import Model, load_model, load_quantized, save_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
+from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.prepare import prepare
 from placer.qdq import Inserter
 from placer.qdq.extract import extract_placement
-from placer.quantization import Placement, Range
+from placer.quantization import EMPTY, Placement, Range
 from placer.quantization.placement_file import placement_text
 from placer.results.verdict import Verdict
 from placer.rules.packaging.load import load_pack
@@ -213,6 +216,30 @@ def test_onnxruntime_runs_integer_layers_in_branches(folder: Path, model: Model)
     assert engine.measure([compiled], inputs, 3).shape == (3, 1)
 
 
+class WrongInOneBranch(OnnxRuntimeModel):
+    """ONNX Runtime with a kernel in the else branch that has gone wrong."""
+
+    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
+        return {name: inputs["go"] * value for name, value in super().run(inputs).items()}
+
+
+class Verified(OnnxRuntimeEngine):
+    """An engine whose outputs are compared with ONNX Runtime's."""
+
+    verified = True
+
+
+def test_outputs_of_the_rarer_branch_are_verified_too(folder: Path, model: Model):
+    samples = [sample.inputs for sample in load_dataset(folder / "both.npz", model)][:2]
+    assert [inputs["go"].item() for inputs in samples] == [False, True]
+    inputs = Courses([Course(samples[0], 0.25), Course(samples[1], 0.75)])
+    candidates = Candidates(model, Verified(), Inserter(model, PACK.manifest.scheme), {})
+    compiled = WrongInOneBranch(model.proto, model.base_dir, threads=1)
+    candidates.verify(EMPTY, candidates.compile(EMPTY), inputs)
+    with pytest.raises(RunError, match="invalid output: output 'y' is zero throughout"):
+        candidates.verify(EMPTY, compiled, inputs)
+
+
 def test_a_run_measures_both_branches_by_how_often_they_are_taken(folder: Path):
     task = prepare(request(folder, "both.npz"), QuietObserver())
     assert {edge.node for edge in task.edges} == {"first", "act", "second", "first_1", "act_1"}
@@ -268,7 +295,7 @@ def test_a_loop_in_a_branch_stays_and_is_told_of(tmp_path: Path):
 
 
 # Once constants are folded and Identity nodes are gone, the branches hold no node.
-EMPTY = """
+RETURNED = """
 <ir_version: 8, opset_import: ["": 17]>
 g (bool go, float[2,4] x) => (float[2,4] y) {
   p = Relu(x)
@@ -285,7 +312,7 @@ g (bool go, float[2,4] x) => (float[2,4] y) {
 
 
 def test_branches_that_return_what_is_outside_of_them_keep_a_node(tmp_path: Path):
-    onnx.save(parse_model(EMPTY), tmp_path / "m.onnx")
+    onnx.save(parse_model(RETURNED), tmp_path / "m.onnx")
     found = load_model(tmp_path / "m.onnx", branches=True)
     assert [node.op for node in found.graph.nodes] == ["Relu", "If"]
     for go in (True, False):
