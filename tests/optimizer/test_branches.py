@@ -25,6 +25,7 @@ from placer.graph.text import parse_model
 from placer.model import Model, load_model, load_quantized, save_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
+from placer.optimizer.setup.branches_taken import branches_taken
 from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.prepare import prepare
 from placer.qdq import Inserter
@@ -257,6 +258,34 @@ def test_a_branch_that_no_sample_takes_stays_float(folder: Path):
     assert told == (
         "2 of 6 nodes stay float in the else branch of If 'choice': not both calibration and "
         "evaluation data have samples that take it; give data that does"
+    )
+
+
+def test_latency_leaves_out_rare_courses(tmp_path: Path):
+    count = 5
+    chain = " ".join(
+        f"""x{i + 1} = If (go{i}) <
+          then_branch = a{i} () => (float[2,4] r) {{ r = Relu(x{i}) }},
+          else_branch = b{i} () => (float[2,4] r) {{ r = Neg(x{i}) }}
+        >"""
+        for i in range(count)
+    )
+    inputs = ", ".join(f"bool go{i}" for i in range(count))
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+        g ({inputs}, float[2,4] x0) => (float[2,4] x{count}) {{ {chain} }}"""
+    onnx.save(parse_model(text), tmp_path / "m.onnx")
+    # Ten samples differ in their courses; ten more take that of the last.
+    numbers = np.append(np.arange(10), np.full(10, 9))
+    switches = {f"go{i}": numbers >> i & 1 == 1 for i in range(count)}
+    np.savez(tmp_path / "d.npz", x0=np.ones((20, 2, 4), np.float32), **switches)
+    model = load_model(tmp_path / "m.onnx", branches=True)
+    data, told = load_dataset(tmp_path / "d.npz", model), []
+    taken = branches_taken(model, data, data, told.append).inputs
+    assert isinstance(taken, Courses)
+    assert [course.share for course in taken.courses] == [11 / 18, *[1 / 18] * 7]
+    assert told[0] == (
+        "latency is that of the 8 most frequent of 10 combinations of branches, which 90% of the "
+        "samples take"
     )
 
 

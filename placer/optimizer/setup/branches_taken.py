@@ -17,6 +17,9 @@ from placer.model import Model
 from placer.rules.restriction import restricted
 from placer.rules.sites import Site
 
+# Each course is measured in turn: many Ifs that samples decide apart have a course for each sample.
+MOST_COURSES = 8
+
 
 @dataclass(frozen=True, eq=False)
 class BranchesTaken:
@@ -34,14 +37,16 @@ class BranchesTaken:
 def branches_taken(
     model: Model, calibration: Dataset, evaluation: Dataset, warn: Callable[[str], None]
 ) -> BranchesTaken:
-    """Look which branches run on both data sets; ``warn`` is told of those that stay float.
+    """Look which branches run on both data sets.
+
+    ``warn`` is told of those that stay float, and of rare courses that latency leaves out.
 
     Raises RunError if ONNX Runtime refuses the model.
     """
     graph = model.graph
     if not graph.scopes:
         return BranchesTaken(graph, next(iter(evaluation)).inputs)
-    inputs, evaluated = _by_course(model, evaluation)
+    inputs, evaluated = _by_course(model, evaluation, warn)
     both = branches_that_run(model, calibration) & evaluated
     idle = {name: scope for name, scope in graph.scopes.items() if scope not in both}
     if idle:
@@ -59,12 +64,19 @@ def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
     )
 
 
-def _by_course(model: Model, data: Dataset) -> tuple[Tensors, Ran]:
+def _by_course(model: Model, data: Dataset, warn: Callable[[str], None]) -> tuple[Tensors, Ran]:
     """A sample of each course with the share of those that take it, and all branches that run."""
     first: dict[Ran, Tensors] = {}
     count: Counter[Ran] = Counter()
     for sample, course in courses(model, data):
         first.setdefault(course, sample.inputs)
         count[course] += 1
-    found = [Course(first[course], number / count.total()) for course, number in count.items()]
+    kept = count.most_common(MOST_COURSES)
+    covered = sum(number for _, number in kept)
+    if len(kept) < len(count):
+        warn(
+            f"latency is that of the {MOST_COURSES} most frequent of {len(count)} combinations of "
+            f"branches, which {covered / count.total():.0%} of the samples take"
+        )
+    found = [Course(first[course], number / covered) for course, number in kept]
     return Courses(found), frozenset[Scope]().union(*count)
