@@ -1,5 +1,6 @@
 """Branches of an If: matched, calibrated, quantized and judged as what is outside of them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,9 @@ import placer
 from placer.calibration.collect import calibrate
 from placer.calibration.courses import courses
 from placer.calibration.dataset import load_dataset
-from placer.engines.base import Tensors
+from placer.engines.base import Compiled, Tensors
 from placer.engines.courses import Course, Courses
+from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.errors import RunError
 from placer.graph.bodies import bodies_of
@@ -239,6 +241,24 @@ def test_outputs_of_the_rarer_branch_are_verified_too(folder: Path, model: Model
     candidates.verify(EMPTY, candidates.compile(EMPTY), inputs)
     with pytest.raises(RunError, match="invalid output: output 'y' is zero throughout"):
         candidates.verify(EMPTY, compiled, inputs)
+
+
+class Clockless(OnnxRuntimeEngine):
+    """Takes one second for the then branch and three for the other."""
+
+    def _measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
+        return np.full((rounds, len(models)), 1.0 if inputs["go"] else 3.0)
+
+
+def test_an_engine_in_a_worker_measures_all_courses(folder: Path, model: Model, tmp_path: Path):
+    samples = [sample.inputs for sample in load_dataset(folder / "both.npz", model)][:2]
+    inputs = Courses([Course(samples[0], 0.25), Course(samples[1], 0.75)])
+    with IsolatedEngine(EngineSpec(__name__, "Clockless"), Limits(), tmp_path) as engine:
+        compiled = engine.compile(model.proto, model.base_dir)
+        assert engine.measure([compiled], inputs, 2).tolist() == [[1.5], [1.5]]
+        layers = {node: layer for layer in compiled.plan(inputs).layers for node in layer.nodes}
+    assert all(layers[node.name].time_us is not None for node in model.graph.by_op["MatMul"])
+    assert layers["first"].time_us and layers["first_1"].time_us
 
 
 def test_a_run_measures_both_branches_by_how_often_they_are_taken(folder: Path):

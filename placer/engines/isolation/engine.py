@@ -22,6 +22,7 @@ import onnx
 
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.conditions import Conditions
+from placer.engines.courses import Courses
 from placer.engines.isolation.process import Limits, Logs, WorkerProcess
 from placer.engines.isolation.protocol import (
     Build,
@@ -262,14 +263,14 @@ class _Host:
         return outputs
 
     def plan(self, handle: int, inputs: Tensors | None) -> Plan:
-        command = ReadPlan(handle, None if inputs is None else dict(inputs))
+        command = ReadPlan(handle, None if inputs is None else _sent(inputs))
         plan: Plan = self._call(
             (handle,), command, "reading the candidate's plan", self._limits.compile_s
         )
         return plan
 
     def measure(self, handles: tuple[int, ...], inputs: Tensors, rounds: int) -> Measured:
-        command = Measure(handles, dict(inputs), rounds)
+        command = Measure(handles, _sent(inputs), rounds)
         measured: Measured = self._call(
             handles, command, "measuring the candidate", self._limits.measure_s
         )
@@ -354,3 +355,8 @@ def _store_samples(samples: Iterable[Tensors], path: Path) -> None:
 def _data_file(path: Path) -> Path:
     """Where ``save_model`` puts large initializers."""
     return path.with_name(f"{path.name}.data")
+
+
+def _sent(inputs: Tensors) -> dict[str, np.ndarray]:
+    """``inputs`` as the worker gets them: several courses stay such, which dict() would lose."""
+    return inputs if isinstance(inputs, Courses) else dict(inputs)
