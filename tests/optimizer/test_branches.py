@@ -30,6 +30,7 @@ from placer.optimizer.options.request import Request
 from placer.optimizer.setup.branches_taken import branches_taken
 from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.trials.layer_times import layer_costs
 from placer.qdq import Inserter
 from placer.qdq.extract import extract_placement
 from placer.quantization import EMPTY, Placement, Range
@@ -341,6 +342,14 @@ def test_a_loop_in_a_branch_stays_and_is_told_of(tmp_path: Path):
     assert bodies_of(found.flat(), found.graph.scopes).sentence() == (
         "2 of 5 nodes (40%) stay float in the bodies of Loop 'loop', which no rule enters"
     )
+
+
+def test_times_weighted_by_branches_are_not_kept_for_other_runs(folder: Path, tmp_path: Path):
+    asked = replace(request(folder, "both.npz"), cache_dir=tmp_path)
+    task = prepare(asked, QuietObserver())
+    assert layer_costs(task, "float") is None
+    plain = replace(task.model, graph=replace(task.model.graph, scopes={}))
+    assert layer_costs(replace(task, model=plain), "float") is not None
 
 
 # Once constants are folded and Identity nodes are gone, the branches hold no node.

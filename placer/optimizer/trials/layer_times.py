@@ -108,10 +108,11 @@ def keep_layers(
 def layer_costs(task: Task, base: Base) -> LayerCosts | None:
     """Where times of layers in ``base`` are kept between runs.
 
-    None if nothing is kept, or nothing is measured.
+    None if nothing is kept, or nothing is measured. In branches of an If the time of a layer is
+    weighted by how often this data takes them, which says nothing of the same layer elsewhere.
     """
     folder = task.request.cache_dir
-    if folder is None or task.engine.estimated:
+    if folder is None or task.engine.estimated or task.model.graph.scopes:
         return None
     engine = task.engine
     # As the engine says it itself where it has one base precision.
