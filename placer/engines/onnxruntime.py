@@ -155,12 +155,16 @@ def _kernel_times(session: Session, inputs: Tensors) -> dict[str, float]:
 
 
 def _own_times(times: Mapping[str, float], scopes: Scopes) -> dict[str, float]:
-    """``times`` without those of If nodes, which include the nodes in their branches.
+    """``times`` in which If nodes take none, since theirs include the nodes in their branches.
 
-    What is beside these is ONNX Runtime's dispatch, most of it the profiler's own.
+    What is beside these is ONNX Runtime's dispatch, most of it the profiler's own. Nodes in
+    branches that did not run take none either: a plan in which a layer lacks its time tells a
+    search nothing.
     """
+    if not times:
+        return {}
     owners = {branch.owner for scope in scopes.values() for branch in scope}
-    return {name: time for name, time in times.items() if name not in owners}
+    return {**dict.fromkeys(scopes, 0.0), **times, **dict.fromkeys(owners, 0.0)}
 
 
 def processor() -> str:

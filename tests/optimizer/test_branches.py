@@ -244,6 +244,15 @@ def test_outputs_of_the_rarer_branch_are_verified_too(folder: Path, model: Model
         candidates.verify(EMPTY, compiled, inputs)
 
 
+def test_every_layer_has_a_time_whatever_branches_run(folder: Path, model: Model):
+    inputs = next(iter(load_dataset(folder / "one.npz", model))).inputs
+    compiled = OnnxRuntimeEngine().compile(candidate(model, folder), folder)
+    times = {n: layer.time_us for layer in compiled.plan(inputs).layers for n in layer.nodes}
+    assert None not in times.values()
+    assert times["choice"] == times["first_1"] == 0
+    assert times["first"] != 0
+
+
 class Clockless(OnnxRuntimeEngine):
     """Takes one second for the then branch and three for the other."""
 
