@@ -30,7 +30,9 @@ from placer.optimizer.options.request import Request
 from placer.optimizer.setup.branches_taken import branches_taken
 from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.prepare import prepare
-from placer.optimizer.trials.layer_times import layer_costs
+from placer.optimizer.trials.layer_times import ProfiledLayers, layer_costs
+from placer.optimizer.trials.proposer import make_landscapes
+from placer.plan import Plan
 from placer.qdq import Inserter
 from placer.qdq.extract import extract_placement
 from placer.quantization import EMPTY, Placement, Range
@@ -359,6 +361,23 @@ def test_times_weighted_by_branches_are_not_kept_for_other_runs(folder: Path, tm
     assert layer_costs(task, "float") is None
     plain = replace(task.model, graph=replace(task.model.graph, scopes={}))
     assert layer_costs(replace(task, model=plain), "float") is not None
+
+
+class WholeIf(OnnxRuntimeModel):
+    """A model whose If is one layer in the plan, as OpenVINO's are."""
+
+    def plan(self, inputs: Tensors | None = None) -> Plan:
+        layers = [layer for layer in super().plan(inputs).layers if "choice" in layer.nodes]
+        return Plan((replace(layers[0], time_us=90.0),), "")
+
+
+def test_layers_in_an_if_that_is_profiled_as_one_do_not_count_as_free(folder: Path):
+    task = prepare(request(folder, "both.npz"), QuietObserver())
+    times = ProfiledLayers(task, make_landscapes(task), [])
+    compiled = WholeIf(task.model.proto, task.model.base_dir, threads=1)
+    assert not times.known(EMPTY)
+    assert times.measure(EMPTY, compiled) == {}
+    assert times.known(EMPTY)
 
 
 # Once constants are folded and Identity nodes are gone, the branches hold no node.

@@ -40,12 +40,15 @@ class ProfiledLayers:
         self._models = {base: landscape.layers for base, landscape in landscapes.items()}
         self._last: dict[Base, PredictedLayers] = {}
         self._seen: Counter[str] = Counter()
+        self._hidden = False
         for record in earlier:
             if record.measurement is not None:
                 self._seen.update(record.measurement.layers.keys())
 
     def known(self, placement: Placement) -> bool:
         """See ``placer.optimizer.trials.trial.LayerTimes``."""
+        if self._hidden:
+            return True
         model, predicted = self._predict(placement)
         return all(
             self._seen[model.signatures[number].id] >= ENOUGH_PROFILES
@@ -55,7 +58,15 @@ class ProfiledLayers:
     def measure(self, placement: Placement, compiled: Compiled) -> Mapping[str, float]:
         """See ``placer.optimizer.trials.trial.LayerTimes``."""
         model, predicted = self._predict(placement)
-        times = attribute(predicted, compiled.plan(self._task.inputs), model)
+        plan = compiled.plan(self._task.inputs)
+        # An engine may profile an If as one layer: those in its branches would count as free.
+        scopes = self._task.model.graph.scopes
+        self._hidden = bool(scopes) and scopes.keys().isdisjoint(
+            node for layer in plan.layers for node in layer.nodes
+        )
+        if self._hidden:
+            return {}
+        times = attribute(predicted, plan, model)
         found = {model.signatures[number].id: time for number, time in times.items()}
         self._seen.update(found.keys())
         return found
