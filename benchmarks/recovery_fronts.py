@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -106,11 +107,13 @@ def searched(task: Task, given: Given, effort: Effort, folder: Path) -> Iterator
             budget=effort.trials,
         )
         try:
-            optimize(request, QuietObserver())
+            result = optimize(request, QuietObserver())
         except GateError as error:
             print(f"sqnr>={gate:g}: {error}", flush=True)
         else:
-            yield f"placer, sqnr>={gate:g}", OutputFolder(request.output_folder).model
+            has_pairs = result.best is not None and result.best.quantized_edges
+            kept = "" if has_pairs else ": the float model"
+            yield f"placer, sqnr>={gate:g}{kept}", OutputFolder(request.output_folder).model
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,10 +225,11 @@ def peer_row(
 
 
 def levels_of(evaluator: Evaluator, run: Run, task: Task) -> dict[str, Any]:
-    """SQNR in dB of the worst whole output, and of the worst part of any."""
+    """SQNR in dB of the worst whole output, and of the worst part of any; None where exact."""
     levels = {part: decibels(n) for part, n in evaluator.evaluate(run).noises.items()}
     whole = min(levels[name] for name in task.model.graph.outputs if name in levels)
-    return {"whole": round(whole, 2), "worst": round(min(levels.values()), 2)}
+    found = {"whole": whole, "worst": min(levels.values())}
+    return {key: None if level == math.inf else round(level, 2) for key, level in found.items()}
 
 
 def given_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Given]:
@@ -270,8 +274,13 @@ def table(name: str, engine: str, rows: dict[str, dict[str, Any]]) -> Table:
         if "refused" in row:
             drawn.add_row(variant, "refused", "", row["refused"][:60])
         else:
-            drawn.add_row(variant, f"{row['whole']:.1f}", f"{row['worst']:.1f}", time)
+            drawn.add_row(variant, level_text(row["whole"]), level_text(row["worst"]), time)
     return drawn
+
+
+def level_text(level: float | None) -> str:
+    """An SQNR as tables have it."""
+    return "exact" if level is None else f"{level:.1f}"
 
 
 def main() -> None:
