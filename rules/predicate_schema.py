@@ -171,6 +171,10 @@ class Predicate(Strict):
         description="The node is a Transpose that moves axes of length 1 only, so elements stay in "
         "order.",
     )
+    leaves: TensorName | None = Field(
+        default=None,
+        description="The tensor leaves the graph, or does so behind nodes that only move elements.",
+    )
     square: TensorName | None = Field(
         default=None, description="The last two dimensions are known and equal."
     )

@@ -77,6 +77,10 @@ _HANDS_ON = frozenset(
     | {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Split"}
 )
 
+_MOVES = frozenset(
+    {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Concat"}
+)
+
 
 def is_non_negative(tensor: str, graph: Graph) -> bool:
     """Whether the operators that lead to ``tensor`` write nothing below zero."""
@@ -279,6 +283,19 @@ def _keeps_order(name: str) -> Check:
     return check
 
 
+def _leaves(tensor: str, graph: Graph) -> bool:
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        own = waiting.pop()
+        if own in graph.outputs:
+            return True
+        for reader in (graph.by_name[edge.node] for edge in graph.edges_of(own)):
+            if reader.op in _MOVES and (reader.op == "Concat" or reader.inputs[0] == own):
+                waiting += [output for output in reader.outputs if output not in seen]
+                seen.update(reader.outputs)
+    return False
+
+
 def _is_square(tensor: str, graph: Graph) -> bool:
     shape = graph.type_of(tensor).shape
     return shape is not None and len(shape) > 1 and shape[-1] == shape[-2]
@@ -350,6 +367,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "read_before": _read_before,
     "different": _different,
     "keeps_order": _keeps_order,
+    "leaves": _of_each(_leaves),
     "square": _of_each(_is_square),
     "over_last_axis": _over_last_axis,
     "sliced_apart": _of_each(_is_sliced_apart),

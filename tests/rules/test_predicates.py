@@ -392,3 +392,23 @@ def test_what_operators_leave_nothing_below_zero(made: str, holds: bool):
     )
     pattern = "\n  abs: {op: Abs, inputs: [y], output: z}"
     assert bool(find_sites(graph, [rule(pattern, "non_negative: y")])) is holds
+
+
+@pytest.mark.parametrize(
+    ("behind", "holds"),
+    [
+        ("out = Transpose(y)", True),
+        ("v = Reshape(y, shape) out = Concat<axis = 0>(v, v)", True),
+        ("v, w = Split<axis = 1>(y) m = Neg(v) n = Squeeze(w) out = Concat<axis = 1>(m, n)", True),
+        ("v = Neg(y) out = Transpose(v)", False),
+        ("out = Reshape(z, y)", False),  # says where elements go and is none of them
+    ],
+)
+def test_what_leaves_the_graph_behind_nodes_that_move_elements(behind: str, holds: bool):
+    shape = "2" if behind.endswith("(z, y)") else "2,4"
+    graph = graph_of_text(
+        f"{HEAD} g (int64[{shape}] x, int64[2,4] z) => (int64[a,b] out) "
+        f"<int64[2] shape = {{4, 2}}> {{ y = Relu(x) {behind} }}"
+    )
+    pattern = "\n  relu: {op: Relu, inputs: [x], output: y}"
+    assert bool(find_sites(graph, [rule(pattern, "leaves: y")])) is holds
