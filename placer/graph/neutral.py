@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
@@ -12,7 +12,8 @@ from placer.graph.external_data import is_external
 
 _NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
 _COMMUTATIVE = frozenset({"Add", "Mul"})
-_COPYING = frozenset({"Slice", "Pad", "Expand", "Tile"})
+_COPYING = frozenset({"Expand", "Tile"})
+_PADS, _STEPS = 1, 4  # Inputs of Pad and of Slice.
 _MAX_ELEMENTS = 1 << 20
 
 
@@ -20,9 +21,10 @@ def handed_on(op: str, inputs: Sequence[str], constants: Mapping[str, TensorProt
     """The input that a node of the standard domain writes again, None if it changes values.
 
     It does so only if what it writes has the shape of that input. Constants of more than 2**20
-    elements and those in other files are not looked at.
+    elements and those in other files are not looked at, nor are pads that are an attribute, as in
+    operator sets before 11.
     """
-    if op in _COPYING and inputs:
+    if op in _COPYING or _goes_forward(op, inputs, constants):
         return inputs[0]
     if op not in _NEUTRAL or len(inputs) != 2:
         return None
@@ -33,7 +35,28 @@ def handed_on(op: str, inputs: Sequence[str], constants: Mapping[str, TensorProt
     return data if is_neutral and data not in constants else None
 
 
+def _goes_forward(op: str, inputs: Sequence[str], constants: Mapping[str, TensorProto]) -> bool:
+    """Whether a Slice or Pad that keeps the shape keeps each element's place, too.
+
+    A Slice of all backward reverses an axis, and pads of 1 and -1 move it by one place.
+    """
+    if op == "Pad":
+        pads = constants.get(inputs[_PADS]) if len(inputs) > _PADS else None
+        return pads is not None and _is_all(pads, 0)
+    if op != "Slice":
+        return False
+    if len(inputs) <= _STEPS or not inputs[_STEPS]:
+        return True
+    steps = constants.get(inputs[_STEPS])
+    return steps is not None and _holds(steps, lambda values: values > 0)
+
+
 def _is_all(constant: TensorProto, value: float) -> bool:
+    return _holds(constant, lambda values: values == value)
+
+
+def _holds(constant: TensorProto, check: Callable[[np.ndarray], np.ndarray]) -> bool:
+    """Whether ``check`` holds for each element of ``constant``."""
     if is_external(constant) or math.prod(constant.dims) > _MAX_ELEMENTS:
         return False
-    return bool(np.all(numpy_helper.to_array(constant) == value))
+    return bool(np.all(check(numpy_helper.to_array(constant))))

@@ -51,6 +51,35 @@ def test_what_changes_a_value_or_a_shape_or_leaves_the_graph_stays():
     assert "bias1" in [node.name for node in without_idle_nodes(graph_of_text(wider)).graph.nodes]
 
 
+@pytest.mark.parametrize(
+    ("node", "stays"),
+    [
+        ("Slice(c, last, first, axis, back)", True),  # Reversed.
+        ("Slice(c, start, end, axis, one)", False),
+        ("Pad(c, shift)", True),  # One place on, as language models shift their tokens.
+        ("Pad(c, none)", False),
+    ],
+)
+def test_what_moves_elements_within_the_shape_stays_on_openvino_too(node, stays, tmp_path):
+    engine = pytest.importorskip("placer.engines.openvino.engine", exc_type=ImportError)
+    text = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,4,4] x) => (float[1,4,4,4] out)
+    <float[4,4,1,1] w1 = {{1}}, int64[1] last = {{-1}}, int64[1] first = {{-9}},
+     int64[1] axis = {{3}},
+     int64[1] back = {{-1}}, int64[1] start = {{0}}, int64[1] end = {{9}}, int64[1] one = {{1}},
+     int64[8] shift = {{0, 0, 0, 1, 0, 0, 0, -1}}, int64[8] none = {{0, 0, 0, 0, 0, 0, 0, 0}}> {{
+      [conv1] c = Conv(x, w1)
+      [moved] m = {node}
+      [conv2] out = Conv(m, w1)
+    }}
+    """
+    names = [node.name for node in without_idle_nodes(graph_of_text(text)).graph.nodes]
+    assert ("moved" in names) == stays
+    plan = engine.OpenVinoEngine().compile(parse_model(text), tmp_path).plan()
+    assert (("moved",) in nodes(plan)) == stays
+
+
 def test_a_pair_on_either_side_of_an_idle_node_is_the_same_pair():
     graph = graph_of_text(TEXT)
     predictor = Predictor(graph, [rule(CONV)], Target(), "float", "int8", keeps_idle=False)
