@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from placer.graph import Edge, Graph, Node
 from placer.graph.index import index_nodes
 from placer.graph.neutral import handed_on
-from placer.quantization import Placement
+from placer.quantization import Placement, Ranges
 from placer.quantization.placement import Change, Group
 
 
@@ -60,6 +60,19 @@ def without_idle_nodes(graph: Graph) -> WithoutIdle:
     ]
     rest = index_nodes(nodes, graph.initializers, graph.inputs, graph.outputs, graph.types)
     return WithoutIdle(rest, dict(_moves(graph, origins, idle)))
+
+
+def ranges_before(graph: Graph, ranges: Ranges) -> Ranges:
+    """``ranges``, and of what idle nodes read without a range of its own that of what they write.
+
+    The values are the same, and a pair behind such a node has moved before it.
+    """
+    found = dict(ranges)
+    for node in reversed(graph.nodes):
+        data = _handed_on(graph, node)
+        if data is not None and node.outputs[0] in found:
+            found.setdefault(data, found[node.outputs[0]])
+    return found
 
 
 def _moves(

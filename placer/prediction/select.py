@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from placer.graph import Graph
+from placer.prediction.idle import ranges_before
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.motion import Scale
 from placer.prediction.predictor import Predictor
@@ -35,7 +36,7 @@ def make_predictor(
     manifest, scheme = pack.manifest, pack.manifest.scheme
     integer, integers = scheme.integer, None
     if scheme.activation == INT8_OR_UINT8:
-        integers = partial(_integer, graph, scheme, ranges or {})
+        integers = partial(_integer, graph, scheme, ranges_before(graph, ranges or {}))
     if manifest.kernels == "generated":
         return KernelPredictor(graph, pack.rules, target, base, integer, matches)
     return Predictor(

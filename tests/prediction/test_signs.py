@@ -7,12 +7,13 @@ from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.common.processor import multiplies_signed
 from placer.engines.openvino.engine import OpenVinoEngine
+from placer.graph import Edge
 from placer.graph.text import graph_of_text, parse_model
 from placer.model import Model, load_model
 from placer.plan import Plan
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
-from placer.quantization import Range, Ranges
+from placer.quantization import Placement, Range, Ranges
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
 from placer.rules.target import Target
@@ -61,6 +62,24 @@ def test_what_is_never_negative_is_uint8(ranges):
 
 def test_a_range_says_more_than_the_operators():
     assert types(predicted(True, {**RANGES, "r": Range(-1.0, 1.0)}))["relu1"] == "int8"
+
+
+def test_behind_a_node_that_does_nothing_its_own_range_counts():
+    # Only what some layout quantizes has a range: `u`, which is `t` plus a bias of 0.
+    text = TEXT.replace("Reshape(t, ", "Reshape(u, ").replace(
+        "w3 = {0.1},", "w3 = {0.1}, float zero = {0},"
+    )
+    graph = graph_of_text(text.replace("[reshape1]", "[bias1] u = Add(t, zero)\n  [reshape1]"))
+    target = Target(signed_products=True)
+    placement = Placement.of([Edge("u", "reshape1", 0), Edge("w3", "fc1", 1)])
+    found = [
+        make_predictor(graph, PACK, target, "float", ranges={"u": Range(low, 1.0)})
+        for low in (0.0, -1.0)
+    ]
+    assert [list(quantized(p.predict(placement).plan).values()) for p in found] == [
+        ["uint8"],
+        ["int8"],
+    ]
 
 
 def test_without_products_of_two_signed_operands_convolutions_read_uint8_and_others_do_not():
