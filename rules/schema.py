@@ -246,6 +246,8 @@ class Fusion(Strict):
     def _check_merging(self) -> Fusion:
         if self.merges and (len(self.nodes) > 1 or self.reads not in ("any", [])):
             raise ValueError("`merges` is for a single node with `reads` any or []")
+        if self.merges and self.takes is not None:
+            raise ValueError("`merges` joins what follows, too; leave `takes` out")
         return self
 
 

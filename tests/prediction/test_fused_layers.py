@@ -87,6 +87,14 @@ def test_only_layers_of_one_node_merge_that_read_whatever_there_is_or_floats():
         rule(MERGING.replace("READS", "[op.x]"))
 
 
+def test_what_merges_takes_nothing_along():
+    both = MERGING.replace("READS", "any").replace(
+        "merges: true", "merges: true, takes: {op: [Relu]}"
+    )
+    with pytest.raises(InputError, match="`merges` joins what follows, too; leave `takes` out"):
+        rule(both)
+
+
 LEADING = """
 id: leading
 pattern:
