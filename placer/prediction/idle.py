@@ -7,7 +7,7 @@ and so are range and scale.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placer.graph import Edge, Graph, Node
@@ -15,14 +15,15 @@ from placer.graph.index import index_nodes
 from placer.graph.neutral import handed_on
 from placer.quantization import Placement, Ranges
 from placer.quantization.placement import Change, Group
+from placer.rules.connected import connected
 
 
 @dataclass(frozen=True)
 class WithoutIdle:
     """``graph`` without its idle nodes, and where pairs around these are now.
 
-    ``moved``: by edge of the graph as it
-    was, the edges that a pair on it is on now, where these are others.
+    ``moved``: by edge of the graph as it was, the edges that a pair on it is on now, where these
+    are others.
     """
 
     graph: Graph
@@ -33,10 +34,14 @@ class WithoutIdle:
         return self._placed(before).change_to(self._placed(after))
 
     def _placed(self, placement: Placement) -> Placement:
-        if self.moved.keys().isdisjoint(placement.edges):
+        # No edge that stays where it is ends where others move, so other groups need no look.
+        touched = [g for g in placement.groups if not self.moved.keys().isdisjoint(g)]
+        if not touched:
             return placement
-        groups = [{x for e in group for x in self.moved.get(e, (e,))} for group in placement.groups]
-        return Placement(frozenset(_joined(groups)), base=placement.base)
+        groups = [{x for e in group for x in self.moved.get(e, (e,))} for group in touched]
+        return Placement(
+            placement.groups.difference(touched).union(_joined(groups)), base=placement.base
+        )
 
 
 def without_idle_nodes(graph: Graph) -> WithoutIdle:
@@ -93,13 +98,10 @@ def _ends(graph: Graph, edge: Edge, origins: Mapping[str, str], idle: set[str]) 
         yield from _ends(graph, later, origins, idle)
 
 
-def _joined(groups: Iterable[set[Edge]]) -> list[Group]:
+def _joined(groups: Sequence[set[Edge]]) -> list[Group]:
     """``groups``, of which those that share an edge are one."""
-    found: list[set[Edge]] = []
-    for group in groups:
-        met = [other for other in found if not group.isdisjoint(other)]
-        found = [other for other in found if group.isdisjoint(other)] + [group.union(*met)]
-    return [frozenset(group) for group in found if group]
+    kept = [group for group in groups if group]
+    return [frozenset[Edge]().union(*(kept[i] for i in part)) for part in connected(kept)]
 
 
 def _may_go(graph: Graph, node: Node) -> bool:
