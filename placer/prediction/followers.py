@@ -8,8 +8,8 @@ from placer.graph import Graph, Node
 from placer.prediction.claims import LayerCandidate
 from placer.rules.schema import Followers
 
-_COMMUTATIVE = frozenset({"Add", "Mul"})
-_ARITHMETIC = _COMMUTATIVE | {"Sub", "Div"}
+_EITHER_SIDE = frozenset({"Add", "Mul", "Sub"})  # c - x is x times -1, plus c.
+_ARITHMETIC = _EITHER_SIDE | {"Div"}
 
 
 def followers(candidate: LayerCandidate) -> Iterator[Node]:
@@ -23,7 +23,7 @@ def followers(candidate: LayerCandidate) -> Iterator[Node]:
         if len(node.outputs) != 1 or not _may_follow(candidate.graph, node, takes):
             return
         data = candidate.graph.edge_at(node, readers[0].input_index)
-        if data.input_index and node.op not in _COMMUTATIVE:
+        if data.input_index and node.op not in _EITHER_SIDE:
             return
         yield node
         readers = candidate.graph.edges_of(node.outputs[0])

@@ -108,7 +108,7 @@ layouts:
         inputs: float
         outputs: readers
         reads: []
-        takes: {op: [Relu, Mul]}
+        takes: {op: [Relu, Mul, Sub, Div]}
 """
 SCALED = """
   [norm1] n = InstanceNormalization(x, gain, gain) [relu1] r = Relu(n) [mul1] m = Mul(r, scale)
@@ -150,6 +150,18 @@ def test_a_scale_that_readers_want_in_several_formats_stays_a_layer():
     assert whole[0] == "norm1+relu1+mul1: float -> float"
     split = lines(predict(graph, [Edge("m", "conv1", 0)], rules=rules, base="float"))
     assert split[:2] == ["norm1+relu1: float -> float", "mul1: float -> float"]
+
+
+@pytest.mark.parametrize(("op", "taken"), [("Sub", True), ("Div", False)])
+def test_what_is_taken_from_a_constant_follows_and_what_divides_one_does_not(op, taken):
+    # As in plans of OpenVINO 2026.4.1: c - x is x times -1, plus c.
+    graph = graph_of(
+        "(float[1,4,4,4] x) => (float[1,4,4,4] a) ",
+        f"[norm1] n = InstanceNormalization(x, gain, gain) [rest] a = {op}(one, n)",
+        "float[4] gain = {1}, float one = {1}",
+    )
+    layers = lines(predict(graph, rules=[rule(LEADING)], base="float"))
+    assert ("norm1+rest: float -> float" in layers) == taken
 
 
 def test_a_layer_that_needs_its_readers_to_agree_splits_where_they_do_not():
