@@ -227,7 +227,10 @@ def test_a_hostile_candidate_is_a_run_error_and_the_next_one_works(
     assert_works(hostile, baseline)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    "stage",
+    [pytest.param(stage, marks=() if stage == "compile" else pytest.mark.slow) for stage in STAGES],
+)
 def test_a_candidate_that_takes_too_much_memory(confined: IsolatedEngine, stage: str):
     baseline = confined.compile(model("baseline"), Path())
     sentence = "took more than 400 MB of memory and was stopped while {stage}; its log is "
@@ -357,6 +360,7 @@ def script(text: str, logs: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_killed_parent_takes_the_worker_and_its_files_along(tmp_path: Path, temporary: Path):
     parent = script("engine.compile(model('hang_with_a_child in compile'), Path())", tmp_path)
     worker = int(parent.stdout.readline())
@@ -434,6 +438,7 @@ def test_an_engine_that_does_not_start(
     assert not list(temporary.glob("placer-*"))
 
 
+@pytest.mark.slow
 def test_a_log_folder_that_cannot_be_made_is_the_users_error(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"cannot create .*for the engine's logs: .*; choose"):

@@ -84,6 +84,7 @@ def test_earlier_results_stay_until_new_ones_are_there(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["net"]
 
 
+@pytest.mark.slow
 def test_the_lock_file_is_that_of_the_manifests_folder(tmp_path: Path):
     assert describe(Options(engine="onnxruntime"), None, tmp_path).lock == ""
     pin = {"name": "onnxruntime", "version": "0.0.1", "hash": f"sha256:{'0' * 64}"}
@@ -95,6 +96,7 @@ def test_the_lock_file_is_that_of_the_manifests_folder(tmp_path: Path):
     assert unknown.engine.startswith("unknown, unknown engine 'abacus'")
 
 
+@pytest.mark.slow
 def test_openvino_measures_on_the_cpu_which_is_no_device_to_choose(tmp_path: Path):
     pytest.importorskip("openvino", reason="OpenVINO is not installed")
     found = describe(Options(engine="openvino"), "0", tmp_path)

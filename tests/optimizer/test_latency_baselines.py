@@ -94,6 +94,7 @@ def test_a_gate_is_missed_only_outside_the_noise(ratios: list[float]):
     assert gate.passed or gate.ratio.median > 1
 
 
+@pytest.mark.slow
 def test_beating_float_is_a_gate_of_trials_and_result(placer: Placer, save: Callable[..., Path]):
     flags = (*PREDICT, "--preset", "quick", "--budget", 4, "--gate", "sqnr>=1")
     finished = placer("optimize", save(LARGE), *flags, "--beat", "float", "--no-cache")

@@ -123,6 +123,7 @@ def optimize(placer: Callable[..., Finished], model: Path, hot: int) -> tuple[Re
     return Result.model_validate_json((folder / "result.json").read_text()), finished.out
 
 
+@pytest.mark.slow
 def test_a_worker_passes_conditions_and_memory_on(save: Save, tmp_path: Path):
     proto = onnx.load(save(CONVS))
     with isolated(hot=1, logs=tmp_path / "logs") as engine:
@@ -134,6 +135,7 @@ def test_a_worker_passes_conditions_and_memory_on(save: Save, tmp_path: Path):
         assert memory_of(compiled, X) == 3 * BYTES_PER_NODE + X["x"].nbytes
 
 
+@pytest.mark.slow
 def test_memory_is_not_known_if_the_engine_fails_to_tell(save: Save, tmp_path: Path):
     with isolated(hot=0, logs=tmp_path / "logs") as engine:
         compiled = engine.compile(onnx.load(save(CONVS)), tmp_path)

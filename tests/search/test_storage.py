@@ -91,7 +91,7 @@ open_storage("sqlite:///study.db", shared=False)
 """
 
 
-@pytest.mark.parametrize("table", [2, 9])
+@pytest.mark.parametrize("table", [pytest.param(2, marks=pytest.mark.slow), 9])
 def test_a_process_killed_while_it_makes_tables_leaves_no_damaged_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: int
 ):
