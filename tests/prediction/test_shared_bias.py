@@ -57,7 +57,7 @@ def layers(plan: Plan) -> set[tuple[tuple[str, ...], str]]:
 
 
 def varied(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` with constants as networks have them: OpenVINO treats one value throughout apart."""
+    """``proto`` with constants as networks have: OpenVINO treats one value throughout apart."""
     rng = np.random.default_rng(0)
     for tensor in proto.graph.initializer:
         values = onnx.numpy_helper.to_array(tensor)
