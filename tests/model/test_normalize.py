@@ -255,6 +255,26 @@ def test_a_part_of_a_static_shape_is_a_constant(save: Save):
     assert same_outputs(path, x=np.ones((2, 3), np.float32)) == ["Relu", "Identity"]
 
 
+def test_positions_that_the_shape_fixes_are_constants(save: Save):
+    """A detector's anchors: how many there are is known once what counts them is folded."""
+    path = save(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,5] x) => (float[1,5] y)
+        <float zero = {0}, float one = {1}, float half = {0.5}, int64 last = {1}> {
+          s = Shape(x)
+          n = Gather<axis = 0>(s, last)
+          count = Cast<to = 1>(n)
+          r = Range(zero, count, one)
+          centres = Add(r, half)
+          row = Expand(centres, s)
+          y = Mul(x, row)
+        }
+        """
+    )
+    assert same_outputs(path, x=np.ones((1, 5), np.float32)) == ["Mul"]
+
+
 def test_float_constants_between_integer_casts_stay_floats(save: Save):
     path = save(
         """

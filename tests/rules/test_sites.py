@@ -28,6 +28,29 @@ def test_a_maxpool_follows_its_producer_and_shares_its_scale():
     assert Edge("out", "", 0) in placement.edges
 
 
+def test_what_depends_on_shapes_alone_is_not_decided():
+    """A detector's anchors are positions in pixels, the same for all images of a size."""
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8] boxes) => (float[1,4,8] out)
+        <float zero = {0}, float one = {1}, float half = {0.5}, int64 last = {2}> {
+          [shape] s = Shape(boxes)
+          [width] n = Gather<axis = 0>(s, last)
+          [count] f = Cast<to = 1>(n)
+          [range] r = Range(zero, f, one)
+          [grid] x = Expand(r, s)
+          [columns] a = Add(x, half)
+          [rows] b = Mul(x, half)
+          [centres] c = Add(a, b)
+          [shift] out = Add(boxes, c)
+        }
+        """
+    )
+    sites = find_sites(graph, load_pack("onnxruntime").rules)
+    assert [site.name for site in sites] == ["elementwise-linear:shift"]
+
+
 def test_a_follower_stays_float_when_its_producer_does():
     graph = graph_of_text(STEM)
     sites = find_sites(graph, load_pack("onnxruntime").rules)

@@ -1,0 +1,23 @@
+"""Which tensors hold something new in every run."""
+
+from __future__ import annotations
+
+from placer.graph.edit import reads, subgraphs
+from placer.graph.index import Graph
+from placer.graph.randomness import RANDOM_OPS
+
+_OF_SHAPES = ("Shape", "Size")
+
+
+def data_tensors(graph: Graph) -> frozenset[str]:
+    """The tensors that depend on values of the graph's inputs, or on chance.
+
+    The others depend on constants and on shapes alone, as the anchors of a detector do: they are
+    the same for all inputs of a shape. What a node with subgraphs makes is taken to be new.
+    """
+    found = set(graph.inputs)
+    for node in graph.nodes:
+        depends = node.op not in _OF_SHAPES and not found.isdisjoint(reads(node.proto))
+        if depends or node.op in RANDOM_OPS or any(subgraphs(node.proto)):
+            found.update(node.outputs)
+    return frozenset(found)
