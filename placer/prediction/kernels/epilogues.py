@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from placer.graph import Graph
 from placer.graph.weights import weight_input
-from placer.prediction.kernels.parts import CONVS, Unit
+from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, REDUCE, SQUARES, Unit
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import becomes_map
 
@@ -37,13 +37,14 @@ class Epilogues:
         self._joins_floats = joins_floats
         self._made, self._units, self._groups, self._before = made, units, groups, before
         self._graph, self._form = made.graph, made.form
+        self._flattened = Flattened(made.graph, made.form, groups)
 
     def of_product(self, product: Unit) -> list[Unit]:
         """The pointwise nodes that a float product computes itself."""
         region, best = [product], 1
         shape = self._graph.type_of(product.node.outputs[0]).shape
-        batched = batches(self._graph, product) > 0
-        if batched and not self._adds_bias(product):
+        count = batches(self._graph, product)
+        if count > 1:
             return []
         for unit in self._units[product.index + 1 :]:
             inside = [edge for edge, writer in unit.reads if writer in region]
@@ -51,9 +52,11 @@ class Epilogues:
                 continue
             if any(edge in self._form.scales for edge in inside):
                 continue
-            if batched and (len(inside) < len(unit.reads) or unit.node.op == "Sigmoid"):
-                continue
             others = [w for _, w in unit.reads if w is not None and w not in region]
+            if not count and self._is_turned(product, unit) and all(map(_is_turned, others)):
+                return []
+            if count and not self._is_of_matrices(unit, region, others):
+                continue
             if any(self._comes_later(other, product) for other in others):
                 continue
             if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
@@ -66,9 +69,35 @@ class Epilogues:
         if chain and self._writes_beside(product, chain[-1]):
             return prepared
         pulled = bool(chain) and (
-            self._is_pulled(chain[-1]) or self._is_shuffled(product, chain[-1])
+            self._is_pulled(chain[-1], bool(count)) or self._is_shuffled(product, chain[-1])
         )
-        return prepared if len(prepared) == len(chain) or pulled else chain
+        if len(prepared) == len(chain) or pulled:
+            return prepared
+        return [*chain, *self._beside(product, chain)]
+
+    def _beside(self, product: Unit, chain: Sequence[Unit]) -> list[Unit]:
+        """What else a Conv's generated kernel computes of what it makes alone, as an output more.
+
+        The norm of what a block passes on, as RepVGG adds it behind the next Conv.
+        """
+        if product.node.op not in CONVS:
+            return []
+        shape = self._graph.type_of(product.node.outputs[0]).shape
+        done, found = [product, *chain], list[Unit]()
+        for unit in self._units[product.index + 1 :]:
+            if unit.role != "pointwise" or unit in done or not self._may_end(product, unit):
+                continue
+            made = all(writer in done for _, writer in unit.reads)
+            if not made or not unit.reads or len(self._groups[unit.group]) > 1:
+                continue
+            quantized = any(edge in self._form.scales for edge, _ in (*unit.reads, *unit.readers))
+            if quantized or self._graph.type_of(unit.outputs[0]).shape != shape:
+                continue
+            if self._is_pulled(unit, False):
+                continue
+            done.append(unit)
+            found.append(unit)
+        return found
 
     def _comes_later(self, other: Unit, product: Unit) -> bool:
         """Whether ``other`` is known after ``product`` only: another product, or what reads it.
@@ -81,15 +110,13 @@ class Epilogues:
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
         """Whether a product's kernel does it; a cast only of a single matrix."""
-        if unit.node.op == "PRelu":
+        if unit.node.op == "PRelu" or _is_written_out(unit):
             return False
-        if unit.role != "cast":  # Pow is computed in FP32; what is only transposed comes later.
-            shape = self._graph.type_of(unit.node.outputs[0]).shape or ()
-            rows = product.node.op not in CONVS and len(shape) == 3
-            turned = rows and {r.node.op for _, r in unit.readers} == {"Transpose"}
-            return unit.role == "pointwise" and unit.node.op != "Pow" and not turned
+        if unit.role != "cast":  # Pow is computed in FP32.
+            return unit.role == "pointwise" and unit.node.op != "Pow"
         batch = (self._graph.type_of(product.node.outputs[0]).shape or (0, 0))[:-2]
-        return product.node.op not in CONVS and math.prod(batch) == 1
+        one = math.prod(batch) == 1 or weight_input(self._graph, product.node) is None
+        return product.node.op not in CONVS and one
 
     def _prepared(self, region: Sequence[Unit]) -> list[Unit]:
         """What of a region the kernel of a Conv does that nothing is generated for."""
@@ -105,8 +132,10 @@ class Epilogues:
             found.append(unit)
         return found
 
-    def _is_pulled(self, unit: Unit) -> bool:
+    def _is_pulled(self, unit: Unit, batched: bool) -> bool:
         """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q.
+
+        A cast makes batches of a matrix besides, if it is one of several, ``batched``.
 
         But what is written into a joined tensor is there before (necks of YOLO, 12 small graphs).
         """
@@ -119,14 +148,17 @@ class Epilogues:
             return True
         for edge, reader in unit.readers:
             casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
+            if batched and reader.role == "cast":
+                continue
             if casts and len(unit.readers) == 1:
                 return True
-            if (reader.role == "reduce" and not casts) or resizes(reader):
+            sums = reader.role == "reduce" and not (casts or _sums_squares(reader))
+            if sums or _squares(reader) or resizes(reader):
                 return True
             if edge in self._form.scales:
                 return True
             other = self._graph.type_of(reader.outputs[0]).shape if reader.outputs else shape
-            if reader.role == "pointwise" and other != shape:
+            if reader.role == "pointwise" and other != shape and not _is_written_out(reader):
                 return True
         return False
 
@@ -196,21 +228,47 @@ class Epilogues:
     def _is_float_product(self, unit: Unit) -> bool:
         return unit.role == "product" and not unit.integers
 
-    def _adds_bias(self, product: Unit) -> bool:
-        readers = [reader for _, reader in product.readers]
-        return batches(self._graph, product) == 1 and [r.node.op for r in readers] == ["Add"]
+    def _is_turned(self, product: Unit, unit: Unit) -> bool:
+        """Whether what is computed of a product's rows is only transposed, which it is with it.
+
+        But what adds other rows than transposed ones is computed before.
+        """
+        shape = self._graph.type_of(unit.node.outputs[0]).shape or ()
+        rows = unit.role == "pointwise" and product.node.op not in CONVS and len(shape) == 3
+        return rows and {r.node.op for _, r in unit.readers} == {"Transpose"}
+
+    def _is_of_matrices(self, unit: Unit, region: Sequence[Unit], others: Sequence[Unit]) -> bool:
+        """Whether ``unit`` computes row by row of what a product of several batches makes.
+
+        An Erf that does not belong to a GELU is computed of batches, as a Sigmoid is.
+        """
+        if len([w for _, w in unit.reads if w in region]) + len(others) < len(unit.reads):
+            return False
+        if unit.node.op in OF_BATCHES or not all(map(self._flattened.is_matrix, others)):
+            return False
+        return unit.node.op != "Erf" or unit.reads[0][1] not in region[:2]
 
 
-def batches(graph: Graph, product: Unit) -> int:
-    """How many dimensions before the rows a product of a weight has, but for those of 1.
+def _sums_squares(unit: Unit) -> bool:
+    """Whether it sums squares over places; another kernel does what is done with the sums."""
+    return unit.node.op in SQUARES and unit.outputs != tuple(unit.node.outputs)
 
-    Without any its kernel does all that follows, with one what is computed of its rows alone,
-    as they are a single matrix there, and with more nothing.
-    """
-    if product.node.op in CONVS or weight_input(graph, product.node) is None:
-        return 0
-    shape = graph.type_of(product.node.outputs[0]).shape or ()
-    return sum(size > 1 for size in shape[:-2])
+
+def _squares(unit: Unit) -> bool:
+    """Whether it makes the squares of a large map for the kernel that sums them."""
+    return unit.role == "move" and unit.node.op in SQUARES
+
+
+def _is_turned(unit: Unit) -> bool:
+    """Whether what it makes was transposed, and then computed element by element at most."""
+    if unit.role == "pointwise" and not _is_written_out(unit):
+        return any(writer is not None and _is_turned(writer) for _, writer in unit.reads)
+    return unit.role == "move" and unit.node.op == "Transpose"
+
+
+def _is_written_out(unit: Unit) -> bool:
+    """Whether it is a product or sum of so few elements that each is an operand."""
+    return unit.works and unit.node.op in (*CONVS, *PRODUCTS, *REDUCE)
 
 
 def resizes(unit: Unit) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
-from placer.prediction.kernels.epilogues import Epilogues, batches
+from placer.prediction.kernels.epilogues import Epilogues
+from placer.prediction.kernels.flattened import Flattened
 from placer.prediction.kernels.generated import Generated
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import Unit
@@ -24,6 +25,7 @@ class Kernels:
         self._groups = Groups(units)
         self.groups = self._groups.by_number
         self.sums = Sums(units.graph, units.form)
+        self.flattened = Flattened(units.graph, units.form, self.groups)
         self._quantizers = Quantizers(self._groups, self.sums)
         self._generated = Generated(self._groups, self.sums)
         self.is_float, self.is_in_place = self._groups.is_float, self._generated.is_in_place
@@ -112,17 +114,6 @@ class Kernels:
         return unit in sums and (
             len(sums) > 1 or edge.tensor in made or self.sums.is_of_large_map(unit)
         )
-
-    def is_flattened(self, unit: Unit) -> bool:
-        """Whether the rows of several batches are one matrix in the kernel that writes it."""
-        group = self.groups[unit.group]
-        product = group[0]
-        flat = (
-            product.role == "product"
-            and not product.integers
-            and batches(self._graph, product) == 1
-        )
-        return flat and unit.role != "product"
 
     def is_cut(self, unit: Unit) -> bool:
         """Whether a prepared kernel multiplies by a weight of an odd number of columns."""

@@ -10,6 +10,7 @@ from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat
 from placer.prediction.kernels.reductions import reduction
 from placer.prediction.kernels.sums import Sums
+from placer.prediction.kernels.views import keeps_all
 
 
 class Generated:
@@ -38,7 +39,10 @@ class Generated:
             return False
         if self._is_joined_later(own, unit) or self._is_joined(writer, unit):
             return False
-        if unit.node.op in VIEWS and any(u.role == "reduce" for u in own):
+        moved = unit.node.op in VIEWS or (
+            unit.node.op == "Transpose" and keeps_all(self._graph, unit.node)
+        )
+        if moved and any(u.role == "reduce" for u in own):
             sums = [
                 r
                 for _, r in unit.readers
@@ -48,6 +52,8 @@ class Generated:
                 return False
         if self.is_in_place(writer) or self.is_in_place(unit):
             return False
+        if self._is_written_out_product(unit) and not all(map(self._is_of_inputs, own)):
+            return False
         if any(edge.input_index == NORMED for edge, _ in unit.reads):
             return False
         if unit.pads_integers and any(self._turns_tokens(other) for other in own):
@@ -56,6 +62,17 @@ class Generated:
         if views and self._sums.multiplies_row(unit):
             return False
         return self._may_fuse(writer, unit)
+
+    def _is_written_out_product(self, unit: Unit) -> bool:
+        """Whether it multiplies matrices element by element; it reads what is there, many times."""
+        columns = (self._graph.type_of(unit.node.outputs[0]).shape or (1,))[-1]
+        return unit.role == "pointwise" and unit.node.op == "MatMul" and columns > 1
+
+    def _is_of_inputs(self, unit: Unit) -> bool:
+        """Whether it is computed element by element of graph inputs alone."""
+        if unit.role == "reduce":
+            return False
+        return all(w is None or (w.generated and self._is_of_inputs(w)) for _, w in unit.reads)
 
     def _is_joined_later(self, own: Sequence[Unit], unit: Unit) -> bool:
         """Whether a later part of a Concat is made in the kernel that ``unit`` would be part of.

@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from placer.graph import Edge, Node
 from placer.prediction.kernels.norms import GroupNorm, group_norms, is_of_groups
 from placer.prediction.kernels.parts import NORMED, NORMS, SQUARES, Unit
-from placer.prediction.kernels.reductions import reduction, reduction_axes
+from placer.prediction.kernels.reductions import (
+    is_large,
+    reduction,
+    reduction_axes,
+    sums_places,
+)
 from placer.prediction.kernels.views import is_split_norm
 from placer.prediction.kernels.wiring import UnitGraph
 
@@ -75,8 +80,14 @@ class NormUnits:
         if axes in ((rank - 1,), (1,) if rank > 3 else (1, 2)):  # Channels of maps are innermost.
             self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
             return
-        scaled = self._add_norm(node)
-        if node.op != "ReduceL2":  # Without a root, nothing of it is left to do.
+        edges = self._made.edges(node)
+        turns = sums_places(self._graph, node) and is_large(self._graph, node.inputs[0])
+        if turns:  # The kernel before squares a large map and turns it.
+            squared = (f"{node.outputs[0]}/squares",)
+            self._made.add(node, "move", edges, squared, works=False).names = (node,)
+            edges = [Edge(squared[0], node.name, NORMED)]
+        scaled = self._add_norm(node, edges[0] if turns else None)
+        if turns or node.op != "ReduceL2":  # Without a root, nothing of it is left to do.
             scaled.names = ()
 
     def _group_norms(self) -> Mapping[str, GroupNorm]:

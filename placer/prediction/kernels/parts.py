@@ -16,7 +16,7 @@ Role = Literal["product", "pool", "norm", "pointwise", "reduce", "move", "quanti
 
 CONVS = ("Conv", "ConvTranspose")
 PRODUCTS = ("MatMul", "Gemm")
-_REDUCE = frozenset(
+REDUCE = frozenset(
     {"GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
     | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
     | {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd"}
@@ -82,7 +82,7 @@ def role_of(node: Node) -> Role:
     """What a node is that is one unit."""
     if node.op in ("MaxPool", "AveragePool"):
         return "pool"
-    if node.op in _REDUCE:
+    if node.op in REDUCE:
         return "reduce"
     return "move" if node.op in _MOVES else "pointwise"
 

@@ -12,7 +12,7 @@ from placer.plan import Port
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
 from placer.prediction.kernels.fusion import Kernels
-from placer.prediction.kernels.parts import CONVS, CUT, NORMED, Unit
+from placer.prediction.kernels.parts import CONVS, CUT, NORMED, SQUARES, Unit
 from placer.prediction.kernels.units import Units
 from placer.prediction.motion import Scale
 
@@ -88,7 +88,8 @@ class KernelPorts:
         Both kernels are those of one norm then: the reader's takes the sums as well.
         """
         if _adds_tiny(self._graph, reader.node):
-            return True
+            summed = self._graph.producer.get(writer.node.inputs[0])
+            return summed is None or summed.op not in SQUARES  # Roots of sums were cast before.
         sums = (w for u in self._groups[reader.group] for _, w in u.reads if w is not None)
         return any(w.role == "reduce" and w.group == writer.group for w in sums) and any(
             edge.tensor == tensor and other.node.op == "Pow" and other.group == writer.group

@@ -93,6 +93,9 @@ class ProductUnits:
                 product.outputs = (self._made.sum_of(node),)
                 self._made.add_epilogue(node, product)
             return
+        if not weighted and self._is_of_vector(node):
+            self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
+            return
         if not weighted and node.op == "MatMul" and not self._made.reads_integers(node):
             self._add_odd_product(node)
             return
@@ -106,6 +109,13 @@ class ProductUnits:
         if padded is not None:
             self._made.relink(product, edges[0], padded)
         self._finish(product, node)
+
+    def _is_of_vector(self, node: Node) -> bool:
+        """Whether it multiplies one matrix and one vector, both activations in float."""
+        rows, columns = (self._graph.type_of(node.outputs[0]).shape or (0, 0))[-2:]
+        count = math.prod(self._graph.type_of(node.outputs[0]).shape or (0,))
+        single = 1 in (rows, columns) and count == rows * columns
+        return node.op == "MatMul" and single and not self._made.reads_integers(node)
 
     def _pads_columns(self, node: Node) -> bool:
         """Whether what splits or joins an odd number of columns pads them for a product."""

@@ -19,6 +19,12 @@ _KEPT = 48 * 1024 // 4
 # seen for 17,424 elements and not for 17,408 (Convs of 16 to 512 channels, TensorRT-RTX 1.7.1).
 _LARGE_MAP = 17 * 1024
 
+# Sums of so few elements, along one dimension, are written out, as nodes that compute element by
+# element (graphs of 2 to 8 elements). A Softmax of 5 and 6 is so in part, which is not predicted.
+_WRITTEN_OUT, _SUMS_WRITTEN_OUT = 4, 6
+_SUMS = ("ReduceSum", "ReduceL2", "ReduceSumSquare")
+_OTHERS = ("ReduceMean", "ReduceMax", "Softmax", "LayerNormalization")
+
 _MAP_RANKS = (3, 4)
 _WRITES_MAPS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize")
 
@@ -63,13 +69,25 @@ def reduction(graph: Graph, node: Node) -> Reduction:
     if node.op in ("Gemm", "MatMul"):
         made = graph.type_of(node.outputs[0]).shape or (1,)
         length = shape[-1] if shape else 1
-        return Reduction(math.prod(made), length, innermost=math.prod(made[:-1]) > 1)
+        return Reduction(math.prod(made), length, made[-1] == 1 or math.prod(made[:-1]) > 1)
     axes = {axis % len(shape) for axis in _axes(graph, node, len(shape))} if shape else set[int]()
     summed = [size for axis, size in enumerate(shape) if axis in axes]
     kept = [size for axis, size in enumerate(shape) if axis not in axes]
     order = [axis in axes for axis, size in enumerate(shape) if size > 1]
     innermost = order == sorted(order) or (axes == {1} and is_map(graph, node.inputs[0]))
     return Reduction(math.prod(kept), math.prod(summed), innermost)
+
+
+def is_written_out(graph: Graph, node: Node) -> bool:
+    """Whether a float node sums so few elements that each is an operand of its own."""
+    shape = graph.type_of(node.inputs[0]).shape or ()
+    if node.op == "MatMul":
+        return len(shape) > 1 and 1 < shape[-1] <= _WRITTEN_OUT
+    if node.op not in (*_SUMS, *_OTHERS):
+        return False
+    axes = reduction_axes(graph, node)
+    longest = _SUMS_WRITTEN_OUT if node.op in _SUMS else _WRITTEN_OUT
+    return len(axes) == 1 and 1 < shape[axes[0]] <= longest
 
 
 def is_map(graph: Graph, tensor: str) -> bool:

@@ -40,11 +40,19 @@ class Sums:
         if not summed:
             return False
         both = [reduction(self._graph, u.node) for u in (*own, unit) if u.role == "reduce"]
-        if any(s.is_shared for s in both):
+        if any(s.is_shared for s in both) or any(self._is_outgrown(u, unit) for u in summed):
             return True
         if any(self._is_turned_back(u, unit) or self._is_moved_behind(u, unit) for u in summed):
             return True
         return any(s.ends_kernel for s in both) and not self._is_spread(writer, unit)
+
+    def _is_outgrown(self, summed: Unit, unit: Unit) -> bool:
+        """Whether a mean of all that is left of a map is spread over the map with what reads it."""
+        if unit.role != "pointwise" or summed.node.op != "ReduceMean":
+            return False
+        size = math.prod(self._shape(summed.node.inputs[0]))
+        made = (u.outputs[0] for u in _pointwise_behind(unit) if u.outputs)
+        return any(math.prod(self._shape(tensor)) > size for tensor in made)
 
     def is_of_large_map(self, unit: Unit) -> bool:
         """Whether it sums over the places of a large map, which is turned before."""

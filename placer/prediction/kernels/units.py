@@ -11,6 +11,7 @@ from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, is_identity, role_of
 from placer.prediction.kernels.product_units import ProductUnits
+from placer.prediction.kernels.reductions import is_written_out
 from placer.prediction.kernels.views import FanOut, fan_outs, free_nodes
 from placer.prediction.kernels.wiring import UnitGraph
 from placer.prediction.motion import NormalForm
@@ -53,6 +54,8 @@ class Units(UnitGraph):
                 self.writer[node.outputs[0]] = self.writer[node.inputs[0]]
             elif node.name in self._apart:
                 self._add_apart(node, self._apart[node.name])
+            elif is_written_out(self.graph, node) and not self._has_own_kernel(node):
+                self.add(node, "pointwise", self.edges(node), tuple(node.outputs))
             elif not (self._attentions.add(node) or self._norms.add(node)):
                 self._add_node(node)
         for index, tensor in enumerate(self.graph.outputs):
@@ -74,6 +77,11 @@ class Units(UnitGraph):
         else:
             self.add(node, role_of(node), self.edges(node), tuple(node.outputs))
 
+    def _has_own_kernel(self, node: Node) -> bool:
+        """Whether it multiplies integers or is part of an attention that one kernel computes."""
+        multiplies = node.op in PRODUCTS and self.reads_integers(node)
+        return multiplies or self._attentions.has(node)
+
     def _pass_on(self, node: Node) -> None:
         """Let the readers of a view read what it is of."""
         given, made = node.inputs[0], node.outputs[0]
@@ -81,7 +89,9 @@ class Units(UnitGraph):
         writer = self.writer.get(given)
         if writer is not None:
             self.writer[made] = writer
-            if writer.role == "pointwise":  # What scales the sums of an INT8 Conv writes tokens.
+            if (
+                writer.role == "pointwise" and not writer.works
+            ):  # What scales the sums of an INT8 Conv writes tokens.
                 writer.views += named
                 named = ()
         self.views[made] = (*self.views.get(given, ()), *named)

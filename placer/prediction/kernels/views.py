@@ -15,6 +15,7 @@ from placer.graph.weights import weight_input
 
 _CONVS = ("Conv", "ConvTranspose")
 _SWAPPED = [0, 2, 1]
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _TO_MAP, _FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
@@ -48,7 +49,9 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
         if before is not None and _flattens(graph, before) and _only_reader(graph, before) is node:
             found |= {before.name, node.name}
         after = _only_reader(graph, node)
-        if after is None or after.op != "Reshape" or len(_readers(graph, node.inputs[0])) < 2:
+        if after is None or after.op != "Reshape":
+            continue
+        if len(_readers(graph, node.inputs[0])) < 2 and not _adds_rows(graph, node.inputs[0]):
             continue
         read = graph.edges_of(after.outputs[0])
         if _are_convs(graph, after) and not any(edge in quantized for edge in read):
@@ -58,8 +61,12 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
 
 def _turns_to_map(graph: Graph, node: Node) -> bool:
     """Whether it makes a map, which Convs alone read, of rows of channels."""
-    turns = node.op == "Transpose" and list(node.attributes.get("perm", ())) == _TO_MAP
-    return turns and _are_convs(graph, node)
+    return turns_to_map(node) and _are_convs(graph, node)
+
+
+def turns_to_map(node: Node) -> bool:
+    """Whether it makes a map of rows of channels."""
+    return node.op == "Transpose" and list(node.attributes.get("perm", ())) == _TO_MAP
 
 
 def becomes_map(graph: Graph, node: Node) -> bool:
@@ -117,14 +124,14 @@ def moves_rows(graph: Graph, node: Node, free: frozenset[str] = frozenset()) -> 
     if node.name in free:
         return False
     readers = _readers(graph, node.outputs[0])
-    if node.op == "Reshape" or _keeps_all(graph, node):
+    if node.op in _VIEWS or (keeps_all(graph, node) and not turns_to_map(node)):
         return any(moves_rows(graph, reader, free) for reader in readers)
     if node.op == "Transpose":  # A matrix product reads rows and columns alike.
         return not readers or any(reader.op != "MatMul" for reader in readers)
     return node.op in ("Slice", "Gather", "ReduceMean") or is_row_product(graph, node)
 
 
-def _keeps_all(graph: Graph, node: Node) -> bool:
+def keeps_all(graph: Graph, node: Node) -> bool:
     """Whether it leaves all elements where they are.
 
     A Pad or Slice of nothing, as exported where a size might need one, or a Transpose of dimensions
@@ -242,6 +249,15 @@ def _flattens(graph: Graph, node: Node) -> bool:
         and writer.op in _CONVS
         and len(_readers(graph, node.inputs[0])) == 1
     )
+
+
+def _adds_rows(graph: Graph, tensor: str) -> bool:
+    """Whether a product's kernel writes the sum of its single matrix and other rows."""
+    node = graph.producer.get(tensor)
+    if node is None or node.op != "Add" or (graph.type_of(tensor).shape or (0,))[0] != 1:
+        return False
+    made = [graph.producer[t] for t in node.inputs if t in graph.producer]
+    return len(made) == 2 and not any(n.op in ("Transpose", "Reshape") for n in made)
 
 
 def _are_convs(graph: Graph, node: Node) -> bool:

@@ -1,0 +1,86 @@
+"""Which tensors are the rows of several batches as one matrix.
+
+A product of a weight computes all rows as one matrix where its kernel does more than multiply, and
+what reads it goes on with the matrix as long as it can: what computes row by row of other
+matrices is part of such a kernel, anything else makes batches of it first.
+
+Evidence: 60 small graphs of 1 to 16 batches that the builder of TensorRT-RTX 1.7.1 built for sm89,
+and timm's MobileViT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placer.graph import Graph
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.parts import CONVS, Unit
+from placer.prediction.motion import NormalForm
+
+_RANK = 3  # Norms of rows of maps are not taken as matrices.
+# What is not computed of a matrix but of its batches.
+OF_BATCHES = frozenset({"Sigmoid", "Tanh"})
+
+
+class Flattened:
+    """The matrices of one placement; ``groups``: units by number of their kernel."""
+
+    def __init__(self, graph: Graph, form: NormalForm, groups: Mapping[int, list[Unit]]) -> None:
+        self._graph, self._form, self._groups = graph, form, groups
+
+    def is_written(self, unit: Unit) -> bool:
+        """Whether a product's kernel writes what ``unit`` makes as one matrix of all batches."""
+        product = self._groups[unit.group][0]
+        return unit.role != "product" and self._is_of_matrix(product)
+
+    def is_matrix(self, unit: Unit | None) -> bool:
+        """Whether what ``unit`` makes is there as a matrix for a kernel that adds it."""
+        if unit is None or any(edge in self._form.scales for edge, _ in unit.reads):
+            return False
+        if unit.role == "product":
+            return self._is_of_matrix(unit) and len(self._groups[unit.group]) > 1
+        if self._is_norm(unit):
+            return True
+        writers = [writer for _, writer in unit.reads]
+        if not _is_row_by_row(unit) or any(map(_is_of_batches, writers)):
+            return False
+        return any(self._is_made_of_rows(writer) for writer in writers)
+
+    def keeps_matrix(self, unit: Unit) -> bool:
+        """Whether ``unit`` goes on with the matrices that it reads."""
+        if self._is_norm(unit) or not _is_row_by_row(unit):
+            return self._is_norm(unit)
+        if len(unit.reads) == 1:
+            return self._is_made_of_rows(unit.reads[0][1])
+        return all(self.is_matrix(writer) for _, writer in unit.reads)
+
+    def _is_made_of_rows(self, unit: Unit | None) -> bool:
+        return unit is not None and (self._is_of_matrix(unit) or self.is_matrix(unit))
+
+    def _is_norm(self, unit: Unit) -> bool:
+        if unit.node.op != "LayerNormalization" or unit.role not in ("reduce", "pointwise"):
+            return False
+        return len(self._graph.type_of(unit.node.outputs[0]).shape or ()) <= _RANK
+
+    def _is_of_matrix(self, unit: Unit) -> bool:
+        return unit.role == "product" and not unit.integers and batches(self._graph, unit) == 1
+
+
+def _is_row_by_row(unit: Unit) -> bool:
+    return unit.role == "pointwise" and unit.node.op not in OF_BATCHES
+
+
+def _is_of_batches(unit: Unit | None) -> bool:
+    return unit is not None and unit.node.op in OF_BATCHES
+
+
+def batches(graph: Graph, product: Unit) -> int:
+    """How many dimensions before the rows a product of a weight has, but for those of 1.
+
+    Without any its kernel does all that follows, with one what is computed of its rows alone,
+    as they are a single matrix there, and with more nothing.
+    """
+    if product.node.op in CONVS or weight_input(graph, product.node) is None:
+        return 0
+    shape = graph.type_of(product.node.outputs[0]).shape or ()
+    return sum(size > 1 for size in shape[:-2])

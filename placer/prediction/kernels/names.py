@@ -1,0 +1,98 @@
+"""After which nodes the builder names a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.graph import Node
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.epilogues import EPILOGUE
+from placer.prediction.kernels.fusion import Kernels
+from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
+from placer.prediction.kernels.units import Units
+
+
+class KernelNames:
+    """The nodes that kernels of one placement are named after."""
+
+    def __init__(self, units: Units, kernels: Kernels) -> None:
+        self._units, self._kernels = units, kernels
+        self._graph, self._groups = units.graph, kernels.groups
+
+    def named(self, unit: Unit) -> Sequence[Node]:
+        """The nodes that the builder names; padding is named after the whole kernel it is for."""
+        if unit.names is not None:
+            return unit.names
+        if unit.role == "cast":
+            return ()
+        writer = unit.reads[0][1] if unit.reads else None
+        if writer is not None and self._takes_bias(unit, writer):
+            return (unit.node, writer.node)
+        if not unit.works and unit.role == "pointwise" and unit.node.op == "Conv":
+            return (unit.node,) if len(unit.node.inputs) > 2 and unit.node.inputs[2] else ()
+        if not unit.works and unit.role == "pointwise" and self.multiplies_activations(unit):
+            return ()
+        if unit.node.op == "Transpose" and writer is not None and self._turns_rows(writer):
+            return (unit.node, writer.node)
+        if unit.generated and self._reshaped(unit):
+            return (*self._units.nodes_of(unit), *self._reshaped(unit))
+        if unit.works or unit.role != "move":
+            return self._units.nodes_of(unit)
+        reader = unit.readers[0][1]
+        units = self._groups[reader.group]
+        return tuple(u.node for u in units) if self._is_prepared(units) else (unit.node,)
+
+    def _reshaped(self, unit: Unit) -> tuple[Node, ...]:
+        """What wrote rows of several batches as one matrix, or a column too many.
+
+        Its name stays with what makes the batches, or cuts the column off.
+        """
+        writers = [w for _, w in unit.reads if w is not None and w.group != unit.group]
+        known = self._kernels
+        if unit.node.op in VIEWS:  # The batches are made as the view says.
+            return ()
+        squeezed = [w for w in writers if unit.role == "reduce" and squeezes(w.node)]
+        if known.sums.is_row_product(unit):
+            squeezed = []
+        matrices = [w for w in writers if known.flattened.is_written(w)]
+        if known.flattened.keeps_matrix(unit):
+            matrices = []
+        return tuple(w.node for w in writers if w in matrices or known.is_cut(w) or w in squeezed)
+
+    def _turns_rows(self, writer: Unit) -> bool:
+        """Whether what a MatMul writes as rows of a matrix is read as a map, which is named so."""
+        product = self._groups[writer.group][0]
+        rank = len(self._graph.type_of(writer.node.outputs[0]).shape or ())
+        weighted = weight_input(self._graph, product.node) is not None
+        return weighted and product.node.op == "MatMul" and not product.generated and rank > 3
+
+    def multiplies_activations(self, unit: Unit) -> bool:
+        return unit.node.op == "MatMul" and weight_input(self._graph, unit.node) is None
+
+    def _takes_bias(self, unit: Unit, writer: Unit) -> bool:
+        """Whether the bias of a Conv is added with the constant of what scales its result."""
+        apart = writer.group != unit.group and writer.node.op in CONVS and not writer.generated
+        if writer.node.op == "Gemm" and not writer.generated and len(writer.node.inputs) > 2:
+            return self._multiplies_column(unit) and not writer.integers
+        scales = unit.node.op in ("HardSigmoid", "Div", "Mul") and len(unit.reads) == 1
+        return apart and scales and len(writer.readers) == 1 and not writer.integers
+
+    def _multiplies_column(self, unit: Unit) -> bool:
+        """Whether its kernel is the product with a single column, which adds biases before it."""
+        products = [u for u in self._groups[unit.group] if u.node.op in ("Gemm", "MatMul")]
+        return any(
+            u.role == "reduce" and not self._kernels.sums.is_row_product(u) for u in products
+        )
+
+    def _is_prepared(self, units: Sequence[Unit]) -> bool:
+        """Whether the kernel is one of a library, which converts nothing."""
+        product = next((u for u in units if not u.generated), None)
+        if product is None or product.integers:
+            return False
+        conv = product.role == "pool" or product.node.op in CONVS
+        return conv and all(u is product or u.node.op in EPILOGUE for u in units)
+
+
+def squeezes(node: Node) -> bool:
+    """Whether it sums and takes the dimensions away, which is a view of its own."""
+    return node.op.startswith("Reduce") and node.attributes.get("keepdims", 1) == 0

@@ -1,0 +1,95 @@
+"""Products of several batches: what NVIDIA's builder makes of them is predicted."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from placer.quantization import EMPTY
+from tests.prediction.kernels.test_predictor import check_built, model_of
+
+WEIGHTS = """<float[64,64] w1 = {1}, float[64,64] w2 = {1}, float[64,64] w3 = {1},
+     float[64] b = {1}, float[64] s = {1}>"""
+BATCHES = "(float[4,16,64] x) => (float[4,16,64] out) " + WEIGHTS
+MAP = """(float[1,64,32] x) => (float[1,32,8,8] out)
+    <float[32,32] w1 = {1}, float[32,32] w2 = {1}, float[32] b = {1}, float[32,1,3,3] w3 = {1}>"""
+BLOCK = """
+      [product1] p = MatMul(x, w1)
+      [add1] y = Add(p, b)
+      [product2] q = MatMul(y, w2)
+      [add2] z = Add(q, b)
+"""
+AS_MAP = """
+      size = Constant<value = int64[4] {1, 32, 8, 8}>()
+      [product1] y = MatMul(x, w1)
+      [product2] q = MatMul(y, w2)
+      [add1] z = Add(q, b)
+      LAST
+      [turn1] t = Transpose<perm = [0, 2, 1]>(r)
+      [shape1] m = Reshape(t, size)
+      [conv1] out = Conv<group = 32, pads = [1, 1, 1, 1]>(m, w3)
+"""
+GRAPHS = {
+    "rows of another matrix are added by the product": BATCHES
+    + "{"
+    + BLOCK
+    + """[sum1] r = Add(y, z)
+      [norm1] n = LayerNormalization<axis = -1>(r, s, b)
+      [product3] k = MatMul(n, w3)
+      [sum2] v = Add(k, r)
+      [product4] out = MatMul(v, w1)
+    }""",
+    "batches that were given are added by another kernel, which makes a matrix of the sum": BATCHES
+    + """{
+      [product1] p = MatMul(x, w1)
+      [sum1] r = Add(x, p)
+      [product2] q = MatMul(r, w2)
+      [sum2] v = Add(r, q)
+      [product3] out = MatMul(v, w3)
+    }""",
+    "what a norm makes is a matrix": BATCHES
+    + """{
+      [norm1] n = LayerNormalization<axis = -1>(x, s, b)
+      [product1] p = MatMul(n, w1)
+      [add1] a = Add(p, b)
+      [sum1] r = Add(n, a)
+      [product2] out = MatMul(r, w2)
+    }""",
+    "an activation needs no bias before it": BATCHES
+    + """{
+      [product1] p = MatMul(x, w1)
+      [relu1] a = LeakyRelu(p)
+      [product2] q = MatMul(a, w2)
+      [sum1] r = Add(a, q)
+      [product3] out = MatMul(r, w3)
+    }""",
+    "a Tanh is computed of the batches": BATCHES
+    + "{"
+    + BLOCK
+    + """[sum1] r = Add(y, z)
+      [tanh1] h = Tanh(r)
+      [product3] out = MatMul(h, w3)
+    }""",
+    "what leaves as batches is made of the matrix by the cast": BATCHES
+    + """{
+      [norm1] n = LayerNormalization<axis = -1>(x, s, b)
+      [product1] p = MatMul(n, w1)
+      [add1] out = Add(p, b)
+    }""",
+    "what is only transposed takes the bias along": MAP
+    + "{"
+    + AS_MAP.replace("LAST", "[relu1] r = Relu(z)")
+    + "}",
+    "rows that others are added to are transposed for nothing": MAP
+    + "{"
+    + AS_MAP.replace("LAST", "[sum1] r = Add(z, y)")
+    + "}",
+}
+
+
+@pytest.mark.parametrize("shown", GRAPHS)
+def test_nvidias_builder_makes_the_layers_that_are_predicted(
+    shown: str, tmp_path: Path, builder: ModuleType
+):
+    text = f'<ir_version: 9, opset_import: ["": 18]> g {GRAPHS[shown]}'
+    check_built(model_of(text, tmp_path), EMPTY, builder)

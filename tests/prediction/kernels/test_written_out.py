@@ -1,0 +1,113 @@
+"""Sums of few elements, products of vectors: what NVIDIA's builder makes of them is predicted."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from placer.quantization import EMPTY
+from tests.prediction.kernels.test_predictor import check_built, model_of
+
+SUM = """
+    (float[1,LENGTH,16,16] x) => (float[1,1,16,16] out) {
+      first = Constant<value = int64[1] {1}>()
+      [relu1] r = Relu(x)
+      [sum1] s = OPERATOR(r, first)
+      [tanh1] out = Tanh(s)
+    }"""
+MIX = """
+    (float[1,ROWS,LENGTH] x, float[1,LENGTH,COLUMNS] y) => (float[1,ROWS,COLUMNS] out) {
+      [relu1] r = Relu(x)
+      [softmax1] s = Softmax<axis = -1>(r)
+      [mix1] m = MatMul(s, y)
+      [tanh1] out = Tanh(m)
+    }"""
+
+
+def mix(rows: int, length: int, columns: int) -> str:
+    sizes = {"ROWS": rows, "LENGTH": length, "COLUMNS": columns}
+    text = MIX
+    for name, size in sizes.items():
+        text = text.replace(name, str(size))
+    return text
+
+
+GRAPHS = {
+    "four elements are written out": SUM.replace("LENGTH", "4").replace("OPERATOR", "ReduceMax"),
+    "so are six that are only added": SUM.replace("LENGTH", "6").replace("OPERATOR", "ReduceSum"),
+    "five that have a mean are not": SUM.replace("LENGTH", "5").replace("OPERATOR", "ReduceMean"),
+    "a product of four columns and rows is written out, and the Softmax before it": mix(16, 4, 32),
+    "a matrix times a vector is a sum": mix(64, 256, 1),
+    "so is a vector times a matrix, which ends its kernel": mix(1, 256, 64),
+    "what a written-out Softmax reads is there before": """
+        (float[1,16,64] x) => (float[1,16,32] out)
+        <float[64,4] w1 = {1}, float[4,32] w2 = {1}, float[32,32] w3 = {1}> {
+          [product1] p = MatMul(x, w1)
+          [softmax1] s = Softmax<axis = -1>(p)
+          [product2] q = MatMul(s, w2)
+          [relu1] r = Relu(q)
+          [product3] out = MatMul(r, w3)
+        }""",
+    "the weights of two branches are written out, and the sum of both": """
+        (float[1,16,8,8] x) => (float[1,16,8,8] out)
+        <float[16,16,3,3] w1 = {1}, float[16,16,3,3] w2 = {1}> {
+          first = Constant<value = int64[1] {1}>()
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [conv2] d = Conv<pads = [1, 1, 1, 1]>(c, w2)
+          [view1] u = Unsqueeze(c, first)
+          [view2] v = Unsqueeze(d, first)
+          [join1] j = Concat<axis = 1>(u, v)
+          [sum1] s = ReduceSum<keepdims = 0>(j, first)
+          [conv3] out = Conv<pads = [1, 1, 1, 1]>(s, w1)
+        }""",
+    "a generated Conv computes what is made of its output alone": """
+        (float[1,32,8,8] x) => (float[1,32,8,8] out)
+        <float[32,32,3,3] w1 = {1}, float[32,32,3,3] w2 = {1}, float[32] s = {1}, float[32] b = {1},
+         float[32] m = {1}, float[32] v = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+          [relu1] r = LeakyRelu(c)
+          [norm1] n = BatchNormalization(r, s, b, m, v)
+          [conv2] d = Conv<pads = [1, 1, 1, 1]>(r, w2)
+          [add1] a = Add(d, n)
+          [conv3] out = Conv<pads = [1, 1, 1, 1]>(a, w1)
+        }""",
+    "a norm of one row is scaled where its map is made": """
+        (float[1,64,8,8] x) => (float[1,10,1,1] out)
+        <float[64,64,1,1] w1 = {1}, float[10,64,1,1] w2 = {1}, float[64] s = {1},
+         float[64] b = {1}> {
+          [conv1] c = Conv(x, w1)
+          [mean1] m = GlobalAveragePool(c)
+          [turn1] t = Transpose<perm = [0, 2, 3, 1]>(m)
+          [norm1] n = LayerNormalization<axis = -1>(t, s, b)
+          [turn2] u = Transpose<perm = [0, 3, 1, 2]>(n)
+          [relu1] r = Relu(u)
+          [conv2] out = Conv(r, w2)
+        }""",
+    "a response norm sums, takes the mean and scales in kernels of their own": """
+        (float[1,32,8,8] x) => (float[1,32,8,8] out)
+        <float[160,32,1,1] w1 = {1}, float[32,160,1,1] w2 = {1}, float[1,160,1,1] s = {1},
+         float[1,160,1,1] b = {1}> {
+          tiny = Constant<value = float {0.000001}>()
+          places = Constant<value = int64[2] {2, 3}>()
+          channels = Constant<value = int64[1] {1}>()
+          [conv1] c = Conv(x, w1)
+          [act1] a = HardSwish(c)
+          [root1] g = ReduceL2(a, places)
+          [mean1] m = ReduceMean(g, channels)
+          [add1] e = Add(m, tiny)
+          [div1] d = Div(g, e)
+          [mul1] h = Mul(a, d)
+          [mul2] i = Mul(s, h)
+          [add2] j = Add(b, i)
+          [add3] k = Add(a, j)
+          [conv2] out = Conv(k, w2)
+        }""",
+}
+
+
+@pytest.mark.parametrize("shown", GRAPHS)
+def test_nvidias_builder_makes_the_layers_that_are_predicted(
+    shown: str, tmp_path: Path, builder: ModuleType
+):
+    text = f'<ir_version: 9, opset_import: ["": 18]> g {GRAPHS[shown]}'
+    check_built(model_of(text, tmp_path), EMPTY, builder)
