@@ -55,7 +55,7 @@ from placer.recovery.methods import mean_noises
 from placer.recovery.recover import split
 from placer.recovery.simulation import Simulation
 from placer.recovery.state import State, Work
-from placer.recovery.steps import STEPS, Noises, helps, try_steps
+from placer.recovery.steps import STEPS, helps, try_steps
 
 RANDOM = {"yolox": yolox, "yolov8n": yolov8n, "mobilenet_v2": mobilenet_v2}
 SIZE = 160
@@ -254,7 +254,7 @@ class Bench:
         task = self.task
         learned, held = split(task.calibration_data, task.model.graph, task.preset.noise_samples)
         judges = bench_of(task, self.placement)
-        few, batches = judges.batches(learned.limit(16)), judges.batches(held)
+        few, judge = judges.batches(learned.limit(16)), judges.judge(held)
         scheme = task.pack.manifest.scheme
 
         def loss(state: State) -> float:
@@ -263,9 +263,6 @@ class Bench:
         def run_of(state: State) -> Run:
             candidate = Inserter(state.model, scheme).insert(self.placement, state.ranges)
             return OnnxRuntimeModel(candidate, state.model.base_dir, 1).run
-
-        def judge(state: State) -> Noises:
-            return judges.noises(state, batches)
 
         work = Work(self.placement, scheme, learned, loss)
         first = State(task.model, task.model, self.chosen.ranges)
@@ -276,7 +273,9 @@ class Bench:
             seconds = time.process_time() - start
             mark = "*" if layers and helps(judge(alone), before) else ""
             rows.append(self.row(f"{name}{mark}, {layers} layers, {seconds:.0f} s", run_of(alone)))
-        state, attempts = try_steps(first, list(STEPS), work, judge)
+        state, attempts = try_steps(
+            *(first, list(STEPS), work, judge), outputs=judges.judge_outputs(held)
+        )
         kept = " ".join(attempt.step for attempt in attempts if attempt.kept) or "nothing"
         return [*rows, self.row(f"all: {kept}", run_of(state))]
 

@@ -121,7 +121,7 @@ class Placed:
         """Without recovery, with each step alone, and with what a run keeps of all."""
         task, bench = self.task, bench_of(self.task, self.placement)
         learned, held = split(task.calibration_data, task.model.graph, task.preset.noise_samples)
-        few, unseen = bench.batches(learned.limit(16)), bench.batches(held)
+        few = bench.batches(learned.limit(16))
 
         def loss(state: State) -> float:
             return -score(mean_noises(bench.noises(state, few)))
@@ -135,7 +135,9 @@ class Placed:
             if layers:
                 yield f"placer, {name}", state
         state, attempts = try_steps(
-            first, list(STEPS), work, lambda state: bench.noises(state, unseen), steps=steps
+            *(first, list(STEPS), work, bench.judge(held)),
+            steps=steps,
+            outputs=bench.judge_outputs(held),
         )
         kept = ", ".join(attempt.step for attempt in attempts if attempt.kept)
         yield f"placer, all: {kept or 'nothing'}", state

@@ -6,7 +6,8 @@ from placer.graph.edit import reads, subgraphs
 from placer.graph.index import Graph
 from placer.graph.randomness import RANDOM_OPS
 
-_OF_SHAPES = ("Shape", "Size")
+# Operators whose outputs depend on shapes and on no values.
+OF_SHAPES = ("Shape", "Size")
 
 
 def data_tensors(graph: Graph) -> frozenset[str]:
@@ -17,7 +18,7 @@ def data_tensors(graph: Graph) -> frozenset[str]:
     """
     found = set(graph.inputs)
     for node in graph.nodes:
-        depends = node.op not in _OF_SHAPES and not found.isdisjoint(reads(node.proto))
+        depends = node.op not in OF_SHAPES and not found.isdisjoint(reads(node.proto))
         if depends or node.op in RANDOM_OPS or any(subgraphs(node.proto)):
             found.update(node.outputs)
     return frozenset(found)

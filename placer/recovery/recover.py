@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from placer.recovery.crossfit import score
 from placer.recovery.methods import mean_noises
 from placer.recovery.saturation import before_saturation, with_outputs
 from placer.recovery.state import State, Work
-from placer.recovery.steps import STEPS, Attempt, Noises, try_steps
+from placer.recovery.steps import STEPS, Attempt, Judge, Noises, try_steps
 from placer.recovery.walk import peak_bytes
 from placer.results.parts import RecoveryPart, RecoveryStepPart
 
@@ -40,10 +40,11 @@ _SEED = 0x5EC0
 class Bench:
     """Judges states by what a network computes before its outputs saturate.
 
-    ``run_of``: the candidate of a state, which has outputs beside its own; raises RunError if it
-    cannot be run.
+    ``judged``: ``graph`` with what is judged for outputs. ``run_of``: the candidate of a state,
+    which has outputs beside its own; raises RunError if it cannot be run.
     """
 
+    graph: Graph
     judged: Graph
     reference: Run
     run_of: Callable[[State], Run]
@@ -54,7 +55,21 @@ class Bench:
         judged = before_saturation(model.graph)
         seen = with_outputs(model, judged.outputs)
         reference = OnnxRuntimeModel(seen.proto, model.base_dir, threads).run
-        return Bench(judged, reference, run_of)
+        return Bench(model.graph, judged, reference, run_of)
+
+    def of_outputs(self) -> Bench:
+        """Judges the network's own outputs."""
+        return replace(self, judged=self.graph)
+
+    def judge(self, data: Dataset) -> Judge:
+        """Tells the noises of a state on ``data``, by sample."""
+        batches = self.batches(data)
+        return lambda state: self.noises(state, batches)
+
+    def judge_outputs(self, data: Dataset) -> Judge | None:
+        """As ``judge``, of the network's own outputs; None if that is what ``judge`` tells."""
+        is_same = set(self.judged.outputs) == set(self.graph.outputs)
+        return None if is_same else self.of_outputs().judge(data)
 
     def batches(self, data: Dataset) -> list[Evaluator]:
         """One for each sample."""
@@ -116,14 +131,14 @@ def recover_state(
 ) -> tuple[State, RecoveryPart]:
     """The state behind what helps of ``steps``; ``samples``: see ``split``."""
     learned, held = samples
-    batches, few = bench.batches(held), bench.batches(learned.limit(_LOSS_SAMPLES))
+    few = bench.batches(learned.limit(_LOSS_SAMPLES))
 
     def loss(state: State) -> float:
         return -score(mean_noises(bench.noises(state, few)))
 
     work = Work(target.placement, target.scheme, learned, loss, target.fixed)
     state, attempts = try_steps(
-        target.state, steps, work, lambda state: bench.noises(state, batches)
+        target.state, steps, work, bench.judge(held), outputs=bench.judge_outputs(held)
     )
     kept = any(attempt.kept for attempt in attempts)
     return state, RecoveryPart(

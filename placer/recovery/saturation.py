@@ -13,6 +13,7 @@ from dataclasses import replace
 from onnx import ModelProto, ValueInfoProto
 
 from placer.graph import Graph, index_graph
+from placer.graph.dependence import OF_SHAPES
 from placer.graph.index import index_nodes
 from placer.graph.weights import WEIGHTED_OPS
 from placer.model import Model
@@ -59,6 +60,8 @@ def _taps(graph: Graph, output: str) -> Iterator[str]:
         if tensor in seen or node is None:
             continue
         seen.add(tensor)
+        if node.op in OF_SHAPES:  # No values, as where a Reshape gives back the shape of before.
+            continue
         if node.op in WEIGHTED_OPS:
             is_other = True
         elif node.op in _SATURATING and graph.type_of(node.inputs[0]).is_float:

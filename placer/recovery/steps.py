@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -42,6 +42,10 @@ _CONFIDENCE = 0.75
 
 _NO_LAYER = "no layer has constants that it could change without changing layers"
 _NO_HELP = "it does not help on samples held back"
+_HARMS_OUTPUTS = (
+    "on samples held back it helps before the last Softmax, Sigmoid or Tanh, but makes the outputs "
+    "worse"
+)
 _OTHERS_HELP_MORE = "on samples held back other steps help more, and it adds nothing to them"
 
 Noises = Sequence[Mapping[str, float]]  # By batch held back, then by part of an output.
@@ -107,13 +111,16 @@ def try_steps(
     judge: Judge,
     told: Callable[[str], None] = log.info,
     steps: Mapping[str, Step] = STEPS,
+    outputs: Judge | None = None,
 ) -> tuple[State, list[Attempt]]:
     """The state behind the best sequence of steps of ``names``, and what became of each step.
 
     A beam search over subsets of ``names`` in the order of ``steps``: each step is tried behind no
     other, and behind the ``_WIDTH`` best sequences of those before it. ``judge``: noise of a state
     on samples that are not in ``work``; raises RunError if it cannot be run. By ``value`` the
-    result is no worse than any single step. ``told``: is told which step begins.
+    result is no worse than any single step. ``outputs``: noise of the network's own outputs, where
+    ``judge`` looks at what comes before them; what surely makes these worse is left out, and so is
+    a longer sequence that does so to a shorter one. ``told``: is told which step begins.
     """
     try:
         first = _Sequence(state, judge(state))
@@ -131,8 +138,9 @@ def try_steps(
         new = [one for one in (alone[name], *tried) if isinstance(one, _Sequence)]
         found += new
         beam = sorted([*beam, *new], key=lambda one: value(one.noises), reverse=True)[:_WIDTH]
-    best = _chosen(first, found)
-    return best.state, [_attempt(name, one, best, first) for name, one in alone.items()]
+    own = _Outputs(outputs)
+    best = _chosen(first, found, own)
+    return best.state, [_attempt(name, one, best, first, own) for name, one in alone.items()]
 
 
 def value(noises: Noises) -> float:
@@ -149,7 +157,36 @@ def helps(after: Noises, before: Noises) -> bool:
     return value(after) > value(before)
 
 
-def _chosen(first: _Sequence, found: Sequence[_Sequence]) -> _Sequence:
+class _Outputs:
+    """Whether states surely make the network's outputs worse, which are looked at on demand.
+
+    What a Softmax or Sigmoid reads tells a gain from chance, but not whether it matters: a network
+    that is sure of nearly all samples has its noise in the few that it is not sure of, and less
+    noise in all others is no gain.
+    """
+
+    def __init__(self, judge: Judge | None) -> None:
+        self._judge = judge
+        self._known: dict[int, tuple[State, Noises]] = {}  # With the state, so that its id stays.
+
+    def worse(self, after: State, before: State) -> bool:
+        """Whether they surely are, and also where ``after`` cannot be run."""
+        if self._judge is None:
+            return False
+        try:
+            noises = [self._noises(self._judge, state) for state in (after, before)]
+        except RunError as error:
+            log.warning("outputs cannot be judged: %s", error)
+            return True
+        return _is_surely_worse(*noises)
+
+    def _noises(self, judge: Judge, state: State) -> Noises:
+        if id(state) not in self._known:
+            self._known[id(state)] = state, judge(state)
+        return self._known[id(state)][1]
+
+
+def _chosen(first: _Sequence, found: Sequence[_Sequence], outputs: _Outputs) -> _Sequence:
     """The best single step if it helps; a longer sequence only where it is surely better.
 
     The best of many is partly the luckiest on these samples, and a short sequence does less that
@@ -157,11 +194,14 @@ def _chosen(first: _Sequence, found: Sequence[_Sequence]) -> _Sequence:
     """
     best = first
     for length in sorted({len(one.steps) for one in found}):
-        longest = [one for one in found if len(one.steps) == length]
-        tried = max(longest, key=lambda one: value(one.noises))
         is_better = helps if length == 1 else _is_surely_better
-        if is_better(tried.noises, best.noises):
-            best = tried
+        longest = [one for one in found if len(one.steps) == length]
+        for tried in sorted(longest, key=lambda one: value(one.noises), reverse=True):
+            if not is_better(tried.noises, best.noises):
+                break
+            if not outputs.worse(tried.state, best.state):
+                best = tried
+                break
     return best
 
 
@@ -169,17 +209,34 @@ def _is_surely_better(after: Noises, before: Noises) -> bool:
     """Whether ``after`` helps, and does so in most bootstrap samples of the batches."""
     if not helps(after, before):
         return False
-    rng = np.random.default_rng(0)
     gains = np.array([score(new) - score(old) for new, old in zip(after, before, strict=True)])
-    better = 0
-    for _ in range(_RESAMPLES):
-        chosen = rng.integers(0, len(after), len(after))
-        new, old = (score(mean_noises([one[i] for i in chosen])) for one in (after, before))
-        better += new - old + gains[chosen].mean() > 0
-    return better >= _CONFIDENCE * _RESAMPLES
+    better = [
+        _gain(after, before, chosen) + float(gains[chosen].mean()) > 0
+        for chosen in _resampled(after)
+    ]
+    return sum(better) >= _CONFIDENCE * _RESAMPLES
 
 
-def _attempt(name: str, alone: _Sequence | str, best: _Sequence, first: _Sequence) -> Attempt:
+def _is_surely_worse(after: Noises, before: Noises) -> bool:
+    """Whether the noise of all batches together grows in most bootstrap samples of them."""
+    worse = [_gain(after, before, chosen) < 0 for chosen in _resampled(after)]
+    return sum(worse) >= _CONFIDENCE * _RESAMPLES
+
+
+def _resampled(noises: Noises) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return (rng.integers(0, len(noises), len(noises)) for _ in range(_RESAMPLES))
+
+
+def _gain(after: Noises, before: Noises, chosen: np.ndarray) -> float:
+    """In dB of the score of the ``chosen`` batches together."""
+    new, old = (score(mean_noises([one[i] for i in chosen])) for one in (after, before))
+    return float(new - old)
+
+
+def _attempt(
+    name: str, alone: _Sequence | str, best: _Sequence, first: _Sequence, outputs: _Outputs
+) -> Attempt:
     """What became of the step ``name``."""
     for attempt in best.attempts:
         if attempt.step == name:
@@ -187,5 +244,8 @@ def _attempt(name: str, alone: _Sequence | str, best: _Sequence, first: _Sequenc
     if isinstance(alone, str):
         return Attempt(name, reason=alone)
     (attempt,) = alone.attempts
-    reason = _OTHERS_HELP_MORE if helps(alone.noises, first.noises) else _NO_HELP
+    if not helps(alone.noises, first.noises):
+        return replace(attempt, reason=_NO_HELP)
+    harms = outputs.worse(alone.state, first.state)
+    reason = _HARMS_OUTPUTS if harms else _OTHERS_HELP_MORE
     return replace(attempt, reason=reason)

@@ -37,6 +37,27 @@ def test_outputs_are_judged_by_what_their_last_saturating_functions_read(tmp_pat
     assert {"h", "i"} <= found.keys()
 
 
+def test_a_shape_is_nothing_else_that_leads_to_an_output(tmp_path: Path):
+    """As where an exporter flattens for a Softmax and gives the shape back behind it."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,4] x) => (float[a,b] y) <float[4,4] w = {0}>
+    {
+        [linear] h = MatMul(x, w)
+        [size] n = Shape(h)
+        [flat] f = Flatten(h)
+        [soft] s = Softmax(f)
+        [back] y = Reshape(s, n)
+    }
+    """
+    proto = parse_model(text)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"  # Or it would be folded.
+    onnx.save(proto, tmp_path / "m.onnx")
+    model = load_model(tmp_path / "m.onnx")
+    assert "Shape" in model.graph.by_op
+    assert before_saturation(model.graph).outputs == ("f",)
+
+
 def test_a_network_without_them_stays_as_it_is(tmp_path: Path):
     onnx.save(
         parse_model(NETWORK.replace("Softmax", "Relu").replace("Sigmoid", "Relu")),
