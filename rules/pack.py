@@ -47,9 +47,9 @@ class Pack:
         return f"{self.manifest.name} {self.manifest.version}"
 
     @property
-    def enters_branches(self) -> bool:
-        """Whether rules look into the branches of an If."""
-        return self.manifest.branches == "entered"
+    def enters_bodies(self) -> bool:
+        """Whether rules look into the bodies of If, Loop and Scan."""
+        return self.manifest.bodies == "entered"
 
     @property
     def content_hash(self) -> str:

@@ -121,11 +121,11 @@ class ManifestFile(Strict):
         "1, Slices of all): layers as others are (`kept`, which is what counts if nothing is said) "
         "or none (`removed`). Left out, that of the extended pack.",
     )
-    branches: Literal["float", "entered"] | None = Field(
+    bodies: Literal["float", "entered"] | None = Field(
         default=None,
-        description="Whether rules look into the branches of an If: `entered` where the engine "
-        "fuses pairs there as elsewhere; else what is there stays `float`, which is what counts if "
-        "nothing is said. Left out, that of the extended pack.",
+        description="Whether rules look into the bodies of If, Loop and Scan: `entered` where the "
+        "engine fuses pairs there as elsewhere; else what is there stays `float`, which is what "
+        "counts if nothing is said. Left out, that of the extended pack.",
     )
     exclude: list[str] = Field(
         default=[],

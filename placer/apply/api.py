@@ -39,7 +39,7 @@ from placer.quantization.placement_file import PlacementFile, placement_text, re
 from placer.recovery.recover import steps_of
 from placer.results.folder import OutputFolder
 from placer.results.parts import RecoveryPart
-from placer.rules.packaging.load import enters_branches, load_pack
+from placer.rules.packaging.load import enters_bodies, load_pack
 from placer.rules.sites import find_sites
 
 AppliedRanges = Literal["kept", "calibrated"]
@@ -148,10 +148,12 @@ def apply_placement(
     scheme = file.scheme
     chosen, named = _bases(file, base, pack)
     file = replace(file, base=named)
-    branches = enters_branches(pack or file.pack.split()[0])
-    loaded = load_model(path, optima(given_ranges(shapes)), branches=branches)
+    bodies = enters_bodies(pack or file.pack.split()[0])
+    loaded = load_model(path, optima(given_ranges(shapes)), bodies=bodies)
     if steps and loaded.graph.scopes:
-        raise InputError(f"{path}: `recover` does not enter the branches of an If; leave it out")
+        raise InputError(
+            f"{path}: `recover` does not enter the bodies of If, Loop and Scan; leave it out"
+        )
     given = None if data is None else str(data)
     samples = samples_of(given, loaded)
     if loaded.imported is not None:

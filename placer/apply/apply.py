@@ -277,7 +277,7 @@ def calibrated_scales(
         raise InputError(unknown("calibration", method, (AUTO, *METHODS)))
     activations = _activations(applied.placement, model)
     calibration = calibrate(model, activations, data, cache_dir)
-    # The file tells of tensors in a branch of an If that no sample takes.
+    # The file tells of tensors in a body that runs on no sample.
     unseen = (set(activations) - calibration.statistics.keys()) & applied.ranges.keys()
     kept = {tensor: applied.ranges[tensor] for tensor in sorted(unseen)}
     inserter = Inserter(model, scheme)

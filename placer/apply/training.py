@@ -18,12 +18,12 @@ from placer.common.files import write_text
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
 from placer.graph import Edge, Node
-from placer.graph.branches import flatten
+from placer.graph.flat import flatten
 from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.quantization import Ranges, Scheme
 from placer.quantization.placement_file import PlacementFile, read_placement
-from placer.rules.packaging.load import enters_branches
+from placer.rules.packaging.load import enters_bodies
 from placer.version import __version__
 
 FORMAT = "placer-qat/1"
@@ -127,8 +127,8 @@ def export_qat(
             "give a placement for INT8"
         )
     path = Path(model)
-    branches = enters_branches(file.pack.split()[0])
-    loaded = load_model(path, optima(given_ranges(shapes)), branches=branches)
+    bodies = enters_bodies(file.pack.split()[0])
+    loaded = load_model(path, optima(given_ranges(shapes)), bodies=bodies)
     if loaded.imported is not None:
         raise InputError(f"{path} is quantized already; give the float model")
     applied = apply_placement(file, loaded)

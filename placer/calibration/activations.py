@@ -9,12 +9,13 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto
 
+from placer.calibration.courses import most_runs
 from placer.calibration.dataset import Dataset
 from placer.calibration.sample import Sample
 from placer.common.ort_session import create_session, run_once
 from placer.errors import InputError, LimitError, RunError
-from placer.graph.branches import nest
 from placer.graph.exposed import Wanted, expose
+from placer.graph.flat import body_inputs, nest
 from placer.graph.scopes import Scope
 from placer.model import Model
 
@@ -29,8 +30,9 @@ def observable(model: Model, tensors: Collection[str]) -> list[str]:
     Raises InputError for an unknown tensor.
     """
     graph = model.graph
+    given = {*graph.inputs, *graph.initializers, *_body_inputs(model)}
     for name in tensors:
-        if not (name in graph.producer or name in graph.inputs or name in graph.initializers):
+        if not (name in graph.producer or name in given):
             raise InputError(
                 f"{model.path} has no tensor '{name}' to calibrate; name an input of a node"
             )
@@ -45,16 +47,16 @@ _UNKNOWN = 32  # Tensors of one pass where no shape is known.
 
 
 def passes(
-    model: Model, tensors: Sequence[str], budget_bytes: int = BUDGET_BYTES
+    model: Model, tensors: Sequence[str], dataset: Dataset, budget_bytes: int = BUDGET_BYTES
 ) -> list[list[str]]:
-    """``tensors`` by the pass over the data that observes them.
+    """``tensors`` by the pass over ``dataset`` that observes them.
 
     Those of one pass take at most ``budget_bytes`` a sample together, unless one alone takes more.
     Inputs of the model, which need no run, are observed in the first.
     """
     fed = [name for name in tensors if name in model.graph.inputs]
     computed = [name for name in tensors if name not in model.graph.inputs]
-    chunks = _chunks(model, computed, budget_bytes)
+    chunks = _chunks(model, computed, _times(model, computed, dataset), budget_bytes)
     if fed:
         return [fed + chunks[0], *chunks[1:]] if chunks else [fed]
     return chunks
@@ -65,7 +67,8 @@ def activations(
 ) -> Iterator[tuple[Sample, dict[str, np.ndarray]]]:
     """Each sample with the values of ``tensors``, by ONNX Runtime on the CPU.
 
-    What is made in a branch of an If that does not run on a sample is not among its values.
+    What is made in a body that does not run on a sample is not among its values; what is made in
+    one of a Loop or Scan has the values of all trips, in one dimension.
     The session, which holds all weights, ends with the pass. Raises RunError if ONNX Runtime
     refuses the model.
     """
@@ -78,9 +81,21 @@ def activations(
         yield sample, values
 
 
-def _chunks(model: Model, tensors: Sequence[str], budget_bytes: int) -> list[list[str]]:
+def _times(model: Model, tensors: Sequence[str], dataset: Dataset) -> Mapping[str, int]:
+    """How often those of ``tensors`` are made on a sample, at most, that a Loop or Scan makes."""
+    inside = _in_bodies(model, tensors)
+    repeated = {n: scope for n, scope in inside.items() if any(body.repeats for body in scope)}
+    if not repeated:
+        return {}
+    runs = most_runs(model, dataset)
+    return {name: max(1, runs[scope]) for name, scope in repeated.items()}
+
+
+def _chunks(
+    model: Model, tensors: Sequence[str], times: Mapping[str, int], budget_bytes: int
+) -> list[list[str]]:
     """Split ``tensors``, in graph order, into runs that fit the budget; at least one each."""
-    order = {name: i for i, name in enumerate(model.graph.producer)}
+    order = {name: i for i, name in enumerate((*_body_inputs(model), *model.graph.producer))}
     known = {name: _bytes(model, name) for name in tensors}
     # A tensor of unknown shape is taken to be as large as the largest known one. With none known
     # a pass takes a few: one each would mean hundreds of runs of the whole model.
@@ -91,7 +106,7 @@ def _chunks(model: Model, tensors: Sequence[str], budget_bytes: int) -> list[lis
     used = 0
     for name in sorted(tensors, key=lambda tensor: order[tensor]):
         size = known[name]
-        size = largest if size is None else size
+        size = (largest if size is None else size) * times.get(name, 1)
         if not chunks or used + size > budget_bytes:
             chunks.append([])
             used = 0
@@ -113,7 +128,7 @@ class _Observer:
 
     def __init__(self, model: Model, tensors: Sequence[str]) -> None:
         self._model = model
-        self._inside = _in_branches(model, tensors)
+        self._inside = _in_bodies(model, tensors)
         proto, names = _exposed(model, self._inside) if self._inside else (model.proto, {})
         present = {output.name for output in proto.graph.output}
         extra = onnx.ModelProto()
@@ -144,20 +159,28 @@ class _Observer:
         return {name: value for name, value in found if value.size or name not in self._inside}
 
 
-def _in_branches(model: Model, tensors: Sequence[str]) -> dict[str, Scope]:
-    """Where those of ``tensors`` are made that a branch of an If makes."""
+def _body_inputs(model: Model) -> dict[str, Scope]:
+    return body_inputs((node.proto for node in model.graph.nodes), model.graph.scopes)
+
+
+def _in_bodies(model: Model, tensors: Sequence[str]) -> dict[str, Scope]:
+    """Where those of ``tensors`` are made that a body of an If, Loop or Scan makes or is given."""
     graph = model.graph
-    makers = {name: graph.producer[name].name for name in tensors} if graph.scopes else {}
-    return {name: graph.scopes[maker] for name, maker in makers.items() if maker in graph.scopes}
+    if not graph.scopes:
+        return {}
+    given = _body_inputs(model)
+    makers = {n: graph.producer[n].name for n in tensors if n in graph.producer}
+    made = {n: graph.scopes[maker] for n, maker in makers.items() if maker in graph.scopes}
+    return {n: scope for n in tensors if (scope := made.get(n) or given.get(n))}
 
 
 def _exposed(model: Model, inside: Mapping[str, Scope]) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """The model with the tensors of branches as outputs, and what those are called."""
+    """The model with the tensors of bodies as outputs, and what those are called."""
     flat = model.flat()
     types = {name: model.graph.type_of(name).dtype or TensorProto.FLOAT for name in inside}
     wanted = [Wanted(name, scope, types[name]) for name, scope in inside.items()]
-    outputs = expose(flat.graph, wanted)
-    nest(flat.graph, model.graph.scopes)
+    outputs, scopes = expose(flat.graph, model.graph.scopes, wanted)
+    nest(flat.graph, scopes)
     return flat, dict(zip(inside, outputs, strict=True))
 
 

@@ -80,7 +80,7 @@ def calibrate(
     out. Tensors of one sample that exceed ``budget_bytes`` together are observed in several passes
     over the data, with the same result. ``progress`` is told the batches done and all there are.
     With ``cache_dir`` the statistics are kept there, by model, data and tensors.
-    There are none of a tensor in a branch of an If that no sample takes.
+    There are none of a tensor in a body of an If, Loop or Scan that runs on no sample.
     Raises InputError for an unknown tensor and where an activation is NaN or Inf, RunError if
     ONNX Runtime refuses the model.
     """
@@ -89,7 +89,7 @@ def calibrate(
     statistics = None if cache is None else _read_cache(cache, chosen)
     if statistics is None:
         statistics = _observe(model, chosen, dataset, progress, budget_bytes)
-        # Nothing is known of a branch that does not run on this data: that is told anew each time.
+        # Nothing is known of a body that does not run on this data: that is told anew each time.
         if cache is not None and statistics.keys() == set(chosen):
             _write_cache(cache, statistics)
     return Calibration(statistics, dataset.synthetic)
@@ -102,7 +102,7 @@ def _observe(
     progress: Progress | None,
     budget_bytes: int,
 ) -> dict[str, Statistics]:
-    chunks = passes(model, tensors, budget_bytes)
+    chunks = passes(model, tensors, dataset, budget_bytes)
     found: dict[str, Statistics] = {}
     done = 0
     for chunk in chunks:

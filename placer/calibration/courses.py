@@ -1,7 +1,8 @@
-"""Which branches of If nodes run on the samples of a data set."""
+"""Which bodies of If, Loop and Scan nodes run on the samples of a data set, and how often."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import onnxruntime as ort
@@ -9,30 +10,44 @@ import onnxruntime as ort
 from placer.calibration.dataset import Dataset
 from placer.calibration.sample import Sample
 from placer.common.ort_session import create_session, run_once
-from placer.graph.branches import nest
 from placer.graph.exposed import expose_courses
+from placer.graph.flat import nest
 from placer.graph.scopes import Scope
 from placer.model import Model
 
-Course = frozenset[Scope]  # The branches that run, each by its scope.
+Course = frozenset[Scope]  # The bodies that run, each by its scope.
 
 
 def courses(model: Model, dataset: Dataset) -> Iterator[tuple[Sample, Course]]:
-    """Each sample with the branches that run on it, by one run of ``model`` on ONNX Runtime.
+    """Each sample with the bodies that run on it, by one run of ``model`` on ONNX Runtime.
 
     Raises RunError if ONNX Runtime refuses the model.
     """
+    for sample, runs in _runs(model, dataset):
+        yield sample, frozenset(runs)
+
+
+def bodies_that_run(model: Model, dataset: Dataset) -> Course:
+    """All bodies that run on some sample; see ``courses``."""
+    return frozenset[Scope]().union(*(course for _, course in courses(model, dataset)))
+
+
+def most_runs(model: Model, dataset: Dataset) -> Counter[Scope]:
+    """How often each body runs on one sample, at most; see ``courses``."""
+    found: Counter[Scope] = Counter()
+    for _, runs in _runs(model, dataset):
+        found |= runs
+    return found
+
+
+def _runs(model: Model, dataset: Dataset) -> Iterator[tuple[Sample, Counter[Scope]]]:
     flat = model.flat()
-    outputs = expose_courses(flat.graph, model.graph.scopes)
-    nest(flat.graph, model.graph.scopes)
+    outputs, scopes = expose_courses(flat.graph, model.graph.scopes)
+    nest(flat.graph, scopes)
     level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     session = create_session(flat.SerializeToString(), model.base_dir, threads=1, level=level)
     for sample in dataset:
         where = f"{model.path} on {sample.origin}"
         values = run_once(session, list(outputs.values()), sample.inputs, where)
-        yield sample, frozenset(b for b, v in zip(outputs, values, strict=True) if v.size)
-
-
-def branches_that_run(model: Model, dataset: Dataset) -> Course:
-    """All branches that run on some sample; see ``courses``."""
-    return frozenset[Scope]().union(*(course for _, course in courses(model, dataset)))
+        runs = {body: v.size for body, v in zip(outputs, values, strict=True) if v.size}
+        yield sample, Counter(runs)

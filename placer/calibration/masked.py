@@ -39,7 +39,8 @@ def masked_tensors(model: Model, tensors: Collection[str], dataset: Dataset) -> 
     }
     behind = _behind(model.graph, sources)
     found = set(constants)
-    for chunk in passes(model, observable(model, behind.intersection({*tensors, *outputs}))):
+    observed = observable(model, behind.intersection({*tensors, *outputs}))
+    for chunk in passes(model, observed, dataset):
         for _, values in activations(model, chunk, dataset):
             if any(np.isnan(values[name]).any() for name in outputs.intersection(values)):
                 return frozenset(constants)

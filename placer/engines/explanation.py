@@ -17,7 +17,7 @@ from placer.engines.fusion_model import BASES
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.graph.bodies import Bodies, bodies_of
-from placer.graph.branches import flatten
+from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model import is_quantized_file, load_model, load_quantized
 from placer.plan import Plan
@@ -94,16 +94,16 @@ class ModelExplanation:
         return f"{inside}. Their time is not in the estimates" if inside else ""
 
     @property
-    def in_branches(self) -> str:
-        """A sentence on nodes in branches of an If, which do not all run; empty if none is."""
+    def in_bodies(self) -> str:
+        """A sentence on nodes in bodies, which may run never or often; empty if none is."""
         scopes, total = self._subject.scopes, len(self._subject.graph.nodes)
         if not scopes:
             return ""
         owners = sorted({scope[0].owner for scope in scopes.values()})
         more = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
         return (
-            f"{len(scopes)} of {total} nodes are in the branches of If '{owners[0]}'{more}, of "
-            "which one runs at a time; what is shown, and every sum of times, is of all of them"
+            f"{len(scopes)} of {total} nodes are in the bodies of '{owners[0]}'{more}; each is "
+            "shown, and counts in every sum of times, once, however often it runs"
         )
 
     @property
@@ -192,7 +192,7 @@ def explain(
     given = optima(given_ranges(shapes))
     source = None if placement is None else Path(placement)
     with without_collection():
-        subject = _subject(path, source, given, rules.enters_branches)
+        subject = _subject(path, source, given, rules.enters_bodies)
         explainer = _explainer(subject.graph, rules, device, target, base)
         if subject.placement is None:
             explanation = explainer.explain(place(explainer.sites, {}))
@@ -214,7 +214,7 @@ def _subject(
     model: Path,
     placement: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
-    branches: bool,
+    bodies: bool,
 ) -> _Subject:
     if is_quantized_file(model):
         if placement is not None:
@@ -222,25 +222,25 @@ def _subject(
                 f"{model} has Q/DQ pairs already; give the float model or no placement"
             )
         quantized = load_quantized(model)
-        inside = flatten(quantized.graph) if branches else {}
+        inside = flatten(quantized.graph) if bodies else {}
         found = extract_placement(quantized)
         graph = found.graph(shapes, model)
         scopes: Scopes = {n: scope for n, scope in inside.items() if n in graph.by_name}
-        bodies = bodies_of(found.proto, scopes)
+        left = bodies_of(found.proto, scopes)
         source = "the model's own Q/DQ pairs"
-        return _Subject(graph, found.placement, source, "", bodies, scopes=scopes)
-    loaded = load_model(model, shapes, branches=branches)
-    bodies = bodies_of(loaded.flat(), loaded.graph.scopes)
+        return _Subject(graph, found.placement, source, "", left, scopes=scopes)
+    loaded = load_model(model, shapes, bodies=bodies)
+    left = bodies_of(loaded.flat(), loaded.graph.scopes)
     if placement is None:
         source = "the pack's default placement"
         return _Subject(
-            loaded.graph, None, source, loaded.fingerprint, bodies, scopes=loaded.graph.scopes
+            loaded.graph, None, source, loaded.fingerprint, left, scopes=loaded.graph.scopes
         )
     chosen, file = load_placement(placement, loaded.graph), read_placement(placement)
     source, pins = f"placement {placement}", _pins(file, loaded.graph)
     pinned = tuple(file.pinned)
     scopes = loaded.graph.scopes
-    return _Subject(loaded.graph, chosen, source, loaded.fingerprint, bodies, pinned, pins, scopes)
+    return _Subject(loaded.graph, chosen, source, loaded.fingerprint, left, pinned, pins, scopes)
 
 
 def _pins(file: PlacementFile, graph: Graph) -> dict[str, tuple[Pin, Range]]:

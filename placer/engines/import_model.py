@@ -133,7 +133,7 @@ def import_model(
     if float_model is not None:
         wanted = None if data is None else str(data)
         return _import_ir(source, Path(float_model), target, rules, given, wanted)
-    loaded = load_model(source, given, branches=rules.enters_branches)
+    loaded = load_model(source, given, bodies=rules.enters_bodies)
     loaded.source_quantization()  # Refuses a float model before anything is run.
     if not loaded.proto.graph.node:
         raise InputError(
@@ -214,7 +214,7 @@ def _write(
     """Write both files, or none if the float model cannot be read back."""
     with drafted(target) as draft:
         save_model(model.proto, model.base_dir, draft)
-        written = load_model(draft, shapes, branches=pack.enters_branches)
+        written = load_model(draft, shapes, bodies=pack.enters_bodies)
         write_text(draft.with_name(placement_file.name), _placement_text(imported, pack, written))
 
 

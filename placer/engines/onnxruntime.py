@@ -20,7 +20,7 @@ from placer.engines.courses import Courses, mean_seconds
 from placer.engines.onnxruntime_layers import layers_plan
 from placer.engines.onnxruntime_profile import median_us, profile, profile_in_turn, run_session
 from placer.engines.rounds import cpu_clock, time_calls
-from placer.graph.branches import flatten
+from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.plan import Plan
 
@@ -155,15 +155,15 @@ def _kernel_times(session: Session, inputs: Tensors) -> dict[str, float]:
 
 
 def _own_times(times: Mapping[str, float], scopes: Scopes) -> dict[str, float]:
-    """``times`` in which If nodes take none, since theirs include the nodes in their branches.
+    """``times`` in which nodes with bodies take none, since theirs include the nodes there.
 
     What is beside these is ONNX Runtime's dispatch, most of it the profiler's own. Nodes in
-    branches that did not run take none either: a plan in which a layer lacks its time tells a
+    bodies that did not run take none either: a plan in which a layer lacks its time tells a
     search nothing.
     """
     if not times:
         return {}
-    owners = {branch.owner for scope in scopes.values() for branch in scope}
+    owners = {body.owner for scope in scopes.values() for body in scope}
     return {**dict.fromkeys(scopes, 0.0), **times, **dict.fromkeys(owners, 0.0)}
 
 

@@ -246,7 +246,7 @@ def recovered(
         kept = source.material_pairs(list(inputs_of(model, chosen)))
         if kept:
             entered = bool(model.graph.scopes)
-            model = load_model(model.path, model.input_shapes, kept, branches=entered)
+            model = load_model(model.path, model.input_shapes, kept, bodies=entered)
             found = _distance(source, model, data) or found
     if found.sqnr < MIN_SQNR_DB:
         raise InputError(

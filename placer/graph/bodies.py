@@ -56,7 +56,7 @@ class Bodies:
 def bodies_of(proto: ModelProto, scopes: Scopes | None = None) -> Bodies:
     """What the bodies in the graph of ``proto`` hold; none do whose nodes the graph has itself.
 
-    ``scopes``: of a flat graph. What is in a branch of an If that stays is not written out.
+    ``scopes``: of a flat graph. What is in a body that stays is not written out.
     """
     graph = proto.graph
     owners = [node for node in graph.node if any(body.node for body in subgraphs(node))]

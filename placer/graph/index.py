@@ -103,8 +103,9 @@ class Graph:
     ``types`` covers graph inputs, initializers and node outputs as far as they are known.
     Subgraphs (If, Loop, Scan) are opaque: what they read from outside counts as a consumer edge
     of the node that holds them, with an index beyond that node's own inputs. ``consumers`` has the
-    edges by tensor, ``reads`` by node. ``scopes``: of the nodes that stand in branches of an If
-    where the graph is a flat one (``placer.graph.branches``); that If reads what they return.
+    edges by tensor, ``reads`` by node. ``scopes``: of the nodes that stand in the bodies
+    of others where the graph is a flat one (``placer.graph.flat``): what a body returns is read by
+    the node that has it, and what it is given no node writes.
     """
 
     nodes: tuple[Node, ...]

@@ -12,10 +12,12 @@ from onnx import ModelProto, ValueInfoProto, helper
 
 from placer.common.custom_ops import custom_op_libraries
 from placer.common.ort_session import create_session, run_once
-from placer.errors import RunError
-from placer.graph.edit import fix_input_shapes, subgraphs, without_large_tensors
+from placer.errors import InputError, RunError
+from placer.graph.edit import fix_input_shapes, without_large_tensors
+from placer.graph.flat import entered_bodies
 from placer.graph.index import tensor_type
 from placer.graph.scopes import Scopes
+from placer.model.body_types import BodyTypes, copy_type
 from placer.model.constant_folding import fold_constants
 from placer.model.normalize import infer_values
 
@@ -54,22 +56,29 @@ def infer_flat_values(
     path: Path,
     scopes: Scopes,
 ) -> dict[str, ValueInfoProto]:
-    """``infer_all_values`` of a flat graph, whose If nodes have the types of what they return.
+    """``infer_all_values`` of a flat graph, with the inputs of its bodies.
 
-    Their bodies hold nothing that inference could go through. ``proto`` keeps the types that it
-    declares: they are for all shapes.
+    If, Loop and Scan have the types of what their bodies return, which hold nothing that inference
+    could go through. ``proto`` keeps the types that it declares: they are for all shapes.
     """
     if not scopes:
         return infer_all_values(proto, base_dir, shapes, path)
     copy = without_large_tensors(proto)
-    values: dict[str, ValueInfoProto] = {}
-    for _ in range(1 + max(map(len, scopes.values()))):  # From the innermost If outwards.
-        values = infer_all_values(copy, base_dir, shapes, path)
+    inputs = BodyTypes(copy.graph)
+    while True:  # From the innermost body outwards, and with Loops until their types stay.
+        try:
+            values = infer_all_values(copy, base_dir, shapes, path)
+        except InputError:
+            if not inputs.forget():
+                raise
+            continue
+        changed = inputs.update(values)
         for node in copy.graph.node:
-            for returned in (v for body in subgraphs(node) for v in body.output if not body.node):
+            for returned in (v for g in entered_bodies(node).values() for v in g.output):
                 if returned.name in values:
-                    returned.type.CopyFrom(values[returned.name].type)
-    return values
+                    changed |= copy_type(values[returned.name], returned)
+        if not changed and not inputs.give_up(values):
+            return values
 
 
 def _is_incomplete(proto: ModelProto, values: Mapping[str, ValueInfoProto]) -> bool:

@@ -19,7 +19,6 @@ from placer.common.names import unknown
 from placer.common.shapes import MAX_DIMENSION
 from placer.errors import InputError
 from placer.graph import Graph, index_graph, tensor_type
-from placer.graph.branches import nest
 from placer.graph.edit import (
     all_tensors,
     every_node,
@@ -35,9 +34,10 @@ from placer.graph.external_data import (
     read_tensor,
     tensor_bytes,
 )
+from placer.graph.flat import nest
 from placer.model.custom_types import infer_flat_values
 from placer.model.early_norms import set_apart
-from placer.model.entered_branches import enter_branches
+from placer.model.entered_bodies import enter_bodies
 from placer.model.fixed_inputs import fix_in_place
 from placer.model.importing import Imported, import_model, is_quantized
 from placer.model.normalize import normalize, tidy, tidy_quantized
@@ -53,8 +53,8 @@ class Model:
     """A normalised float model.
 
     ``proto``: keeps dynamic dimensions; external initializers stay references to ``base_dir``.
-    ``graph``: index of ``proto`` with types inferred for ``input_shapes``; where branches were
-    entered, of its flat form (``placer.graph.branches``).
+    ``graph``: index of ``proto`` with types inferred for ``input_shapes``; where bodies were
+    entered, of its flat form (``placer.graph.flat``).
     ``fingerprint``: SHA-256 of the file and its external data.
     ``notes``: what normalising changed, a sentence each.
     ``imported``: what a model that was quantized already said besides; None if it was float.
@@ -100,15 +100,15 @@ def load_model(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     kept_pairs: Collection[str] = (),
     fix: Mapping[str, float] | None = None,
-    branches: bool = False,
+    bodies: bool = False,
 ) -> Model:
     """Load, check and normalise the model at ``path``; ``shapes`` fixes dynamic inputs.
 
     ``fix``: values of inputs that become constants, see ``placer.model.fixed_inputs``; then the
     model that is written has ``shapes`` as well.
 
-    ``branches``: whether ``Model.graph`` holds the nodes in branches of If nodes too, for an engine
-    that takes pairs there.
+    ``bodies``: whether ``Model.graph`` holds the nodes in bodies of If, Loop and Scan too, for an
+    engine that takes pairs there.
 
     A model that is quantized already is taken apart first (``placer.model.importing``);
     ``kept_pairs``: what those QuantizeLinear nodes write that are part of its function. Raises
@@ -140,7 +140,7 @@ def load_model(
         digest = _with_fixed(digest, fix)
     proto, notes = normalize(proto, base_dir, path)
     notes = (*fixed, *notes)
-    scopes = enter_branches(proto, base_dir, path) if branches else {}
+    scopes = enter_bodies(proto, base_dir, path) if bodies else {}
     input_shapes = _input_shapes(proto, dict(shapes or {}), path)
     values = infer_flat_values(proto, base_dir, input_shapes, path, scopes)
     types = {name: tensor_type(value) for name, value in values.items()}

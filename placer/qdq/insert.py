@@ -12,8 +12,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from placer.errors import InputError
 from placer.graph import Edge
-from placer.graph.branches import nest
 from placer.graph.edit import rename_tensors, without_initializers
+from placer.graph.flat import body_inputs, nest
 from placer.model import Model
 from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node, taken_names
 from placer.qdq.weights import QuantizedConstant, WeightQuantizer
@@ -91,6 +91,7 @@ class Inserter:
         if scheme.is_float8:
             self._shell.ir_version = max(self._shell.ir_version, _IR_OF_FLOAT8)
         self._opset = max(e.version for e in model.proto.opset_import if e.domain in _STANDARD)
+        self._body_inputs = body_inputs((n.proto for n in self._graph.nodes), self._graph.scopes)
         self._reads = Counter(t for t, edges in self._graph.consumers.items() for _ in edges)
         self._taken = taken_names(self._graph)
         self._weights = WeightQuantizer(model, scheme, self._reads, self._taken)
@@ -288,7 +289,7 @@ class Inserter:
         floats = draft.outputs
         renamed = {edge.node for tensor in floats for edge in self._graph.edges_of(tensor)}
         renamed.update(self._graph.producer[tensor].name for tensor in floats)
-        for tensor in self._graph.inputs:
+        for tensor in (*self._graph.inputs, *self._body_inputs):
             nodes.extend(draft.behind.get(tensor, ()))
         for node in self._graph.nodes:
             nodes.extend(draft.before.get(node.name, ()))

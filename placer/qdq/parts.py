@@ -34,7 +34,7 @@ class PairName(NamedTuple):
 
 def taken_names(graph: Graph) -> set[PairName]:
     """The model's own names that look like one that a candidate adds."""
-    names = (*graph.by_name, *graph.producer, *graph.initializers, *graph.inputs)
+    names = {*graph.by_name, *graph.producer, *graph.initializers, *graph.inputs, *graph.types}
     matches = (_ADDED.fullmatch(name) for name in names)
     return {PairName(m[1], int(m[2] or 0)) for m in matches if m}
 

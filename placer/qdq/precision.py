@@ -51,7 +51,7 @@ def convert(
     subgraphs, those called in ``keep_float``, those whose weights do not fit into ``base`` (see
     ``Model.notes``), and the producer and consumers of a tensor that ``ranges`` shows to exceed
     half of the largest FP16 value. The opset is raised to 19 (FP16) or 22 (BF16). Converting twice
-    changes nothing more. Raises InputError for an unknown node, nodes in branches of an If, an
+    changes nothing more. Raises InputError for an unknown node, nodes in the bodies of others, an
     opset that cannot be raised, or more converted weights than one message holds.
     """
     for name in keep_float:
@@ -61,8 +61,8 @@ def convert(
         return model
     if model.graph.scopes:
         raise InputError(
-            f"{model.path} has nodes in branches of an If, which are not converted to {base}; "
-            "give `base` float"
+            f"{model.path} has nodes in bodies of If, Loop or Scan, which are not converted to "
+            f"{base}; give `base` float"
         )
     model = with_opset(model, _OPSETS[base])
     _check_size(model, base)

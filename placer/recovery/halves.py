@@ -66,7 +66,7 @@ def calibrate_halves(
 
 
 def _completed(parts: Sequence[Calibration]) -> list[Calibration]:
-    """Each half with the statistics of the other where a branch of an If runs on that one alone."""
+    """Each half with the statistics of the other where a body runs on that one alone."""
     every = {name: known for part in parts for name, known in part.statistics.items()}
     return [replace(part, statistics={**every, **part.statistics}) for part in parts]
 

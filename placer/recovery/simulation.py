@@ -107,7 +107,7 @@ def _with_scales_as_inputs(
 
 
 def _simulate(graph: GraphProto, scales: Mapping[str, ScaleNames], is_float8: bool) -> None:
-    """Let the pairs of ``graph`` and of its branches read ``scales`` from inputs of the model."""
+    """Let the pairs of ``graph`` and of its bodies read ``scales`` from inputs of the model."""
     kept = [tensor for tensor in graph.initializer if tensor.name not in scales]
     if len(kept) < len(graph.initializer):
         kept = [TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from placer.errors import InputError
 from placer.graph import Edge, Node, TensorType
-from placer.graph.branches import flatten
+from placer.graph.flat import flatten
 from placer.graph.index import captured_tensors
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
@@ -116,7 +116,7 @@ def _plan(path: Path) -> Plan | None:
 
 
 def _with_returned(node: Node) -> Node:
-    """``node``; an If reads what its branches return, which the graph is drawn with."""
+    """``node``; one with bodies reads what they return, which the graph is drawn with."""
     returned = captured_tensors(node.proto)
     return replace(node, inputs=(*node.inputs, *returned)) if returned else node
 

@@ -44,10 +44,10 @@ def load_pack(name_or_path: str | Path, store: Store | None = None) -> Pack:
     return load_files(_files_of(str(name_or_path), store), store)
 
 
-def enters_branches(pack: str) -> bool:
-    """Whether rules of ``pack`` look into branches of an If; False where it is not to be had."""
+def enters_bodies(pack: str) -> bool:
+    """Whether rules of ``pack`` look into bodies; False where there is no such pack."""
     try:
-        return load_pack(pack).enters_branches
+        return load_pack(pack).enters_bodies
     except InputError:
         return False
 
@@ -178,8 +178,8 @@ def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
         fields["kernels"] = parent.kernels
     if manifest.constants is None:
         fields["constants"] = parent.constants
-    if manifest.branches is None:
-        fields["branches"] = parent.branches
+    if manifest.bodies is None:
+        fields["bodies"] = parent.bodies
     if manifest.dequantizes is None:
         fields["dequantizes"] = parent.dequantizes
     if manifest.idle is None:

@@ -344,7 +344,7 @@ def test_a_model_that_random_inputs_do_not_fit_asks_for_data(save: Callable[...,
         calibrate(model, ["g"], synthetic_dataset(model, 2, seed=0))
 
 
-def test_tensors_of_unknown_shape_share_passes(save: Callable[..., Path]) -> None:
+def test_tensors_of_unknown_shape_share_passes(save: Callable[..., Path], data: Dataset) -> None:
     # How many values NonZero finds depends on the data.
     chain = "".join(f"r{i + 1} = Relu(r{i})\n" for i in range(40))
     model = load_model(
@@ -358,7 +358,7 @@ def test_tensors_of_unknown_shape_share_passes(save: Callable[..., Path]) -> Non
         """)
     )
     tensors = [f"r{i}" for i in range(40)]
-    assert [len(part) for part in passes(model, tensors)] == [32, 8]
+    assert [len(part) for part in passes(model, tensors, data)] == [32, 8]
 
 
 def test_progress_counts_batches_of_all_passes(net: Model, data: Dataset) -> None:

@@ -20,14 +20,13 @@ from placer.engines.courses import Course, Courses
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.errors import RunError
-from placer.graph.bodies import bodies_of
-from placer.graph.branches import body_of, flatten
 from placer.graph.edit import every_node
+from placer.graph.flat import body_of, flatten
 from placer.graph.text import parse_model
 from placer.model import Model, load_model, load_quantized, save_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
-from placer.optimizer.setup.branches_taken import branches_taken
+from placer.optimizer.setup.bodies_run import bodies_run
 from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.trials.layer_times import ProfiledLayers, layer_costs
@@ -82,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Model:
-    return load_model(folder / "m.onnx", branches=True)
+    return load_model(folder / "m.onnx", bodies=True)
 
 
 def default(model: Model) -> Placement:
@@ -148,7 +147,7 @@ def test_the_placement_is_read_back_from_the_file(folder: Path, model: Model, tm
     proto = load_quantized(tmp_path / "q.onnx")
     flatten(proto.graph)
     assert extract_placement(proto).placement.edges == default(model).edges
-    imported = load_model(tmp_path / "q.onnx", branches=True)
+    imported = load_model(tmp_path / "q.onnx", bodies=True)
     assert imported.source_quantization().placement.edges == default(model).edges
     assert [n.op for n in imported.graph.nodes] == [n.op for n in model.graph.nodes]
 
@@ -183,7 +182,7 @@ g (bool go, float[2,4] x) => (float[2,4] h, float[2,4] y) <float s = {0.5}, uint
 
 def test_a_pair_at_a_graph_output_is_taken_apart_beside_pairs_in_branches(tmp_path: Path):
     onnx.save(parse_model(TWICE), tmp_path / "q.onnx")
-    imported = load_model(tmp_path / "q.onnx", branches=True)
+    imported = load_model(tmp_path / "q.onnx", bodies=True)
     assert [node.op for node in imported.graph.nodes] == ["Tanh", "Neg", "If", "Identity"]
     found = {edge.node for edge in imported.source_quantization().placement.edges}
     assert found == {"Tanh", ""}
@@ -196,7 +195,7 @@ def test_products_with_scales_of_run_time_stay_in_their_branches(folder: Path, t
     )
     names = {node.name for node in every_node(onnx.load(tmp_path / "q.onnx").graph.node)}
     assert "second_quant" in names  # ONNX Runtime's names of nodes that it replaces.
-    imported = load_model(tmp_path / "q.onnx", branches=True)
+    imported = load_model(tmp_path / "q.onnx", bodies=True)
     assert len(imported.graph.scopes) == 5
     given = {"go": np.array([True]), "x": np.ones((32, 256), np.float32)}
     expected = outputs(onnx.load(folder / "m.onnx"), **given)
@@ -289,7 +288,7 @@ def test_a_branch_that_no_sample_takes_stays_float(folder: Path):
     (told,) = [text for text in task.warnings if "branch" in text]
     assert told == (
         "2 of 6 nodes stay float in the else branch of If 'choice': not both calibration and "
-        "evaluation data have samples that take it; give data that does"
+        "evaluation data have samples on which it runs; give data that does"
     )
 
 
@@ -310,48 +309,14 @@ def test_latency_leaves_out_rare_courses(tmp_path: Path):
     numbers = np.append(np.arange(10), np.full(10, 9))
     switches = {f"go{i}": numbers >> i & 1 == 1 for i in range(count)}
     np.savez(tmp_path / "d.npz", x0=np.ones((20, 2, 4), np.float32), **switches)
-    model = load_model(tmp_path / "m.onnx", branches=True)
+    model = load_model(tmp_path / "m.onnx", bodies=True)
     data, told = load_dataset(tmp_path / "d.npz", model), []
-    taken = branches_taken(model, data, data, told.append).inputs
+    taken = bodies_run(model, data, data, told.append).inputs
     assert isinstance(taken, Courses)
     assert [course.share for course in taken.courses] == [11 / 18, *[1 / 18] * 7]
     assert told[0] == (
-        "latency is that of the 8 most frequent of 10 combinations of branches, which 90% of the "
-        "samples take"
-    )
-
-
-# Trips that an input decides, in a branch: the Loop stays whatever that input is fixed to.
-LOOP = """
-<ir_version: 8, opset_import: ["": 17]>
-g (bool go, int64 trips, float[2,4] x) => (float[2,4] y) {
-  y = If (go) <
-    then_branch = a () => (float[2,4] r) {
-      on = Constant<value = bool {1}>()
-      [loop] r = Loop (trips, on, x) <
-        body = b (int64 i, bool c, float[2,4] s) => (bool d, float[2,4] t) {
-          d = Identity(c)
-          t = Tanh(s)
-        }
-      >
-    },
-    else_branch = b () => (float[2,4] r) { r = Neg(x) }
-  >
-}
-"""
-
-
-def test_a_loop_in_a_branch_stays_and_is_told_of(tmp_path: Path):
-    onnx.save(parse_model(LOOP), tmp_path / "m.onnx")
-    found = load_model(tmp_path / "m.onnx", branches=True)
-    assert [node.op for node in found.graph.nodes] == ["Loop", "Neg", "If"]
-    inputs = {"trips": np.array(3), "x": np.full((2, 4), 0.5, np.float32)}
-    for go in (True, False):
-        given = {"go": np.array(go), **inputs}
-        expected = outputs(onnx.load(tmp_path / "m.onnx"), **given)
-        np.testing.assert_array_equal(outputs(found.proto, **given), expected)
-    assert bodies_of(found.flat(), found.graph.scopes).sentence() == (
-        "2 of 5 nodes (40%) stay float in the bodies of Loop 'loop', which no rule enters"
+        "latency is that of the 8 most frequent of 10 combinations of bodies that run, which 90% "
+        "of the samples have"
     )
 
 
@@ -399,7 +364,7 @@ g (bool go, float[2,4] x) => (float[2,4] y) {
 
 def test_branches_that_return_what_is_outside_of_them_keep_a_node(tmp_path: Path):
     onnx.save(parse_model(RETURNED), tmp_path / "m.onnx")
-    found = load_model(tmp_path / "m.onnx", branches=True)
+    found = load_model(tmp_path / "m.onnx", bodies=True)
     assert [node.op for node in found.graph.nodes] == ["Relu", "If"]
     for go in (True, False):
         given = {"go": np.array(go), "x": np.full((2, 4), 0.5, np.float32)}
@@ -428,21 +393,22 @@ def test_training_is_told_of_pairs_in_branches(folder: Path, model: Model, tmp_p
     assert readers["shared"] == readers["x"] == {"first", "first_1"}
 
 
-def test_explain_says_that_not_all_branches_run(folder: Path, model: Model, tmp_path: Path):
+def test_explain_says_that_nodes_in_bodies_count_once(folder: Path, model: Model, tmp_path: Path):
     save_model(candidate(model, folder), folder, tmp_path / "q.onnx")
     for path in (folder / "m.onnx", tmp_path / "q.onnx"):
-        assert placer.explain(path, pack="onnxruntime").in_branches == (
-            "5 of 6 nodes are in the branches of If 'choice', of which one runs at a time; what is "
-            "shown, and every sum of times, is of all of them"
+        assert placer.explain(path, pack="onnxruntime").in_bodies == (
+            "5 of 6 nodes are in the bodies of 'choice'; each is shown, and counts in every sum of "
+            "times, once, however often it runs"
         )
-    assert not placer.explain(folder / "m.onnx", pack="tensorrt").in_branches
+    assert not placer.explain(folder / "m.onnx", pack="tensorrt").in_bodies
 
 
 def test_recovery_leaves_branches_alone(folder: Path):
     asked = replace(request(folder, "both.npz"), recover=("bias-correction",))
     task = prepare(asked, QuietObserver())
     assert task.request.recover == ()
-    assert "nothing is recovered: recovery does not enter the branches of an If" in task.warnings
+    told = "nothing is recovered: recovery does not enter the bodies of If, Loop and Scan"
+    assert told in task.warnings
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto
 
 from placer.errors import InputError
-from placer.graph.branches import flatten, nest
 from placer.graph.edit import (
     adopt,
     every_node,
@@ -17,6 +16,7 @@ from placer.graph.edit import (
     without_initializers,
     without_large_tensors,
 )
+from placer.graph.flat import flatten, nest
 from placer.graph.scopes import Scopes
 from placer.model.constant_folding import fold_constants
 from placer.model.importing.dequantizer import dequantize_graph
@@ -58,7 +58,7 @@ def import_model(
     if proto.functions:
         stub = without_large_tensors(proto)
         adopt(proto, inlined(stub, path))
-    scopes = flatten(proto.graph) if _quantizes_in_branches(proto) else {}
+    scopes = flatten(proto.graph) if _quantizes_in_bodies(proto) else {}
     tidy_quantized(proto)
     values = infer_values(proto, {}, path)
     fold_constants(proto, values, keep=_KEPT)
@@ -82,18 +82,18 @@ def import_model(
     )
 
 
-def _quantizes_in_branches(proto: ModelProto) -> bool:
+def _quantizes_in_bodies(proto: ModelProto) -> bool:
     bodies = (body for node in proto.graph.node for body in subgraphs(node))
     return any(_is_quantizing(node) for body in bodies for node in every_node(body.node))
 
 
 def _check_added(state: ImportState, scopes: Scopes, known: Collection[str]) -> None:
-    """Refuse nodes that came beside others in branches: what else reads them may be elsewhere."""
-    inside = {*scopes, *(branch.owner for scope in scopes.values() for branch in scope)}
+    """Refuse nodes that came beside others in bodies: what else reads them may be elsewhere."""
+    inside = {*scopes, *(body.owner for scope in scopes.values() for body in scope)}
     for name, origin in state.origins.items():
         if origin in inside and name not in known:
             raise InputError(
-                f"{state.path}: node '{origin}' in a branch of an If, or what it reads, is "
-                "quantized in a way that placer takes apart outside of branches only; "
+                f"{state.path}: node '{origin}' in a body of If, Loop or Scan, or what it reads, "
+                "is quantized in a way that placer takes apart outside of bodies only; "
                 "give the float model"
             )

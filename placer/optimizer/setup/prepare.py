@@ -25,7 +25,7 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.presets import Preset, load_preset
 from placer.optimizer.options.request import Base, Request
-from placer.optimizer.setup.branches_taken import branches_taken
+from placer.optimizer.setup.bodies_run import bodies_run
 from placer.optimizer.setup.chosen_engine import check_engine, engine_for, first_device
 from placer.optimizer.setup.chosen_nodes import check_forced, chosen_sites
 from placer.optimizer.setup.decisions import pins_of, quantizable_sites, scalable_sites, space_of
@@ -77,11 +77,11 @@ def prepare(
     found = find_sites(model.graph, pack.rules, target_of(engine))
     sites = quantizable_sites(found, model, pack, warn)
     sites = scalable_sites(sites, model, calibration_data, warn)
-    ran = branches_taken(model, calibration_data, evaluation_data, warn)
+    ran = bodies_run(model, calibration_data, evaluation_data, warn)
     sites = ran.sites(sites)
     sites, needed = chosen_sites(sites, model.graph, pack, request, observer)
     told = _told_of_bodies(model, calibration_data, evaluation_data)
-    space = space_of(sites, model, pack, told or "there is nothing to do")
+    space = space_of(sites, model, pack, told or ran.told or "there is nothing to do")
     check_forced(space, needed)
     pins = pins_of(request, sites, model, pack)
     space = replace(space, per_tensor=pins.per_tensor, bases=tuple(bases))
@@ -112,8 +112,8 @@ def prepare(
 
 def _model_for(request: Request, engine: Engine, pack: Pack, warn: Callable[[str], None]) -> Model:
     """The model in the shapes that ``engine`` builds for."""
-    shapes, branches = optima(request.shape_ranges), pack.enters_branches
-    model = load_model(request.model, shapes, fix=request.fix, branches=branches)
+    shapes, bodies = optima(request.shape_ranges), pack.enters_bodies
+    model = load_model(request.model, shapes, fix=request.fix, bodies=bodies)
     check_ranges(model.proto, request.shape_ranges)
     note = range_note(engine, request.shape_ranges)
     if note is not None:
@@ -125,7 +125,7 @@ def _without_recovery(request: Request, model: Model, warn: Callable[[str], None
     """``request`` as it is, or without recovery, which goes through a network layer by layer."""
     if not model.graph.scopes or not steps_of(request.recover):
         return request
-    warn("nothing is recovered: recovery does not enter the branches of an If")
+    warn("nothing is recovered: recovery does not enter the bodies of If, Loop and Scan")
     return replace(request, recover=())
 
 

@@ -59,7 +59,7 @@ class ProfiledLayers:
         """See ``placer.optimizer.trials.trial.LayerTimes``."""
         model, predicted = self._predict(placement)
         plan = compiled.plan(self._task.inputs)
-        # An engine may profile an If as one layer: those in its branches would count as free.
+        # An engine may profile an If as one layer: those in its bodies would count as free.
         scopes = self._task.model.graph.scopes
         self._hidden = bool(scopes) and scopes.keys().isdisjoint(
             node for layer in plan.layers for node in layer.nodes
@@ -119,8 +119,9 @@ def keep_layers(
 def layer_costs(task: Task, base: Base) -> LayerCosts | None:
     """Where times of layers in ``base`` are kept between runs.
 
-    None if nothing is kept, or nothing is measured. In branches of an If the time of a layer is
-    weighted by how often this data takes them, which says nothing of the same layer elsewhere.
+    None if nothing is kept, or nothing is measured. In bodies of If, Loop and Scan the time of a
+    layer is weighted by how often they run on this data, which says nothing of the same layer
+    elsewhere.
     """
     folder = task.request.cache_dir
     if folder is None or task.engine.estimated or task.model.graph.scopes:

@@ -1,4 +1,4 @@
-"""Branches of If nodes as part of one flat graph, and back: the same function, the same file."""
+"""Bodies of If, Loop and Scan as part of one flat graph, and back: the same function and file."""
 
 import numpy as np
 import onnx.checker
@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from placer.graph.branches import body_of, flatten, nest
-from placer.graph.scopes import Branch
+from placer.graph.flat import body_of, flatten, nest
+from placer.graph.scopes import Body
 from placer.graph.text import parse_model
 from tests.model.test_normalize import outputs
 
@@ -30,10 +30,10 @@ g (bool go, float[2,4] x) => (float[2,4] y) <float[4,4] shared = {0.5}> {
   >
 }
 """
-THEN, ELSE = Branch("choice", "then_branch"), Branch("choice", "else_branch")
+THEN, ELSE = Body("choice", "then_branch"), Body("choice", "else_branch")
 
 
-def flat(text: str) -> tuple[ModelProto, dict[str, tuple[Branch, ...]]]:
+def flat(text: str) -> tuple[ModelProto, dict[str, tuple[Body, ...]]]:
     proto = parse_model(text)
     return proto, flatten(proto.graph)
 
@@ -125,12 +125,13 @@ def test_a_body_returns_only_what_it_computes(returned: str):
     outputs(proto, go=np.array(False), x=np.ones((2, 4), np.float32))
 
 
-OPS = ["Relu", "Neg", "Tanh", "Add", "If"]
+BODIES = ["If", "Loop", "Scan"]
+OPS = ["Relu", "Neg", "Tanh", "Add", *BODIES]
 
 
 @st.composite
 def choices(draw: st.DrawFn, depth: int = 0, visible: tuple[str, ...] = ("x",)) -> GraphProto:
-    """A graph of [4] tensors, some computed by an If; names of different bodies may be the same."""
+    """A graph of [4] tensors, some computed by bodies; different ones may use the same names."""
     graph = GraphProto(name="g")
     known = list(visible)
     if draw(st.booleans()):
@@ -139,13 +140,18 @@ def choices(draw: st.DrawFn, depth: int = 0, visible: tuple[str, ...] = ("x",)) 
         graph.initializer.append(numpy_helper.from_array(values, constant))
         known.append(constant)
     for index in range(draw(st.integers(1, 3))):
-        op = draw(st.sampled_from(OPS if depth < 2 else OPS[:-1]))
+        op = draw(st.sampled_from(OPS if depth < 2 else OPS[: -len(BODIES)]))
         name = f"t{depth}_{index}"
         if op == "If":
             parts = [draw(choices(depth + 1, tuple(known))) for _ in range(2)]
             node = helper.make_node("If", ["go" if depth else "stay"], [name])
             for attribute, part in zip(("then_branch", "else_branch"), parts, strict=True):
                 node.attribute.append(helper.make_attribute(attribute, part))
+        elif op in BODIES:
+            body = draw(choices(depth + 1, (*known, f"s{depth}")))
+            node = repeated(
+                op, body, draw(st.sampled_from(known)), name, depth, draw(st.booleans())
+            )
         else:
             read = [draw(st.sampled_from(known)) for _ in range(2 if op == "Add" else 1)]
             node = helper.make_node(op, read, [name], draw(st.sampled_from(["", f"n{index}"])))
@@ -157,11 +163,37 @@ def choices(draw: st.DrawFn, depth: int = 0, visible: tuple[str, ...] = ("x",)) 
     return graph
 
 
+def repeated(op: str, body: GraphProto, start: str, name: str, depth: int, computed: bool):
+    """A Loop or Scan of three trips, which hands on what ``body`` returns and collects it, too."""
+    body.node.append(helper.make_node("Identity", [body.output[0].name], [f"all{depth}"]))
+    body.output.append(helper.make_tensor_value_info(f"all{depth}", TensorProto.FLOAT, [4]))
+    state = helper.make_tensor_value_info(f"s{depth}", TensorProto.FLOAT, [4])
+    if op == "Scan":
+        body.input.extend([state, helper.make_tensor_value_info(f"e{depth}", 1, [4])])
+        axes = [0] if computed else None
+        return helper.make_node(
+            op, [start, "rows"], [name, f"{name}_all"],
+            body=body, num_scan_inputs=1, scan_output_axes=axes,
+        )  # fmt: skip
+    goes_on = f"c{depth}"
+    body.input.append(helper.make_tensor_value_info(f"i{depth}", TensorProto.INT64, []))
+    body.input.extend([helper.make_tensor_value_info(goes_on, TensorProto.BOOL, []), state])
+    if computed:  # Else the body returns its own input.
+        body.node.append(helper.make_node("Not", ["never"], [goes_on := f"d{depth}"]))
+    returned = [helper.make_tensor_value_info(goes_on, TensorProto.BOOL, []), *body.output]
+    returned = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in returned]
+    del body.output[:]
+    body.output.extend(returned)
+    return helper.make_node(op, ["trips", "always", start], [name, f"{name}_all"], body=body)
+
+
 @given(choices())
 @settings(max_examples=60, deadline=None)
 def test_a_graph_made_flat_and_nested_again_computes_the_same(graph: GraphProto):
-    for name in ("go", "stay"):
+    for name in ("go", "stay", "always", "never"):
         graph.input.append(helper.make_tensor_value_info(name, TensorProto.BOOL, []))
+    graph.input.append(helper.make_tensor_value_info("trips", TensorProto.INT64, []))
+    graph.input.append(helper.make_tensor_value_info("rows", TensorProto.FLOAT, [3, 4]))
     graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]))
     opsets = [helper.make_opsetid("", 17)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
@@ -176,8 +208,10 @@ def test_a_graph_made_flat_and_nested_again_computes_the_same(graph: GraphProto)
     nest(twice.graph, flatten(twice.graph))
     assert twice == again
     x = np.array([-1.5, 0.0, 0.5, 2.0], np.float32)
+    always = {"always": np.array(True), "never": np.array(False), "trips": np.array(3)}
+    rows = np.stack([x, -x, x / 2])
     for go in (True, False):
         for stay in (True, False):
-            inputs = {"go": np.array(go), "stay": np.array(stay), "x": x}
+            inputs = {"go": np.array(go), "stay": np.array(stay), "x": x, "rows": rows, **always}
             for one, other in zip(outputs(model, **inputs), outputs(again, **inputs), strict=True):
                 np.testing.assert_array_equal(one, other, strict=True)

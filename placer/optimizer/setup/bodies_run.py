@@ -1,4 +1,4 @@
-"""Which branches of If nodes the data takes: what is judged on no sample stays float."""
+"""Which bodies of If, Loop and Scan run on the data: what runs on no sample stays float."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from placer.calibration.courses import Course as Ran
-from placer.calibration.courses import branches_that_run, courses
+from placer.calibration.courses import bodies_that_run, courses
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Tensors
 from placer.engines.courses import Course, Courses
@@ -22,22 +22,25 @@ MOST_COURSES = 8
 
 
 @dataclass(frozen=True, eq=False)
-class BranchesTaken:
-    """``inputs``: what latency is measured on. ``idle``: nodes that do not run on all data."""
+class BodiesRun:
+    """``inputs``: what latency is measured on. ``idle``: nodes that do not run on all data, of
+    which ``told`` is a sentence.
+    """
 
     graph: Graph
     inputs: Tensors
     idle: frozenset[str] = frozenset()
+    told: str = ""
 
     def sites(self, sites: tuple[Site, ...]) -> tuple[Site, ...]:
         """``sites`` without what would quantize a node that no sample reaches."""
         return restricted(sites, self.graph, self.idle) if self.idle else sites
 
 
-def branches_taken(
+def bodies_run(
     model: Model, calibration: Dataset, evaluation: Dataset, warn: Callable[[str], None]
-) -> BranchesTaken:
-    """Look which branches run on both data sets.
+) -> BodiesRun:
+    """Look which bodies run on both data sets.
 
     ``warn`` is told of those that stay float, and of rare courses that latency leaves out.
 
@@ -45,27 +48,28 @@ def branches_taken(
     """
     graph = model.graph
     if not graph.scopes:
-        return BranchesTaken(graph, next(iter(evaluation)).inputs)
+        return BodiesRun(graph, next(iter(evaluation)).inputs)
     inputs, evaluated = _by_course(model, evaluation, warn)
-    both = branches_that_run(model, calibration) & evaluated
+    both = bodies_that_run(model, calibration) & evaluated
     idle = {name: scope for name, scope in graph.scopes.items() if scope not in both}
-    if idle:
-        warn(_sentence(graph, idle))
-    return BranchesTaken(graph, inputs, frozenset(idle))
+    told = _sentence(graph, idle) if idle else ""
+    if told:
+        warn(told)
+    return BodiesRun(graph, inputs, frozenset(idle), told)
 
 
 def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
-    """Which branches stay float; ``idle``: scopes of the nodes that not all data reaches."""
+    """Which bodies stay float; ``idle``: scopes of the nodes that not all data reaches."""
     first, *others = sorted(dict.fromkeys(idle.values()), key=len)
     more = f" and {len(others)} more" if others else ""
     return (
         f"{len(idle)} of {len(graph.nodes)} nodes stay float in {first[-1]}{more}: not both "
-        "calibration and evaluation data have samples that take it; give data that does"
+        "calibration and evaluation data have samples on which it runs; give data that does"
     )
 
 
 def _by_course(model: Model, data: Dataset, warn: Callable[[str], None]) -> tuple[Tensors, Ran]:
-    """A sample of each course with the share of those that take it, and all branches that run."""
+    """A sample of each course with the share of those that take it, and all bodies that run."""
     first: dict[Ran, Tensors] = {}
     count: Counter[Ran] = Counter()
     for sample, course in courses(model, data):
@@ -76,7 +80,7 @@ def _by_course(model: Model, data: Dataset, warn: Callable[[str], None]) -> tupl
     if len(kept) < len(count):
         warn(
             f"latency is that of the {MOST_COURSES} most frequent of {len(count)} combinations of "
-            f"branches, which {covered / count.total():.0%} of the samples take"
+            f"bodies that run, which {covered / count.total():.0%} of the samples have"
         )
     found = [Course(first[course], number / covered) for course, number in kept]
     return Courses(found), frozenset[Scope]().union(*count)

@@ -1,9 +1,10 @@
-"""The branches of If nodes as part of one flat graph, and back into their bodies.
+"""The bodies of If, Loop and Scan nodes as part of one flat graph, and back.
 
-In the flat graph the nodes of a branch are ordinary nodes under names of their own. They stand
-before their If, whose bodies keep nothing but their outputs: tensors of the flat graph, which count
-as read by the If as what any subgraph reads from outside does. Rules, calibration, placements and
-insertion work on the flat graph; no engine gets it, since it would compute both branches.
+In the flat graph the nodes of a body are ordinary nodes under names of their own. They stand before
+the node that has the body, which keeps nothing but its inputs and outputs: tensors of the flat
+graph. Its outputs count as read by that node, as what any subgraph reads from outside does; its
+inputs, which Loop and Scan have, no node writes. Rules, calibration, placements and insertion work
+on the flat graph; no engine gets it, since it would compute both branches, and a body once.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 from placer.graph.edit import every_node, rename_tensors, replace_nodes, subgraphs
 from placer.graph.index import captured_tensors
 from placer.graph.names import UnusedNames, tensor_names
-from placer.graph.scopes import Branch, Scope, Scopes
+from placer.graph.scopes import Body, Scope, Scopes
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
-_BODIES = ("then_branch", "else_branch")
+_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 
 
 def flatten(graph: GraphProto, *, name_all: bool = True) -> dict[str, Scope]:
-    """Make ``graph`` flat and return the scopes of what was in branches.
+    """Make ``graph`` flat and return the scopes of what was in bodies.
 
-    Every node gets a name that is unique with those in branches, every tensor in a branch one that
-    no other has; names that are so already stay. Initializers of branches become those of the
-    graph. ``name_all`` False leaves nodes without a name as they are; their scopes are not told.
-    Bodies of Loop and Scan, and of an If whose bodies do not fit its outputs, stay.
+    Every node gets a name that is unique with those in bodies, every tensor in a body one that no
+    other has; names that are so already stay. Initializers of bodies become those of the graph.
+    ``name_all`` False leaves nodes without a name as they are; their scopes are not told.
+    Bodies that do not fit the inputs and outputs of their node stay.
     """
-    if not any(_can_enter(node) for node in graph.node):
+    if not any(entered_bodies(node) for node in graph.node):
         return {}
     flattening = _Flattening(graph, name_all)
     nodes = list(flattening.nodes(graph, ()))
@@ -41,36 +42,71 @@ def flatten(graph: GraphProto, *, name_all: bool = True) -> dict[str, Scope]:
 
 
 def nest(graph: GraphProto, scopes: Scopes, *, emptied: bool = False) -> None:
-    """Put the nodes of the flat ``graph`` back into the branches that ``scopes`` name.
+    """Put the nodes of the flat ``graph`` back into the bodies that ``scopes`` name.
 
     A graph without ``scopes`` was never flat and stays, unless ``emptied``: then nothing is left in
-    its branches, which return what is outside of them.
+    its bodies, which return what is outside of them.
 
     Of pairs that were added a DequantizeLinear goes, once each, to where it is read, for engines
     fuse it with its reader; a QuantizeLinear stays beside what it quantizes, and goes to its
-    readers if that is an input of the graph. An initializer goes into the innermost body that holds
-    all its readers: ONNX Runtime 1.32 gives no Conv the blocked layout whose weights are those of
-    an outer graph.
+    readers if that is an input of the graph or of a body, but not to where it would be repeated. An
+    initializer goes into the innermost body that holds all its readers: ONNX Runtime 1.32 gives no
+    Conv the blocked layout whose weights are those of an outer graph.
     """
     if scopes or emptied:
         _Nesting(graph, scopes).run()
 
 
-def _can_enter(node: NodeProto) -> bool:
-    if node.op_type != "If" or node.domain:
-        return False
+def entered_bodies(node: NodeProto) -> dict[str, GraphProto]:
+    """The bodies of ``node`` that are part of a flat graph by attribute; none if it has none."""
+    attributes = () if node.domain else _BODIES.get(node.op_type, ())
     bodies = {a.name: a.g for a in node.attribute if a.type == AttributeProto.GRAPH}
-    return bodies.keys() == {"then_branch", "else_branch"} and all(
-        len(body.output) == len(node.output)
-        and not body.input
-        and not body.sparse_initializer
+    if bodies.keys() != set(attributes) or not all(_fits(node, g) for g in bodies.values()):
+        return {}
+    return {attribute: bodies[attribute] for attribute in attributes}
+
+
+def body_inputs(nodes: Iterable[NodeProto], scopes: Scopes) -> dict[str, Scope]:
+    """The inputs of bodies of a flat graph with ``nodes``, and the scope of each."""
+    return {
+        value.name: (*scopes.get(node.name, ()), Body(node.name, attribute))
+        for node in nodes
+        for attribute, body in entered_bodies(node).items()
+        for value in body.input
+    }
+
+
+def states(node: NodeProto) -> slice:
+    """Which inputs of a Loop or Scan are the initial values of its state variables."""
+    if node.op_type == "Loop":
+        return slice(2, None)
+    scanned = next((a.i for a in node.attribute if a.name == "num_scan_inputs"), 0)
+    return slice(0, len(node.input) - scanned)
+
+
+def _fits(node: NodeProto, body: GraphProto) -> bool:
+    """Whether ``body`` has the inputs and outputs that ``node`` needs; ONNX does not check."""
+    if node.op_type == "If":
+        inputs, least, most = 0, len(node.output), len(node.output)
+    elif node.op_type == "Loop":  # It gives the body a trip and a condition, and gets the latter.
+        inputs = max(2, len(node.input))
+        least, most = max(inputs - 2, len(node.output)) + 1, len(body.output)
+    else:
+        inputs = len(node.input)
+        least, most = max(states(node).stop, len(node.output)), len(body.output)
+    names = [value.name for value in body.input]
+    return (
+        len(names) == inputs
+        and least <= len(body.output) <= most
+        and all(names)
         and all(value.name for value in body.output)
-        for body in bodies.values()
+        and not body.sparse_initializer
+        and {t.name for t in body.initializer}.isdisjoint(names)
     )
 
 
 def body_of(node: NodeProto, attribute: str) -> GraphProto:
-    """The body of the If ``node`` that ``attribute`` holds."""
+    """The body of ``node`` that ``attribute`` holds."""
     return next(a.g for a in node.attribute if a.name == attribute)
 
 
@@ -89,37 +125,35 @@ class _Flattening:
         names.update(tensor.values.name for tensor in graph.sparse_initializer)
         names.update(tensor for node in graph.node for tensor in node.output)
         for node in every_node(graph.node):
-            for body in () if _can_enter(node) else subgraphs(node):
+            for body in () if entered_bodies(node) else subgraphs(node):
                 names |= tensor_names(body)
         self._tensors = UnusedNames(names)
         self._nodes = UnusedNames({node.name for node in graph.node})
 
     def nodes(self, graph: GraphProto, scope: Scope) -> Iterator[NodeProto]:
-        """Nodes of ``graph``, which is at ``scope``, each If behind those of its branches."""
+        """Nodes of ``graph``, which is at ``scope``, each behind those of its bodies."""
         for node in graph.node:
             if (node.name and scope) or (self._name_all and not node.name):
                 node.name = self._nodes.unused(node.name or node.op_type)
             if scope and node.name:
                 self.scopes[node.name] = scope
-            if _can_enter(node):
-                for attribute in _BODIES:
-                    body = body_of(node, attribute)
-                    self._rename(body)
-                    yield from self.nodes(body, (*scope, Branch(node.name, attribute)))
-                    self.initializers += _copies(body.initializer)
-                    del body.node[:], body.initializer[:], body.value_info[:]
+            for attribute, body in entered_bodies(node).items():
+                self._rename(body)
+                yield from self.nodes(body, (*scope, Body(node.name, attribute)))
+                self.initializers += _copies(body.initializer)
+                del body.node[:], body.initializer[:], body.value_info[:]
             yield NodeProto.FromString(node.SerializeToString())
 
     def _rename(self, body: GraphProto) -> None:
         """Give the tensors of ``body`` names of their own."""
-        made = [t.name for t in body.initializer]
+        made = [value.name for value in body.input] + [t.name for t in body.initializer]
         made += [tensor for node in body.node for tensor in node.output if tensor]
         new = {name: self._tensors.unused(name) for name in made}
         for tensor in body.initializer:
             tensor.name = new[tensor.name]
         for node in body.node:
             rename_tensors(node, lambda tensor: new.get(tensor, tensor))
-        for value in body.output:
+        for value in (*body.input, *body.output):
             value.name = new.get(value.name, value.name)
 
 
@@ -131,6 +165,7 @@ class _Nesting:
         self._scopes = scopes
         self._names = UnusedNames({node.name for node in graph.node})
         self._tensors = UnusedNames(tensor_names(graph))
+        self._inputs = body_inputs(graph.node, scopes)
         self._producer = {t: node for node in graph.node for t in node.output if t}
         # By tensor and scope the nodes that read it; what a body returns is read there by no node.
         self._readers: dict[str, dict[Scope, list[NodeProto]]] = defaultdict(dict)
@@ -145,10 +180,9 @@ class _Nesting:
         for tensor in self._graph.initializer:
             constants[_innermost(self._readers.get(tensor.name) or [()])].append(tensor)
         for scope, node in reversed(placed):
-            if _can_enter(node):
-                for attribute in _BODIES:
-                    inner = (*scope, Branch(node.name, attribute))
-                    self._fill(body_of(node, attribute), bodies[inner], constants[inner])
+            for attribute, body in entered_bodies(node).items():
+                inner = (*scope, Body(node.name, attribute))
+                self._fill(body, bodies[inner], constants[inner])
             bodies[scope].append(node)
         kept = _copies(constants[()])
         del self._graph.node[:], self._graph.initializer[:]
@@ -176,7 +210,9 @@ class _Nesting:
         if node.op_type == "DequantizeLinear":
             return readers
         source = self._producer.get(node.input[0])
-        return [_innermost(readers) if source is None else self._scopes.get(source.name, ())]
+        if source is not None:
+            return [self._scopes.get(source.name, ())]
+        return [_once(_innermost(readers), self._inputs.get(node.input[0], ()))]
 
     def _rename_copy(self, copy: NodeProto, scope: Scope) -> None:
         """Give a copy names of its own and let its readers at ``scope`` read it."""
@@ -201,12 +237,12 @@ class _Nesting:
 
 def _captured(node: NodeProto, scope: Scope) -> Iterator[tuple[Scope, str]]:
     """What subgraphs of ``node``, which is at ``scope``, read from outside, and where they do."""
-    if not _can_enter(node):
+    bodies = entered_bodies(node)
+    if not bodies:
         yield from ((scope, tensor) for tensor in captured_tensors(node))
-        return
-    for attribute in _BODIES:
-        for value in body_of(node, attribute).output:
-            yield (*scope, Branch(node.name, attribute)), value.name
+    for attribute, body in bodies.items():
+        for value in body.output:
+            yield (*scope, Body(node.name, attribute)), value.name
 
 
 def _innermost(scopes: Iterable[Scope]) -> Scope:
@@ -217,3 +253,9 @@ def _innermost(scopes: Iterable[Scope]) -> Scope:
         same = (a == b for a, b in zip(first, scope, strict=False))
         depth = min(depth, sum(1 for _ in takewhile(bool, same)))
     return first[:depth]
+
+
+def _once(scope: Scope, known: Scope) -> Scope:
+    """``scope`` without what repeats in it a tensor that is known at the scope ``known``."""
+    inner = takewhile(lambda body: not body.repeats, scope[len(known) :])
+    return (*known, *inner)

@@ -1,4 +1,4 @@
-"""Normalise what is in branches of If nodes, once the graph is flat."""
+"""Normalise what is in bodies of If, Loop and Scan nodes, once the graph is flat."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from placer.graph.branches import flatten, nest
 from placer.graph.edit import remove_dead_nodes
+from placer.graph.flat import entered_bodies, flatten, nest
 from placer.graph.scopes import Scope
 from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_constants, may_fold
@@ -16,15 +16,14 @@ from placer.model.control_flow import flatten_conditionals
 from placer.model.normalize import drop_unused_initializers, infer_values, remove_identities
 
 
-def enter_branches(proto: ModelProto, base_dir: Path, path: Path) -> dict[str, Scope]:
-    """Make the normalised ``proto`` flat, and normalise what was in branches of If nodes.
+def enter_bodies(proto: ModelProto, base_dir: Path, path: Path) -> dict[str, Scope]:
+    """Make the normalised ``proto`` flat, and normalise what was in bodies.
 
     Returns the scopes of the nodes that were there; where none is left, ``proto`` is not flat.
-    Passes that add nodes are left out, whose scope nothing would tell: Loop and Scan in a branch
-    stay.
+    Passes that add nodes are left out, whose scope nothing would tell.
     """
     graph = proto.graph
-    if not any(node.op_type == "If" for node in graph.node):
+    if not any(entered_bodies(node) for node in graph.node):
         return {}
     scopes = flatten(graph)
     constants_to_initializers(graph)
@@ -32,13 +31,13 @@ def enter_branches(proto: ModelProto, base_dir: Path, path: Path) -> dict[str, S
         remove_dead_nodes(graph)
         if may_fold(proto):
             fold_constants(proto, infer_values(proto, {}, path))
-        owners = {branch.owner for scope in scopes.values() for branch in scope}
+        owners = {body.owner for scope in scopes.values() for body in scope}
         if not flatten_conditionals(graph):
             break
         # What runs in any case is now where its If was.
         gone = owners - {node.name for node in graph.node}
         scopes = {
-            name: tuple(branch for branch in scope if branch.owner not in gone)
+            name: tuple(body for body in scope if body.owner not in gone)
             for name, scope in scopes.items()
         }
         remove_identities(graph)

@@ -1,0 +1,256 @@
+"""Bodies of Loop and Scan: matched, calibrated over all trips, quantized and judged."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.checker
+import pytest
+from onnx import ModelProto, numpy_helper
+
+import placer
+from placer.calibration.activations import activations, passes
+from placer.calibration.collect import calibrate
+from placer.calibration.courses import most_runs
+from placer.calibration.dataset import Dataset, load_dataset
+from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.errors import InputError
+from placer.graph.flat import body_of, flatten
+from placer.graph.scopes import Body
+from placer.graph.text import parse_model
+from placer.model import Model, load_model, load_quantized, save_model
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
+from placer.qdq import Inserter
+from placer.qdq.extract import extract_placement
+from placer.quantization import Placement
+from placer.results.verdict import Verdict
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites, place
+from tests.model.test_normalize import outputs
+
+# A decoder whose memory grows by a row a trip, with what it reads from outside of the Loop.
+DECODER = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,64] x, float[8,64] context, int64[1] trips) => (float[N,64] memory, float[T,1,64] steps)
+<float[64,64] own = {0.5}, float[64,64] keys = {0.5}, bool go = {1}, int64[1] one = {1}> {
+  [outside] c = Tanh(context)
+  count = Squeeze(trips)
+  [decoder] last, memory, steps = Loop (count, go, x, x) <
+    body = b (int64 i, bool on, float[1,64] s, float[R,64] m)
+        => (bool on, float[1,64] t, float[R,64] n, float[1,64] step) {
+      [project] p = MatMul(s, own)
+      [attend] a = MatMul(c, keys)
+      [pooled] q = ReduceMax<axes = [0], keepdims = 1>(a)
+      [sum] u = Add(p, q)
+      [act] t = Tanh(u)
+      [grow] n = Concat<axis = 0>(m, t)
+      step = Identity(t)
+    }
+  >
+}
+"""
+PACK = load_pack("onnxruntime")
+LOOP = (Body("decoder", "body"),)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The decoder, with data of several trips and of none."""
+    path = tmp_path_factory.mktemp("loops")
+    proto = parse_model(DECODER)
+    rng = np.random.default_rng(0)
+    for tensor in proto.graph.initializer[:2]:
+        values = rng.standard_normal((64, 64), np.float32) / 8
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    save_model(proto, path, path / "m.onnx")
+    x = rng.standard_normal((6, 1, 64), np.float32)
+    context = rng.standard_normal((6, 8, 64), np.float32)
+    trips = np.array([[1], [3], [5], [2], [4], [3]])
+    np.savez(path / "some.npz", x=x, context=context, trips=trips)
+    np.savez(path / "none.npz", x=x, context=context, trips=np.zeros_like(trips))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return load_model(folder / "m.onnx", bodies=True)
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path, model: Model) -> Dataset:
+    return load_dataset(folder / "some.npz", model)
+
+
+def default(model: Model) -> Placement:
+    return place(find_sites(model.graph, PACK.rules), {})
+
+
+def candidate(model: Model, data: Dataset) -> ModelProto:
+    placement = default(model)
+    tensors = {e.tensor for e in placement.edges} - model.graph.initializers.keys()
+    ranges = calibrate(model, tensors, data).ranges("minmax", PACK.manifest.scheme)
+    return Inserter(model, PACK.manifest.scheme).insert(placement, ranges)
+
+
+def body(proto: ModelProto) -> onnx.GraphProto:
+    return body_of(next(node for node in proto.graph.node if node.op_type == "Loop"), "body")
+
+
+def test_a_body_is_part_of_the_graph_with_the_types_of_every_trip(model: Model):
+    names = [node.name for node in model.graph.nodes]
+    inside = ["project", "attend", "pooled", "sum", "act", "grow"]
+    assert names == ["outside", "Squeeze_1", *inside, "decoder"]
+    assert model.graph.scopes == dict.fromkeys(inside, LOOP)
+    types = {name: model.graph.type_of(name).shape for name in ("s", "t", "m", "n", "i")}
+    assert types == {"s": (1, 64), "t": (1, 64), "m": None, "n": None, "i": ()}
+    assert model.graph.inputs == ("x", "context", "trips")
+
+
+def test_the_float_model_computes_the_same(folder: Path, model: Model, data: Dataset):
+    for sample in data:
+        expected = outputs(onnx.load(folder / "m.onnx"), **sample.inputs)
+        found = outputs(model.proto, **sample.inputs)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_values_of_all_trips_are_observed(model: Model, data: Dataset):
+    own = model.array("own")
+    for sample, found in activations(model, ["s", "p", "m", "c"], data):
+        _, steps = outputs(model.proto, **sample.inputs)
+        states = np.concatenate([sample.inputs["x"][None], steps[:-1]])
+        np.testing.assert_allclose(found["s"], states.ravel(), rtol=1e-5)
+        np.testing.assert_allclose(found["p"], (states @ own).ravel(), atol=1e-5)
+        rows = [len(steps) * (len(steps) + 1) // 2 * 64]  # One more each trip.
+        assert list(found["m"].shape) == rows
+        assert found["c"].shape == (8, 64)
+
+
+def test_trips_count_in_what_one_pass_over_the_data_takes(model: Model, data: Dataset):
+    assert most_runs(model, data) == {LOOP: 5}
+    row, five = 64 * 4, 5 * 64 * 4
+    assert passes(model, ["c", "p", "t"], data, 8 * row + five) == [["c", "p"], ["t"]]
+    assert passes(model, ["p", "t"], data, 2 * row) == [["p"], ["t"]]
+
+
+def test_pairs_are_in_the_body_where_what_they_quantize_is(model: Model, data: Dataset):
+    proto = candidate(model, data)
+    onnx.checker.check_model(proto, full_check=True)
+    inside = {node.name for node in body(proto).node}
+    assert {"s/QuantizeLinear", "s/DequantizeLinear", "c/DequantizeLinear"} <= inside
+    outside = [node.name for node in proto.graph.node]
+    assert "c/QuantizeLinear" in outside  # Once, not in every trip.
+    assert {t.name for t in body(proto).initializer} >= {"own/quantized", "keys/quantized"}
+
+
+def test_an_input_of_the_model_is_quantized_once(tmp_path: Path, data: Dataset):
+    text = DECODER.replace("MatMul(c, keys)", "MatMul(context, keys)")
+    save_model(parse_model(text), tmp_path, tmp_path / "m.onnx")
+    proto = candidate(load_model(tmp_path / "m.onnx", bodies=True), data)
+    assert "context/QuantizeLinear" in [node.name for node in proto.graph.node]
+    assert "context/DequantizeLinear" in [node.name for node in body(proto).node]
+
+
+def test_the_placement_and_the_float_model_are_read_back(
+    model: Model, data: Dataset, tmp_path: Path
+):
+    save_model(candidate(model, data), model.base_dir, tmp_path / "q.onnx")
+    proto = load_quantized(tmp_path / "q.onnx")
+    flatten(proto.graph)
+    assert extract_placement(proto).placement.edges == default(model).edges
+    imported = load_model(tmp_path / "q.onnx", bodies=True)
+    assert [n.name for n in imported.graph.nodes] == [n.name for n in model.graph.nodes]
+    for sample in data:
+        expected = outputs(model.proto, **sample.inputs)
+        for one, other in zip(outputs(imported.proto, **sample.inputs), expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=0.1)
+
+
+def test_onnxruntime_runs_integer_layers_in_a_loop(model: Model, data: Dataset, tmp_path: Path):
+    compiled = OnnxRuntimeEngine().compile(candidate(model, data), tmp_path)
+    plan = compiled.plan(next(iter(data)).inputs)
+    layers = {node: layer for layer in plan.layers for node in layer.nodes}
+    assert layers["project"].op == layers["attend"].op == "QLinearMatMul"
+    assert layers["project"].time_us
+    assert layers["decoder"].time_us == 0  # What its body takes is in the layers there.
+
+
+def test_a_body_that_runs_on_no_sample_stays_float(folder: Path):
+    request = Request(folder / "m.onnx", data=folder / "none.npz", engine="onnxruntime")
+    told = "6 of 9 nodes stay float in the body of 'decoder': .* samples on which it runs; give"
+    with pytest.raises(InputError, match=told):
+        prepare(request, QuietObserver())
+
+
+SCAN = """
+<ir_version: 9, opset_import: ["": 17]>
+g (bool[1] skip, float[T,2,32] rows, float[2,32] x) => (float[2,32] last, float[T,2,32] all)
+<float[32,32] w = {0.1}, float[32,32] v = {0.2}> {
+  [scan] last, all = Scan <num_scan_inputs = 1, scan_output_axes = [0],
+    body = b (float[2,32] s, float[2,32] row) => (float[2,32] t, float[2,32] kept) {
+      [in] p = MatMul(row, w)
+      [choice] q = If (skip) <
+        then_branch = th () => (float[2,32] r) { [idle] r = Neg(p) },
+        else_branch = el () => (float[2,32] r) { [deep] m = MatMul(s, v) [join] r = Add(m, p) }
+      >
+      [act] t = Tanh(q)
+      kept = Identity(t)
+    }
+  > (x, rows)
+}
+"""
+
+
+def test_an_if_in_a_scan(tmp_path: Path):
+    save_model(parse_model(SCAN), tmp_path, tmp_path / "m.onnx")
+    model = load_model(tmp_path / "m.onnx", {"rows": (5, 2, 32)}, bodies=True)
+    assert model.graph.type_of("row").shape == model.graph.type_of("s").shape == (2, 32)
+    scan = Body("scan", "body")
+    assert model.graph.scopes["deep"] == (scan, Body("choice", "else_branch"))
+    rng = np.random.default_rng(0)
+    rows, x = rng.standard_normal((4, 5, 2, 32), np.float32), np.zeros((4, 2, 32), np.float32)
+    np.savez(tmp_path / "d.npz", rows=rows, x=x, skip=np.array([[True], [False]] * 2))
+    data = load_dataset(tmp_path / "d.npz", model)
+    for sample, found in activations(model, ["row", "p", "m"], data):
+        np.testing.assert_array_equal(found["row"], sample.inputs["rows"].ravel())
+        assert found["p"].shape == (5 * 2 * 32,)
+        assert ("m" in found) == (not sample.inputs["skip"])
+        if "m" in found:
+            _, kept = outputs(model.proto, **sample.inputs)
+            expected = np.concatenate([sample.inputs["x"][None], kept[:-1]]) @ model.array("v")
+            np.testing.assert_allclose(found["m"], expected.ravel(), rtol=1e-4, atol=1e-5)
+    proto = candidate(model, data)
+    onnx.checker.check_model(proto, full_check=True)
+    for sample in data:
+        expected = outputs(model.proto, **sample.inputs)
+        for one, other in zip(outputs(proto, **sample.inputs), expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_the_file_of_a_run_is_the_one_that_was_judged(folder: Path, tmp_path: Path, engine: str):
+    if engine == "openvino":
+        pytest.importorskip("openvino")
+    out, applied = tmp_path / "out", tmp_path / "applied"
+    result = placer.optimize(
+        folder / "m.onnx",
+        data=str(folder / "some.npz"),
+        engine=engine,
+        gates="sqnr>=10",
+        budget=2,
+        preset="quick",
+        calibration="minmax",
+        output=out,
+        cache=False,
+    )
+    assert result.trials[1].state == "complete"
+    inside = body(onnx.load(out / "optimized.onnx")).node
+    pairs = "QuantizeLinear" in {node.op_type for node in inside}
+    assert pairs == (result.verdict is Verdict.FASTER)
+    if pairs:
+        found = placer.apply_placement(out / "placement.yaml", folder / "m.onnx", output=applied)
+        assert not found.applied.lost
+        assert (applied / "optimized.onnx").read_bytes() == (out / "optimized.onnx").read_bytes()
