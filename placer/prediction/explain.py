@@ -190,8 +190,10 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
     if predicted.layer.kind == "reformat":
         source, target = predicted.layer.input_types[0], predicted.layer.output_types[0]
         return f"'{tensor}' is {source} and read as {target} by {served}"
-    if tensor not in graph.producer:
+    if tensor in graph.inputs:
         return "the graph input is float: a standing cost of quantizing the first layer"
+    if tensor not in graph.producer:
+        return f"'{tensor}' is given to the body in float"
     readers = graph.edges_of(tensor)
     floats = [edge for edge in readers if edge not in prediction.form.scales]
     if floats:

@@ -229,6 +229,12 @@ def test_an_if_in_a_scan(tmp_path: Path):
             np.testing.assert_allclose(one, other, atol=0.1)
 
 
+def test_explain_tells_what_a_body_is_given_from_inputs_of_the_model(folder: Path):
+    found = placer.explain(folder / "m.onnx", pack="onnxruntime").explanation
+    reasons = [one.because for one in found.conversions if "'s'" in one.because]
+    assert reasons == ["'s' is given to the body in float"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_the_file_of_a_run_is_the_one_that_was_judged(folder: Path, tmp_path: Path, engine: str):
