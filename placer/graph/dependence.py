@@ -11,12 +11,13 @@ OF_SHAPES = ("Shape", "Size")
 
 
 def data_tensors(graph: Graph) -> frozenset[str]:
-    """The tensors that depend on values of the graph's inputs, or on chance.
+    """The tensors that depend on values of the graph's inputs, of bodies' inputs, or on chance.
 
     The others depend on constants and on shapes alone, as the anchors of a detector do: they are
     the same for all inputs of a shape. What a node with subgraphs makes is taken to be new.
     """
-    found = set(graph.inputs)
+    written = graph.producer.keys() | graph.initializers.keys()
+    found = {*graph.inputs, *(tensor for tensor in graph.consumers if tensor not in written)}
     for node in graph.nodes:
         depends = node.op not in OF_SHAPES and not found.isdisjoint(reads(node.proto))
         if depends or node.op in RANDOM_OPS or any(subgraphs(node.proto)):
