@@ -36,7 +36,10 @@ class PredictionDraft:
         Yields the next position of each tensor of which there is something else now than before.
         """
         formats = {} if new is None else new.formats
-        for tensor in formats.keys() | ({} if old is None else old.formats).keys():
+        before = {} if old is None else old.formats
+        for tensor in formats.keys() | before.keys():
+            if tensor in before and before[tensor] == formats.get(tensor):
+                continue
             history = self.histories.get(tensor)
             if not history:
                 if tensor in formats:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 
 from placer.graph import Edge, Graph
-from placer.prediction.claims import FLOAT, LayerCandidate, Written
 from placer.prediction.conversions import (
     BuildTarget,
     TensorDraft,
@@ -25,7 +24,6 @@ from placer.prediction.motion import (
     Link,
     NormalForm,
     Scale,
-    Scales,
     find_links,
     find_passages,
     find_signed,
@@ -33,11 +31,12 @@ from placer.prediction.motion import (
     move_pairs,
     scale_of,
 )
+from placer.prediction.paired import Decisions
 from placer.prediction.prediction import BLANK, Prediction, behind
 from placer.prediction.prediction_draft import PredictionDraft
 from placer.prediction.regions import Region, find_regions
 from placer.prediction.settled import without_settled_nodes
-from placer.prediction.steps import CONVS, Step, StepDraft
+from placer.prediction.steps import PairedCandidate, Step, StepDraft
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.matcher import Matches
@@ -45,8 +44,6 @@ from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 KEPT_STEPS = 1 << 15
-_BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
-_BIAS = 2  # The index of the input.
 
 
 class Predictor:
@@ -94,6 +91,7 @@ class Predictor:
         )
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
         self._regions = find_regions(matches, rules, target)
+        self._decisions = Decisions(self._target, self._links)
         # Not of a method: a predictor that refers to itself is freed late.
         self._step = lru_cache(maxsize=KEPT_STEPS)(partial(_make_step, self._target))
 
@@ -192,80 +190,44 @@ class Predictor:
         """Give ``draft`` its steps, which outside ``regions`` differ from those it was made from
         only by what there is of the tensors that they read.
         """
-        due: dict[int, LayerCandidate | None] = {}
+        due: dict[int, PairedCandidate | None] = {}
         for region in regions:
-            due.update(dict.fromkeys(candidate.position for candidate in region.alone))
-            due.update(region.candidates(draft.form))
+            due.update(self._decisions.of(region, draft.form))
         waiting = sorted(due)
         while waiting:
             position = heapq.heappop(waiting)
+            while waiting and waiting[0] == position:
+                heapq.heappop(waiting)
             old = draft.steps.get(position)
-            candidate = due.get(position, None if old is None else old.candidate)
-            step = None if candidate is None else self._take(candidate, draft)
+            paired = due.get(position, None if old is None else old.paired)
+            step = None if paired is None else self._take(paired, draft)
             if step is not old:
                 draft.steps.put(position, step)
                 for later in draft.update_history(position, old, step):
                     heapq.heappush(waiting, later)
 
-    def _take(self, candidate: LayerCandidate, draft: PredictionDraft) -> Step:
-        before, histories = candidate.position - 1, draft.histories
-        formats = tuple([behind(histories.get(t) or (), before) for t in candidate.format_tensors])
-        return self._step(
-            candidate,
-            tuple(map(draft.form.chain, candidate.reads)),
-            candidate.output_scales(draft.form),
-            self._feeds_float_conv(candidate, draft.form),
-            formats,
-            () if self._target.folds_constants else _constants(candidate, draft.form),
-        )
-
-    def _feeds_float_conv(self, candidate: LayerCandidate, form: NormalForm) -> bool:
-        """Whether a Conv reads in float what the candidate writes; asked under weak typing only."""
-        nodes = self._target.graph.by_name
-        return self._target.target.typing == "weak" and any(
-            edge not in form.scales and edge.node in nodes and nodes[edge.node].op in CONVS
-            for edge in candidate.readers
-        )
+    def _take(self, paired: PairedCandidate, draft: PredictionDraft) -> Step:
+        candidate, histories = paired.candidate, draft.histories
+        before = candidate.position - 1
+        formats = [behind(histories.get(t) or (), before) for t in candidate.format_tensors]
+        return self._step(paired, tuple(formats))
 
 
 def _make_step(
-    target: BuildTarget,
-    candidate: LayerCandidate,
-    chains: tuple[Scales, ...],
-    written: tuple[Written, ...],
-    feeds_float_conv: bool,
-    formats: tuple[TensorFormats | None, ...],
-    constants: tuple[Edge, ...],
+    target: BuildTarget, paired: PairedCandidate, formats: tuple[TensorFormats | None, ...]
 ) -> Step:
+    candidate = paired.candidate
     tensors = TensorDraft(
         target,
-        dict(zip(candidate.reads, chains, strict=True)),
+        dict(zip(candidate.reads, paired.chains, strict=True)),
         {
             tensor: available or TensorFormats((((), type_name(target.graph, tensor)),))
             for tensor, available in zip(candidate.format_tensors, formats, strict=True)
         },
     )
-    draft = StepDraft(candidate, target, feeds_float_conv, tensors, constants)
+    draft = StepDraft(paired, target, tensors)
     if candidate.nodes:
-        draft.add_layer(written)
+        draft.add_layer(paired.written)
     else:
         draft.write_output()
     return draft.step()
-
-
-def _constants(candidate: LayerCandidate, form: NormalForm) -> tuple[Edge, ...]:
-    """The constants that the candidate's nodes read through a pair, and biases quantized for it.
-
-    Where a product's operands carry pairs, its bias is written as integers.
-    """
-    claim, found = candidate.claim, list[Edge]()
-    if claim is not None and claim.demanded and claim.fusion.inputs != FLOAT:
-        return ()
-    for node in candidate.nodes:
-        edges = candidate.graph.edges_into(node)
-        constants = [e for e in edges if e.tensor in candidate.graph.initializers]
-        paired = [edge for edge in constants if edge in form.scales]
-        if node.op in _BIASED and all(edge in form.scales for edge in edges[:2]):
-            paired += [edge for edge in constants if edge.input_index == _BIAS]
-        found += dict.fromkeys(paired)
-    return tuple(found)

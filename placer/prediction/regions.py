@@ -35,6 +35,16 @@ class Region:
         return frozenset(edge for claim in claims for edge in (*claim.absorbed, *claim.bare))
 
     @property
+    def edges(self) -> tuple[Edge, ...]:
+        """What it depends on: the pairs on edges into and out of its nodes, and outside."""
+        found = [edge for candidate in self.alone for edge in candidate.reads]
+        for candidate in self.alone:
+            for node in candidate.nodes:
+                found += candidate.graph.edges_into(node)
+            found += candidate.readers
+        return tuple(dict.fromkeys([*found, *sorted(self.outside)]))
+
+    @property
     def spans(self) -> tuple[frozenset[str], ...]:
         """Nodes, by name, of which however many may become one layer."""
         reaches = [*_neighbours(self.claimed), *map(_reach, self.claimed)]

@@ -18,11 +18,27 @@ from placer.prediction.conversions import (
     type_name,
 )
 from placer.prediction.layouts import Layout, can_read, fills_groups, written_layout
-from placer.prediction.motion import Scale
+from placer.prediction.motion import Scale, Scales
 
 NO_OP = "NoOp"
 # No layer but a reformat of each input that its producer does not write into the joined tensor.
 IN_PLACE_CONCAT = "ConcatInPlace"
+
+
+@dataclass(frozen=True, eq=False)
+class PairedCandidate:
+    """A candidate and the pairs around it: what of its step does not hang on other steps.
+
+    ``chains``: the scales on each of its ``reads``. ``written``: those that each of its ``writes``
+    is written in. ``feeds_float_conv``: a Conv reads in float what is written. ``constants``: edges
+    on which constants are read that are dequantized in every run.
+    """
+
+    candidate: LayerCandidate
+    chains: tuple[Scales, ...] = ()
+    written: tuple[Written, ...] = ()
+    feeds_float_conv: bool = False
+    constants: tuple[Edge, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +51,7 @@ class Step:
     ``LayerCandidate.format_tensors``.
     """
 
-    candidate: LayerCandidate
+    paired: PairedCandidate
     layers: tuple[PredictedLayer, ...]
     conversions: tuple[Conversion, ...]
     served: tuple[tuple[Conversion, Edge], ...]
@@ -44,22 +60,21 @@ class Step:
 
 @dataclass
 class StepDraft:
-    """The step of one candidate as it grows.
+    """The step of one candidate as it grows."""
 
-    ``feeds_float_conv``: a Conv reads in float what is written. ``constants``: edges on which
-    constants are read that are dequantized in every run.
-    """
-
-    candidate: LayerCandidate
+    paired: PairedCandidate
     target: BuildTarget
-    feeds_float_conv: bool
     tensors: TensorDraft
-    constants: tuple[Edge, ...] = ()
+
+    @property
+    def candidate(self) -> LayerCandidate:
+        """What the step is of."""
+        return self.paired.candidate
 
     def step(self) -> Step:
         """What was added."""
         return Step(
-            self.candidate,
+            self.paired,
             tuple(self.tensors.layers),
             tuple(self.tensors.conversions),
             tuple(self.tensors.served),
@@ -100,7 +115,7 @@ class StepDraft:
             name="+".join(node.name for node in nodes),
             op=op,
             nodes=tuple(node.name for node in nodes),
-            inputs=(*reads.values(), *map(self.tensors.constant, self.constants)),
+            inputs=(*reads.values(), *map(self.tensors.constant, self.paired.constants)),
             outputs=tuple(outputs),
             kind="no-op" if op in (NO_OP, IN_PLACE_CONCAT) else "compute",
         )
@@ -253,7 +268,7 @@ class StepDraft:
             # Kernels that read INT8 write FP32 as well: for a float Conv, which does not read the
             # format in which they write FP16; a ConvTranspose's always (hehern bevfusion).
             up = any(node.op == "ConvTranspose" for node in claim.nodes)
-            return FLOAT if up or self.feeds_float_conv else self.target.base
+            return FLOAT if up or self.paired.feeds_float_conv else self.target.base
         forced = any(
             self.tensors.formats[e.tensor].forced for e in reads if e.tensor in self.tensors.formats
         )

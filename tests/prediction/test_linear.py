@@ -15,10 +15,9 @@ import placer.rules.matcher
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.model import load_model
-from placer.prediction.claims import LayerCandidate
 from placer.prediction.prediction_draft import PredictionDraft
 from placer.prediction.predictor import Predictor
-from placer.prediction.steps import Step
+from placer.prediction.steps import PairedCandidate, Step
 from placer.quantization.placement import Change
 from placer.rules.bind import Binder
 from placer.rules.matcher import Matches
@@ -101,9 +100,9 @@ def test_a_change_is_judged_by_the_same_steps_however_long_the_chain(
     taken: list[int] = []
     take = Predictor._take
 
-    def counted(self: Predictor, candidate: LayerCandidate, draft: PredictionDraft) -> Step:
-        taken.append(candidate.position)
-        return take(self, candidate, draft)
+    def counted(self: Predictor, paired: PairedCandidate, draft: PredictionDraft) -> Step:
+        taken.append(paired.candidate.position)
+        return take(self, paired, draft)
 
     monkeypatch.setattr(Predictor, "_take", counted)
     found = []

@@ -23,7 +23,7 @@ from placer.prediction.kernels.units import Units
 from placer.prediction.motion import find_passages, normal_form, scale_of
 from placer.prediction.prediction import Prediction
 from placer.prediction.settled import without_settled_nodes
-from placer.prediction.steps import Step
+from placer.prediction.steps import PairedCandidate, Step
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.matcher import Matches
@@ -83,4 +83,4 @@ class KernelPredictor:
 def _step(layer: PredictedLayer, graph: Graph) -> Step:
     position = layer.nodes[-1].index if layer.nodes else 0
     candidate = LayerCandidate(position, layer.nodes, None, graph)
-    return Step(candidate, (layer,), (), (), {})
+    return Step(PairedCandidate(candidate), (layer,), (), (), {})

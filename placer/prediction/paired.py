@@ -1,0 +1,107 @@
+"""What a region's pairs decide: which layers are built there, with which pairs around each.
+
+That hangs on the region's own edges only, so it is worked out once for each combination of scales
+on these, in whatever placement they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from placer.graph import Edge
+from placer.prediction.claims import FLOAT, LayerCandidate, Written
+from placer.prediction.conversions import BuildTarget
+from placer.prediction.motion import NormalForm, Scale, Scales
+from placer.prediction.regions import Region
+from placer.prediction.steps import CONVS, PairedCandidate
+
+KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 15, 1 << 16
+_BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+_BIAS = 2  # The index of the input.
+
+# By position; None: a node that is part of another layer.
+Decided = Mapping[int, PairedCandidate | None]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Asked:
+    """The edges of a region that may carry a pair, and of these the ones that may carry two."""
+
+    edges: tuple[Edge, ...]
+    linked: tuple[Edge, ...]
+
+
+class Decisions:
+    """What is built in regions by the pairs on their edges."""
+
+    def __init__(self, target: BuildTarget, linked: Mapping[Edge, object]) -> None:
+        """``linked``: edges that pairs move to, which may have two of them."""
+        self._linked = linked
+        self._asked: dict[Region, _Asked] = {}
+        # Equal ones are one object: steps are remembered by it.
+        paired = lru_cache(maxsize=KEPT_CANDIDATES)(PairedCandidate)
+        self._decide = lru_cache(maxsize=KEPT_DECISIONS)(partial(_decide, target, paired))
+
+    def of(self, region: Region, form: NormalForm) -> Decided:
+        """What is built at the positions of ``region``."""
+        asked = self._asked.get(region)
+        if asked is None:
+            edges = region.edges
+            asked = _Asked(edges, tuple([edge for edge in edges if edge in self._linked]))
+            self._asked[region] = asked
+        scales = tuple(map(form.scales.get, asked.edges))
+        second = tuple(map(form.second.get, asked.linked))
+        return self._decide(region, asked, scales, second)
+
+
+def _decide(
+    target: BuildTarget,
+    paired: Callable[..., PairedCandidate],
+    region: Region,
+    asked: _Asked,
+    scales: tuple[Scale | None, ...],
+    second: tuple[Scale | None, ...],
+) -> Decided:
+    form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
+    found: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
+    for position, candidate in region.candidates(form).items():
+        chains: tuple[Scales, ...] = tuple(map(form.chain, candidate.reads))
+        written: tuple[Written, ...] = candidate.output_scales(form)
+        constants = () if target.folds_constants else _constants(candidate, form)
+        feeds = _feeds_float_conv(target, candidate, form)
+        found[position] = paired(candidate, chains, written, feeds, constants)
+    return found
+
+
+def _given(edges: tuple[Edge, ...], scales: tuple[Scale | None, ...]) -> dict[Edge, Scale]:
+    pairs = zip(edges, scales, strict=True)
+    return {edge: scale for edge, scale in pairs if scale is not None}
+
+
+def _feeds_float_conv(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> bool:
+    """Whether a Conv reads in float what the candidate writes; asked under weak typing only."""
+    nodes = target.graph.by_name
+    return target.target.typing == "weak" and any(
+        edge not in form.scales and edge.node in nodes and nodes[edge.node].op in CONVS
+        for edge in candidate.readers
+    )
+
+
+def _constants(candidate: LayerCandidate, form: NormalForm) -> tuple[Edge, ...]:
+    """The constants that the candidate's nodes read through a pair, and biases quantized for it.
+
+    Where a product's operands carry pairs, its bias is written as integers.
+    """
+    claim, found = candidate.claim, list[Edge]()
+    if claim is not None and claim.demanded and claim.fusion.inputs != FLOAT:
+        return ()
+    for node in candidate.nodes:
+        edges = candidate.graph.edges_into(node)
+        constants = [e for e in edges if e.tensor in candidate.graph.initializers]
+        paired = [edge for edge in constants if edge in form.scales]
+        if node.op in _BIASED and all(edge in form.scales for edge in edges[:2]):
+            paired += [edge for edge in constants if edge.input_index == _BIAS]
+        found += dict.fromkeys(paired)
+    return tuple(found)
