@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import itemgetter, or_
 
 import numpy as np
 
@@ -26,13 +27,18 @@ class Piece:
     """A part of a change that is far from its other parts.
 
     ``near``: the sites that what it does depends on. ``nodes``: those it may do something to.
-    ``known``: number of what it does by the layouts of ``near``.
+    ``known``: number of what it does by its ``context``.
     """
 
     move: Move
     near: tuple[int, ...]
     nodes: tuple[int, ...]
-    known: dict[State, int] = field(default_factory=dict, repr=False)
+    known: dict[object, int] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def context(self) -> Callable[[State], object]:
+        """Of a state the layouts of ``near``."""
+        return itemgetter(*self.near)
 
     @cached_property
     def ball(self) -> int:
@@ -46,7 +52,7 @@ class Moves:
     def __init__(self, moves: Sequence[Move], pieces: Sequence[Sequence[Piece]]) -> None:
         """``pieces``: of each of ``moves``."""
         self.moves = tuple(moves)
-        self.balls = tuple(_bits(n for piece in own for n in piece.nodes) for own in pieces)
+        self.balls = tuple(reduce(or_, [piece.ball for piece in own]) for own in pieces)
         self.pieces = tuple(dict.fromkeys(piece for own in pieces for piece in own))
         index = {piece: i for i, piece in enumerate(self.pieces)}
         # Flat arrays, and where each move begins in them.

@@ -31,15 +31,18 @@ class Reach:
             for node in self.nodes([index]):
                 self._sites_at.setdefault(node, []).append(index)
         self._pieces: dict[Move, Piece] = {}
+        self._apart: dict[Move, tuple[Piece, ...]] = {}
         self._far_apart = lru_cache(maxsize=KEPT_PARTS)(self._split)
 
-    def apart(self, move: Move) -> list[Piece]:
+    def apart(self, move: Move) -> tuple[Piece, ...]:
         """The pieces of ``move``."""
-        layouts = dict(move)
-        return [
-            self._piece(tuple((site, layouts[site]) for site in part))
-            for part in self._far_apart(tuple(layouts))
-        ]
+        if move not in self._apart:
+            layouts = dict(move)
+            self._apart[move] = tuple(
+                self._piece(tuple((site, layouts[site]) for site in part))
+                for part in self._far_apart(tuple(layouts))
+            )
+        return self._apart[move]
 
     def ball(self, sites: Iterable[int]) -> frozenset[int]:
         """Indices of the nodes to whose layers changes of ``sites`` may do something."""

@@ -210,7 +210,7 @@ class Landscape:
 
     def _find(self, state: State, moves: Moves) -> np.ndarray:
         """The number of what each piece of ``moves`` does in ``state``."""
-        contexts = [tuple([state[site] for site in piece.near]) for piece in moves.pieces]
+        contexts = [piece.context(state) for piece in moves.pieces]
         found = [p.known.get(own) for p, own in zip(moves.pieces, contexts, strict=True)]
         missing = [i for i, number in enumerate(found) if number is None]
         for batch in batches([(i, moves.pieces[i]) for i in missing]):
