@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -82,9 +83,7 @@ def onboard_command(
 
     Exit codes: 0 all done, 1 a model has no result, 2 the manifest is wrong, 3 a gate is missed.
     """
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = summary_console()
     begun_anew = True if redo else (redo_model or [])
     if dry_run:
         found = placer.plan_onboarding(
@@ -120,6 +119,13 @@ def _planned(planned: Sequence[Planned]) -> Table:
         told = map(escape, (one.job.name, one.job.model, one.action, one.why))
         table.add_row(str(number), *told)
     return table
+
+
+def summary_console() -> Console:
+    """A console as wide as the terminal, or as ``COLUMNS`` says; in logs without it, a wide one."""
+    console = Console()
+    is_set = console.is_terminal or "COLUMNS" in os.environ
+    return console if is_set else Console(width=_WIDTH)
 
 
 def print_summary(console: Console, summary: Summary) -> None:

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from placer.cli.onboard import markdown_of, print_summary
+from placer.cli.onboard import markdown_of, print_summary, summary_console
 from placer.results.onboarding import ModelSummary, Summary
 
 FIELDS = dict.fromkeys(ModelSummary.model_fields)
@@ -62,3 +62,10 @@ def test_names_are_no_markup():
     found = markdown_of(Summary.model_construct(models=models))
     assert "| net\\[red\\] |" in found
     assert "| speed-up | t4\\[b\\] |" in found
+
+
+def test_a_log_is_wide_unless_its_width_is_set(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert summary_console().width == 160
+    monkeypatch.setenv("COLUMNS", "100")
+    assert summary_console().width == 100
