@@ -114,16 +114,30 @@ class KernelPorts:
             for other, reader in writer.readers
             if other.tensor == edge.tensor and self._form.scales.get(other) == scale
         ]
-        floats = [r for r in sharing if not (r.integers or r.pads_integers)]
+        floats = [
+            r
+            for r in sharing
+            if not (r.integers or r.pads_integers or self._is_cut_quantized(r, writer))
+        ]
         if len(floats) == len(sharing) and self._leaves_float(edge.tensor, writer):
             return False
         return all(r.generated and r.group != writer.group for r in floats)
 
     def _leaves_float(self, tensor: str, writer: Unit) -> bool:
-        """Whether anything reads what is not quantized: floats are there then."""
+        """Whether anything reads what is not quantized: floats are there then.
+
+        Parts that are cut out in the same kernel and all quantized are no floats.
+        """
         return any(
-            edge.tensor == tensor and edge not in self._form.scales for edge, _ in writer.readers
+            edge.tensor == tensor
+            and edge not in self._form.scales
+            and not self._is_cut_quantized(reader, writer)
+            for edge, reader in writer.readers
         )
+
+    def _is_cut_quantized(self, unit: Unit, writer: Unit) -> bool:
+        parts = unit.role == "move" and unit.group == writer.group and bool(unit.readers)
+        return parts and all(edge in self._form.scales for edge, _ in unit.readers)
 
 
 def _adds_tiny(graph: Graph, node: Node) -> bool:

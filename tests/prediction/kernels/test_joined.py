@@ -132,3 +132,26 @@ def test_the_neck_of_a_detector_keeps_its_activations_with_the_convs(tmp_path: P
         {"conv3"},
         {"conv4"},
     ]
+
+
+PARTS = """
+    (float[1,16,8,8] x) => (float[1,32,8,8] out)
+    <float[32,16,3,3] w1 = {1}, float[16,16,3,3] w2 = {1}, float[16,16,3,3] w3 = {1},
+     float[32,32,3,3] w4 = {1}, float[32,32,3,3] w5 = {1}, float[32] b = {1}> {
+      [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+      [split1] p, q = Split<axis = 1, num_outputs = 2>(c)
+      [conv2] s = Conv<pads = [1, 1, 1, 1]>(p, w2)
+      [conv3] t = Conv<pads = [1, 1, 1, 1]>(q, w3)
+      [join1] j = Concat<axis = 1>(s, t)
+      [conv4] k = Conv<pads = [1, 1, 1, 1]>(j, w4, b)
+      [add1] a = Add(k, c)
+      [conv5] out = Conv<pads = [1, 1, 1, 1]>(a, w5, b)
+    }"""
+QUANTIZED = "x->conv1 w1->conv1 c->split1 c->add1 p->conv2 w2->conv2 q->conv3 w3->conv3 j->conv4"
+
+
+@pytest.mark.builder
+def test_what_is_cut_apart_as_integers_is_added_as_integers(tmp_path: Path, builder: ModuleType):
+    model = model_of(f'<ir_version: 9, opset_import: ["": 18]> g {PARTS}', tmp_path)
+    pairs = (*QUANTIZED.split(), "w4->conv4", "a->conv5", "w5->conv5")
+    check_built(model, placement_of(model.graph, pairs), builder)

@@ -105,6 +105,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.builder
 @pytest.mark.parametrize("shown", GRAPHS)
 def test_nvidias_builder_makes_the_layers_that_are_predicted(
     shown: str, tmp_path: Path, builder: ModuleType
