@@ -121,6 +121,13 @@ class ManifestFile(Strict):
         "1, Slices of all): layers as others are (`kept`, which is what counts if nothing is said) "
         "or none (`removed`). Left out, that of the extended pack.",
     )
+    repeats: Literal["merged", "requantized"] | None = Field(
+        default=None,
+        description="What becomes of a pair behind a node that the same pair stands before: "
+        "`merged` with it, which is what counts if nothing is said, or `requantized`, a layer of "
+        "its own, as where an engine computes both but for zero points of 0. Left out, that of the "
+        "extended pack.",
+    )
     bodies: Literal["float", "entered"] | None = Field(
         default=None,
         description="Whether rules look into the bodies of If, Loop and Scan: `entered` where the "

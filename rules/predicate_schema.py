@@ -95,6 +95,11 @@ class ReadBefore(Strict):
 
     tensor: TensorName = Field(description="The tensor.")
     node: str = Field(description="The pattern node.")
+    with_parts: bool = Field(
+        default=False,
+        description="So does whatever reads what else the tensor's writer writes; Slices that cut "
+        "one tensor into parts count as one writer.",
+    )
 
 
 class Predicate(Strict):
@@ -184,8 +189,24 @@ class Predicate(Strict):
     )
     sliced_apart: TensorName | None = Field(
         default=None,
-        description="All that reads the tensor are Slices along one axis that cut it into parts "
-        "without a gap or an overlap.",
+        description="A Slice writes the tensor that is one of several along one axis, in steps of "
+        "1, that cut what they read into parts without a gap or an overlap.",
+    )
+    one_piece: TensorName | None = Field(
+        default=None,
+        description="A Slice along one axis writes the tensor, whose elements lie side by side in "
+        "what it reads: the axes before that one, in memory, have length 1.",
+    )
+    channels_last: TensorName | None = Field(
+        default=None,
+        description="The tensor has at least three axes, and operators that keep the layout lead "
+        "to it from a convolution or pooling, which write channels last.",
+    )
+    written_apart: list[TensorName] | None = Field(
+        default=None,
+        min_length=2,
+        description="Different nodes write the tensors; Slices that cut one tensor into parts "
+        "count as one node.",
     )
     any_of: list[Predicate] | None = Field(
         default=None, min_length=1, description="At least one of the nested conditions holds."

@@ -9,6 +9,12 @@ from onnx import numpy_helper
 
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
+from placer.rules.memory import (
+    is_channels_last,
+    is_one_piece,
+    is_sliced_apart,
+    written_with,
+)
 from placer.rules.predicate_schema import (
     AttributeIs,
     ConsumersAre,
@@ -185,7 +191,10 @@ def _read_by(condition: ReadBy) -> Check:
 def _read_before(condition: ReadBefore) -> Check:
     def check(nodes: Nodes, tensors: Tensors, graph: Graph) -> bool:
         node = nodes.get(condition.node)
-        edges = [e for tensor in tensors.get(condition.tensor, ()) for e in graph.edges_of(tensor)]
+        read = tensors.get(condition.tensor, ())
+        if condition.with_parts:
+            read = tuple([part for tensor in read for part in written_with(tensor, graph)])
+        edges = [edge for tensor in read for edge in graph.edges_of(tensor)]
         if node is None or any(edge.is_graph_output for edge in edges):
             return False
         readers = {graph.by_name[edge.node].index for edge in edges} - {node.index}
@@ -211,6 +220,17 @@ def _different(names: Sequence[str]) -> Check:
     def check(_: Nodes, tensors: Tensors, __: Graph) -> bool:
         found = [tensor for name in names for tensor in tensors.get(name, ())]
         return len(found) >= len(names) and len(set(found)) == len(found)
+
+    return check
+
+
+def _written_apart(names: Sequence[str]) -> Check:
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        found = [tensor for name in names for tensor in tensors.get(name, ())]
+        written = [set(written_with(tensor, graph)) for tensor in found]
+        return len(found) >= len(names) and len(set[str]().union(*written)) == sum(
+            map(len, written)
+        )
 
     return check
 
@@ -322,32 +342,6 @@ def _axes(node: Node, graph: Graph) -> list[int]:
     return [int(axis) for axis in node.attributes.get("axes", ())]
 
 
-def _is_sliced_apart(tensor: str, graph: Graph) -> bool:
-    shape = graph.type_of(tensor).shape
-    nodes = [graph.by_name.get(edge.node) for edge in graph.edges_of(tensor)]
-    cuts = [None if node is None else _cut(node, graph) for node in nodes]
-    known = [cut for cut in cuts if cut is not None]
-    if shape is None or len(known) < max(len(cuts), 2) or len({cut[0] for cut in known}) > 1:
-        return False
-    axis = known[0][0]
-    parts = sorted({slice(start, end).indices(shape[axis])[:2] for _, start, end in known})
-    borders = [0, *(end for _, end in parts)]
-    return [start for start, _ in parts] == borders[:-1] and borders[-1] == shape[axis]
-
-
-def _cut(node: Node, graph: Graph) -> tuple[int, int, int] | None:
-    """Axis, start and end of a Slice along one axis; None of anything else."""
-    constants = [graph.initializers.get(tensor) for tensor in node.inputs[1:]]
-    known = [t for t in constants if t is not None and not is_external(t)]
-    if node.op != "Slice" or len(known) < max(3, len(constants)):
-        return None
-    values = [numpy_helper.to_array(t).ravel().tolist() for t in known]
-    if any(len(value) != 1 for value in values) or values[3:] not in ([], [[1]]):
-        return None
-    rank = len(graph.type_of(node.inputs[0]).shape or ())
-    return int(values[2][0]) % max(rank, 1), int(values[0][0]), int(values[1][0])
-
-
 _MAKERS: Mapping[str, Callable[..., Check]] = {
     "never": _never,
     "any_of": _any_of,
@@ -370,7 +364,10 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "leaves": _of_each(_leaves),
     "square": _of_each(_is_square),
     "over_last_axis": _over_last_axis,
-    "sliced_apart": _of_each(_is_sliced_apart),
+    "sliced_apart": _of_each(is_sliced_apart),
+    "one_piece": _of_each(is_one_piece),
+    "channels_last": _of_each(is_channels_last),
+    "written_apart": _written_apart,
     "rank": _rank_is,
     "dim": _dim_is,
     "same_shape": _same_shape,

@@ -205,6 +205,11 @@ class Fusion(Strict):
         "else reads their results runs after all of them. Only for a single node with `reads` "
         "`any`, or [], where a pair between two keeps them apart.",
     )
+    joins: bool = Field(
+        default=False,
+        description="Layers of the rule that read one tensor are one, if all of them can be built "
+        "and read it alike: as floats, or in one scale.",
+    )
     takes: Followers | None = Field(
         default=None,
         description="What follows the layer and becomes part of it where no other layer has it.",

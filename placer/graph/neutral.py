@@ -24,7 +24,11 @@ def handed_on(op: str, inputs: Sequence[str], constants: Mapping[str, TensorProt
     elements and those in other files are not looked at, nor are pads that are an attribute, as in
     operator sets before 11.
     """
-    if op in _COPYING or _goes_forward(op, inputs, constants):
+    if (
+        op in _COPYING
+        or (op == "Concat" and len(inputs) == 1)
+        or _goes_forward(op, inputs, constants)
+    ):
         return inputs[0]
     if op not in _NEUTRAL or len(inputs) != 2:
         return None

@@ -138,6 +138,12 @@ class LayerCandidate:
             return next(iter(found)) if found else None
         return self._readers_scale(form)
 
+    def rounds(self, form: NormalForm) -> bool:
+        """Whether a kernel that takes others along and writes float is read through one pair."""
+        fusion = None if self.claim is None else self.claim.fusion
+        is_kernel = fusion is not None and fusion.takes is not None and fusion.outputs == FLOAT
+        return is_kernel and self._readers_scale(form) is not None
+
     def is_met(self, form: NormalForm) -> bool:
         """Whether the engine builds the layer that is claimed."""
         claim = self.claim

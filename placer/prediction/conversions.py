@@ -59,13 +59,15 @@ class TensorFormats(NamedTuple):
 
     ``ready``: types by the scales that the tensor went through; what was written comes first.
     ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16. ``layout``:
-    of what was written; conversions write any.
+    of what was written; conversions write any. ``rounded``: the layer that wrote it in float took
+    the Q of all its readers along, so that these read integers.
     """
 
     ready: tuple[tuple[Scales, str], ...]
     conversions: tuple[Conversion, ...] = ()
     forced: bool = False
     layout: Layout = "linear"
+    rounded: bool = False
 
 
 @dataclass(frozen=True)

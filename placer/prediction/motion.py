@@ -8,7 +8,7 @@ placements that move to the same pairs have the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -125,8 +125,11 @@ def find_links(passages: Sequence[Passage]) -> tuple[Link, ...]:
 def find_signed(
     matches: Matches, rules: Iterable[Rule], passages: Sequence[Passage]
 ) -> frozenset[str]:
-    """The tensors on whose edges pairs are int8: those of ``Rule.signed``, and what leads there."""
-    return _leading_to([(rule, rule.signed) for rule in rules], matches, passages, whole=True)
+    """The tensors on whose edges pairs are int8: those of ``Rule.signed``, and what leads there.
+
+    What leads to several readers, as a Split does, is int8 if one of them reads nothing else.
+    """
+    return _leading_to([(rule, rule.signed) for rule in rules], matches, passages)
 
 
 def find_unsigned(
@@ -141,12 +144,8 @@ def _leading_to(
     wanted: Iterable[tuple[Rule, Sequence[str]]],
     matches: Matches,
     passages: Sequence[Passage],
-    whole: bool = False,
 ) -> frozenset[str]:
-    """The tensors of the edges that are wanted of each rule's matches, and what leads there.
-
-    ``whole``: what leads to several tensors only if it leads to these alone.
-    """
+    """The tensors of the edges that are wanted of each rule's matches, and what leads there."""
     needed = {
         edge
         for rule, references in wanted
@@ -156,8 +155,7 @@ def _leading_to(
         for edge in match.edges(reference, matches.graph)
     }
     for passage in reversed(passages):
-        leads = needed.issuperset if whole else lambda edges: not needed.isdisjoint(edges)
-        if leads(passage.after):
+        if not needed.isdisjoint(passage.after):
             needed.update(passage.before)
     return frozenset(edge.tensor for edge in needed)
 
@@ -189,6 +187,21 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
         moves += [_forward(passage, scales) for passage in passages if passage.forward]
         changed = any(moves)
     return NormalForm(scales, second)
+
+
+def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterator[Edge]:
+    """The edges of ``given`` pairs that a DQ moves forward to whose scale is the same.
+
+    ``passages``: in node order.
+    """
+    known = dict(given)
+    for passage in passages:
+        scale = _common(passage.before, known) if passage.forward else None
+        if scale is None:
+            continue
+        for edge in passage.after:
+            if known.setdefault(edge, scale) == scale and edge in given:
+                yield edge
 
 
 def _backward(passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Scale]) -> bool:

@@ -71,7 +71,9 @@ def _decide(
         written: tuple[Written, ...] = candidate.output_scales(form)
         constants = () if target.folds_constants else _constants(candidate, form)
         feeds = _feeds_float_conv(target, candidate, form)
-        found[position] = paired(candidate, chains, written, feeds, constants)
+        found[position] = paired(
+            candidate, chains, written, feeds, constants, candidate.rounds(form)
+        )
     return found
 
 

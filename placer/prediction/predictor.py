@@ -29,6 +29,7 @@ from placer.prediction.motion import (
     find_signed,
     find_unsigned,
     move_pairs,
+    repeated,
     scale_of,
 )
 from placer.prediction.paired import Decisions
@@ -54,7 +55,8 @@ class Predictor:
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
     ``dequantizes_once``, ``folds_constants``, ``integers``: see ``BuildTarget``. ``keeps_idle``:
-    nodes that hand on what they read are layers, too.
+    nodes that hand on what they read are layers, too. ``requantizes``: whether a pair that
+    stands before a node and behind it, too, is a layer there; None: it never is.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Predictor:
         folds_constants: bool = True,
         integers: Callable[[Scale], str] | None = None,
         keeps_idle: bool = True,
+        requantizes: Callable[[Scale], bool] | None = None,
     ) -> None:
         graph = without_settled_nodes(graph)
         self._left = WithoutIdle(graph, {}) if keeps_idle else without_idle_nodes(graph)
@@ -89,6 +92,7 @@ class Predictor:
             find_unsigned(matches, rules, passages),
             integers,
         )
+        self._requantizes = requantizes
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
         self._regions = find_regions(matches, rules, target)
         self._decisions = Decisions(self._target, self._links)
@@ -177,9 +181,13 @@ class Predictor:
         moved = {edge: given[edge] for edge in edges if edge in given}
         second: dict[Edge, Scale] = {}
         for link in {self._links[edge] for edge in edges if edge in self._links}:
-            form = move_pairs({e: given[e] for e in link.edges if e in given}, link.passages)
+            own = {e: given[e] for e in link.edges if e in given}
+            form = move_pairs(own, link.passages)
             edges |= link.edges
             moved.update(form.scales)
+            if self._requantizes is not None:
+                again = (e for e in repeated(own, link.passages) if self._requantizes(own[e]))
+                second.update({edge: own[edge] for edge in again})
             second.update(form.second)
         for edge in edges:
             draft.scales.put(edge, moved.get(edge))

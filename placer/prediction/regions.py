@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from placer.graph import Edge
 from placer.prediction.claims import ANY, LayerCandidate, find_claims
@@ -66,6 +67,11 @@ class Region:
         for candidate in self.alone:
             if candidate.position not in taken:
                 found[candidate.position] = candidate
+        for group in self._siblings(found, form):
+            for candidate in group:
+                del found[candidate.position]
+            whole = self._whole(group)
+            found[whole.position] = whole
         for group in _led(found, form):
             for candidate in group:
                 del found[candidate.position]
@@ -77,6 +83,18 @@ class Region:
             whole = self._whole(group)
             found[whole.position] = whole
         return found
+
+    def _siblings(
+        self, found: Mapping[int, LayerCandidate], form: NormalForm
+    ) -> list[tuple[LayerCandidate, ...]]:
+        """The layers of ``found`` that join because they read one tensor."""
+        groups = []
+        for positions in _joined(self.claimed):
+            group = [found[p] for p in positions if p in found and _joins(found[p])]
+            read = {form.chain(edge) for candidate in group for edge in candidate.reads}
+            if len(group) == len(positions) and len(read) == 1:
+                groups.append(tuple(group))
+        return groups
 
     def _whole(self, group: Sequence[LayerCandidate]) -> LayerCandidate:
         """The layer that the candidates of ``group`` are together."""
@@ -127,6 +145,8 @@ def _merges(candidate: LayerCandidate) -> bool:
 def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
     """The nodes that read each other and may be part of one merged layer, by their indices."""
     parts = {c.position: c for c in claimed if _merges(c)}
+    for positions in _joined(claimed):
+        yield from pairwise(positions)
     for candidate in parts.values():
         for writer in _writers(candidate):
             if writer not in parts or _rule(parts[writer]) != _rule(candidate):
@@ -136,6 +156,20 @@ def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
             others = [graph.by_name[e.node] for e in parts[writer].readers if not e.is_graph_output]
             if all(o.index >= candidate.position or o.index in parts for o in others):
                 yield writer, candidate.position
+
+
+def _joins(candidate: LayerCandidate) -> bool:
+    return candidate.claim is not None and candidate.claim.fusion.joins
+
+
+def _joined(claimed: Sequence[LayerCandidate]) -> list[list[int]]:
+    """The positions of the layers, by rule and tensor, that join if they read it alike."""
+    found: dict[tuple[str | None, str], set[int]] = {}
+    for candidate in claimed:
+        if _joins(candidate):
+            key = _rule(candidate), candidate.nodes[0].inputs[0]
+            found.setdefault(key, set()).add(candidate.position)
+    return [sorted(positions) for positions in found.values() if len(positions) > 1]
 
 
 def _rule(candidate: LayerCandidate) -> str | None:
@@ -217,9 +251,11 @@ def _takes_pairs(candidate: LayerCandidate) -> bool:
 def _merged(group: Sequence[LayerCandidate]) -> LayerCandidate:
     nodes = tuple([node for part in group for node in part.nodes])
     claim = group[0].claim
+    demanded = tuple([e for part in group if part.claim for e in part.claim.demanded])
     return LayerCandidate(
-        position=group[-1].position,
+        # What joins reads one tensor, and readers of its first part may come before the last.
+        position=group[0 if _joins(group[0]) else -1].position,
         nodes=nodes,
-        claim=None if claim is None else replace(claim, nodes=nodes),
+        claim=None if claim is None else replace(claim, nodes=nodes, demanded=demanded),
         graph=group[0].graph,
     )

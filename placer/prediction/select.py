@@ -35,10 +35,14 @@ def make_predictor(
     """
     manifest, scheme = pack.manifest, pack.manifest.scheme
     integer, integers = scheme.integer, None
+    known = ranges_before(graph, ranges or {})
     if scheme.activation == INT8_OR_UINT8:
-        integers = partial(_integer, graph, scheme, ranges_before(graph, ranges or {}))
+        integers = partial(_integer, graph, scheme, known)
     if manifest.kernels == "generated":
         return KernelPredictor(graph, pack.rules, target, base, integer, matches)
+    requantizes = None
+    if manifest.repeats == "requantized" and not scheme.symmetric:
+        requantizes = partial(_has_zero_point, graph, known)
     return Predictor(
         graph,
         pack.rules,
@@ -50,12 +54,18 @@ def make_predictor(
         folds_constants=manifest.constants != "dequantized",
         integers=integers,
         keeps_idle=manifest.idle != "removed",
+        requantizes=requantizes,
     )
 
 
 def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
     """The type of what is quantized with one scale, by the common range of its tensors."""
     return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale)).activation
+
+
+def _has_zero_point(graph: Graph, ranges: Ranges, scale: Scale) -> bool:
+    """Whether uint8 of one scale has a zero point other than 0: its tensors go below 0."""
+    return min(_low(graph, ranges, tensor) for tensor in scale) < 0
 
 
 def _low(graph: Graph, ranges: Ranges, tensor: str) -> float:

@@ -31,7 +31,8 @@ class PairedCandidate:
 
     ``chains``: the scales on each of its ``reads``. ``written``: those that each of its ``writes``
     is written in. ``feeds_float_conv``: a Conv reads in float what is written. ``constants``: edges
-    on which constants are read that are dequantized in every run.
+    on which constants are read that are dequantized in every run. ``rounds``: what reads it in
+    integers converts what is written, whatever it could take along itself.
     """
 
     candidate: LayerCandidate
@@ -39,6 +40,7 @@ class PairedCandidate:
     written: tuple[Written, ...] = ()
     feeds_float_conv: bool = False
     constants: tuple[Edge, ...] = ()
+    rounds: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +110,7 @@ class StepDraft:
                 forced = ready[0][1] == FLOAT and _reads_integers(claim) and not _is_like(claim)
                 layout = self._layout(reads, ready[0][1])
                 self.tensors.formats[tensor] = self.tensors.formats[tensor]._replace(
-                    ready=ready, forced=forced, layout=layout
+                    ready=ready, forced=forced, layout=layout, rounded=self.paired.rounds
                 )
             outputs += [Port(dtype, tensor=tensor) for _, dtype in ready]
         layer = Layer(
@@ -138,7 +140,7 @@ class StepDraft:
         if claim is not None and edge in claim.demanded and claim.fusion.inputs != FLOAT:
             return self.tensors.as_integers(edge)
         if claim is not None and claim.fusion.reads == ANY:
-            return self.tensors.as_it_is(edge)
+            return self._as_rounded(edge)
         is_like = claim is not None and claim.like == edge
         port = self.tensors.as_float(edge, is_like)
         wanted = self._computes_in(edge)
@@ -147,6 +149,14 @@ class StepDraft:
         if is_like and self.tensors.is_dequantized(edge):
             return port
         return self.tensors.reformat(edge, port, wanted)
+
+    def _as_rounded(self, edge: Edge) -> Port:
+        """The tensor for a node that takes Q along unless the layer before did."""
+        graph, chain = self.target.graph, self.tensors.chains[edge]
+        data = [t for t in graph.by_name[edge.node].inputs if t and t not in graph.initializers]
+        if chain and self.tensors.formats[edge.tensor].rounded and len(data) == 1:
+            return self.tensors.as_integers(edge)
+        return self.tensors.as_it_is(edge)
 
     def _computes_in(self, edge: Edge) -> str:
         """The float type that the layer computes in, as far as it depends on ``edge``.

@@ -184,6 +184,8 @@ def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
         fields["dequantizes"] = parent.dequantizes
     if manifest.idle is None:
         fields["idle"] = parent.idle
+    if manifest.repeats is None:
+        fields["repeats"] = parent.repeats
     if manifest.scheme is None:
         fields["scheme"] = parent.scheme
         fields["alternatives"] = {**parent.alternatives, **manifest.alternatives}

@@ -67,6 +67,13 @@ pattern:{pattern}
         ("read_by: {tensor: b, op: [Relu]}", False),  # absent
         ("read_before: {tensor: c, node: clip}", True),
         ("read_before: {tensor: r, node: conv}", False),  # a graph output
+        ("read_before: {tensor: c, node: clip, with_parts: true}", True),
+        ("written_apart: [x, c]", True),
+        ("written_apart: [c, c]", False),
+        ("written_apart: [x, b]", False),  # absent
+        ("channels_last: c", True),
+        ("channels_last: x", False),
+        ("one_piece: c", False),  # no Slice writes it
         ("different: [x, c]", True),
         ("different: [x, x]", False),
         ("different: [x, b]", False),  # absent
@@ -136,10 +143,11 @@ def test_slices_that_cut_a_tensor_into_parts(ends: str, holds: bool):
         """
     )
     pattern = "\n  slice: {op: Slice, inputs: [x, '_*'], output: y}"
-    assert bool(match_rules(graph, [rule(pattern, "sliced_apart: x")])) is holds
+    assert bool(match_rules(graph, [rule(pattern, "sliced_apart: y")])) is holds
+    assert match_rules(graph, [rule(pattern, "one_piece: y")])
     # Values in another file are not known here.
     graph.initializers["axis"].data_location = TensorProto.EXTERNAL
-    assert not match_rules(graph, [rule(pattern, "sliced_apart: x")])
+    assert not match_rules(graph, [rule(pattern, "sliced_apart: y")])
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ _INTEGERS = ("uint8", "int8")
 _REMOVED = "Removed"
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _RECURRENT_KINDS = ("RNNSeq", "RNNCell")
+_OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add", *QUANTIZING})
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 _ACTIVATION = re.compile(r"\b(HSwish|HSigmoid|Swish|Gelu|Mish|SoftPlus|MVN)_\d+")
 
@@ -183,9 +184,15 @@ def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
             homes[number] = found.pop()
     for number in reversed(lost):
         found = {homes.get(n, "") for n in tags.readers(number)} - {""}
-        if number not in homes and len(found) == 1:
+        if number not in homes and len(found) == 1 and not _is_layout(tags, number):
             homes[number] = found.pop()
     return homes
+
+
+def _is_layout(tags: Tags, number: int) -> bool:
+    """Whether a lost node is a Transpose to the layout that its readers, all maps, read anyway."""
+    readers = {tags.nodes[n].op_type for n in tags.readers(number)}
+    return tags.nodes[number].op_type == "Transpose" and readers <= _OF_MAPS
 
 
 def _find_homes_between(
