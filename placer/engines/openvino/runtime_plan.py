@@ -24,7 +24,7 @@ _INTEGERS = ("uint8", "int8")
 _REMOVED = "Removed"
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _RECURRENT_KINDS = ("RNNSeq", "RNNCell")
-_OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add", *QUANTIZING})
+_OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add"})
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 _ACTIVATION = re.compile(r"\b(HSwish|HSigmoid|Swish|Gelu|Mish|SoftPlus|MVN)_\d+")
 
@@ -191,8 +191,12 @@ def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
 
 def _is_layout(tags: Tags, number: int) -> bool:
     """Whether a lost node is a Transpose to the layout that its readers, all maps, read anyway."""
-    readers = {tags.nodes[n].op_type for n in tags.readers(number)}
-    return tags.nodes[number].op_type == "Transpose" and readers <= _OF_MAPS
+    found, waiting = set[str](), tags.readers(number)
+    while waiting:
+        pairs = {n for n in waiting if _is_pair(tags, n)}
+        found |= {tags.nodes[n].op_type for n in waiting - pairs}
+        waiting = {after for n in pairs for after in tags.readers(n)}
+    return tags.nodes[number].op_type == "Transpose" and bool(found) and found <= _OF_MAPS
 
 
 def _find_homes_between(
