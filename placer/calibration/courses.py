@@ -18,29 +18,24 @@ from placer.model import Model
 Course = frozenset[Scope]  # The bodies that run, each by its scope.
 
 
-def courses(model: Model, dataset: Dataset) -> Iterator[tuple[Sample, Course]]:
-    """Each sample with the bodies that run on it, by one run of ``model`` on ONNX Runtime.
-
-    Raises RunError if ONNX Runtime refuses the model.
-    """
-    for sample, runs in _runs(model, dataset):
-        yield sample, frozenset(runs)
-
-
 def bodies_that_run(model: Model, dataset: Dataset) -> Course:
-    """All bodies that run on some sample; see ``courses``."""
-    return frozenset[Scope]().union(*(course for _, course in courses(model, dataset)))
+    """All bodies that run on some sample; see ``runs_of_bodies``."""
+    return frozenset[Scope]().union(*(runs for _, runs in runs_of_bodies(model, dataset)))
 
 
 def most_runs(model: Model, dataset: Dataset) -> Counter[Scope]:
-    """How often each body runs on one sample, at most; see ``courses``."""
+    """How often each body runs on one sample, at most; see ``runs_of_bodies``."""
     found: Counter[Scope] = Counter()
-    for _, runs in _runs(model, dataset):
+    for _, runs in runs_of_bodies(model, dataset):
         found |= runs
     return found
 
 
-def _runs(model: Model, dataset: Dataset) -> Iterator[tuple[Sample, Counter[Scope]]]:
+def runs_of_bodies(model: Model, dataset: Dataset) -> Iterator[tuple[Sample, Counter[Scope]]]:
+    """Each sample with how often bodies run on it, by one run of ``model`` on ONNX Runtime.
+
+    Raises RunError if ONNX Runtime refuses the model.
+    """
     flat = model.flat()
     outputs, scopes = expose_courses(flat.graph, model.graph.scopes)
     nest(flat.graph, scopes)

@@ -13,7 +13,7 @@ from onnxruntime.quantization import quantize_dynamic
 
 import placer
 from placer.calibration.collect import calibrate
-from placer.calibration.courses import courses
+from placer.calibration.courses import runs_of_bodies
 from placer.calibration.dataset import load_dataset
 from placer.engines.base import Compiled, Tensors
 from placer.engines.courses import Course, Courses
@@ -115,7 +115,7 @@ def test_ranges_are_those_of_the_samples_that_take_the_branch(folder: Path, mode
     data = load_dataset(folder / "both.npz", model)
     found = calibrate(model, ["n", "m_1"], data).statistics
     expected = {name: [] for name in found}
-    for sample, course in courses(model, data):
+    for sample, course in runs_of_bodies(model, data):
         (scope,) = course
         assert (scope[-1].attribute == "then_branch") == sample.inputs["go"].item()
         values = sample.inputs["x"] @ model.array("shared")
@@ -204,7 +204,7 @@ def test_products_with_scales_of_run_time_stay_in_their_branches(folder: Path, t
 
 def test_onnxruntime_runs_integer_layers_in_branches(folder: Path, model: Model):
     data = load_dataset(folder / "both.npz", model)
-    samples = {next(iter(course))[-1].attribute: s for s, course in courses(model, data)}
+    samples = {next(iter(course))[-1].attribute: s for s, course in runs_of_bodies(model, data)}
     inputs = Courses([Course(sample.inputs, 0.5) for sample in samples.values()])
     engine = OnnxRuntimeEngine()
     compiled = engine.compile(candidate(model, folder), folder)

@@ -13,6 +13,7 @@ from placer.calibration.activations import activations, passes
 from placer.calibration.collect import calibrate
 from placer.calibration.courses import most_runs
 from placer.calibration.dataset import Dataset, load_dataset
+from placer.engines.courses import Courses
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import InputError
 from placer.graph.flat import body_of, flatten
@@ -21,6 +22,7 @@ from placer.graph.text import parse_model
 from placer.model import Model, load_model, load_quantized, save_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
+from placer.optimizer.setup.bodies_run import bodies_run
 from placer.optimizer.setup.prepare import prepare
 from placer.qdq import Inserter
 from placer.qdq.extract import extract_placement
@@ -175,6 +177,12 @@ def test_onnxruntime_runs_integer_layers_in_a_loop(model: Model, data: Dataset, 
     assert layers["project"].op == layers["attend"].op == "QLinearMatMul"
     assert layers["project"].time_us
     assert layers["decoder"].time_us == 0  # What its body takes is in the layers there.
+
+
+def test_latency_is_that_of_the_median_number_of_trips(model: Model, data: Dataset):
+    taken = bodies_run(model, data, data, pytest.fail).inputs
+    assert isinstance(taken, Courses)
+    assert [(one.inputs["trips"].item(), one.share) for one in taken.courses] == [(3, 1)]
 
 
 def test_a_body_that_runs_on_no_sample_stays_float(folder: Path):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from placer.calibration.courses import Course as Ran
-from placer.calibration.courses import bodies_that_run, courses
+from placer.calibration.courses import bodies_that_run, runs_of_bodies
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Tensors
 from placer.engines.courses import Course, Courses
@@ -70,17 +71,32 @@ def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
 
 def _by_course(model: Model, data: Dataset, warn: Callable[[str], None]) -> tuple[Tensors, Ran]:
     """A sample of each course with the share of those that take it, and all bodies that run."""
-    first: dict[Ran, Tensors] = {}
-    count: Counter[Ran] = Counter()
-    for sample, course in courses(model, data):
-        first.setdefault(course, sample.inputs)
-        count[course] += 1
-    kept = count.most_common(MOST_COURSES)
-    covered = sum(number for _, number in kept)
-    if len(kept) < len(count):
+    found: dict[Ran, list[_Sample]] = defaultdict(list)
+    for number, (_, runs) in enumerate(runs_of_bodies(model, data)):
+        found[frozenset(runs)].append(_Sample(runs.total(), number))
+    total = sum(map(len, found.values()))
+    kept = sorted(found.values(), key=len, reverse=True)[:MOST_COURSES]
+    covered = sum(map(len, kept))
+    if len(kept) < len(found):
         warn(
-            f"latency is that of the {MOST_COURSES} most frequent of {len(count)} combinations of "
-            f"bodies that run, which {covered / count.total():.0%} of the samples have"
+            f"latency is that of the {MOST_COURSES} most frequent of {len(found)} combinations of "
+            f"bodies that run, which {covered / total:.0%} of the samples have"
         )
-    found = [Course(first[course], number / covered) for course, number in kept]
-    return Courses(found), frozenset[Scope]().union(*count)
+    shares = {_typical(samples): len(samples) / covered for samples in kept}
+    chosen = zip(sorted(shares), data.choose(sorted(shares)), strict=True)
+    inputs = {number: sample.inputs for number, sample in chosen}
+    courses = [Course(inputs[number], share) for number, share in shares.items()]
+    return Courses(courses), frozenset[Scope]().union(*found)
+
+
+class _Sample(NamedTuple):
+    """How often bodies run on a sample, in all, and its number."""
+
+    runs: int
+    number: int
+
+
+def _typical(samples: Sequence[_Sample]) -> int:
+    """The first sample with the median number of runs, the lower one of two."""
+    median = sorted(sample.runs for sample in samples)[(len(samples) - 1) // 2]
+    return next(sample.number for sample in samples if sample.runs == median)
