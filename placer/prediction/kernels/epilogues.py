@@ -57,7 +57,7 @@ class Epilogues:
                 return []
             if count and not self._is_of_matrices(unit, region, others):
                 continue
-            if any(self._comes_later(other, product) for other in others):
+            if any(self._comes_later(other, product, unit) for other in others):
                 continue
             if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
@@ -99,14 +99,17 @@ class Epilogues:
             found.append(unit)
         return found
 
-    def _comes_later(self, other: Unit, product: Unit) -> bool:
+    def _comes_later(self, other: Unit, product: Unit, unit: Unit) -> bool:
         """Whether ``other`` is known after ``product`` only: another product, or what reads it.
 
-        What is generated from earlier tensors, such as a Resize, runs before (a feature pyramid).
+        What is generated from earlier tensors, such as a Resize, runs before (a feature pyramid),
+        and of two Convs that are multiplied or subtracted, the second one.
         """
-        if other.index < product.index:
-            return False
-        return not other.generated or bool(self._before[other.index] >> product.index & 1)
+        if other.index < product.index or self._before[other.index] >> product.index & 1:
+            return other.index >= product.index
+        convs = product.node.op in CONVS and other.role == "product" and other.node.op in CONVS
+        runs_before = convs and not other.integers and unit.node.op in ("Mul", "Sub")
+        return not (other.generated or runs_before)
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
         """Whether a product's kernel does it; a cast only of a single matrix."""

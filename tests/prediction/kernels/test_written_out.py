@@ -71,6 +71,15 @@ GRAPHS = {
           [add1] a = Add(d, n)
           [conv3] out = Conv<pads = [1, 1, 1, 1]>(a, w1)
         }""",
+    "of two Convs that are multiplied the first one multiplies": """
+        (float[1,32,8,8] x) => (float[1,32,8,8] out)
+        <float[96,32,1,1] w1 = {1}, float[96,32,1,1] w2 = {1}, float[32,96,1,1] w3 = {1}> {
+          [conv1] c = Conv(x, w1)
+          [conv2] d = Conv(x, w2)
+          [relu1] r = Relu(c)
+          [mul1] m = Mul(d, r)
+          [conv3] out = Conv(m, w3)
+        }""",
     "a norm of one row is scaled where its map is made": """
         (float[1,64,8,8] x) => (float[1,10,1,1] out)
         <float[64,64,1,1] w1 = {1}, float[10,64,1,1] w2 = {1}, float[64] s = {1},

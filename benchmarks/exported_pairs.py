@@ -1,0 +1,100 @@
+"""Pairs of networks of timm for TensorRT-RTX: of each pair one may be read, by lot, the other not.
+
+Needs what ``exported_networks`` needs. Weights are random; inputs are small. Of those set aside
+only figures are read, so they say what to expect of a network that nothing was fitted to.
+
+python benchmarks/exported_pairs.py --folder networks
+python benchmarks/rtx_fidelity.py --placements 1 --model networks/aside/CoAtNet.onnx
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from command_line import parser_of
+from exported_networks import Network, export, timm_network
+
+SEED = 17
+_DAVIT = {"depths": (1, 1, 1, 1), "embed_dims": (32, 64, 96, 128), "num_heads": (2, 4, 6, 8)}
+_SMALL = {"img_size": 64}
+Named = tuple[str, Network]
+PAIRS: tuple[tuple[Named, Named], ...] = (
+    (
+        ("MobileNetV3-small", timm_network("mobilenetv3_small_075", 64, dynamo=False)),
+        ("TinyNet", timm_network("tinynet_e", 64, dynamo=False)),
+    ),
+    (
+        ("PoolFormerV2", timm_network("poolformerv2_s12", 64, dynamo=True)),
+        ("InceptionNeXt", timm_network("inception_next_atto", 64, dynamo=True)),
+    ),
+    (
+        ("PiT", timm_network("pit_ti_224", 64, dynamo=False, **_SMALL)),
+        ("CaiT", timm_network("cait_xxs24_224", 64, dynamo=False, depth=3, **_SMALL)),
+    ),
+    (
+        ("CoaT", timm_network("coat_lite_tiny", 64, dynamo=True, **_SMALL)),
+        ("DaViT", timm_network("davit_tiny", 64, dynamo=True, **_DAVIT)),
+    ),
+    (
+        ("SKNet", timm_network("skresnet18", 64, dynamo=False)),
+        ("ResNet with SE", timm_network("seresnet18", 64, dynamo=False)),
+    ),
+    (
+        ("MixNet", timm_network("mixnet_s", 64, dynamo=True)),
+        ("HardCoRe-NAS", timm_network("hardcorenas_a", 64, dynamo=True)),
+    ),
+    (
+        ("DPN", timm_network("dpn48b", 64, dynamo=False)),
+        ("SelecSLS", timm_network("selecsls42b", 64, dynamo=False)),
+    ),
+    (
+        ("RepVGG-A0", timm_network("repvgg_a0", 64, dynamo=True)),
+        ("RepGhost", timm_network("repghostnet_050", 64, dynamo=True)),
+    ),
+    (
+        ("NextViT", timm_network("nextvit_small", 64, dynamo=False)),
+        ("TinyViT", timm_network("tiny_vit_5m_224", 224, dynamo=False)),
+    ),
+    (
+        ("NF-ResNet", timm_network("nf_resnet26", 64, dynamo=True)),
+        ("GCNet", timm_network("gcresnext26ts", 64, dynamo=True)),
+    ),
+    (
+        ("ResMLP", timm_network("resmlp_12_224", 64, dynamo=False, **_SMALL)),
+        ("MLP-Mixer", timm_network("mixer_s32_224", 64, dynamo=False, **_SMALL)),
+    ),
+    (
+        ("CoAtNet", timm_network("coatnet_pico_rw_224", 64, dynamo=True, **_SMALL)),
+        ("MobileViT", timm_network("mobilevit_xxs", 64, dynamo=True)),
+    ),
+    (
+        ("FocalNet", timm_network("focalnet_tiny_srf", 64, dynamo=False)),
+        ("ConvNeXtV2", timm_network("convnextv2_atto", 64, dynamo=False)),
+    ),
+)
+
+
+def drawn() -> Iterator[tuple[str, str, Network]]:
+    """Each network with ``read`` or ``aside`` and its name."""
+    lot = Random(SEED)
+    for pair, read in [(pair, lot.randrange(2)) for pair in PAIRS]:
+        for index, (title, network) in enumerate(pair):
+            yield ("read" if index == read else "aside"), title, network
+
+
+def main() -> None:
+    """Write all of them, to a folder each for those read and those aside."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    arguments = parser.parse_args()
+    for kind, title, network in drawn():
+        path = arguments.folder / kind / f"{title}.onnx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            export(network, path)
+
+
+if __name__ == "__main__":
+    main()
