@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.graph.edit import reads, subgraphs
+from placer.graph.edit import subgraphs
 from placer.graph.index import Graph
 from placer.graph.randomness import RANDOM_OPS
 
@@ -19,7 +19,8 @@ def data_tensors(graph: Graph) -> frozenset[str]:
     written = graph.producer.keys() | graph.initializers.keys()
     found = {*graph.inputs, *(tensor for tensor in graph.consumers if tensor not in written)}
     for node in graph.nodes:
-        depends = node.op not in OF_SHAPES and not found.isdisjoint(reads(node.proto))
+        # Not the proto's inputs: where pairs are taken out of a graph, nodes read what is left.
+        depends = node.op not in OF_SHAPES and not found.isdisjoint(node.inputs)
         if depends or node.op in RANDOM_OPS or any(subgraphs(node.proto)):
             found.update(node.outputs)
     return frozenset(found)
