@@ -46,6 +46,10 @@ def _lint_rule(rule: Rule) -> Iterator[str]:
         both = set(layout.quantize) & set(layout.keep_float)
         if both:
             yield f"layout '{name}' both quantizes and keeps float: {', '.join(sorted(both))}"
+        if layout.formats is not None and (layout.requires or not layout.quantize):
+            yield f"layout '{name}' has formats of its own for nothing: " + (
+                "it takes those of what it requires" if layout.requires else "it quantizes nothing"
+            )
         yield from _ties(name, layout)
         yield from _never_offered(name, rule, layout)
     yield from _equal_layouts(rule)

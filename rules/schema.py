@@ -15,6 +15,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from placer.common.yaml_file import Strict
+from placer.quantization.scheme import Format
 from placer.rules.predicate_schema import Predicate, TensorName, subjects_of
 
 InputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*|_)[?*]?$")]
@@ -303,9 +304,18 @@ class Layout(Strict):
     fuses: list[Fusion] = Field(
         default=[], description="The layers that the engine is known to build from it."
     )
+    formats: list[Format] | None = Field(
+        default=None,
+        description="Of the `formats` that the scheme offers to single sites, those that the "
+        "engine has for the layout; left out, all. [] where it is slower or not there.",
+    )
     when: Condition = Field(
         default=Condition(), description="Engines on which the layout is offered."
     )
+
+    def has_format(self, chosen: Format) -> bool:
+        """Whether the engine has the layout in ``chosen``."""
+        return self.formats is None or chosen in self.formats
 
 
 class RuleTest(Strict):

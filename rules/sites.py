@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import compress
 from operator import ne
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.dependence import data_tensors
-from placer.quantization import Placement
+from placer.quantization import Format, Placement
 from placer.quantization.placement import Change
 from placer.rules.connected import connected
 from placer.rules.match import Match
@@ -20,17 +20,25 @@ from placer.rules.schema import Layout, Rule
 from placer.rules.target import ANY_TARGET, Target
 
 KEPT_PARTS = 1 << 15
+# How a layout is called that quantizes to a format of its own, behind the rule's name for it.
+_IN = " in "
 
 
 @dataclass(frozen=True)
 class ResolvedLayout:
-    """A layout of one site in terms of the graph's edges and tensors."""
+    """A layout of one site in terms of the graph's edges and tensors.
+
+    ``own``: of the edges that it quantizes, those into the site's own nodes. ``format``: of its
+    pairs, where it is another than the scheme's own.
+    """
 
     quantize: frozenset[Edge]
     shared: tuple[tuple[str, ...], ...]
     keep_float: frozenset[Edge]
     requires: frozenset[Edge]
     all_or_none: tuple[frozenset[Edge], ...] = ()
+    own: frozenset[Edge] = frozenset()
+    format: Format | None = None
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -60,27 +68,40 @@ class Site:
         return f"{self.match.rule.id}:{self.match.anchor.name}"
 
 
+def rule_layout(name: str) -> str:
+    """The rule's name of the layout that sites call ``name``, in whatever format it is."""
+    return name.partition(_IN)[0]
+
+
 def find_sites(
-    graph: Graph, rules: Iterable[Rule], target: Target = ANY_TARGET
+    graph: Graph,
+    rules: Iterable[Rule],
+    target: Target = ANY_TARGET,
+    formats: Sequence[Format] = (),
 ) -> tuple[Site, ...]:
     """Return the sites of ``rules`` in ``graph`` in node order.
 
     Rules and layouts that do not hold for ``target`` are left out, and so are matches that compute
     the same for all inputs of a shape: engines compute that once, or it takes next to no time, and
-    what such nodes tell, often positions in pixels, is not to be rounded.
+    what such nodes tell, often positions in pixels, is not to be rounded. ``formats``: those that a
+    site may have instead of the scheme's own; each layout that quantizes is there in each of them
+    that its rule says it has.
     """
-    return find_sites_with_overlaps(Matches(graph), rules, target)[0]
+    return find_sites_with_overlaps(Matches(graph), rules, target, formats)[0]
 
 
 def find_sites_with_overlaps(
-    matches: Matches, rules: Iterable[Rule], target: Target = ANY_TARGET
+    matches: Matches,
+    rules: Iterable[Rule],
+    target: Target = ANY_TARGET,
+    formats: Sequence[Format] = (),
 ) -> tuple[tuple[Site, ...], tuple[Overlap, ...]]:
     """As ``find_sites``, and the matches that gave way to others."""
     held = [rule for rule in rules if target.meets(rule.when)]
     kept, overlaps = match_rules_with_overlaps(matches, held)
     data = data_tensors(matches.graph)
     decided = (m for m in kept if any(t in data for n in m.nodes.values() for t in n.outputs))
-    return tuple(_site(match, matches.graph, target) for match in decided), overlaps
+    return tuple(_site(match, matches.graph, target, formats) for match in decided), overlaps
 
 
 def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
@@ -89,15 +110,22 @@ def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
     Sites without a choice take their default. The quantized edges are the union over sites;
     an edge that any chosen layout keeps float is float. A layout with ``requires`` counts only
     once other sites have quantized those edges (repeated until nothing changes). A layout with
-    ``all_or_none`` quantizes a set only if no layout keeps an edge of it float.
+    ``all_or_none`` quantizes a set only if no layout keeps an edge of it float. An edge has the
+    format of the site whose node reads it; where that does not quantize it, that of the others if
+    it is one. A layout with ``requires`` takes that of the edges that it requires.
     """
     chosen = [s.layouts[choices.get(s.name, s.default)] for s in sites]
-    return Placement.of(*_settle(chosen, _kept_float(chosen)))
+    vary = any(_formats_vary(site.layouts.values()) for site in sites)
+    edges, shared, votes = _settle(chosen, _kept_float(chosen), vary)
+    return Placement.of(edges, shared, _formats(votes))
 
 
 Shared = tuple[tuple[str, ...], ...]  # Tensors that layouts want one scale for.
 Groups = frozenset[frozenset[Edge]]
-Cell = Mapping[int, tuple[frozenset[Edge], Shared]]  # By part of the tensors.
+# The format that a site wants an edge in, and whether the edge is into its own nodes.
+Vote = tuple[Edge, Format | None, bool]
+Settled = tuple[frozenset[Edge], Shared, frozenset[Vote]]
+Cell = Mapping[int, Settled]  # By part of the tensors.
 
 
 class Placer:
@@ -111,6 +139,7 @@ class Placer:
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self._sites = tuple(tuple(site.layouts.values()) for site in sites)
+        self._formats_vary = any(map(_formats_vary, self._sites))
         self._cells = self._find_cells()
         self._read = tuple((*members, *keepers) for members, keepers in self._cells)
         self._cells_at: dict[int, list[int]] = {}
@@ -175,13 +204,18 @@ class Placer:
     def _make_cell(self, cell: int, layouts: tuple[int, ...]) -> Cell:
         chosen = [self._sites[i][n] for i, n in zip(self._read[cell], layouts, strict=True)]
         members = chosen[: len(self._cells[cell][0])]
-        edges, shared = _settle(members, _kept_float(chosen))
-        found: dict[int, tuple[set[Edge], list[tuple[str, ...]]]] = {}
+        edges, shared, votes = _settle(members, _kept_float(chosen), self._formats_vary)
+        found: dict[int, tuple[set[Edge], list[tuple[str, ...]], set[Vote]]] = {}
         for edge in edges:
-            found.setdefault(self._part_of[edge.tensor], (set(), []))[0].add(edge)
+            found.setdefault(self._part_of[edge.tensor], (set(), [], set()))[0].add(edge)
         for tensors in filter(None, shared):
-            found.setdefault(self._part_of[tensors[0]], (set(), []))[1].append(tensors)
-        return {part: (frozenset(own), tuple(joined)) for part, (own, joined) in found.items()}
+            found.setdefault(self._part_of[tensors[0]], (set(), [], set()))[1].append(tensors)
+        for vote in votes:
+            found[self._part_of[vote[0].tensor]][2].add(vote)
+        return {
+            part: (frozenset(own), tuple(joined), frozenset(wanted))
+            for part, (own, joined, wanted) in found.items()
+        }
 
     def _find_cells(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
         """Members and keepers of each cell."""
@@ -212,28 +246,61 @@ class Placer:
         return sorted({tensor for layout in self._sites[site] for tensor in layout.tensors})
 
 
-def _group(parts: tuple[tuple[frozenset[Edge], Shared], ...]) -> Groups:
-    edges = frozenset[Edge]().union(*(own for own, _ in parts))
-    return Placement.of(edges, [tensors for _, shared in parts for tensors in shared]).groups
+def _group(parts: tuple[Settled, ...]) -> Groups:
+    edges = frozenset[Edge]().union(*(own for own, _, _ in parts))
+    shared = [tensors for _, joined, _ in parts for tensors in joined]
+    formats = _formats(vote for _, _, votes in parts for vote in votes)
+    return Placement.of(edges, shared, formats).groups
 
 
 def _kept_float(layouts: Iterable[ResolvedLayout]) -> frozenset[Edge]:
     return frozenset(e for layout in layouts if not layout.requires for e in layout.keep_float)
 
 
+def _formats_vary(layouts: Iterable[ResolvedLayout]) -> bool:
+    return any(layout.format is not None for layout in layouts)
+
+
 def _settle(
-    chosen: Sequence[ResolvedLayout], floats: frozenset[Edge]
-) -> tuple[frozenset[Edge], Shared]:
-    """Quantized edges, and tensors that are to share a scale."""
+    chosen: Sequence[ResolvedLayout], floats: frozenset[Edge], formats_vary: bool
+) -> Settled:
+    """Quantized edges, tensors that are to share a scale, and votes where ``formats_vary``."""
     edges: set[Edge] = set()
     shared: list[tuple[str, ...]] = []
+    votes: set[Vote] = set()
     waiting = chosen
     while ready := [layout for layout in waiting if layout.requires <= edges]:
         waiting = [layout for layout in waiting if not layout.requires <= edges]
         for layout in ready:
-            edges |= layout.quantize - floats - _incomplete(layout, floats)
+            own = layout.quantize - floats - _incomplete(layout, floats)
+            edges |= own
             shared += layout.shared
-    return frozenset(edges), tuple(shared)
+            if formats_vary:
+                wanted = _wanted(layout, votes)
+                votes.update((edge, wanted, edge in layout.own) for edge in own)
+    return frozenset(edges), tuple(shared), frozenset(votes)
+
+
+def _wanted(layout: ResolvedLayout, votes: Iterable[Vote]) -> Format | None:
+    """The format of what ``layout`` quantizes: its own, or that of all edges that it requires."""
+    if not layout.requires:
+        return layout.format
+    formats = _formats(votes)
+    found = {formats.get(edge) for edge in layout.requires}
+    return found.pop() if len(found) == 1 else None
+
+
+def _formats(votes: Iterable[Vote]) -> dict[Edge, Format]:
+    """The edges that are in another format than the scheme's own; see ``place``."""
+    own: dict[Edge, Format | None] = {}
+    others: dict[Edge, set[Format | None]] = {}
+    for edge, wanted, is_own in votes:
+        if is_own:
+            own[edge] = wanted
+        else:
+            others.setdefault(edge, set()).add(wanted)
+    agreed = {edge: found.pop() for edge, found in others.items() if len(found) == 1}
+    return {edge: one for edge, one in {**agreed, **own}.items() if one is not None}
 
 
 def _incomplete(layout: ResolvedLayout, floats: frozenset[Edge]) -> frozenset[Edge]:
@@ -241,21 +308,30 @@ def _incomplete(layout: ResolvedLayout, floats: frozenset[Edge]) -> frozenset[Ed
     return frozenset(e for edges in layout.all_or_none if edges & floats for e in edges)
 
 
-def _site(match: Match, graph: Graph, target: Target) -> Site:
+def _site(match: Match, graph: Graph, target: Target, formats: Sequence[Format]) -> Site:
     offered = {n: lay for n, lay in match.rule.layouts.items() if target.meets(lay.when)}
     layouts = {name: _resolve(layout, match, graph) for name, layout in offered.items()}
+    for chosen in formats:
+        layouts |= {
+            f"{name}{_IN}{chosen}": replace(layouts[name], format=chosen)
+            for name, layout in offered.items()
+            if layout.has_format(chosen) and layouts[name].quantize and not layouts[name].requires
+        }
     return Site(match, layouts, match.rule.default_layout, _signature(match, graph))
 
 
 def _resolve(layout: Layout, match: Match, graph: Graph) -> ResolvedLayout:
+    inside = {node.name for node in match.nodes.values()}
+
     def edges(references: Sequence[str]) -> frozenset[Edge]:
         return frozenset(e for reference in references for e in match.edges(reference, graph))
 
     def tensors(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(t for name in names for t in match.tensors.get(name, ()))
 
+    quantize = edges(layout.quantize)
     return ResolvedLayout(
-        quantize=edges(layout.quantize),
+        quantize=quantize,
         shared=tuple(
             tuple(t for name in names for t in match.tensors.get(name, ()))
             for names in layout.share_scale
@@ -263,6 +339,7 @@ def _resolve(layout: Layout, match: Match, graph: Graph) -> ResolvedLayout:
         keep_float=edges(layout.keep_float),
         requires=edges(layout.requires),
         all_or_none=tuple(edges(references) for references in layout.all_or_none),
+        own=frozenset(edge for edge in quantize if edge.node in inside),
     )
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.prediction.work import Work
+from placer.rules.sites import rule_layout
 from placer.search.bayesian_linear import Gaussian, Measured, Summed
 from placer.search.landscape import Landscape, Objective, State
 from placer.search.layer_signatures import Signature
@@ -276,7 +277,7 @@ class _Corrections:
             for number, layout in enumerate(group.layouts):
                 if layout != landscape.space.floats[group.name]:
                     self._columns[index, number] = start + len(self._columns)
-                    fuses = group.sites[0].match.rule.layouts[layout].fuses
+                    fuses = group.sites[0].match.rule.layouts[rule_layout(layout)].fuses
                     deviations.append(cost * (CORRECTION if fuses else UNPREDICTED))
         self.deviations = np.array(deviations)
         self.end = start + len(deviations)

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from threading import Lock
 from typing import NamedTuple
 
-from placer.graph import Graph, Node
+from placer.graph import Edge, Graph, Node
 from placer.plan import Layer, Plan
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.prediction import Prediction
@@ -185,10 +185,14 @@ def _key(predicted: PredictedLayer) -> tuple[str, ...]:
 
 
 def _form(prediction: Prediction) -> str:
-    groups = sorted(
-        sorted(f"{e.node}:{e.input_index}{'+' if second else ''}" for e, second in group)
-        for group in prediction.form.canonical()
-    )
+    form = prediction.form
+
+    def told(edge: Edge, second: bool) -> str:
+        chosen = (form.second if second else form.scales)[edge].format
+        format_told = "" if chosen is None else f" {chosen}"
+        return f"{edge.node}:{edge.input_index}{'+' if second else ''}{format_told}"
+
+    groups = sorted(sorted(told(*item) for item in group) for group in form.canonical())
     return hashlib.sha256(json.dumps(groups).encode()).hexdigest()[:16]
 
 

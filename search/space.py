@@ -11,7 +11,7 @@ from functools import cached_property
 
 from placer.graph import Edge, Graph
 from placer.graph.weights import weight_input
-from placer.quantization import Placement
+from placer.quantization import Format, Placement
 from placer.rules.sites import Site, place
 
 # Layout by group name, and by ``site_key`` for split groups; the base precision by ``BASE``.
@@ -44,6 +44,12 @@ class Group:
     def offered(self) -> tuple[str, ...]:
         """The layouts that may be proposed: all but those that the user bars."""
         return tuple(name for name in self.layouts if name not in self.sites[0].barred)
+
+    def default_in(self, chosen: Format) -> str:
+        """The offered layout that is the default but for the format; the default without one."""
+        layouts = self.sites[0].layouts
+        like = replace(layouts[self.default], format=chosen)
+        return next((name for name in self.offered if layouts[name] == like), self.default)
 
     def layout_with(self, *, most_edges: bool, barred: bool = False) -> str:
         """The layout that quantizes the most or the fewest edges; the default wins ties.
@@ -120,7 +126,7 @@ class Space:
         """The choices that come closest to ``placement``, site by site.
 
         Of each site's layouts, the one that differs from it in the fewest edges that any of them
-        quantizes; the default wins ties.
+        quantizes, and of these the one in whose format the most are; the default wins ties.
         """
         layouts = {}
         for group in self.groups:
@@ -132,6 +138,18 @@ class Space:
     def defaults(self) -> dict[str, str]:
         """The pack's default placement as choices."""
         return {**self._own_base, **{group.name: group.default for group in self.groups}}
+
+    def defaults_in(self, chosen: Format) -> dict[str, str]:
+        """The default placement in another format, as far as its layouts have that."""
+        layouts = {group.name: group.default_in(chosen) for group in self.groups}
+        return {**self._own_base, **layouts}
+
+    @cached_property
+    def formats(self) -> tuple[Format, ...]:
+        """The formats that single sites may have instead of the scheme's own."""
+        layouts = (layout for site in self.sites for layout in site.layouts.values())
+        found = dict.fromkeys(layout.format for layout in layouts)
+        return tuple(chosen for chosen in found if chosen is not None)
 
     @cached_property
     def floats(self) -> dict[str, str]:
@@ -170,8 +188,11 @@ def _nearest_layout(site: Site, placement: Placement) -> str:
     own = {edge for layout in site.layouts.values() for edge in layout.quantize}
     wanted = own & placement.edges
 
-    def distance(name: str) -> tuple[int, bool]:
-        return len(site.layouts[name].quantize ^ wanted), name != site.default
+    def distance(name: str) -> tuple[int, int, bool]:
+        layout = site.layouts[name]
+        formats = (placement.formats.get(edge) for edge in layout.quantize & wanted)
+        others = sum(chosen != layout.format for chosen in formats)
+        return len(layout.quantize ^ wanted), others, name != site.default
 
     return min((name for name in site.layouts if name not in site.barred), key=distance)
 

@@ -25,10 +25,15 @@ Probe = Callable[[Choices], float]
 
 
 def seed_proposals(space: Space) -> Iterator[Proposal]:
-    """Where every search begins: nothing but what is forced, the pack's default, everything."""
+    """Where every search begins: nothing but what is forced, the pack's default, everything.
+
+    And the default in the other formats that there are.
+    """
     yield Proposal("none" if space.least == space.floats else "forced", space.least)
     yield Proposal("default", space.defaults)
     yield Proposal("everything", space.everything)
+    for chosen in space.formats:
+        yield Proposal(f"default in {chosen}", space.defaults_in(chosen))
 
 
 class SurrogateProposer:

@@ -159,7 +159,7 @@ def apply_placement(
     if loaded.imported is not None:
         loaded, _ = recovered(loaded, samples)
     original = loaded
-    if scheme.is_float8:
+    if scheme.has_float8:
         loaded = with_opset(loaded, FLOAT8_OPSET)
     applied = find_edges(file, loaded)
     if strict:

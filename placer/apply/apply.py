@@ -28,6 +28,7 @@ from placer.qdq import Inserter
 from placer.qdq.bases import Base, InputOutputTypes
 from placer.qdq.mixed_precision import MixedPrecision
 from placer.quantization import Placement, Range, Ranges, Scheme, union
+from placer.quantization.placement import grouped
 from placer.quantization.placement_file import Pin, PlacementFile
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
         lost += gone
         if not here:
             continue
-        edges = frozenset(f.edge for f in here)
+        edges = grouped((f.edge for f in here), group.format)
         groups.add(edges)
         per_tensor.update(f.edge for f in here if f.source in group.per_tensor)
         if gone:
@@ -284,7 +285,7 @@ def calibrated_scales(
     reference = OnnxRuntimeModel(model.proto, model.base_dir, threads=1)
     evaluator = Evaluator(model.graph, (), data, reference.run)
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
-    some = METHODS[:2] if scheme.is_float8 else METHODS
+    some = METHODS[:2] if scheme.has_float8 else METHODS
     pinned = {
         tensor: applied.ranges[tensor]
         if pin == "range"

@@ -121,7 +121,7 @@ def export_qat(
     where no edge is found, and where the file lacks a range.
     """
     file = read_placement(Path(placement))
-    if file.scheme.is_float8:
+    if file.scheme.has_float8:
         raise InputError(
             f"{file.path} is for FP8, which cannot be trained with fake quantization; "
             "give a placement for INT8"

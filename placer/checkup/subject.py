@@ -75,7 +75,7 @@ class Subject:
     def of(path: Path, engine: Engine, pack: Pack) -> Subject:
         """Load ``path`` for ``engine``: FP16 where the engine builds it, else its own types."""
         model = load_model(path)
-        if pack.manifest.scheme.is_float8:
+        if pack.manifest.scheme.has_float8:
             model = with_opset(model, FLOAT8_OPSET)
         base: Base = "float16" if engine.remainder == "built" else "float"
         return Subject(model, engine, pack, base, synthetic_dataset(model, SAMPLES, 0))

@@ -225,6 +225,8 @@ def _add_rows(table: Table, result: Result, before: BaselinePart, after: BestPar
         value = f"{shown(gate.value)} {mark(gate.passed)}"
         table.add_row(f"gate {escape(gate.gate)}", "", value)
     table.add_row("quantized edges", "0", str(after.quantized_edges))
+    for name, edges in after.formats.items():
+        table.add_row(f"of these in {name}", "0", str(edges))
     table.add_row("trial", "", "the float model" if after.trial is None else str(after.trial))
 
 

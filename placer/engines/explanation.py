@@ -37,7 +37,7 @@ from placer.prediction.fitted import Fit
 from placer.prediction.select import make_predictor
 from placer.prediction.site_outcomes import SiteOutcome, compare_sites
 from placer.qdq.extract import extract_placement
-from placer.quantization import Placement, Range
+from placer.quantization import Format, Placement, Range
 from placer.quantization.placement_file import (
     Pin,
     PlacementFile,
@@ -192,8 +192,8 @@ def explain(
     given = optima(given_ranges(shapes))
     source = None if placement is None else Path(placement)
     with without_collection():
-        subject = _subject(path, source, given, rules.enters_bodies)
-        explainer = _explainer(subject.graph, rules, device, target, base)
+        subject = _subject(path, source, given, rules)
+        explainer = _explainer(subject, rules, device, target, base)
         if subject.placement is None:
             explanation = explainer.explain(place(explainer.sites, {}))
         else:
@@ -214,8 +214,9 @@ def _subject(
     model: Path,
     placement: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
-    bodies: bool,
+    pack: Pack,
 ) -> _Subject:
+    bodies, scheme = pack.enters_bodies, pack.manifest.scheme
     if is_quantized_file(model):
         if placement is not None:
             raise InputError(
@@ -223,7 +224,7 @@ def _subject(
             )
         quantized = load_quantized(model)
         inside = flatten(quantized.graph) if bodies else {}
-        found = extract_placement(quantized)
+        found = extract_placement(quantized, scheme)
         graph = found.graph(shapes, model)
         scopes: Scopes = {n: scope for n, scope in inside.items() if n in graph.by_name}
         left = bodies_of(found.proto, scopes)
@@ -255,19 +256,27 @@ def _pins(file: PlacementFile, graph: Graph) -> dict[str, tuple[Pin, Range]]:
 
 
 def _explainer(
-    graph: Graph, pack: Pack, device: Device | None, target: Target, base: str
+    subject: _Subject, pack: Pack, device: Device | None, target: Target, base: str
 ) -> Explainer:
-    matches = Matches(graph)
+    graph, matches = subject.graph, Matches(subject.graph)
     predictor = make_predictor(graph, pack, target, base, matches)
     estimator = make_estimator(graph, device)
-    return Explainer(matches, pack.rules, target, predictor, estimator)
+    formats = _formats(subject.placement)
+    return Explainer(matches, pack.rules, target, predictor, estimator, formats)
+
+
+def _formats(placement: Placement | None) -> tuple[Format, ...]:
+    """The formats that ``placement`` has beside the scheme's own."""
+    return () if placement is None else tuple(sorted({*placement.formats.values()}))
 
 
 def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:
+    scheme = pack.manifest.scheme
+    formats = _formats(placement)
     return placement_text(
         placement,
         {tensor: known for tensor, (_, known) in subject.pins.items()},
-        pack.manifest.scheme,
+        scheme.model_copy(update={"formats": formats}) if formats else scheme,
         model=subject.fingerprint,
         pack=pack.name_and_version,
         calibrated=False,

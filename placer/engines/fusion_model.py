@@ -110,12 +110,13 @@ class FusionModelEngine:
         """
         if self._build_for:
             self._build(written, base_dir, self._build_for)
-        extracted = extract_placement(model)
+        scheme = self._pack.manifest.scheme
+        extracted = extract_placement(model, scheme)
         if self._known is None or self._known.structure != extracted.structure:
             # All candidates of a run share the float graph, and so the predictor.
             self._known = self._index(extracted)
         estimated = self._known.estimate(extracted)
-        optimized = written is model and not self._pack.manifest.scheme.is_float8
+        optimized = written is model and not scheme.has_float8
         return FusionModelCompiled(written, base_dir, self._threads, estimated, optimized)
 
     def _build(self, model: onnx.ModelProto, base_dir: Path, gpu: str) -> None:

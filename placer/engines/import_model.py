@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from placer.errors import InputError
 from placer.graph import Edge
 from placer.model import Model, load_model, save_model
 from placer.model.importing import Imported, Loss
+from placer.quantization import Placement
 from placer.quantization.placement_file import placement_text
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
@@ -142,6 +143,7 @@ def import_model(
     samples = samples_of(None if data is None else str(data), loaded)
     loaded, sqnr = recovered(loaded, samples)
     imported = loaded.source_quantization()
+    rules, imported = _with_formats(rules, imported)
     placement_file = target.with_name(f"{target.stem}.placement.yaml")
     comparison = _compare(loaded, imported, rules)
     losses = tuple(imported.losses(rules.manifest.scheme))
@@ -157,6 +159,16 @@ def import_model(
         compared_on=_in_words(samples),
         warnings=samples.notes,
     )
+
+
+def _with_formats(pack: Pack, imported: Imported) -> tuple[Pack, Imported]:
+    """``pack`` in a scheme that has the formats of ``imported``; without one, none are kept."""
+    wanted = {*imported.placement.formats.values()}
+    for name, alternative in pack.manifest.alternatives.items():
+        if wanted and wanted.issubset(alternative.scheme.formats):
+            return pack.with_scheme(name), imported
+    plain = Placement(frozenset(map(frozenset, imported.placement.groups)))
+    return pack, replace(imported, placement=plain) if wanted else imported
 
 
 def _import_ir(

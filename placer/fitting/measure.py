@@ -49,7 +49,7 @@ class Bench:
         Builds that the engine refuses are left out. Raises RunError if it refuses the float model.
         """
         given = model
-        if self.pack.manifest.scheme.is_float8:
+        if self.pack.manifest.scheme.has_float8:
             model = with_opset(model, FLOAT8_OPSET)
         sites = find_sites(model.graph, self.pack.rules, target_of(self.engine))
         chosen = placements(sites, self.placements, seed=_seed(given))

@@ -17,6 +17,7 @@ from operator import attrgetter
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.motion import NormalForm, Scale
+from placer.quantization import Format
 from placer.rules.match import Match
 from placer.rules.matcher import Matches
 from placer.rules.schema import Fusion, Layout, Rule
@@ -154,7 +155,27 @@ class LayerCandidate:
         for edge in claim.paired:
             if edge not in scales:
                 return False
-        return all(edge not in scales for edge in claim.bare)
+        return all(edge not in scales for edge in claim.bare) and self._fits_formats(claim, form)
+
+    def _fits_formats(self, claim: Claim, form: NormalForm) -> bool:
+        """Whether all that is read as integers has one format, and the layout has that.
+
+        No product takes operands of two types: "Input and filter have to be the same type"
+        (TensorRT-RTX 1.7.1).
+        """
+        found = self._formats(claim, form)
+        if found <= {None}:
+            return True
+        layout = claim.match.rule.layouts[claim.layout]
+        return len(found) == 1 and all(one is not None and layout.has_format(one) for one in found)
+
+    @staticmethod
+    def _formats(claim: Claim, form: NormalForm) -> set[Format | None]:
+        """Those of what the claimed layer reads as integers."""
+        if claim.fusion.inputs == FLOAT:
+            return set()
+        scales = (form.last(edge) for edge in claim.paired)
+        return {scale.format for scale in scales if scale is not None}
 
     def _fits_readers(self, claim: Claim, form: NormalForm) -> bool:
         scales, fusion = form.scales, claim.fusion
@@ -170,9 +191,16 @@ class LayerCandidate:
         return claim.fusion.outputs in _KEYWORDS or self._readers_scale(form) is not None
 
     def _readers_scale(self, form: NormalForm) -> Scale | None:
-        """The scale in which everything that reads the outputs wants them."""
+        """The scale in which everything that reads the outputs wants them.
+
+        None also where that is in another format than what the layer reads, which no kernel is
+        known to write.
+        """
         found = {form.scales.get(edge) for edge in self.readers}
-        return next(iter(found)) if len(found) == 1 else None
+        scale = next(iter(found)) if len(found) == 1 else None
+        if scale is None or self.claim is None:
+            return scale
+        return scale if self._formats(self.claim, form) <= {scale.format} else None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from placer.prediction.estimator import Estimator
 from placer.prediction.prediction import Prediction
 from placer.prediction.remedies import MAX_REMEDIES, Remedies, Remedy, is_conversion
 from placer.prediction.select import AnyPredictor
-from placer.quantization import EMPTY, Placement
+from placer.quantization import EMPTY, Format, Placement
 from placer.rules.matcher import Matches, Overlap
 from placer.rules.schema import Rule
 from placer.rules.sites import ResolvedLayout, Site, find_sites_with_overlaps
@@ -94,11 +94,12 @@ class Explainer:
         target: Target,
         predictor: AnyPredictor,
         estimator: Estimator,
+        formats: Sequence[Format] = (),
     ) -> None:
         self._graph = matches.graph
         self._predictor = predictor
         self._estimator = estimator
-        self.sites, self._overlaps = find_sites_with_overlaps(matches, rules, target)
+        self.sites, self._overlaps = find_sites_with_overlaps(matches, rules, target, formats)
 
     def explain(self, placement: Placement) -> Explanation:
         """Explain ``placement``, which must be of the explainer's graph."""
@@ -166,7 +167,11 @@ def chosen_layout(site: Site, placement: Placement) -> str:
     names = sorted(site.layouts, key=lambda name: name != site.default)
     for name in names:
         layout = site.layouts[name]
-        if layout.quantize == present and _shares(layout, placement):
+        if (
+            layout.quantize == present
+            and _shares(layout, placement)
+            and _has_format(layout, placement)
+        ):
             return name
     return OTHER
 
@@ -177,6 +182,15 @@ def _shares(layout: ResolvedLayout, placement: Placement) -> bool:
         len({placement.group_of.get(e) for e in layout.quantize if e.tensor in tensors}) <= 1
         for tensors in layout.shared
     )
+
+
+def _has_format(layout: ResolvedLayout, placement: Placement) -> bool:
+    """Whether what the layout quantizes of its own nodes' inputs has its format.
+
+    Edges into other nodes have those of their sites; layouts with ``requires`` follow others.
+    """
+    own = layout.own or layout.quantize
+    return bool(layout.requires) or all(placement.formats.get(e) == layout.format for e in own)
 
 
 def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> str:
@@ -198,7 +212,10 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
     floats = [edge for edge in readers if edge not in prediction.form.scales]
     if floats:
         return f"'{tensor}' is read in float by {_names(floats)}, so its producer writes float"
-    if len({prediction.form.scales[edge] for edge in readers}) > 1:
+    found = {prediction.form.scales[edge] for edge in readers}
+    if len({scale.format for scale in found}) > 1:
+        return f"the readers of '{tensor}' have unequal formats, so its producer writes float"
+    if len(found) > 1:
         return f"the readers of '{tensor}' have unequal scales, so its producer writes float"
     return f"'{graph.producer[tensor].name}' ({graph.producer[tensor].op}) computes in float"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from placer.graph import Edge
 from placer.prediction.explain import Decision, Explanation, StandaloneConversion
+from placer.quantization import Placement
 
 
 def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[str, object]:
@@ -37,7 +38,10 @@ def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[st
         "improved": {
             "total_us": explanation.improved_us if timed else None,
             "placement": explanation.improved.id,
-            "groups": [[_edge(e) for e in group] for group in explanation.improved.sorted()],
+            "groups": [
+                [_edge(e) | _format(e, explanation.improved) for e in group]
+                for group in explanation.improved.sorted()
+            ],
         },
     }
 
@@ -72,6 +76,12 @@ def _conversion(conversion: StandaloneConversion, timed: bool) -> dict[str, obje
             "placement": remedy.before.id_after(remedy.change),
         },
     }
+
+
+def _format(edge: Edge, placement: Placement) -> dict[str, object]:
+    """The format of the edge's pair where it is another than the scheme's own."""
+    chosen = placement.formats.get(edge)
+    return {} if chosen is None else {"format": chosen}
 
 
 def _edge(edge: Edge) -> dict[str, object]:

@@ -14,7 +14,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.index import index_nodes
 from placer.graph.neutral import handed_on
 from placer.quantization import Placement, Ranges
-from placer.quantization.placement import Change, Group
+from placer.quantization.placement import Change, Group, format_of, grouped
 from placer.rules.connected import connected
 
 
@@ -38,10 +38,12 @@ class WithoutIdle:
         touched = [g for g in placement.groups if not self.moved.keys().isdisjoint(g)]
         if not touched:
             return placement
-        groups = [{x for e in group for x in self.moved.get(e, (e,))} for group in touched]
-        return Placement(
-            placement.groups.difference(touched).union(_joined(groups)), base=placement.base
-        )
+        moved = set[Group]()
+        for chosen in {format_of(group) for group in touched}:
+            own = [group for group in touched if format_of(group) == chosen]
+            groups = [{x for e in group for x in self.moved.get(e, (e,))} for group in own]
+            moved.update(grouped(group, chosen) for group in _joined(groups))
+        return Placement(placement.groups.difference(touched).union(moved), base=placement.base)
 
 
 def without_idle_nodes(graph: Graph) -> WithoutIdle:

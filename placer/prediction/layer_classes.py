@@ -12,6 +12,8 @@ from placer.common.yaml_file import parse_file
 from placer.prediction.gpus import Gpu
 
 Rate = Literal["tensor", "dp4a", "cuda", "elements"]
+# What is told by the figures of another type where it was not measured itself.
+_LIKE = {"float8e4m3fn": "int8"}
 
 
 class LayerClass(BaseModel):
@@ -70,10 +72,12 @@ class LayerClasses(BaseModel):
     def find(self, name: str, dtype: str, compute_capability: str = "") -> LayerClass:
         """The class of layers ``name`` that read ``dtype``, or else of any type.
 
-        One of the GPU's own compute capability goes before those of any.
+        One of the GPU's own compute capability goes before those of any. FP8 that was not measured
+        is taken to do as well as INT8, whose tensors are as large.
         """
         same = [entry for entry in self.classes if entry.name == name]
-        wanted = ((dtype, compute_capability), ("", compute_capability), (dtype, ""), ("", ""))
+        types = dict.fromkeys((dtype, _LIKE.get(dtype, dtype), ""))
+        wanted = [(own, capability) for capability in (compute_capability, "") for own in types]
         by_key = {(entry.dtype, entry.compute_capability): entry for entry in reversed(same)}
         return next(by_key[key] for key in wanted if key in by_key)
 

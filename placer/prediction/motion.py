@@ -11,16 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from placer.graph import Edge, Graph
-from placer.quantization import Placement
+from placer.quantization import Format, Placement
+from placer.quantization.placement import Group, format_of
 from placer.rules.connected import connected
 from placer.rules.match import Match
 from placer.rules.matcher import Matches
 from placer.rules.schema import Motion, Rule
 
-# Which of a placement's scales: the tensors whose common range it covers.
-Scale = frozenset[str]
+
+class Scale(NamedTuple):
+    """Which of a placement's scales.
+
+    ``tensors``: those whose common range it covers. ``format``: of the values, None where it is the
+    scheme's own.
+    """
+
+    tensors: frozenset[str]
+    format: Format | None = None
+
+
 Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; none: float.
 
 
@@ -169,9 +181,9 @@ def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm
     return move_pairs(given, passages)
 
 
-def scale_of(group: Iterable[Edge]) -> Scale:
+def scale_of(group: Group) -> Scale:
     """The scale of a placement's group."""
-    return frozenset(edge.tensor for edge in group)
+    return Scale(frozenset(edge.tensor for edge in group), format_of(group))
 
 
 def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> NormalForm:
@@ -241,6 +253,10 @@ def _common(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None
 
 
 def _joint(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None:
-    """What stands for the scales of all ``edges``, None if one is float."""
+    """What stands for the scales of all ``edges``, None if one is float or formats differ."""
     found = [scales[edge] for edge in edges if edge in scales]
-    return frozenset().union(*found) if len(found) == len(edges) else None
+    formats = {scale.format for scale in found}
+    if len(found) < len(edges) or len(formats) > 1:
+        return None
+    tensors = frozenset[str]().union(*(scale.tensors for scale in found))
+    return Scale(tensors, next(iter(formats), None))

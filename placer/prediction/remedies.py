@@ -20,8 +20,8 @@ from placer.prediction.estimator import Estimator
 from placer.prediction.prediction import Prediction
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import Step
-from placer.quantization import Placement
-from placer.quantization.placement import Change, Group
+from placer.quantization import Format, Placement
+from placer.quantization.placement import Change, Group, format_of, grouped
 from placer.rules.sites import ResolvedLayout, Site
 
 # Each remedy costs some predictions; conversions beyond these are listed without one.
@@ -185,12 +185,16 @@ def with_edges(
 ) -> Placement:
     """``placement`` with ``edges`` quantized too; ``shared`` tensors get one scale."""
     tied = [tuple(edge.tensor for edge in group) for group in placement.groups]
-    return Placement.of([*placement.edges, *edges], [*tied, tuple(shared)])
+    formats = dict(placement.formats)
+    known = {formats.get(edge) for edge in edges if edge in placement.edges}
+    if len(known) == 1:
+        formats |= _in_format(edges, known.pop())
+    return Placement.of([*placement.edges, *edges], [*tied, tuple(shared)], formats)
 
 
 def without_edges(placement: Placement, edges: Sequence[Edge]) -> Placement:
     """``placement`` with ``edges`` left in float."""
-    groups = (group - set(edges) for group in placement.groups)
+    groups = (grouped(group - set(edges), format_of(group)) for group in placement.groups)
     return Placement(frozenset(group for group in groups if group))
 
 
@@ -200,4 +204,12 @@ def with_layout(placement: Placement, site: Site, layout: ResolvedLayout) -> Pla
     dropped = (considered - layout.quantize) | layout.keep_float
     base = without_edges(placement, tuple(dropped))
     tied = [tuple(edge.tensor for edge in group) for group in base.groups]
-    return Placement.of([*base.edges, *layout.quantize], [*tied, *layout.shared])
+    formats = {e: chosen for e, chosen in base.formats.items() if e not in layout.quantize}
+    required = {base.formats.get(edge) for edge in layout.requires}
+    chosen = required.pop() if len(required) == 1 else layout.format
+    formats |= _in_format(layout.quantize, chosen)
+    return Placement.of([*base.edges, *layout.quantize], [*tied, *layout.shared], formats)
+
+
+def _in_format(edges: Iterable[Edge], chosen: Format | None) -> dict[Edge, Format]:
+    return {} if chosen is None else dict.fromkeys(edges, chosen)

@@ -38,6 +38,8 @@ def make_predictor(
     known = ranges_before(graph, ranges or {})
     if scheme.activation == INT8_OR_UINT8:
         integers = partial(_integer, graph, scheme, known)
+    elif not scheme.is_float8:
+        integers = partial(_format, scheme)
     if manifest.kernels == "generated":
         return KernelPredictor(graph, pack.rules, target, base, integer, matches)
     requantizes = None
@@ -60,12 +62,17 @@ def make_predictor(
 
 def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
     """The type of what is quantized with one scale, by the common range of its tensors."""
-    return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale)).activation
+    return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale.tensors)).activation
+
+
+def _format(scheme: Scheme, scale: Scale) -> str:
+    """The type of what is quantized with one scale, by its format."""
+    return scheme.integer if scale.format is None else scale.format
 
 
 def _has_zero_point(graph: Graph, ranges: Ranges, scale: Scale) -> bool:
     """Whether uint8 of one scale has a zero point other than 0: its tensors go below 0."""
-    return min(_low(graph, ranges, tensor) for tensor in scale) < 0
+    return min(_low(graph, ranges, tensor) for tensor in scale.tensors) < 0
 
 
 def _low(graph: Graph, ranges: Ranges, tensor: str) -> float:

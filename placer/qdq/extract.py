@@ -13,9 +13,12 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from placer.graph import UNKNOWN_TYPE, Edge, Graph, Node, index_nodes, tensor_type
 from placer.graph.external_data import is_external
 from placer.model.normalize import infer_values
-from placer.quantization import Placement
+from placer.quantization import FLOAT8, Format, Placement, Scheme
+from placer.quantization.placement import grouped
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
+# A key that is equal where scales are, and the format where it is another than the scheme's own.
+_Mark = tuple[str, Format | None]
 _QUANTIZED = re.compile(r"/quantized(_\d+)?$")  # As placer.qdq.insert names quantized constants.
 
 
@@ -55,8 +58,11 @@ class ExtractedModel:
         return index_nodes(self.nodes, self.constants, inputs, self.outputs, types)
 
 
-def extract_placement(proto: ModelProto) -> ExtractedModel:
-    """Take the Q/DQ pairs of ``proto`` as a placement; nodes without a name get one."""
+def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> ExtractedModel:
+    """Take the Q/DQ pairs of ``proto`` as a placement; nodes without a name get one.
+
+    ``scheme``: by it, pairs in another format than its own are told; without it, none are.
+    """
     constants = {t.name: t for t in proto.graph.initializer}
     pairs = {n.output[0]: n for n in proto.graph.node if n.op_type in _PAIR}
     names = _float_names(proto, pairs, constants)
@@ -66,8 +72,14 @@ def extract_placement(proto: ModelProto) -> ExtractedModel:
         behind = _source(tensor, pairs)
         return names.get(behind, behind)
 
+    def mark(edge: Edge, tensor: str) -> None:
+        pair = pairs[tensor]
+        own = scheme is None or scheme.is_float8 or not _is_float8(pair, pairs, constants)
+        chosen: Format | None = None if own else FLOAT8
+        marks.setdefault((_scale_key(edge, pair, constants), chosen), set()).add(edge)
+
     nodes = []
-    marks: dict[str, set[Edge]] = {}
+    marks: dict[_Mark, set[Edge]] = {}
     taken = {node.name for node in proto.graph.node}
     seen: set[str] = set()
     for index, node in enumerate(n for n in proto.graph.node if n.op_type not in _PAIR):
@@ -79,12 +91,12 @@ def extract_placement(proto: ModelProto) -> ExtractedModel:
         nodes.append(Node(name, node.op_type, node.domain, inputs, outputs, index, node))
         for i, tensor in enumerate(node.input):
             if tensor in pairs:
-                _mark(marks, Edge(inputs[i], name, i), pairs[tensor], constants)
+                mark(Edge(inputs[i], name, i), tensor)
     outputs = tuple(source(o.name) for o in proto.graph.output)
     for i, output in enumerate(proto.graph.output):
         if output.name in pairs:
-            _mark(marks, Edge(outputs[i], "", i), pairs[output.name], constants)
-    placement = Placement(frozenset(frozenset(edges) for edges in marks.values()))
+            mark(Edge(outputs[i], "", i), output.name)
+    placement = Placement(frozenset(grouped(g, chosen) for (_, chosen), g in marks.items()))
     writers = (t for t, pair in pairs.items() if pair.op_type == _PAIR[1])
     dequantized = {t: source(t) for t in writers if source(t) in constants}
     return ExtractedModel(proto, tuple(nodes), outputs, constants, dequantized, placement)
@@ -129,10 +141,16 @@ def _free_name(node: NodeProto, index: int, taken: set[str]) -> str:
     return name
 
 
-def _mark(
-    marks: dict[str, set[Edge]], edge: Edge, pair: NodeProto, constants: Mapping[str, TensorProto]
-) -> None:
-    marks.setdefault(_scale_key(edge, pair, constants), set()).add(edge)
+def _is_float8(
+    pair: NodeProto, pairs: Mapping[str, NodeProto], constants: Mapping[str, TensorProto]
+) -> bool:
+    """Whether what ``pair`` dequantizes is FP8, by its zero point, its constant or its Q."""
+    known = [constants[name] for name in (*pair.input[2:], pair.input[0]) if name in constants]
+    if known:
+        return bool(known[0].data_type == TensorProto.FLOAT8E4M3FN)
+    quantize = pairs.get(pair.input[0])
+    given = () if quantize is None else quantize.attribute
+    return any(a.name == "output_dtype" and a.i == TensorProto.FLOAT8E4M3FN for a in given)
 
 
 def _scale_key(edge: Edge, pair: NodeProto, constants: Mapping[str, TensorProto]) -> str:

@@ -17,7 +17,7 @@ from placer.graph.flat import body_inputs, nest
 from placer.model import Model
 from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node, taken_names
 from placer.qdq.weights import QuantizedConstant, WeightQuantizer
-from placer.quantization import Placement, Range, Ranges, Scheme, union
+from placer.quantization import FLOAT8, Format, Placement, Range, Ranges, Scheme, union
 from placer.quantization.numerics import (
     Quantization,
     activation_quantization,
@@ -43,6 +43,11 @@ class ScaleNames(NamedTuple):
     quantization: Quantization
     dtype: np.dtype[Any]
     integer: np.dtype[Any]
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether the quantized values are FP8."""
+        return self.integer == quantized_dtype(FLOAT8)
 
 
 @dataclass(eq=False)
@@ -88,24 +93,31 @@ class Inserter:
         self._shell = without_initializers(model.proto, names)
         del self._shell.graph.node[:]
         self._shell.producer_name, self._shell.producer_version = "placer", __version__
-        if scheme.is_float8:
+        if scheme.has_float8:
             self._shell.ir_version = max(self._shell.ir_version, _IR_OF_FLOAT8)
         self._opset = max(e.version for e in model.proto.opset_import if e.domain in _STANDARD)
         self._body_inputs = body_inputs((n.proto for n in self._graph.nodes), self._graph.scopes)
         self._reads = Counter(t for t, edges in self._graph.consumers.items() for _ in edges)
         self._taken = taken_names(self._graph)
+        # Its names come first: they are the same whatever other formats there are.
         self._weights = WeightQuantizer(model, scheme, self._reads, self._taken)
+        self._in_format = {
+            chosen: WeightQuantizer(model, scheme.in_format(chosen), self._reads, self._taken)
+            for chosen in scheme.formats
+        }
 
     def is_weight(self, edge: Edge) -> bool:
         """Whether ``edge`` reads a weight, which has scales of its own."""
         return self._weights.is_weight(edge)
 
     def check_scale(self, edge: Edge, ranges: Ranges, dtype: np.dtype[Any]) -> None:
-        """Raise ScaleError if ``dtype`` cannot hold the scale that ``edge`` has by itself."""
-        if self.is_weight(edge):
-            self._weights.check_scale(edge, dtype)
-        else:
-            activation_quantization(self._range(edge.tensor, ranges), self.scheme, dtype)
+        """Raise ScaleError if ``dtype`` cannot hold a scale that ``edge`` may have by itself."""
+        for chosen in (None, *self.scheme.formats):
+            if self.is_weight(edge):
+                self._quantizer(chosen).check_scale(edge, dtype)
+            else:
+                own = self.scheme.in_format(chosen)
+                activation_quantization(self._range(edge.tensor, ranges), own, dtype)
 
     def insert(self, placement: Placement, ranges: Ranges) -> ModelProto:
         """Return the candidate of ``placement``.
@@ -115,15 +127,16 @@ class Inserter:
         behind where that is taken. Graph outputs keep their names and types; what computes a
         quantized one writes ``T/float``. A weight has scales of its own whatever its group.
         Raises InputError for an edge that the model does not have or that lies in a subgraph, a
-        tensor whose type QuantizeLinear does not take, or a missing or infinite range, RunError for
-        a scale that the tensor's type cannot hold.
+        group in a format that the scheme does not have, a tensor whose type QuantizeLinear does not
+        take, or a missing or infinite range, RunError for a scale that the tensor's type cannot
+        hold.
         """
         draft = _Draft()
         groups = placement.sorted()
         for group in groups:
             for edge in group:
-                self._check(edge)
-            self._draft_group(self._without_biases(group, placement), ranges, draft)
+                self._check(edge, self._scheme_at(edge, placement))
+            self._draft_group(self._without_biases(group, placement), ranges, draft, placement)
         for group in groups:
             for edge in group:
                 self._draft_weight(edge, placement, draft)
@@ -136,7 +149,7 @@ class Inserter:
         """
         draft = _Draft()
         for group in placement.sorted():
-            self._draft_group(self._without_biases(group, placement), ranges, draft)
+            self._draft_group(self._without_biases(group, placement), ranges, draft, placement)
         constants = self._graph.initializers.keys()
         return [found for found in draft.groups if constants.isdisjoint(found.tensors)]
 
@@ -159,7 +172,23 @@ class Inserter:
         is_alone = placement.edges.isdisjoint(self._graph.edges_of(product))
         return bias if is_alone and placement.edges.issuperset(operands) else None
 
-    def _check(self, edge: Edge) -> None:
+    def _scheme_at(self, edge: Edge, placement: Placement) -> Scheme:
+        """The scheme of the format that ``placement`` has at ``edge``."""
+        chosen = placement.formats.get(edge)
+        if chosen is None or chosen == self.scheme.activation:
+            return self.scheme
+        if chosen not in self.scheme.formats:
+            raise InputError(
+                f"the placement quantizes {edge} to {chosen}, which is no format of its scheme; "
+                "give a scheme with several formats, as int8-and-fp8 of pack tensorrt"
+            )
+        return self.scheme.in_format(chosen)
+
+    def _quantizer(self, chosen: Format | None) -> WeightQuantizer:
+        """What quantizes weights to a format."""
+        return self._weights if chosen is None else self._in_format.get(chosen, self._weights)
+
+    def _check(self, edge: Edge, scheme: Scheme) -> None:
         if edge not in self._graph.edges_of(edge.tensor):
             raise InputError(f"the placement quantizes {edge}, which the model does not have")
         if edge.is_graph_output:
@@ -178,7 +207,7 @@ class Inserter:
                 f"the placement quantizes {edge} of type {TensorProto.DataType.Name(dtype)}, which "
                 f"needs opset {_OPSET_OF_HALF}; export the model with that opset or later"
             )
-        if self.scheme.is_float8 and self._opset < _OPSET_OF_HALF:
+        if scheme.is_float8 and self._opset < _OPSET_OF_HALF:
             raise InputError(
                 f"the placement quantizes {edge} to FP8, which needs opset {_OPSET_OF_HALF}; "
                 "export the model with that opset or later"
@@ -189,7 +218,9 @@ class Inserter:
                 "tensor; leave it as it is"
             )
 
-    def _draft_group(self, group: list[Edge], ranges: Ranges, draft: _Draft) -> None:
+    def _draft_group(
+        self, group: list[Edge], ranges: Ranges, draft: _Draft, placement: Placement
+    ) -> None:
         by_tensor: dict[str, list[Edge]] = {}
         for edge in group:
             if not self.is_weight(edge):
@@ -198,9 +229,10 @@ class Inserter:
             return
         whole = union(self._range(tensor, ranges) for tensor in by_tensor)
         dtype = self._group_dtype(list(by_tensor))
+        scheme = self._scheme_at(group[0], placement)
         with naming(*by_tensor):
-            quantization = activation_quantization(whole, self.scheme, dtype)
-        own = self.scheme.of(whole.low)
+            quantization = activation_quantization(whole, scheme, dtype)
+        own = scheme.of(whole.low)
         integer = quantized_dtype(own.activation)
         scale = zero_point = ""
         for tensor, edges in by_tensor.items():
@@ -268,14 +300,13 @@ class Inserter:
         if not self.is_weight(edge):
             return
         per_tensor = edge in placement.per_tensor
+        weights = self._quantizer(placement.formats.get(edge))
         bias = self._weights.bias_of(edge.node) or self._added_bias(edge.node, placement)
         source = draft.scales.get((edge.node, 1 - edge.input_index))
         if bias is None or source is None or (bias.node, bias.input_index) in draft.reads:
-            made = self._weights.weight(edge, per_tensor=per_tensor)
+            made = weights.weight(edge, per_tensor=per_tensor)
         else:
-            made, added = self._weights.with_bias(
-                edge.node, bias, source.scale, per_tensor=per_tensor
-            )
+            made, added = weights.with_bias(edge.node, bias, source.scale, per_tensor=per_tensor)
             draft.add_constant(added, bias.node)
             draft.reads[bias.node, bias.input_index] = added.node.output[0]
         readers = (e.node for e in self._graph.edges_of(edge.tensor) if not e.is_graph_output)

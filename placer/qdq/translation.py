@@ -6,6 +6,7 @@ from placer.errors import InputError
 from placer.graph import Edge, Graph, Node
 from placer.qdq.precision import CAST_SUFFIXES
 from placer.quantization import Placement, Range, Ranges
+from placer.quantization.placement import format_of, grouped
 
 
 def translate(placement: Placement, graph: Graph) -> Placement:
@@ -22,7 +23,7 @@ def translate(placement: Placement, graph: Graph) -> Placement:
         for edge in group:
             moved = _translate_edge(edge, graph)
             by_type.setdefault(graph.type_of(moved.tensor).dtype, set()).add(moved)
-        groups.update(frozenset(edges) for edges in by_type.values())
+        groups.update(grouped(edges, format_of(group)) for edges in by_type.values())
     per_tensor = frozenset(_translate_edge(edge, graph) for edge in placement.per_tensor)
     return Placement(frozenset(groups), per_tensor)
 

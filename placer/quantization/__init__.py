@@ -2,6 +2,16 @@
 
 from placer.quantization.placement import EMPTY, FLOAT_IDS, Placement
 from placer.quantization.ranges import Range, Ranges, union
-from placer.quantization.scheme import FLOAT8, Scheme
+from placer.quantization.scheme import FLOAT8, Format, Scheme
 
-__all__ = ["EMPTY", "FLOAT8", "FLOAT_IDS", "Placement", "Range", "Ranges", "Scheme", "union"]
+__all__ = [
+    "EMPTY",
+    "FLOAT8",
+    "FLOAT_IDS",
+    "Format",
+    "Placement",
+    "Range",
+    "Ranges",
+    "Scheme",
+    "union",
+]

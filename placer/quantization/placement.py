@@ -3,14 +3,55 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
 from placer.graph import Edge
+from placer.quantization.scheme import Format, Scheme
 
 Group = frozenset[Edge]
+
+
+class InFormat(Group):
+    """A group whose pairs have another type than the scheme's own, ``format``.
+
+    It equals no group without a format, nor one of another format; what set operations make of it
+    is a plain group (see ``grouped``).
+    """
+
+    format: Format
+
+    def __new__(cls, edges: Iterable[Edge], chosen: Format) -> InFormat:
+        found = super().__new__(cls, edges)
+        found.format = chosen
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, InFormat):
+            return False
+        return self.format == other.format and super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:  # A set's own does not ask its ``__eq__``.
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((super().__hash__(), self.format))
+
+    def __reduce__(self) -> tuple[type[InFormat], tuple[list[Edge], Format]]:
+        return InFormat, (list(self), self.format)
+
+
+def grouped(edges: Iterable[Edge], chosen: Format | None) -> Group:
+    """``edges`` as a group in the format ``chosen``; None: the scheme's own."""
+    return frozenset(edges) if chosen is None else InFormat(edges, chosen)
+
+
+def format_of(group: Group) -> Format | None:
+    """The format of ``group``, None where it is the scheme's own."""
+    return group.format if isinstance(group, InFormat) else None
 
 
 @dataclass(frozen=True)
@@ -36,10 +77,11 @@ class Placement:
     """The whole decision: quantized edges partitioned into scale groups.
 
     Each group is a set of edges that share one scale; edges of one tensor inside a group share
-    one Q/DQ pair. ``per_tensor``: edges of weights that have one scale where the scheme gives them
-    one for each channel. ``base``: the type that what is not quantized is computed in, where the
-    search decides on it and it is another than the model's own. Two placements are equal exactly if
-    their partitions, these edges and this type are, however reached.
+    one Q/DQ pair. A group may have a format of its own (``InFormat``). ``per_tensor``: edges of
+    weights that have one scale where the scheme gives them one for each channel. ``base``: the type
+    that what is not quantized is computed in, where the search decides on it and it is another than
+    the model's own. Two placements are equal exactly if their partitions, these edges and this type
+    are, however reached.
     """
 
     groups: frozenset[Group]
@@ -47,10 +89,16 @@ class Placement:
     base: str | None = None
 
     @staticmethod
-    def of(edges: Iterable[Edge], shared: Iterable[Iterable[str]] = ()) -> Placement:
+    def of(
+        edges: Iterable[Edge],
+        shared: Iterable[Iterable[str]] = (),
+        formats: Mapping[Edge, Format] | None = None,
+    ) -> Placement:
         """Group ``edges`` by tensor, then merge the tensors of each set in ``shared``.
 
         Sets of ``shared`` that overlap are merged; tensors without a quantized edge are ignored.
+        ``formats``: of edges that have another one than the scheme's own; edges of unequal formats
+        are never in one group.
         """
         leader: dict[str, str] = {}
 
@@ -59,21 +107,28 @@ class Placement:
                 tensor = parent
             return tensor
 
-        chosen = set(edges)
-        present = {edge.tensor for edge in chosen}
+        quantized = set(edges)
+        present = {edge.tensor for edge in quantized}
         for tensors in shared:
             members = [t for t in tensors if t in present]
             for other in members[1:]:
                 leader[find(other)] = find(members[0])
-        groups: dict[str, set[Edge]] = {}
-        for edge in chosen:
-            groups.setdefault(find(edge.tensor), set()).add(edge)
-        return Placement(frozenset(frozenset(g) for g in groups.values()))
+        groups: dict[tuple[str, Format | None], set[Edge]] = {}
+        own = formats or {}
+        for edge in quantized:
+            groups.setdefault((find(edge.tensor), own.get(edge)), set()).add(edge)
+        return Placement(frozenset(grouped(g, chosen) for (_, chosen), g in groups.items()))
 
     @cached_property
     def edges(self) -> frozenset[Edge]:
         """All quantized edges."""
         return _edges(self.groups)
+
+    @cached_property
+    def formats(self) -> Mapping[Edge, Format]:
+        """The format of each edge that has another one than the scheme's own."""
+        own = (group for group in self.groups if isinstance(group, InFormat))
+        return {edge: group.format for group in own for edge in group}
 
     def change_to(self, other: Placement) -> Change:
         """What turns this placement into ``other``."""
@@ -105,7 +160,7 @@ class Placement:
 
     def id_after(self, change: Change) -> str:
         """``id`` after ``change``; the groups that stay are not sorted again."""
-        gone = {_line(sorted(group), self.per_tensor) for group in change.gone}
+        gone = {line for _, line in _lines(change.gone, self.per_tensor)}
         kept = [item for item in self._lines if item[1] not in gone]
         come = _lines(change.come, self.per_tensor)
         return self._digest(sorted([*kept, *come], key=_ORDER))
@@ -141,8 +196,10 @@ def _edges(groups: Iterable[Group]) -> Group:
 
 
 def _lines(groups: Iterable[Group], per_tensor: Group) -> Iterator[tuple[list[Edge], str]]:
-    for edges in map(sorted, groups):
-        yield edges, _line(edges, per_tensor)
+    for group in groups:
+        edges, chosen = sorted(group), format_of(group)
+        line = _line(edges, per_tensor)
+        yield edges, line if chosen is None else f"{line} in {chosen}"
 
 
 def _line(edges: Iterable[Edge], per_tensor: Group) -> str:
@@ -150,6 +207,15 @@ def _line(edges: Iterable[Edge], per_tensor: Group) -> str:
         f"{e.tensor!r}>{e.node!r}:{e.input_index}{' per tensor' if e in per_tensor else ''}"
         for e in edges
     )
+
+
+def edges_by_format(scheme: Scheme, placement: Placement) -> dict[str, int]:
+    """How many edges have each of the formats of ``scheme``; empty if it has its own alone."""
+    if not scheme.formats:
+        return {}
+    given = Counter(placement.formats.values())
+    found: dict[str, int] = {scheme.activation: len(placement.edges) - len(placement.formats)}
+    return found | {name: given[name] for name in scheme.formats}
 
 
 EMPTY = Placement(frozenset())

@@ -16,9 +16,9 @@ from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.structure import Structure, parse_structure, structure_of
-from placer.quantization.placement import Placement
+from placer.quantization.placement import Placement, grouped
 from placer.quantization.ranges import Range, Ranges, union
-from placer.quantization.scheme import Scheme
+from placer.quantization.scheme import Format, Scheme
 
 FORMAT = "placer-placement/1"
 # What the user gave of a group's range: the range itself, or the method that it follows from.
@@ -39,6 +39,7 @@ class _EdgeEntry(_Part):
 class _GroupEntry(_Part):
     range: tuple[float, float] | None = None
     pinned: Pin | None = None
+    format: Format | None = None
     edges: tuple[_EdgeEntry, ...]
 
 
@@ -59,12 +60,14 @@ class Group:
     """Edges that share one scale, and the range that it represents; None where it is not told.
 
     ``per_tensor``: those that read a weight with one scale. ``pinned``: what the user gave.
+    ``format``: of the pairs, None where it is the scheme's own.
     """
 
     edges: frozenset[Edge]
     range: Range | None
     per_tensor: frozenset[Edge] = frozenset()
     pinned: Pin | None = None
+    format: Format | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +129,7 @@ def _read_group(entry: _GroupEntry) -> Group:
         range=None if entry.range is None else Range(*entry.range),
         per_tensor=frozenset(edge for edge, e in edges.items() if e.weights is not None),
         pinned=entry.pinned,
+        format=entry.format,
     )
 
 
@@ -136,7 +140,7 @@ def load_placement(path: Path, graph: Graph) -> Placement:
     naming file, line and field, for anything that is no placement file of this model.
     """
     document = _read(path)
-    groups = [frozenset(_find(e, graph, path) for e in g.edges) for g in document.groups]
+    groups = [grouped([_find(e, graph, path) for e in g.edges], g.format) for g in document.groups]
     entries = (entry for group in document.groups for entry in group.edges)
     return Placement(
         frozenset(group for group in groups if group),
@@ -176,8 +180,8 @@ def placement_text(
     """Return the YAML text of ``placement``.
 
     ``model`` is the model's fingerprint, ``pack`` the rule pack's name and version; ``calibrated``
-    is false if the ranges come from random inputs. Each group
-    lists its edges and the range that its scale represents; weights have no range, because
+    is false if the ranges come from random inputs. Each group lists its edges, the range that its
+    scale represents, and its format if that is not the scheme's own; weights have no range, because
     their scales follow from their values. With ``graph``, the model's, its structure is kept too,
     which ``placer apply`` needs where another file of the network has other names. ``base``: see
     ``PlacementFile``.
@@ -211,6 +215,8 @@ def _group(
         pins = [pinned[tensor] for tensor in tensors if tensor in pinned]
         if pins:
             group["pinned"] = pins[0]
+    if edges[0] in placement.formats:
+        group["format"] = placement.formats[edges[0]]
     group["edges"] = [_edge(edge, placement) for edge in edges]
     return group
 

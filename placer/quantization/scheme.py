@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-FLOAT8 = "float8e4m3fn"
+FLOAT8: Final = "float8e4m3fn"
+# A type that single sites may be quantized to instead of the scheme's own.
+Format = Literal["float8e4m3fn"]
 # Zero point 0 everywhere: uint8 where nothing is negative, which has twice the steps there.
 INT8_OR_UINT8 = "int8-or-uint8"
 
@@ -39,11 +48,36 @@ class Scheme(BaseModel):
         description="`float` leaves biases as they are; `int32` stores them behind a "
         "DequantizeLinear with scale x_scale * w_scale, which ONNX Runtime needs to fuse a Conv."
     )
+    formats: tuple[Format, ...] = Field(
+        default=(),
+        max_length=1,
+        description="Types that the search may choose for single sites instead, for activations "
+        "and weights alike. `float8e4m3fn` beside `int8`.",
+    )
 
     @property
     def is_float8(self) -> bool:
         """Whether quantized tensors hold FP8 values."""
         return self.activation == FLOAT8
+
+    @property
+    def has_float8(self) -> bool:
+        """Whether quantized tensors may hold FP8 values."""
+        return self.is_float8 or FLOAT8 in self.formats
+
+    def in_format(self, chosen: Format | None) -> Scheme:
+        """The scheme of what is quantized in ``chosen``, one of ``formats``; None: the own."""
+        return self if chosen is None or self.is_float8 else self._in_float8
+
+    @cached_property
+    def _in_float8(self) -> Scheme:
+        return Scheme(
+            activation=FLOAT8,
+            symmetric=True,
+            weight=FLOAT8,
+            per_channel=self.per_channel,
+            bias="float",
+        )
 
     @property
     def integer(self) -> str:
@@ -78,3 +112,16 @@ class Scheme(BaseModel):
         if self.is_float8 and not (self.symmetric and self.bias == "float"):
             raise ValueError(f"{FLOAT8} needs symmetric: true and bias: float")
         return self
+
+    @model_validator(mode="after")
+    def _check_formats(self) -> Scheme:
+        fits = self.symmetric and self.bias == "float" and self.activation == "int8"
+        if self.formats and not fits:
+            raise ValueError("formats need activation: int8, symmetric: true and bias: float")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_no_formats(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Schemes of one format are written as they were before there were several."""
+        written: dict[str, Any] = write(self)
+        return {k: v for k, v in written.items() if k != "formats" or v}

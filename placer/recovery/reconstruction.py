@@ -96,13 +96,13 @@ def _changed(state: State, work: Work, *, fit: bool) -> tuple[State, int]:
 
 def _layers(model: Model, candidate: ModelProto, work: Work, *, fit: bool) -> list[_Layer]:
     """The layers to change: without ``fit`` only those whose weights are rounded."""
-    if work.scheme.is_float8:  # Its values are no even steps.
-        return []
     nodes = {node.name: node for node in candidate.graph.node}
     pinned = {edge.tensor for edge in work.placement.per_tensor}
     found = []
     for product in products_of(model):
         quantized = product.edge in work.placement.edges
+        if work.scheme.is_float8 or product.edge in work.placement.formats:
+            continue  # The values of FP8 are no even steps.
         if (fit or quantized) and product.weights(model) <= _MOST_WEIGHTS:
             node = nodes[product.node.name]
             own = work.scheme.per_channel and product.weight not in pinned

@@ -39,9 +39,8 @@ class Simulation:
         self._placement = placement
         candidate = inserter.insert(placement, ranges)
         self._scales = inserter.scales(placement, ranges)
-        self._is_float8 = inserter.scheme.is_float8
         self._outputs = [output.name for output in candidate.graph.output]
-        model = _with_scales_as_inputs(candidate, self._scales, self._is_float8)
+        model = _with_scales_as_inputs(candidate, self._scales)
         self._session = create_session(
             model.SerializeToString(),
             inserter.model.base_dir,
@@ -71,7 +70,7 @@ class Simulation:
     ) -> Iterator[tuple[str, np.ndarray]]:
         scale, zero_point = names.quantization
         dtype = names.dtype
-        if self._is_float8:
+        if names.is_float8:
             yield names.scale, np.array(scale, dtype)
             return
         integers = np.iinfo(names.integer)
@@ -92,33 +91,32 @@ class Simulation:
         return dict(zip(self._outputs, values, strict=True))
 
 
-def _with_scales_as_inputs(
-    candidate: ModelProto, scales: Collection[ScaleNames], is_float8: bool
-) -> ModelProto:
+def _with_scales_as_inputs(candidate: ModelProto, scales: Collection[ScaleNames]) -> ModelProto:
     """``candidate`` with pairs of ``scales`` that read their parameters from inputs."""
     by_name = {found.scale: found for found in scales}
     model = without_initializers(candidate, by_name.keys())
     for found in scales:
-        names = [found.scale] if is_float8 else [found.scale, *_limits(found.scale)]
+        names = [found.scale] if found.is_float8 else [found.scale, *_limits(found.scale)]
         kind = helper.np_dtype_to_tensor_dtype(found.dtype)
         model.graph.input.extend(helper.make_tensor_value_info(n, kind, ()) for n in names)
-    _simulate(model.graph, by_name, is_float8)
+    _simulate(model.graph, by_name)
     return model
 
 
-def _simulate(graph: GraphProto, scales: Mapping[str, ScaleNames], is_float8: bool) -> None:
+def _simulate(graph: GraphProto, scales: Mapping[str, ScaleNames]) -> None:
     """Let the pairs of ``graph`` and of its bodies read ``scales`` from inputs of the model."""
     kept = [tensor for tensor in graph.initializer if tensor.name not in scales]
     if len(kept) < len(graph.initializer):
         kept = [TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
         del graph.initializer[:]
         graph.initializer.extend(kept)
-    if not is_float8:
-        nodes = [new for node in graph.node for new in _simulated(node, scales)]
+    integers = {name: found for name, found in scales.items() if not found.is_float8}
+    if integers:
+        nodes = [new for node in graph.node for new in _simulated(node, integers)]
         del graph.node[:]
         graph.node.extend(nodes)
     for body in (body for node in graph.node for body in subgraphs(node)):
-        _simulate(body, scales, is_float8)
+        _simulate(body, scales)
 
 
 def _limits(scale: str) -> tuple[str, str]:

@@ -108,10 +108,16 @@ def verdict(result: Result) -> VerdictSection:
         Card(f"{word}speed-up", f"{best.speedup:.2f}", interval),
         Card(f"float, {word}{result.objective}", *_measured(baseline, layers)),
         Card(f"result, {word}{result.objective}", *_measured(best, layers)),
-        Card("quantized edges", str(best.quantized_edges), f"placement {best.placement}"),
+        Card("quantized edges", str(best.quantized_edges), _placement(best)),
     )
     gates = tuple(GateLine(g.gate, number(g.value), g.where, g.passed) for g in best.gates)
     return VerdictSection("good" if tone == "good" else "neutral", headline, sentence, cards, gates)
+
+
+def _placement(best: BestPart) -> str:
+    """The placement's name, and how many edges have each format, where there are several."""
+    formats = "".join(f", {edges} in {name}" for name, edges in best.formats.items())
+    return f"placement {best.placement}{formats}"
 
 
 def _missed(result: Result) -> str:

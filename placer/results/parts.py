@@ -12,6 +12,7 @@ TrialState = Literal["complete", "gate missed", "ruled out", "failed"]
 _Interval = Annotated[list[float], Field(min_length=2, max_length=2)]
 _INTERVAL = "95% bootstrap interval; of estimates, what 80% of them stay within"
 _LATENCY = "null where the objective is throughput: with requests in flight none is measured"
+_FORMATS = "quantized edges by their type, where sites could choose one; else empty"
 _BASE = "what is not quantized is computed in; null where the search did not decide on it"
 _MEMORY = (
     "bytes of device memory: weights, activations, inputs and outputs; null if the engine does not "
@@ -240,6 +241,7 @@ class BestPart(Part):
     base: str | None = Field(default=None, description=_BASE)
     trial: int | None = Field(description="null if the float model is the result")
     quantized_edges: int
+    formats: dict[str, int] = Field(default={}, description=_FORMATS)
     latency: LatencyPart | None = Field(description=_LATENCY)
     throughput: ThroughputPart
     memory_bytes: int | None = Field(description=_MEMORY)
@@ -278,6 +280,7 @@ class FrontPart(Part):
     base: str | None = Field(default=None, description=_BASE)
     trial: int
     quantized_edges: int
+    formats: dict[str, int] = Field(default={}, description=_FORMATS)
     latency: LatencyPart | None = Field(description=_LATENCY)
     throughput: ThroughputPart | None = Field(
         default=None, description="null if latency was measured instead"

@@ -11,7 +11,8 @@ from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.prediction.prediction import Prediction
 from placer.prediction.predictor import Predictor
-from placer.quantization import EMPTY, Placement
+from placer.quantization import EMPTY, FLOAT8, Placement
+from placer.quantization.placement import grouped
 from placer.rules.connected import connected
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import Placer, ResolvedLayout, Site, find_sites, place
@@ -82,7 +83,8 @@ def similar(draw: st.DrawFn, graph: Graph, placement: Placement) -> Placement:
     kept = placement.groups - {gone}
     used = {edge for group in kept for edge in group}
     groups = draw(st.sets(st.sampled_from(list(other.groups)), max_size=1)) if other.groups else ()
-    return Placement(kept | {group - used for group in groups if group - used})
+    chosen = draw(st.sampled_from([None, FLOAT8]))
+    return Placement(kept | {grouped(group - used, chosen) for group in groups if group - used})
 
 
 @st.composite
@@ -133,6 +135,12 @@ SITES = {
     for name, text in (("attention", ATTENTION), ("branches", BRANCHES))
     for pack in ("tensorrt", "onnxruntime")
 }
+SITES |= {
+    (name, "INT8 and FP8"): find_sites(
+        graph_of_text(text), load_pack("tensorrt").rules, formats=[FLOAT8]
+    )
+    for name, text in (("attention", ATTENTION), ("branches", BRANCHES))
+}
 
 
 def layouts(sites: tuple[Site, ...]) -> st.SearchStrategy[dict[str, str]]:
@@ -178,6 +186,8 @@ def any_sites(draw: st.DrawFn) -> tuple[Site, ...]:
         keep_float=st.just(frozenset()) | some,
         requires=st.just(frozenset()) | some,
         all_or_none=st.lists(some, max_size=1).map(tuple),
+        own=some,
+        format=st.sampled_from([None, FLOAT8]),
     )
     sites = SITES["branches", "tensorrt"][:4]
     return tuple(replace(site, layouts={site.default: draw(resolved)}) for site in sites)

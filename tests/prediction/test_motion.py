@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from placer.common.yaml_file import parse_text
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.motion import NormalForm, find_passages, normal_form
+from placer.prediction.motion import NormalForm, Scale, find_passages, normal_form
 from placer.quantization import EMPTY, Placement
 from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
@@ -150,7 +150,7 @@ layouts: {follow: {default: true}}
     left, right = Edge("x", "join1", 0), Edge("z", "join1", 1)
     placement = Placement(frozenset({frozenset({left}), frozenset({right})}))
     found = normal_form(placement, find_passages(Matches(graph_of_text(UNEQUAL)), [rule]))
-    assert found.scales[Edge("y", "conv1", 0)] == frozenset({"x", "z"})
+    assert found.scales[Edge("y", "conv1", 0)] == Scale(frozenset({"x", "z"}))
     assert not found.second
 
 

@@ -15,7 +15,8 @@ from placer.graph.external_data import read_tensor
 from placer.model.importing.arithmetic import Part
 from placer.model.importing.names import Names
 from placer.model.importing.quantized_tensors import Quantized
-from placer.quantization import Placement
+from placer.quantization import FLOAT8, Format, Placement
+from placer.quantization.placement import grouped
 
 _NEVER_NEGATIVE = frozenset("Relu Sigmoid HardSigmoid Softmax Softplus Abs Exp Sqrt".split())
 _KEEPS_SIGN = frozenset(
@@ -42,12 +43,16 @@ class FloatGraphBuilder:
         self.nodes: list[NodeProto] = []
         self.writer: dict[str, NodeProto] = {}
         self.never_negative = set(self.inputs)
-        self._edges: dict[str, set[Edge]] = defaultdict(set)
+        self._edges: dict[tuple[str, bool], set[Edge]] = defaultdict(set)  # Whether it is FP8.
 
     @property
     def placement(self) -> Placement:
-        """The edges that had pairs, grouped by equal scales."""
-        return Placement(frozenset(frozenset(edges) for edges in self._edges.values()))
+        """The edges that had pairs, grouped by equal scales; FP8 beside integers is told."""
+        chosen: Format | None = None if all(fp8 for _, fp8 in self._edges) else FLOAT8
+        groups = self._edges.items()
+        return Placement(
+            frozenset(grouped(edges, chosen if fp8 else None) for (_, fp8), edges in groups)
+        )
 
     @property
     def read_constants(self) -> list[TensorProto]:
@@ -74,7 +79,8 @@ class FloatGraphBuilder:
 
     def mark(self, info: Quantized, node: str, index: int) -> None:
         """Remember that the edge had a pair."""
-        self._edges[info.key].add(Edge(info.tensor, node, index))
+        is_float8 = info.dtype == TensorProto.FLOAT8E4M3FN
+        self._edges[info.key, is_float8].add(Edge(info.tensor, node, index))
 
     def emit(self, op: str, name: str, inputs: list[str], output: str) -> None:
         """Append a node without attributes; its name becomes unique."""

@@ -18,6 +18,7 @@ from placer.graph.edit import every_node, subgraphs
 from placer.graph.external_data import is_external
 from placer.graph.weights import bias_input, weight_input
 from placer.quantization import Placement, Range, Ranges, Scheme
+from placer.quantization.placement import format_of, grouped
 
 
 class _Limits(dict[int, tuple[float, float]]):
@@ -165,7 +166,8 @@ class Imported:
         found = []
         for tensor, source in self.activations.items():
             growth = _step(source.range(scheme), scheme) / source.scale
-            if not scheme.is_float8 and growth > 1 + 1e-6:
+            stays = scheme.is_float8 or source.type in scheme.formats
+            if not stays and growth > 1 + 1e-6:
                 found.append(Loss(tensor, source, growth))
         return tuple(sorted(found, key=lambda loss: -loss.step_growth))
 
@@ -198,7 +200,8 @@ class Imported:
         _spread(kept, graph)
         weights = {n: s for n, s in self.weights.items() if _is_same(graph, n, s)}
         changed = [n for n in self.weights if n not in weights and n in graph.initializers]
-        moved = [frozenset(_found(group, graph)) for group in self.placement.groups]
+        groups = self.placement.groups
+        moved = [grouped(_found(group, graph), format_of(group)) for group in groups]
         placement = Placement(frozenset(group for group in moved if group))
         inside = _not_entered(graph)
         made = {tensor for node in inside.values() for tensor in node.output}

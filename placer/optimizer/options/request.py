@@ -230,8 +230,9 @@ class Request:
         str | None,
         Option(
             "Engine",
-            "Number format beside the pack's own: fp8 (tensorrt), symmetric (openvino), or auto, "
-            "which takes the faster one here (openvino).",
+            "Number format beside the pack's own: fp8 or int8-and-fp8, which the search chooses "
+            "between site by site (tensorrt), symmetric (openvino), or auto, which takes the "
+            "faster one here (openvino).",
         ),
     ] = None
     base: Annotated[

@@ -26,6 +26,7 @@ from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.optimizer.trials.result_parts import decided_base, gate_parts, measured_parts
 from placer.quantization import FLOAT_IDS
+from placer.quantization.placement import edges_by_format
 from placer.results.folder import OutputFolder
 from placer.results.parts import FrontPart
 from placer.search.pareto import Point, point_of, spread, useful_front
@@ -173,6 +174,7 @@ def _part(task: Task, setup: TrialSetup, rank: int, point: FrontPoint) -> FrontP
         base=decided_base(task, placement),
         trial=final.entry.number,
         quantized_edges=len(placement.edges),
+        formats=edges_by_format(task.pack.manifest.scheme, placement),
         latency=measured,
         throughput=throughput if measured is None else None,
         ratio_to_float=final.ratio.median,

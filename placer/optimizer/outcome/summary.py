@@ -28,6 +28,7 @@ from placer.optimizer.trials.result_parts import (
     measured_throughput,
     throttling_warnings,
 )
+from placer.quantization.placement import edges_by_format
 from placer.results.parts import (
     BaselinePart,
     BestPart,
@@ -267,6 +268,7 @@ def _best_part(
         base=decided_base(task, placement),
         trial=None if is_float else final.entry.number,
         quantized_edges=len(placement.edges),
+        formats=edges_by_format(task.pack.manifest.scheme, placement),
         latency=measured,
         throughput=throughput,
         memory_bytes=memory_of(compiled, task.inputs),

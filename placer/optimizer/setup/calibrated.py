@@ -166,7 +166,7 @@ def _ranges(task: Task, whole: Calibration, choice: Choice | None, single: str) 
 def _effort(task: Task) -> Effort:
     """How much the preset spends; random inputs, and FP8 with its few methods, are not worth it."""
     samples = task.preset.noise_samples
-    plain = task.calibration_data.synthetic or task.pack.manifest.scheme.is_float8
+    plain = task.calibration_data.synthetic or task.pack.manifest.scheme.has_float8
     groups = 0 if plain else task.preset.mixed_groups
     return Effort(max(1, samples // 4), 2 * samples if groups else 0, groups)
 
@@ -176,7 +176,7 @@ def _choice(
 ) -> Choice:
     """The choice on the default placement, or on as much of it as leaves all outputs alive."""
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
-    methods = METHODS[:2] if task.pack.manifest.scheme.is_float8 else METHODS
+    methods = METHODS[:2] if task.pack.manifest.scheme.has_float8 else METHODS
     folds = [_fold(task, half, methods, reference) for half in data.halves]
     crossfit = _crossfit(task.space.defaults, task, inserter, folds)
     ranking = rank(crossfit, observer.progress)

@@ -77,7 +77,9 @@ def settle_schemes(request: Request, observer: Observer) -> Schemes:
             "`scheme` auto needs an engine whose outputs are compared with ONNX Runtime's, as "
             f"openvino; with engine {task.engine.name} name the scheme"
         )
-    names = sorted(task.pack.manifest.alternatives)
+    # The default placement of a scheme that offers more formats to single sites is in its own.
+    alternatives = task.pack.manifest.alternatives
+    names = sorted(n for n, own in alternatives.items() if not own.scheme.formats)
     if not names:
         raise InputError(f"`scheme` auto: pack '{task.pack.manifest.name}' has one scheme only")
     observer.stage(f"comparing scheme {' and '.join(map(told_scheme, (None, *names)))}")

@@ -72,9 +72,10 @@ def prepare(
         observer.stage("comparing the recovered float model with the quantized one")
         model, distance = recovered(model, calibration_data, preset.noise_samples)
         model = _taken_apart(request, model, distance, pack, warn)
-    if pack.manifest.scheme.is_float8:
+    scheme = pack.manifest.scheme
+    if scheme.has_float8:
         model = with_opset(model, FLOAT8_OPSET)
-    found = find_sites(model.graph, pack.rules, target_of(engine))
+    found = find_sites(model.graph, pack.rules, target_of(engine), scheme.formats)
     sites = quantizable_sites(found, model, pack, warn)
     sites = scalable_sites(sites, model, calibration_data, warn)
     ran = bodies_run(model, calibration_data, evaluation_data, warn)
@@ -102,7 +103,7 @@ def prepare(
         beats=beats,
         from_quantized=from_quantized,
         source_sqnr=distance,
-        warm_starts=warm_starts(request.warm_starts, model, space),
+        warm_starts=warm_starts(request.warm_starts, model, space, scheme),
         bases=tuple(bases),
         schemes=schemes,
         pins=pins,

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from placer.errors import InputError
 from placer.model import Model, load_quantized
 from placer.qdq.extract import extract_placement
-from placer.quantization import Placement
+from placer.quantization import Placement, Scheme
 from placer.quantization.placement_file import load_placement
 from placer.results.folder import OutputFolder
 from placer.results.result import Result
@@ -19,16 +19,19 @@ from placer.search.samplers import Proposal
 from placer.search.space import Space
 
 
-def warm_starts(paths: Sequence[Path], model: Model, space: Space) -> tuple[Proposal, ...]:
+def warm_starts(
+    paths: Sequence[Path], model: Model, space: Space, scheme: Scheme
+) -> tuple[Proposal, ...]:
     """Read each of ``paths``: an output folder, result.json, placement.yaml or a Q/DQ model.
 
     A result of another model tells the layouts of groups of equal signature; a placement must be
-    of this model. Raises InputError for a file that is neither or has nothing in common with it.
+    of this model. ``scheme``: of the candidates. Raises InputError for a file that is neither or
+    has nothing in common with it.
     """
-    return tuple(proposal for path in paths for proposal in _read(path, model, space))
+    return tuple(proposal for path in paths for proposal in _read(path, model, space, scheme))
 
 
-def _read(path: Path, model: Model, space: Space) -> Iterator[Proposal]:
+def _read(path: Path, model: Model, space: Space, scheme: Scheme) -> Iterator[Proposal]:
     kind = f"warm start {path.name}"
     file = OutputFolder(path).result if path.is_dir() else path
     if not file.exists():
@@ -39,7 +42,7 @@ def _read(path: Path, model: Model, space: Space) -> Iterator[Proposal]:
     if file.suffix in (".yaml", ".yml"):
         placement = load_placement(file, model.graph)
     elif file.suffix == ".onnx":
-        placement = _common(extract_placement(load_quantized(file)).placement, model, file)
+        placement = _common(extract_placement(load_quantized(file), scheme).placement, model, file)
     else:
         raise InputError(
             f"warm start {path} is neither a result, a placement.yaml nor an .onnx file"
@@ -81,4 +84,4 @@ def _common(placement: Placement, model: Model, path: Path) -> Placement:
             f"warm start {path}: none of its Q/DQ pairs is on an edge that {model.path} has; "
             "give a quantized model of the same network with the same names"
         )
-    return Placement.of(edges)
+    return Placement.of(edges, formats=placement.formats)

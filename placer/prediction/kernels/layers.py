@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from placer.graph import Edge
 from placer.plan import Kind, Layer, Port
+from placer.plan.dtypes import is_quantized
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.kernels.fusion import Kernels
@@ -23,7 +24,7 @@ class KernelLayers:
         self._units, self._kernels = units, kernels
         self._graph, self._form = units.graph, units.form
         self._groups = kernels.groups
-        self._base, self._integer = base, integer
+        self._base = base
         self._ports = KernelPorts(units, kernels, base, integer)
         self._names = KernelNames(units, kernels)
         self._weights_made: set[tuple[str, Scale]] = set()  # Shared weights are dequantized once.
@@ -67,7 +68,7 @@ class KernelLayers:
         """
         edge, given = next(iter(self._ports.inputs(units)))
         made = list(self._ports.outputs(units))
-        integers = [port for port in made if port.dtype == self._integer]
+        integers = [port for port in made if is_quantized(port.dtype)]
         if integers and not any(self._dequantizes(unit) for unit in units):
             made = integers
         return self._conversion_of(edge, given, made[0])
@@ -102,7 +103,7 @@ class KernelLayers:
             (False, True): "quantize",
             (True, False): "dequantize",
         }
-        integers = given.dtype == self._integer, made.dtype == self._integer
+        integers = is_quantized(given.dtype), is_quantized(made.dtype)
         edge = edge._replace(tensor=given.tensor)
         return self._conversion(kinds.get(integers, "reformat"), edge, given.dtype, made.dtype)
 
@@ -128,7 +129,8 @@ class KernelLayers:
     def _quantize(self, unit: Unit) -> PredictedLayer:
         ((edge, _writer),) = unit.reads
         source = self._base if edge.tensor in self._graph.producer else FLOAT
-        return self._conversion("quantize", edge, source, self._integer)
+        read = next((other for other, _ in unit.readers), edge)
+        return self._conversion("quantize", edge, source, self._ports.integer_at(read))
 
     def _conversion(self, kind: Kind, edge: Edge, source: str, target: str) -> PredictedLayer:
         ports = Port(source, tensor=edge.tensor), Port(target, tensor=edge.tensor)
@@ -149,7 +151,8 @@ class KernelLayers:
             scale = self._form.scales.get(edge)
             readers = writer.readers if writer is not None else ()
             if any(r.integers and self._form.scales.get(e) == scale for e, r in readers):
-                yield self._conversion("reformat", edge, self._integer, self._integer)
+                integer = self._ports.integer_at(edge)
+                yield self._conversion("reformat", edge, integer, integer)
 
     def _cleared(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """What clears the memory that a kernel counts its blocks of threads in."""
@@ -177,7 +180,7 @@ class KernelLayers:
             weight = edge.tensor, self._form.scales[edge]
             if weight not in self._weights_made:
                 self._weights_made.add(weight)
-                yield self._conversion("dequantize", edge, self._integer, self._base)
+                yield self._conversion("dequantize", edge, self._ports.integer_at(edge), self._base)
 
     def _dequantized(self, units: Sequence[Unit]) -> Iterator[Edge]:
         for unit in units:

@@ -55,32 +55,39 @@ class KernelPorts:
                 if tensor in self._graph.outputs and tensor not in cast:
                     yield Port(type_name(self._graph, tensor), tensor=tensor)
 
+    def integer_at(self, edge: Edge) -> str:
+        """The type of what is quantized at ``edge``."""
+        scale = self._form.scales.get(edge)
+        return self._integer if scale is None or scale.format is None else scale.format
+
     def edge_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
         """The type in which a tensor passes from one kernel to another."""
         if writer.pools_integers:
-            return self._integer
+            return self.integer_at(edge)
         if edge.input_index == NORMED:
             return FLOAT
         if edge.input_index == CUT:
             passed = self._is_quantized(reader) and self._units.is_mha(writer)
-            return self._integer if passed and None not in self._scales(reader) else self._base
+            passed = passed and None not in self._scales(reader)
+            return self.integer_at(edge) if passed else self._base
         if writer.integers and edge.input_index < 0:
             return FLOAT if writer.node.op in CONVS else self._base
         dtype = self._graph.type_of(edge.tensor)
         if edge.tensor in self._graph.types and not dtype.is_float:
             return type_name(self._graph, edge.tensor)
         if writer.role == "quantize" or reader.pools_integers:
-            return self._integer
+            return self.integer_at(edge)
         if edge not in self._form.scales and self._is_cast(edge.tensor, writer, reader):
             return FLOAT
         if self._kernels.sums.multiplies_row(reader) or self._kernels.quantizes_apart(writer):
             return self._base
         scale = self._form.scales.get(edge)
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
-            return self._integer
+            return self.integer_at(edge)
         if scale is None or self._kernels.is_float(writer):
             return self._base
-        return self._integer if reader.integers or self._is_passed_on(edge, writer) else self._base
+        passed_on = reader.integers or self._is_passed_on(edge, writer)
+        return self.integer_at(edge) if passed_on else self._base
 
     def _is_cast(self, tensor: str, writer: Unit, reader: Unit) -> bool:
         """Whether the reader, or a power in the writer's kernel, needs the tensor in FP32.
