@@ -17,11 +17,12 @@ from placer.report.graph_layout import Layout, Point, layered_layout
 from placer.report.run_folder import Run, Topology, computes_integers, float_name
 from placer.report.style import BAD, CONVERSION, FLOAT, INK, INTEGER, NO_OP, base_layout
 
-Class = Literal["integer", "float", "no-op", "in no layer"]
+Class = Literal["integer", "float", "no-op", "in a body", "in no layer"]
 _LOOKS: Mapping[Class, tuple[str, str, str]] = {
     "integer": ("layer that reads integers", INTEGER, "circle"),
     "float": ("layer that reads float", FLOAT, "circle"),
     "no-op": ("no-op", NO_OP, "circle"),
+    "in a body": ("in the layer of the If, Loop or Scan around it", FLOAT, "circle-open"),
     "in no layer": ("in no layer that the plan names", INK, "circle-open"),
 }
 # A place beside a vertex has to hold its operator's name.
@@ -186,7 +187,9 @@ def _nodes(plan: Plan, drawing: _Drawing, run: Run) -> Iterator[go.Scatter]:
     found: dict[Class, list[Node]] = defaultdict(list)
     for node in drawing.topology.nodes:
         layer = layer_of.get(node.name)
-        found["in no layer" if layer is None else _class(layer)].append(node)
+        around = (body.owner for body in drawing.topology.scopes.get(node.name, ()))
+        inside: Class = "in no layer" if layer_of.keys().isdisjoint(around) else "in a body"
+        found[inside if layer is None else _class(layer)].append(node)
     for kind, (name, colour, symbol) in _LOOKS.items():
         nodes = found[kind]
         if nodes:

@@ -16,6 +16,7 @@ from placer.errors import InputError
 from placer.graph import Edge, Node, TensorType
 from placer.graph.flat import flatten
 from placer.graph.index import captured_tensors
+from placer.graph.scopes import Scopes
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
 from placer.plan.readers.read import read_plan
@@ -39,6 +40,7 @@ class Topology:
     ``inputs``: graph inputs that nodes read. ``quantized``: edges that carry a pair.
     ``classifiers``: outputs of shape (batch, classes), which may be scores of classes. ``types``:
     of tensors, as far as they can be inferred. ``ranges``: what pairs represent, by edge.
+    ``scopes``: of nodes in bodies.
     """
 
     nodes: tuple[Node, ...]
@@ -49,6 +51,7 @@ class Topology:
     classifiers: frozenset[str] = frozenset()
     types: Mapping[str, TensorType] = field(default_factory=dict)
     ranges: Mapping[Edge, Range] = field(default_factory=dict)
+    scopes: Scopes = field(default_factory=dict)
 
     def edges(self) -> Iterator[Edge]:
         """All edges that no constant feeds, in node order, graph outputs last."""
@@ -146,6 +149,7 @@ def _topology(files: OutputFolder, result: Result) -> Topology | None:
         classifiers=classes,
         types=_types(found, shapes, path),
         ranges=_ranges(files.placement),
+        scopes=scopes,
     )
 
 

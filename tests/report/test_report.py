@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 import typer
 
 from placer.cli.app import app
+from placer.graph.scopes import Body
 from placer.graph.shapes import ShapeRange
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.command import command_of
@@ -330,6 +332,18 @@ def test_the_graph_has_every_node_once_per_plan_in_few_traces(measured: Path):
             for name in trace.ids
         ]
         assert sorted(shown) == sorted(node.name for node in run.topology.nodes)
+
+
+def test_a_node_in_a_body_that_is_reported_as_one_layer_is_in_that_layer(measured: Path):
+    run = load_run(measured)
+    owner, *others, last = (layer for layer in run.actual.layers if layer.nodes)
+    gone = last.nodes
+    scopes = dict.fromkeys(gone, (Body(owner.nodes[0], "body"),))
+    plan = replace(run.actual, layers=(owner, *others))
+    drawn = replace(run, actual=plan, topology=replace(run.topology, scopes=scopes))
+    shown = {t.name: t.ids for t in graph_figure(drawn).data if t.meta == "actual" and t.ids}
+    assert set(shown["in the layer of the If, Loop or Scan around it"]) == set(gone)
+    assert set(gone).isdisjoint(shown.get("in no layer that the plan names", ()))
 
 
 def test_hovering_a_node_tells_its_layer_and_its_decision(estimated: Path):
