@@ -12,6 +12,7 @@ from onnx import GraphProto, NodeProto, ValueInfoProto, helper, numpy_helper
 from placer.graph.edit import replace_nodes
 from placer.graph.flat import body_of, entered_bodies, states
 from placer.graph.names import UnusedNames, tensor_names
+from placer.graph.scan_loops import scans_to_loops
 from placer.graph.scopes import Body, Scope, Scopes
 
 
@@ -35,7 +36,7 @@ def expose(graph: GraphProto, scopes: Scopes, wanted: Sequence[Wanted]) -> Expos
 
     Both bodies of an If return the same number of values of the same types: the one that does not
     have a tensor returns one of shape (0,) in its place. What is in the body of a Loop or Scan is
-    returned as the values of all its trips, flat and one after another.
+    returned as the values of all its trips, flat and one after another; a Scan becomes a Loop.
     """
     return _Exposing(graph, scopes).run(wanted)
 
@@ -59,7 +60,7 @@ class _Exposing:
 
     def __init__(self, graph: GraphProto, scopes: Scopes) -> None:
         self._graph = graph
-        self._scopes = dict(scopes)
+        self._scopes = dict(scans_to_loops(graph, scopes))
         self._names = UnusedNames(tensor_names(graph))
         self._nodes = UnusedNames({node.name for node in graph.node})
         self._owners = {node.name: node for node in graph.node if entered_bodies(node)}
@@ -87,10 +88,8 @@ class _Exposing:
             new = self._names.unused(f"{tensor}/observed")
             if not body.repeats:
                 self._return_from_if(owner, body, name, new, dtype)
-            elif owner.op_type == "Loop":
-                self._return_from_loop(owner, scope[: depth + 1], name, new, dtype)
             else:
-                self._return_from_scan(owner, scope[: depth + 1], name, new, dtype)
+                self._return_from_loop(owner, scope[: depth + 1], name, new, dtype)
             name = new
         return name
 
@@ -126,21 +125,6 @@ class _Exposing:
         joined = self._made(outside, "ConcatFromSequence", [end], new)
         joined.attribute.append(helper.make_attribute("axis", 0))
         self._behind[owner.name].append(joined)
-
-    def _return_from_scan(
-        self, owner: NodeProto, scope: Scope, name: str, new: str, dtype: int
-    ) -> None:
-        """Stack ``name``, which is as long in all trips of a Scan."""
-        graph = body_of(owner, "body")
-        while len(owner.output) < len(graph.output):
-            owner.output.append("")
-        graph.output.append(helper.make_tensor_value_info(name, dtype, None))
-        stacked = self._names.unused(f"{name}/stacked")
-        owner.output.append(stacked)
-        for attribute in owner.attribute:
-            if attribute.name in ("scan_output_axes", "scan_output_directions"):
-                attribute.ints.append(0)
-        self._behind[owner.name].append(self._reshape(stacked, new, scope[:-1]))
 
     def _flat(self, tensor: str, scope: Scope) -> str:
         """``tensor`` in one dimension, made at ``scope``."""

@@ -237,6 +237,55 @@ def test_an_if_in_a_scan(tmp_path: Path):
             np.testing.assert_allclose(one, other, atol=0.1)
 
 
+VARYING = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[2,T,8] rows, int64[T] trips, float[2,8] x) => (float[2,8] last, float[2,8,T] all)
+<float[8,8] w = {0.1}, float zero = {0}, bool go = {1}> {
+  [scan] last, all = Scan <num_scan_inputs = 2, scan_input_axes = [-2, 0],
+    scan_input_directions = [1, 0], scan_output_axes = [-1], scan_output_directions = [1],
+    body = b (float[2,8] s, float[2,8] row, int64 n) => (float[2,8] t, float[2,8] kept) {
+      sum = ReduceSum <keepdims = 0> (row)
+      positive = Greater(sum, zero)
+      [choice] q = If (positive) <
+        then_branch = th () => (float[2,8] r) { [in] p = MatMul(row, w) r = Tanh(p) },
+        else_branch = el () => (float[2,8] r) { r = Neg(row) }
+      >
+      [loop] u = Loop (n, go, q) <
+        body = l (int64 i, bool on, float[2,8] v) => (bool on, float[2,8] o) {
+          [deep] m = MatMul(v, w) o = Tanh(m)
+        }
+      >
+      t = Add(s, u)
+      kept = Identity(t)
+    }
+  > (x, rows, trips)
+}
+"""
+
+
+def test_what_differs_from_trip_to_trip_of_a_scan(tmp_path: Path):
+    save_model(parse_model(VARYING), tmp_path, tmp_path / "m.onnx")
+    model = load_model(tmp_path / "m.onnx", {"rows": (2, 5, 8), "trips": (5,)}, bodies=True)
+    rows = np.ones((2, 5, 8), np.float32) * np.array([-1, 2, -3, 4, 5], np.float32)[:, None]
+    given = {"rows": rows, "trips": np.array([2, 0, 1, 0, 1]), "x": np.zeros((2, 8), np.float32)}
+    np.savez(tmp_path / "d.npz", **{name: value[None] for name, value in given.items()})
+    data = load_dataset(tmp_path / "d.npz", model)
+    runs = {str(scope[-1]): count for scope, count in most_runs(model, data).items()}
+    assert runs == {
+        "the body of 'scan'": 5,
+        "the then branch of If 'choice'": 3,
+        "the else branch of If 'choice'": 2,
+        "the body of 'loop'": 4,
+    }
+    ((_, found),) = activations(model, ["row", "p", "v", "all"], data)
+    backwards = rows[:, ::-1].transpose(1, 0, 2)
+    np.testing.assert_array_equal(found["row"], backwards.ravel())
+    w = model.array("w")
+    np.testing.assert_allclose(found["p"], (backwards[[0, 1, 3]] @ w).ravel(), rtol=1e-5)
+    np.testing.assert_array_equal(found["all"], outputs(model.proto, **given)[1])
+    assert found["v"].shape == (4 * 2 * 8,)
+
+
 def test_explain_tells_what_a_body_is_given_from_inputs_of_the_model(folder: Path):
     found = placer.explain(folder / "m.onnx", pack="onnxruntime").explanation
     reasons = [one.because for one in found.conversions if "'s'" in one.because]
