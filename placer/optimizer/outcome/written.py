@@ -24,7 +24,6 @@ from placer.optimizer.outcome.recovered import recover
 from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
-from placer.optimizer.trials.result_parts import decided_base
 from placer.qdq.base_property import name_base
 from placer.quantization import Placement, Ranges
 from placer.quantization.placement_file import placement_text
@@ -176,6 +175,8 @@ def _describe(proto: onnx.ModelProto, placement: Placement, task: Task) -> None:
 
 
 def _placement_text(task: Task, ranges: Ranges, placement: Placement) -> str:
+    # What the model's metadata name has to be here, too: placer apply makes the same file of it.
+    named = task.bases or task.engine.remainder == "computed"
     return placement_text(
         placement,
         ranges,
@@ -185,5 +186,5 @@ def _placement_text(task: Task, ranges: Ranges, placement: Placement) -> str:
         calibrated=not task.calibration_data.synthetic,
         graph=task.model.graph,
         pinned=task.pins.by_tensor,
-        base=decided_base(task, placement),
+        base=task.base_of(placement) if named else None,
     )
