@@ -8,7 +8,7 @@ from placer.graph import Edge
 from placer.prediction.kernels.epilogues import resizes
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat
-from placer.prediction.kernels.reductions import reduction
+from placer.prediction.kernels.reductions import product_shape, reduction
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.views import keeps_all
 
@@ -65,8 +65,9 @@ class Generated:
 
     def _is_written_out_product(self, unit: Unit) -> bool:
         """Whether it multiplies matrices element by element; it reads what is there, many times."""
-        columns = (self._graph.type_of(unit.node.outputs[0]).shape or (1,))[-1]
-        return unit.role == "pointwise" and unit.node.op == "MatMul" and columns > 1
+        if unit.role != "pointwise" or unit.node.op != "MatMul":
+            return False
+        return product_shape(self._graph, unit.node)[-1:] > (1,)
 
     def _is_of_inputs(self, unit: Unit) -> bool:
         """Whether it is computed element by element of graph inputs alone."""

@@ -9,6 +9,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import CONVS, CUT, EVEN_CHANNELS, TINY_CHANNELS, Unit
+from placer.prediction.kernels.reductions import product_shape
 from placer.prediction.kernels.wiring import UnitGraph
 
 _MATRIX_CHANNELS = 256
@@ -84,7 +85,7 @@ class ProductUnits:
 
     def add_matrix_product(self, node: Node) -> None:
         """A MatMul or Gemm."""
-        shape = self._graph.type_of(node.outputs[0]).shape or ()
+        shape = product_shape(self._graph, node)
         rows = math.prod(shape[:-1]) if shape else 0
         weighted = weight_input(self._graph, node) is not None
         if weighted and not self._made.reads_integers(node) and (rows == 1 or shape[-1:] == (1,)):
@@ -111,10 +112,15 @@ class ProductUnits:
         self._finish(product, node)
 
     def _is_of_vector(self, node: Node) -> bool:
-        """Whether it multiplies one matrix and one vector, both activations in float."""
-        rows, columns = (self._graph.type_of(node.outputs[0]).shape or (0, 0))[-2:]
-        count = math.prod(self._graph.type_of(node.outputs[0]).shape or (0,))
-        single = 1 in (rows, columns) and count == rows * columns
+        """Whether it multiplies one matrix and one vector, both activations in float.
+
+        Matrices that one column is multiplied by are one.
+        """
+        shape = product_shape(self._graph, node)
+        single = 1 in shape[-2:] and math.prod(shape[:-2]) == 1
+        if shape[-1:] == (1,):
+            second = self._graph.type_of(node.inputs[1]).shape or (0,)
+            single = math.prod(second) == second[-2:][0]
         return node.op == "MatMul" and single and not self._made.reads_integers(node)
 
     def _pads_columns(self, node: Node) -> bool:

@@ -67,7 +67,7 @@ def reduction(graph: Graph, node: Node) -> Reduction:
     """
     shape = graph.type_of(node.inputs[0]).shape or ()
     if node.op in ("Gemm", "MatMul"):
-        made = graph.type_of(node.outputs[0]).shape or (1,)
+        made = product_shape(graph, node) or (1,)
         length = shape[-1] if shape else 1
         return Reduction(math.prod(made), length, made[-1] == 1 or math.prod(made[:-1]) > 1)
     axes = {axis % len(shape) for axis in _axes(graph, node, len(shape))} if shape else set[int]()
@@ -78,11 +78,25 @@ def reduction(graph: Graph, node: Node) -> Reduction:
     return Reduction(math.prod(kept), math.prod(summed), innermost)
 
 
+def product_shape(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The shape of what a product makes, rows and columns last; empty where it is not known.
+
+    MatMul leaves out the rows or columns of an operand of one dimension, which are 1 here.
+    """
+    made = graph.type_of(node.outputs[0]).shape
+    if made is None:
+        return ()
+    ranks = [len(graph.type_of(tensor).shape or (0, 0)) for tensor in node.inputs[:2]]
+    if ranks[1] == 1:
+        made = (*made, 1)
+    return (*made[:-1], 1, *made[-1:]) if ranks[0] == 1 else made
+
+
 def is_written_out(graph: Graph, node: Node) -> bool:
     """Whether a float node sums so few elements that each is an operand of its own."""
     shape = graph.type_of(node.inputs[0]).shape or ()
     if node.op == "MatMul":
-        return len(shape) > 1 and 1 < shape[-1] <= _WRITTEN_OUT
+        return bool(shape) and 1 < shape[-1] <= _WRITTEN_OUT
     if node.op not in (*_SUMS, *_OTHERS):
         return False
     axes = reduction_axes(graph, node)

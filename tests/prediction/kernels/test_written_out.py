@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from placer.quantization import EMPTY
-from tests.prediction.kernels.test_predictor import check_built, model_of
+from tests.prediction.kernels.test_predictor import check_built, model_of, predicted
 
 SUM = """
     (float[1,LENGTH,16,16] x) => (float[1,1,16,16] out) {
@@ -32,7 +32,30 @@ def mix(rows: int, length: int, columns: int) -> str:
     return text
 
 
-GRAPHS = {
+def with_vector(first: str, second: str, made: str) -> str:
+    return f"""
+    (float{first} x, float{second} y) => (float{made} out) {{
+      [relu1] r = Relu(x)
+      [mix1] m = MatMul(r, y)
+      [tanh1] out = Tanh(m)
+    }}"""
+
+
+VECTORS = {
+    "a vector of one dimension times a matrix": with_vector("[64]", "[64,32]", "[32]"),
+    "a matrix times a vector of one dimension": with_vector("[16,64]", "[64]", "[16]"),
+    "two vectors": with_vector("[64]", "[64]", ""),
+    "a vector of four elements is written out": with_vector("[4]", "[4,16]", "[16]"),
+    "matrices times one vector are one": with_vector("[4,16,64]", "[64]", "[4,16]"),
+    "so they are times one column": with_vector("[2,3,16,64]", "[64,1]", "[2,3,16,1]"),
+    "weights may be the vector": """
+    (float[16,64] x) => (float[16] out) <float[64] w = {1}> {
+      [relu1] r = Relu(x)
+      [mix1] m = MatMul(r, w)
+      [tanh1] out = Tanh(m)
+    }""",
+}
+GRAPHS = VECTORS | {
     "four elements are written out": SUM.replace("LENGTH", "4").replace("OPERATOR", "ReduceMax"),
     "so are six that are only added": SUM.replace("LENGTH", "6").replace("OPERATOR", "ReduceSum"),
     "five that have a mean are not": SUM.replace("LENGTH", "5").replace("OPERATOR", "ReduceMean"),
@@ -112,6 +135,14 @@ GRAPHS = {
           [conv2] out = Conv(k, w2)
         }""",
 }
+
+
+@pytest.mark.parametrize("shown", VECTORS)
+def test_no_kernel_shapes_a_vector_for_its_product(shown: str, tmp_path: Path):
+    text = f'<ir_version: 9, opset_import: ["": 18]> g {VECTORS[shown]}'
+    plan = predicted(model_of(text, tmp_path).graph, EMPTY)
+    nodes = [name for layer in plan.layers for name in layer.nodes]
+    assert sorted(nodes) == ["mix1", "relu1", "tanh1"]
 
 
 @pytest.mark.builder
