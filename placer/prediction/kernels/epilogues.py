@@ -15,6 +15,8 @@ from placer.prediction.kernels.views import becomes_map
 # else makes it a generated one.
 _ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh"})
 EPILOGUE = _ACTIVATIONS | {"Add"}
+# What adds the results of two Convs to each other.
+_ADDS = frozenset({"Add", "Sum", "Mean"})
 # These compute in FP32, whatever they read, and so begin with a cast of their own.
 _CASTS_FIRST = frozenset({"LayerNormalization"})
 
@@ -103,13 +105,13 @@ class Epilogues:
         """Whether ``other`` is known after ``product`` only: another product, or what reads it.
 
         What is generated from earlier tensors, such as a Resize, runs before (a feature pyramid),
-        and of two Convs that are multiplied or subtracted, the second one.
+        and so do pools of them and, of two Convs that are not added, the second one.
         """
         if other.index < product.index or self._before[other.index] >> product.index & 1:
             return other.index >= product.index
         convs = product.node.op in CONVS and other.role == "product" and other.node.op in CONVS
-        runs_before = convs and not other.integers and unit.node.op in ("Mul", "Sub")
-        return not (other.generated or runs_before)
+        runs_before = convs and not other.integers and unit.node.op not in _ADDS
+        return not (other.generated or other.role == "pool" or runs_before)
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
         """Whether a product's kernel does it; a cast only of a single matrix."""

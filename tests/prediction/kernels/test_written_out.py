@@ -55,6 +55,15 @@ VECTORS = {
       [tanh1] out = Tanh(m)
     }""",
 }
+TWO_CONVS = """
+    (float[1,32,8,8] x) => (float[1,32,8,8] out)
+    <float[96,32,1,1] w1 = {1}, float[96,32,1,1] w2 = {1}, float[32,96,1,1] w3 = {1}> {
+      [conv1] c = Conv(x, w1)
+      [conv2] d = Conv(x, w2)
+      [relu1] r = Relu(c)
+      [both1] m = OPERATOR(d, r)
+      [conv3] out = Conv(m, w3)
+    }"""
 GRAPHS = VECTORS | {
     "four elements are written out": SUM.replace("LENGTH", "4").replace("OPERATOR", "ReduceMax"),
     "so are six that are only added": SUM.replace("LENGTH", "6").replace("OPERATOR", "ReduceSum"),
@@ -94,14 +103,18 @@ GRAPHS = VECTORS | {
           [add1] a = Add(d, n)
           [conv3] out = Conv<pads = [1, 1, 1, 1]>(a, w1)
         }""",
-    "of two Convs that are multiplied the first one multiplies": """
-        (float[1,32,8,8] x) => (float[1,32,8,8] out)
-        <float[96,32,1,1] w1 = {1}, float[96,32,1,1] w2 = {1}, float[32,96,1,1] w3 = {1}> {
-          [conv1] c = Conv(x, w1)
-          [conv2] d = Conv(x, w2)
-          [relu1] r = Relu(c)
-          [mul1] m = Mul(d, r)
-          [conv3] out = Conv(m, w3)
+    "of two Convs that are multiplied the first one multiplies": TWO_CONVS.replace(
+        "OPERATOR", "Mul"
+    ),
+    "so it is where they are divided": TWO_CONVS.replace("OPERATOR", "Div"),
+    "and where the larger is taken": TWO_CONVS.replace("OPERATOR", "Max"),
+    "a pool beside a Conv runs first, and the Conv adds to it": """
+        (float[1,32,8,8] x) => (float[1,32,8,8] out) <float[32,32,3,3] w = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w)
+          [conv2] d = Conv<pads = [1, 1, 1, 1]>(c, w)
+          [pool1] p = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c)
+          [add1] a = Add(d, p)
+          [conv3] out = Conv<pads = [1, 1, 1, 1]>(a, w)
         }""",
     "a norm of one row is scaled where its map is made": """
         (float[1,64,8,8] x) => (float[1,10,1,1] out)
