@@ -75,12 +75,15 @@ def _is_of_batches(unit: Unit | None) -> bool:
 
 
 def batches(graph: Graph, product: Unit) -> int:
-    """How many dimensions before the rows a product of a weight has, but for those of 1.
+    """How many dimensions before the rows a product of a weight has.
 
-    Without any its kernel does all that follows, with one what is computed of its rows alone,
-    as they are a single matrix there, and with more nothing.
+    Without any, or with a single one of 1, its kernel does all that follows, with one what is
+    computed of its rows alone, as they are a single matrix there, and with more nothing. A 1 before
+    one dimension counts for nothing, any other does (ten small graphs of two to four dimensions).
     """
     if product.node.op in CONVS or weight_input(graph, product.node) is None:
         return 0
-    shape = graph.type_of(product.node.outputs[0]).shape or ()
-    return sum(size > 1 for size in shape[:-2])
+    before = (graph.type_of(product.node.outputs[0]).shape or ())[:-2]
+    if before == (1,) or (len(before) == 2 and before[0] == 1 < before[1]):
+        before = before[1:]
+    return len(before)

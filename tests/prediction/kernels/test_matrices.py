@@ -55,6 +55,23 @@ GRAPHS = {
       [sum1] r = Add(n, a)
       [product2] out = MatMul(r, w2)
     }""",
+    "two dimensions before the rows are batches, of 1 too": BATCHES.replace("[4,16", "[4,1,16")
+    + "{"
+    + BLOCK
+    + """[sum1] r = Add(y, z)
+      [product3] out = MatMul(r, w3)
+    }""",
+    "so are two of 1": BATCHES.replace("[4,16", "[1,1,16")
+    + "{"
+    + BLOCK
+    + """[product3] out = MatMul(z, w3)
+    }""",
+    "but a first one of 1 is none": BATCHES.replace("[4,16", "[1,4,16")
+    + "{"
+    + BLOCK
+    + """[sum1] r = Add(y, z)
+      [product3] out = MatMul(r, w3)
+    }""",
     "an activation needs no bias before it": BATCHES
     + """{
       [product1] p = MatMul(x, w1)
