@@ -15,6 +15,7 @@ from placer.prediction.kernels.views import becomes_map
 # else makes it a generated one.
 _ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh"})
 EPILOGUE = _ACTIVATIONS | {"Add"}
+_OUTPUTS = 2  # Of a generated kernel of a Conv.
 # What adds the results of two Convs to each other.
 _ADDS = frozenset({"Add", "Sum", "Mean"})
 # These compute in FP32, whatever they read, and so begin with a cast of their own.
@@ -39,6 +40,7 @@ class Epilogues:
         self._joins_floats = joins_floats
         self._made, self._units, self._groups, self._before = made, units, groups, before
         self._graph, self._form = made.graph, made.form
+        self._outputs = frozenset(made.graph.outputs)
         self._flattened = Flattened(made.graph, made.form, groups)
 
     def of_product(self, product: Unit) -> list[Unit]:
@@ -75,14 +77,18 @@ class Epilogues:
         )
         if len(prepared) == len(chain) or pulled:
             return prepared
-        return [*chain, *self._beside(product, chain)]
+        beside = self._beside(product, chain)
+        return prepared if beside is None else [*chain, *beside]
 
-    def _beside(self, product: Unit, chain: Sequence[Unit]) -> list[Unit]:
-        """What else a Conv's generated kernel computes of what it makes alone, as an output more.
+    def _beside(self, product: Unit, chain: Sequence[Unit]) -> list[Unit] | None:
+        """What else is computed of what a Conv's generated kernel makes alone, as an output more.
 
-        The norm of what a block passes on, as RepVGG adds it behind the next Conv.
+        The norm of what a block passes on, as RepVGG adds it behind the next Conv. None: there are
+        more outputs, or what follows takes one along, and another kernel does all that is computed
+        of the Conv (eight small graphs).
         """
-        if product.node.op not in CONVS:
+        passed_on = [unit for unit in (product, *chain) if set(unit.outputs) & self._outputs]
+        if product.node.op not in CONVS or passed_on:
             return []
         shape = self._graph.type_of(product.node.outputs[0]).shape
         done, found = [product, *chain], list[Unit]()
@@ -95,11 +101,11 @@ class Epilogues:
             quantized = any(edge in self._form.scales for edge, _ in (*unit.reads, *unit.readers))
             if quantized or self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
-            if self._is_pulled(unit, False):
-                continue
             done.append(unit)
             found.append(unit)
-        return found
+        outputs = sum(self._leaves(unit, done) for unit in done)
+        taken_along = any(self._is_pulled(unit, False) for unit in found)
+        return None if taken_along or outputs > _OUTPUTS else found
 
     def _comes_later(self, other: Unit, product: Unit, unit: Unit) -> bool:
         """Whether ``other`` is known after ``product`` only: another product, or what reads it.

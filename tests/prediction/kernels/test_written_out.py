@@ -64,7 +64,34 @@ TWO_CONVS = """
       [both1] m = OPERATOR(d, r)
       [conv3] out = Conv(m, w3)
     }"""
+BESIDE = """
+    (float[1,32,8,8] x) => (OUTPUTS) <float[32,32,3,3] w = {1}, float[1,32,1,1] s = {2}> {
+      [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w)
+      [relu1] r = LeakyRelu(c)
+      [tanh1] t = Tanh(r)
+      [conv2] d = Conv<pads = [1, 1, 1, 1]>(r, w)
+      LAST
+      [conv3] out = Conv<pads = [1, 1, 1, 1]>(a, w)
+    }"""
+
+
+def beside(last: str, outputs: str = "float[1,32,8,8] out") -> str:
+    return BESIDE.replace("LAST", last).replace("OUTPUTS", outputs)
+
+
 GRAPHS = VECTORS | {
+    "a third output is made by another kernel, with all that is computed of the Conv": beside(
+        "[mul1] m = Mul(r, s) [add1] b = Add(d, t) [add2] a = Add(b, m)"
+    ),
+    "so it is where a mean of the second output is taken": beside(
+        "[mean1] m = GlobalAveragePool(t) [add1] a = Add(d, m)"
+    ),
+    "and where the second output leaves": beside(
+        "[relu2] a = Relu(d)", "float[1,32,8,8] out, float[1,32,8,8] t"
+    ),
+    "of what leaves itself nothing is computed beside": beside(
+        "[add1] a = Add(d, t)", "float[1,32,8,8] out, float[1,32,8,8] r"
+    ),
     "four elements are written out": SUM.replace("LENGTH", "4").replace("OPERATOR", "ReduceMax"),
     "so are six that are only added": SUM.replace("LENGTH", "6").replace("OPERATOR", "ReduceSum"),
     "five that have a mean are not": SUM.replace("LENGTH", "5").replace("OPERATOR", "ReduceMean"),
