@@ -114,6 +114,21 @@ def test_from_a_near_prediction_follows_what_follows_from_scratch(
 
 
 @settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_what_is_built_in_a_region_follows_from_the_pairs_on_its_edges(data: st.DataObject):
+    graph = graph_of_text(data.draw(graph_texts() | st.sampled_from([ATTENTION, BRANCHES])))
+    predictor = predictor_of(graph, data.draw(st.sampled_from(sorted(RULES))))
+    form = predictor.predict(data.draw(placements(graph))).form
+    for region in predictor._regions:
+        decided = predictor._decisions.of(region, form)
+        found = {i: paired for i, paired in decided.items() if paired is not None}
+        assert {i: paired.candidate for i, paired in found.items()} == region.candidates(form)
+        for paired in found.values():
+            assert paired.chains == tuple(map(form.chain, paired.candidate.reads))
+            assert paired.written == paired.candidate.output_scales(form)
+
+
+@settings(max_examples=50, deadline=None)
 @given(walks())
 def test_what_a_change_makes_of_the_steps_is_what_a_prediction_makes_of_them(
     case: tuple[Predictor, list[Placement], list[int]],
