@@ -204,7 +204,8 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
 def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterator[Edge]:
     """The edges of ``given`` pairs that a DQ moves forward to whose scale is the same.
 
-    ``passages``: in node order.
+    But not behind a Concat: its inputs are quantized by then, most of them by the layer that would
+    requantize. ``passages``: in node order.
     """
     known = dict(given)
     for passage in passages:
@@ -212,7 +213,8 @@ def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterat
         if scale is None:
             continue
         for edge in passage.after:
-            if known.setdefault(edge, scale) == scale and edge in given:
+            again = known.setdefault(edge, scale) == scale and edge in given
+            if again and not passage.per_channel:
                 yield edge
 
 

@@ -45,6 +45,19 @@ g (float[1,16,8,8] x) => (float[1,16,4,4] y)
   [conv2] y = Conv(c, w2)
 }
 """
+# What joins is read in float as well.
+JOINED = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,32,8,8] z)
+<float[16,16,3,3] w = {1}, float[16,16,1,1] w1 = {1}, float[16,32,1,1] w2 = {1}> {
+  [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [act1] b = Tanh(a)
+  [conv3] d = Conv(x, w1)
+  [act3] e = Tanh(d)
+  [concat1] c = Concat<axis = 1>(b, e)
+  [conv2] y = Conv(c, w2)
+  [softmax1] z = Softmax(c)
+}
+"""
 ATTENTION = """
 g (float[1,16,32] x) => (float[1,16,8] y)
 <float[32,24] w = {1}, int64[3] sizes = {8, 8, 8}> {
@@ -134,6 +147,7 @@ def conversions(plan: Plan) -> Counter[tuple[str, str, str]]:
 
 X, W, W2 = Edge("x", "conv1", 0), Edge("w", "conv1", 1), Edge("w2", "conv2", 1)
 TWICE = [(Edge("b", "pool1", 0), Edge("c", "conv2", 0)), (W2,)]
+BRANCHES = (Edge("b", "concat1", 0), Edge("e", "concat1", 1))
 
 
 @pytest.mark.parametrize(
@@ -144,6 +158,8 @@ TWICE = [(Edge("b", "pool1", 0), Edge("c", "conv2", 0)), (W2,)]
         # What is left of the second pair is a layer unless its zero point is 0.
         (POOLED.replace("ACT", "Tanh"), TWICE, "requantize"),
         (POOLED.replace("ACT", "Relu"), TWICE, None),
+        # But a pair that repeats those of all branches of a Concat is none.
+        (JOINED, [(*BRANCHES, Edge("c", "conv2", 0)), (W2,)], None),
         # Keys and values are read as int8 only, so the tensor that they are part of is int8.
         (ATTENTION, [(Edge("a", "split1", 0),)], ("split1",)),
         # The kernel takes Q along, so that what follows reads integers.
