@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from placer.graph import Graph
@@ -30,10 +30,10 @@ def match_rules(graph: Graph, rules: Iterable[Rule]) -> tuple[Match, ...]:
 
 
 def match_rules_with_overlaps(
-    matches: Matches, rules: Iterable[Rule]
+    matches: Matches, rules: Iterable[Rule], counts: Callable[[Match], bool] = lambda _: True
 ) -> tuple[tuple[Match, ...], tuple[Overlap, ...]]:
-    """As ``match_rules``, and what was dropped."""
-    found = [match for rule in rules for match in matches.of(rule)]
+    """As ``match_rules``, and what was dropped; matches that do not count take no node."""
+    found = [match for rule in rules for match in matches.of(rule) if counts(match)]
     found.sort(key=lambda m: (-m.rule.priority, -len(m.nodes), -m.anchor.index, m.rule.id))
     taken: dict[str, Match] = {}
     kept, dropped = [], []

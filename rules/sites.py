@@ -98,10 +98,13 @@ def find_sites_with_overlaps(
 ) -> tuple[tuple[Site, ...], tuple[Overlap, ...]]:
     """As ``find_sites``, and the matches that gave way to others."""
     held = [rule for rule in rules if target.meets(rule.when)]
-    kept, overlaps = match_rules_with_overlaps(matches, held)
     data = data_tensors(matches.graph)
-    decided = (m for m in kept if any(t in data for n in m.nodes.values() for t in n.outputs))
-    return tuple(_site(match, matches.graph, target, formats) for match in decided), overlaps
+
+    def is_of_data(match: Match) -> bool:
+        return any(t in data for node in match.nodes.values() for t in node.outputs)
+
+    kept, overlaps = match_rules_with_overlaps(matches, held, is_of_data)
+    return tuple(_site(match, matches.graph, target, formats) for match in kept), overlaps
 
 
 def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:

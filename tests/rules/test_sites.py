@@ -1,9 +1,11 @@
 """From layouts to placements."""
 
+from placer.common.yaml_file import parse_text
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
+from placer.rules.schema import Rule
 from placer.rules.sites import find_sites, place
 
 STEM = """
@@ -49,6 +51,37 @@ def test_what_depends_on_shapes_alone_is_not_decided():
     )
     sites = find_sites(graph, load_pack("onnxruntime").rules)
     assert [site.name for site in sites] == ["elementwise-linear:shift"]
+
+
+def test_what_depends_on_shapes_alone_takes_no_node_from_a_site():
+    """A learned query of which there is one for each image is scaled before data is added."""
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4] x) => (float[1,4] out) <float[4] query = {1}, float[4] w = {1}> {
+          [shape] s = Shape(x)
+          [expand] q = Expand(query, s)
+          [gain] p = Mul(q, w)
+          [add] out = Add(p, x)
+        }
+        """
+    )
+    text = """
+id: {0}
+why: a sentence for the test
+source: test
+priority: {1}
+pattern:
+  {2}
+layouts: {{int8: {{default: true, quantize: [{3}]}}}}
+"""
+    first = "first: {op: Mul, inputs: [a, w], output: b}"
+    second = "second: {op: Add, inputs: [b, c], output: y}"
+    rules = [
+        parse_text(text.format("alone", 1, first, "first.a"), "alone.yaml", Rule),
+        parse_text(text.format("both", 0, f"{first}\n  {second}", "second.c"), "both.yaml", Rule),
+    ]
+    assert [site.name for site in find_sites(graph, rules)] == ["both:gain"]
 
 
 def test_a_follower_stays_float_when_its_producer_does():
