@@ -44,11 +44,15 @@ def _test_failures(rule: Rule, test: RuleTest, pack: Pack) -> Iterator[str]:
     if found != test.matches:
         yield f"expected matches {test.matches}, found {found}"
         return
+    sites = find_sites(graph, [rule])
+    if test.quantized and not sites:
+        yield "'quantized' needs a match that reads an input of the graph, not constants alone"
+        return
     for layout, expected in test.quantized.items():
         if layout not in rule.layouts:
             yield f"'quantized' names unknown layout '{layout}'"
             continue
-        edges = find_sites(graph, [rule])[0].layouts[layout].quantize
+        edges = sites[0].layouts[layout].quantize
         if {_text(edge) for edge in edges} != set(expected):
             got = sorted(_text(edge) for edge in edges)
             yield f"layout '{layout}': expected {sorted(expected)}, found {got}"

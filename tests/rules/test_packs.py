@@ -48,6 +48,11 @@ tests:
         ("{act: relu1}", "{act: relu2}", "expected matches"),
         ("x->relu1[0]", "x->relu1[1]", "layout 'int8': expected"),
         ('int8: ["', 'int4: ["', "unknown layout 'int4'"),
+        (
+            "(float[4] x) => (float[4] out)",
+            "() => (float[4] out) <float[4] x = {1}>",
+            "'quantized' needs a match",
+        ),
         ("Relu(x)", "Relu(y)", "not a valid ONNX text model"),
     ],
 )
