@@ -6,6 +6,7 @@ import onnx
 import pytest
 import yaml
 
+from placer.graph.text import parse_model
 from placer.results.result import Result
 from tests.few_digits import FEW_BY_MINMAX
 from tests.optimizer.test_optimize import MODEL, Placer
@@ -95,3 +96,22 @@ def test_what_cannot_be_forced_is_refused(placer: Placer, words: tuple[str, ...]
     assert (finished.code, finished.err.count("\n")) == (2, 1)
     assert expected in finished.err
     assert not Path("digits.placer").exists()
+
+
+def test_a_node_that_reads_shapes_alone_cannot_be_forced(placer: Placer):
+    """The cause is not that no rule knows the operator."""
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[N,4] x) => (float[N,4] y)
+    <float[4] query = {1}, float[4] g = {1}, float[4,4] w = {1}> {
+      [shape] s = Shape(x)
+      [expand] q = Expand(query, s)
+      [gain] p = Mul(q, g)
+      [fc] h = MatMul(x, w)
+      [add] y = Add(p, h)
+    }
+    """
+    onnx.save(parse_model(text), "query.onnx")
+    finished = placer("optimize", "query.onnx", *ESTIMATED, "--force", "gain")
+    assert finished.code == 2
+    assert "such a node computes the same for all inputs of a shape" in finished.err

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from placer.errors import InputError
 from placer.graph import Edge, Graph
+from placer.graph.dependence import data_tensors
 from placer.graph.selection import selected_nodes, selected_where_any
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
@@ -65,15 +66,23 @@ def _forced_sites(
         )
     found = forced(sites, graph, wanted)
     for pattern in request.force:
-        if found.nodes.isdisjoint(selected_nodes(graph, [pattern], "force")):
+        named = selected_nodes(graph, [pattern], "force")
+        if found.nodes.isdisjoint(named):
             raise InputError(
-                f"`force` '{pattern}': no rule of this pack decides on such a node, so none can be "
-                "forced; leave it out"
+                f"`force` '{pattern}': {_why_undecided(named, graph)}, so none can be forced; "
+                "leave it out"
             )
     observer.stage(
         f"{len(found.nodes)} of {len(wanted)} named nodes quantized in every proposal, as asked"
     )
     return found.sites, found.edges
+
+
+def _why_undecided(named: frozenset[str], graph: Graph) -> str:
+    data = data_tensors(graph)
+    if any(tensor in data for name in named for tensor in graph.by_name[name].outputs):
+        return "no rule of this pack decides on such a node"
+    return "such a node computes the same for all inputs of a shape"
 
 
 def check_forced(space: Space, needed: Needed) -> None:
