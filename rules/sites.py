@@ -11,6 +11,7 @@ from operator import ne
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.dependence import data_tensors
+from placer.graph.weights import has_weights
 from placer.quantization import Format, Placement
 from placer.quantization.placement import Change
 from placer.rules.connected import connected
@@ -81,9 +82,9 @@ def find_sites(
 ) -> tuple[Site, ...]:
     """Return the sites of ``rules`` in ``graph`` in node order.
 
-    Rules and layouts that do not hold for ``target`` are left out, and so are matches that compute
-    the same for all inputs of a shape: engines compute that once, or it takes next to no time, and
-    what such nodes tell, often positions in pixels, is not to be rounded. ``formats``: those that a
+    Rules and layouts that do not hold for ``target`` are left out, and so are matches without
+    weights that compute the same for all inputs of a shape: that takes next to no time, and what
+    such nodes tell, often positions in pixels, is not to be rounded. ``formats``: those that a
     site may have instead of the scheme's own; each layout that quantizes is there in each of them
     that its rule says it has.
     """
@@ -100,10 +101,12 @@ def find_sites_with_overlaps(
     held = [rule for rule in rules if target.meets(rule.when)]
     data = data_tensors(matches.graph)
 
-    def is_of_data(match: Match) -> bool:
-        return any(t in data for node in match.nodes.values() for t in node.outputs)
+    def is_decided(match: Match) -> bool:
+        # Layers with weights are computed in every run where the batch is dynamic (DETR's queries).
+        nodes = match.nodes.values()
+        return any(has_weights(matches.graph, n) or not data.isdisjoint(n.outputs) for n in nodes)
 
-    kept, overlaps = match_rules_with_overlaps(matches, held, is_of_data)
+    kept, overlaps = match_rules_with_overlaps(matches, held, is_decided)
     return tuple(_site(match, matches.graph, target, formats) for match in kept), overlaps
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from placer.graph.index import Edge, Graph, Node
@@ -37,6 +38,15 @@ def weight_input(graph: Graph, node: Node) -> WeightInput | None:
     if node.op in ("MatMul", "Gemm") and node.inputs[0] in graph.initializers:
         return WeightInput(node.inputs[0], 0, None)
     return None
+
+
+def has_weights(graph: Graph, node: Node) -> bool:
+    """Whether ``node`` sums products with a constant weight; not so an outer product, as RoPE's."""
+    found = weight_input(graph, node)
+    if found is None or found.axis is None:
+        return False
+    dims = graph.initializers[found.tensor].dims
+    return math.prod(dims) > dims[found.axis]
 
 
 def _channel_axis(node: Node, rank: int) -> int | None:

@@ -1,5 +1,7 @@
 """From layouts to placements."""
 
+import pytest
+
 from placer.common.yaml_file import parse_text
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
@@ -51,6 +53,27 @@ def test_what_depends_on_shapes_alone_is_not_decided():
     )
     sites = find_sites(graph, load_pack("onnxruntime").rules)
     assert [site.name for site in sites] == ["elementwise-linear:shift"]
+
+
+@pytest.mark.parametrize(
+    ("weight", "sites"), [("float[4,8] w", ["matmul:project"]), ("float[1,8] w", [])]
+)
+def test_layers_with_weights_are_decided_whatever_they_depend_on(weight: str, sites: list[str]):
+    """With a dynamic batch they take their time in every run; an outer product is no such layer."""
+    inner = weight[6]
+    graph = graph_of_text(
+        f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,{inner}] x) => (float[1,8] out)
+        <float[{inner}] query = {{1}}, {weight} = {{1}}> {{
+          [shape] s = Shape(x)
+          [expand] q = Expand(query, s)
+          [project] out = MatMul(q, w)
+        }}
+        """
+    )
+    found = find_sites(graph, load_pack("onnxruntime").rules)
+    assert [site.name for site in found] == sites
 
 
 def test_what_depends_on_shapes_alone_takes_no_node_from_a_site():
