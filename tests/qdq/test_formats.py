@@ -191,3 +191,19 @@ def test_nvidias_builder_refuses_operands_of_two_formats(save: Save, builder: Mo
         translate(split, model.graph), translate_ranges(RANGES, model.graph)
     )
     assert check_model(builder, proto, "sm89").refusals
+
+
+@pytest.mark.parametrize("scheme", [INT8, BOTH])
+def test_int8_of_a_weight_that_was_fp8_has_a_scale_of_its_own(
+    save: Save, tmp_path: Path, scheme: Scheme
+):
+    """With the source's amax / 448 most values were cut off at 127."""
+    whole = Placement.of(MIXED.edges)
+    fp8 = load_pack("tensorrt").with_scheme("fp8").manifest.scheme
+    onnx.save(Inserter(load_model(save(CONVS)), fp8).insert(whole, RANGES), tmp_path / "fp8.onnx")
+    model = load_model(tmp_path / "fp8.onnx")
+    source = model.source_quantization()
+    proto = Inserter(model, scheme).insert(source.placement, source.ranges(scheme))
+    tensors = {t.name: onnx.numpy_helper.to_array(t) for t in proto.graph.initializer}
+    amax = np.abs(model.array("w")).max(axis=(1, 2, 3))
+    np.testing.assert_allclose(tensors["w/scale"], amax / 127, rtol=1e-6)

@@ -91,7 +91,8 @@ def move_weight(state: ImportState, node: NodeProto) -> bool:
         axis = scale.axis
     target = node.output[0]
     name = state.draft.set_constant(state.draft.names.of_float(target, target), moved)
-    state.records.keep_weight(state.draft.constants[name], scale.scale, axis)
+    kept = state.draft.constants[name]
+    state.records.keep_weight(kept, scale.scale, axis, is_float8=scale.is_float8)
     if len(state.readers[node.input[0]]) == 1:
         del state.records.weights[info.tensor]
     state.stand_for(target, replace(info, tensor=name))

@@ -103,12 +103,14 @@ class ActivationScale:
 class WeightScale:
     """How the source quantizes a constant: ``scale`` of shape () or (channels,) along ``axis``.
 
-    ``digest``: SHA-256 of the float values that the scale belongs to.
+    ``digest``: SHA-256 of the float values that the scale belongs to. ``is_float8``: whether the
+    quantized values are FP8.
     """
 
     scale: np.ndarray
     axis: int
     digest: str
+    is_float8: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,10 +178,10 @@ class Imported:
     ) -> np.ndarray | None:
         """The source's scale of a constant, shape (), or (channels,) for channels along ``axis``.
 
-        None if the source has none, or none that fits.
+        None if the source has none, or none that fits INT8: FP8 goes further than 127 steps.
         """
         found = self.weights.get(tensor)
-        if found is None:
+        if found is None or found.is_float8:
             return None
         if axis is None:
             return found.scale.reshape(()) if found.scale.size == 1 else None

@@ -13,6 +13,14 @@ from placer.model.importing import arithmetic
 from placer.model.importing.imported import ActivationScale, WeightScale, digest, type_name
 
 INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16})
+_FLOAT8 = frozenset(
+    {
+        TensorProto.FLOAT8E4M3FN,
+        TensorProto.FLOAT8E4M3FNUZ,
+        TensorProto.FLOAT8E5M2,
+        TensorProto.FLOAT8E5M2FNUZ,
+    }
+)
 # Their values keep their scale in int8 if the zero point is the middle of the type.
 _MIDDLE: dict[int, int] = {
     TensorProto.INT8: 0,
@@ -125,14 +133,17 @@ class Records:
                 f"{growth:.2f} times as large"
             )
         elif scale.size:
-            self.keep_weight(tensor, scale, axis)
+            self.keep_weight(tensor, scale, axis, is_float8=dtype in _FLOAT8)
 
-    def keep_weight(self, tensor: TensorProto, scale: np.ndarray, axis: int) -> None:
+    def keep_weight(
+        self, tensor: TensorProto, scale: np.ndarray, axis: int, *, is_float8: bool
+    ) -> None:
         """Record ``scale`` for ``tensor``."""
         rank = len(tensor.dims)
         scale = scale.astype(np.float64)
         shaped = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
-        self.weights[tensor.name] = WeightScale(shaped, axis % rank if rank else 0, digest(tensor))
+        place = axis % rank if rank else 0
+        self.weights[tensor.name] = WeightScale(shaped, place, digest(tensor), is_float8)
 
     def rename(self, new_name: Mapping[str, str]) -> None:
         """Rename activations."""
