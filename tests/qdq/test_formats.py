@@ -207,3 +207,12 @@ def test_int8_of_a_weight_that_was_fp8_has_a_scale_of_its_own(
     tensors = {t.name: onnx.numpy_helper.to_array(t) for t in proto.graph.initializer}
     amax = np.abs(model.array("w")).max(axis=(1, 2, 3))
     np.testing.assert_allclose(tensors["w/scale"], amax / 127, rtol=1e-6)
+
+
+def test_a_tensor_that_was_fp8_loses_nothing_where_fp8_is_offered(save: Save, tmp_path: Path):
+    placement = Placement.of([X, W1], formats={X: FLOAT8, W1: FLOAT8})
+    proto = Inserter(load_model(save(CONVS)), BOTH).insert(placement, RANGES)
+    onnx.save(proto, tmp_path / "fp8.onnx")
+    source = load_model(tmp_path / "fp8.onnx").source_quantization()
+    assert [loss.tensor for loss in source.losses(INT8)] == ["x"]
+    assert source.losses(BOTH) == ()

@@ -17,7 +17,8 @@ from placer.graph import Edge, Graph
 from placer.graph.edit import every_node, subgraphs
 from placer.graph.external_data import is_external
 from placer.graph.weights import bias_input, weight_input
-from placer.quantization import Placement, Range, Ranges, Scheme
+from placer.quantization import FLOAT8, Placement, Range, Ranges, Scheme
+from placer.quantization.numerics import quantized_dtype
 from placer.quantization.placement import format_of, grouped
 
 
@@ -47,6 +48,7 @@ LIMITS: Mapping[int, tuple[float, float]] = _Limits(
         TensorProto.FLOAT8E5M2FNUZ: (-57344, 57344),
     }
 )
+_FLOAT8 = str(quantized_dtype(FLOAT8))  # What NumPy calls it.
 # They hand values on, or the largest of them, so that a range before them holds behind them.
 _REMOVED = "{} pairs dropped: normalising removed the nodes that read them"
 _INSIDE = "{} pairs dropped in bodies of If, Loop and Scan, which no rule of this engine enters"
@@ -92,6 +94,11 @@ class ActivationScale:
         high = (self.highest - self.zero_point) * self.scale
         low = (self.lowest - self.zero_point) * self.scale
         return Range(-high if scheme.symmetric and self.is_symmetric else low, high)
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether q is FP8 of the kind that schemes have."""
+        return self.type == _FLOAT8
 
     @cached_property
     def text(self) -> str:
@@ -168,7 +175,7 @@ class Imported:
         found = []
         for tensor, source in self.activations.items():
             growth = _step(source.range(scheme), scheme) / source.scale
-            stays = scheme.is_float8 or source.type in scheme.formats
+            stays = scheme.is_float8 or (source.is_float8 and scheme.has_float8)
             if not stays and growth > 1 + 1e-6:
                 found.append(Loss(tensor, source, growth))
         return tuple(sorted(found, key=lambda loss: -loss.step_growth))
