@@ -74,6 +74,11 @@ def rule_layout(name: str) -> str:
     return name.partition(_IN)[0]
 
 
+def layout_in(name: str, chosen: Format) -> str:
+    """What sites call the rule's layout ``name`` in the format ``chosen``."""
+    return f"{name}{_IN}{chosen}"
+
+
 def find_sites(
     graph: Graph,
     rules: Iterable[Rule],
@@ -319,7 +324,7 @@ def _site(match: Match, graph: Graph, target: Target, formats: Sequence[Format])
     layouts = {name: _resolve(layout, match, graph) for name, layout in offered.items()}
     for chosen in formats:
         layouts |= {
-            f"{name}{_IN}{chosen}": replace(layouts[name], format=chosen)
+            layout_in(name, chosen): replace(layouts[name], format=chosen)
             for name, layout in offered.items()
             if layout.has_format(chosen) and layouts[name].quantize and not layouts[name].requires
         }

@@ -188,10 +188,12 @@ def _nearest_layout(site: Site, placement: Placement) -> str:
     own = {edge for layout in site.layouts.values() for edge in layout.quantize}
     wanted = own & placement.edges
 
+    offered = {layout.format for layout in site.layouts.values()}
+
     def distance(name: str) -> tuple[int, int, bool]:
         layout = site.layouts[name]
         formats = (placement.formats.get(edge) for edge in layout.quantize & wanted)
-        others = sum(chosen != layout.format for chosen in formats)
+        others = sum(chosen in offered and chosen != layout.format for chosen in formats)
         return len(layout.quantize ^ wanted), others, name != site.default
 
     return min((name for name in site.layouts if name not in site.barred), key=distance)

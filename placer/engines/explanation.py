@@ -237,7 +237,8 @@ def _subject(
         return _Subject(
             loaded.graph, None, source, loaded.fingerprint, left, scopes=loaded.graph.scopes
         )
-    chosen, file = load_placement(placement, loaded.graph), read_placement(placement)
+    file = read_placement(placement)
+    chosen = load_placement(placement, loaded.graph).translated(file.scheme, scheme)
     source, pins = f"placement {placement}", _pins(file, loaded.graph)
     pinned = tuple(file.pinned)
     scopes = loaded.graph.scopes

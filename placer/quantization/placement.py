@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import itemgetter
 
 from placer.graph import Edge
-from placer.quantization.scheme import Format, Scheme
+from placer.quantization.scheme import FLOAT8, Format, Scheme
 
 Group = frozenset[Edge]
 
@@ -147,6 +147,18 @@ class Placement:
     def computed_in(self, base: str | None) -> Placement:
         """This placement with what is not quantized in ``base``."""
         return Placement(self.groups, self.per_tensor, base)
+
+    def in_format(self, chosen: Format) -> Placement:
+        """This placement with all its groups in ``chosen``."""
+        groups = frozenset(grouped(group, chosen) for group in self.groups)
+        return Placement(groups, self.per_tensor, self.base)
+
+    def translated(self, given: Scheme, wanted: Scheme) -> Placement:
+        """This placement of the scheme ``given`` as one of ``wanted``.
+
+        A scheme of FP8 alone does not tell its format, which beside INT8 is one of several.
+        """
+        return self.in_format(FLOAT8) if given.is_float8 and not wanted.is_float8 else self
 
     @cached_property
     def group_of(self) -> Mapping[Edge, int]:

@@ -1,6 +1,7 @@
 """A search that chooses between INT8 and FP8 site by site, and what is done with its result."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import onnx.parser
 import pytest
 
 from placer.model import load_model
+from placer.optimizer.setup.warm_start import warm_starts
 from placer.qdq.extract import extract_placement
 from placer.quantization import FLOAT8, Placement
 from placer.quantization.placement_file import load_placement, placement_text
 from placer.results.result import Result
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
+from placer.search.space import build_space
 from tests.conftest import Finished
 
 Placer = Callable[..., Finished]
@@ -126,6 +129,38 @@ def test_a_placement_in_both_formats_goes_through_all_that_reads_it(placer: Plac
     assert f"2 in {FLOAT8}" in report
     qat = placer("export-qat", placement, model)
     assert (qat.code, "is for FP8" in qat.err) == (2, True)
+
+
+def test_a_placement_in_fp8_alone_is_one_in_fp8_where_there_are_both(model: Path):
+    loaded, alone = load_model(model), load_pack("tensorrt").with_scheme("fp8")
+    sites = find_sites(loaded.graph, alone.rules, formats=SCHEME.formats)
+    given, scheme = place(sites, {}), alone.manifest.scheme
+    Path("fp8.yaml").write_text(
+        placement_text(given, {}, scheme, model="m", pack="p 1", calibrated=True)
+    )
+    space = build_space(loaded.graph, sites)
+    (start,) = warm_starts([Path("fp8.yaml")], loaded, space, SCHEME)
+    assert space.placement(start.choices) == given.in_format(FLOAT8)
+    (same,) = warm_starts([Path("fp8.yaml")], loaded, space, scheme)
+    assert space.placement(same.choices) == given
+
+
+@pytest.mark.slow
+def test_what_was_found_in_fp8_alone_begins_a_search_in_both(placer: Placer, model: Path):
+    gate = ("--gate", "sqnr>=20", "--budget")
+    first = optimize(placer, model, "fp8", *gate, 3)
+    for start in ("fp8", "fp8/placement.yaml"):
+        second = optimize(placer, model, "int8-and-fp8", "--warm-start", start, *gate, 1)
+        assert second.best.formats == {"int8": 0, FLOAT8: first.best.quantized_edges}
+        shutil.rmtree("int8-and-fp8")
+    quantized = optimize(placer, Path("fp8/optimized.onnx"), "int8-and-fp8", *gate, 1)
+    assert quantized.trials[0].kind == "as imported"
+    assert quantized.best.formats["int8"] == 0
+    told = placer("explain", model, "--placement", "fp8/placement.yaml", "--gpu", "slow.yaml")
+    assert f"int8 in {FLOAT8}" in told.out
+    flags = ("--warm-start", "int8-and-fp8", "--gate", "sqnr>=0.1", "--budget", 1)
+    back = optimize(placer, model, "int8", *flags)
+    assert back.trials[0].kind == "warm start int8-and-fp8"
 
 
 @pytest.mark.slow

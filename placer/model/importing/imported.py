@@ -154,6 +154,12 @@ class Imported:
     placement: Placement
     notes: tuple[str, ...]
 
+    @property
+    def is_float8(self) -> bool:
+        """Whether all activations that it quantizes are FP8."""
+        found = [source.is_float8 for source in self.activations.values()]
+        return bool(found) and all(found)
+
     def ranges(self, scheme: Scheme) -> Ranges:
         """Range by float tensor for ``scheme``."""
         return {name: scale.range(scheme) for name, scale in self.activations.items()}

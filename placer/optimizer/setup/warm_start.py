@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from placer.errors import InputError
 from placer.model import Model, load_quantized
 from placer.qdq.extract import extract_placement
-from placer.quantization import Placement, Scheme
-from placer.quantization.placement_file import load_placement
+from placer.quantization import FLOAT8, Placement, Scheme
+from placer.quantization.placement_file import load_placement, read_placement
 from placer.results.folder import OutputFolder
 from placer.results.result import Result
+from placer.rules.sites import layout_in, rule_layout
 from placer.search.samplers import Proposal
 from placer.search.space import Space
 
@@ -37,10 +38,11 @@ def _read(path: Path, model: Model, space: Space, scheme: Scheme) -> Iterator[Pr
     if not file.exists():
         raise InputError(f"warm start {path}: there is no such file or result; check the path")
     if file.suffix == ".json":
-        yield Proposal(kind, _choices_of_result(file, space))
+        yield Proposal(kind, _choices_of_result(file, space, scheme))
         return
     if file.suffix in (".yaml", ".yml"):
-        placement = load_placement(file, model.graph)
+        given = read_placement(file).scheme
+        placement = load_placement(file, model.graph).translated(given, scheme)
     elif file.suffix == ".onnx":
         placement = _common(extract_placement(load_quantized(file), scheme).placement, model, file)
     else:
@@ -50,7 +52,7 @@ def _read(path: Path, model: Model, space: Space, scheme: Scheme) -> Iterator[Pr
     yield Proposal(kind, space.nearest(placement))
 
 
-def _choices_of_result(path: Path, space: Space) -> dict[str, str]:
+def _choices_of_result(path: Path, space: Space, scheme: Scheme) -> dict[str, str]:
     try:
         result = Result.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, ValidationError) as error:
@@ -62,8 +64,10 @@ def _choices_of_result(path: Path, space: Space) -> dict[str, str]:
     }
     choices, known = dict(space.defaults), 0
     for group in space.groups:
-        layout = layouts.get(group.sites[0].signature)
-        if layout in group.offered:
+        told = layouts.get(group.sites[0].signature, "")
+        names = _names(told, result.scheme, scheme)
+        layout = next((name for name in names if name in group.offered), None)
+        if layout is not None:
             choices[group.name] = layout
             known += 1
     if not known:
@@ -71,6 +75,16 @@ def _choices_of_result(path: Path, space: Space) -> dict[str, str]:
             f"warm start {path}: no group of sites of that result is like one of this model's"
         )
     return choices
+
+
+def _names(layout: str, given: Scheme, wanted: Scheme) -> tuple[str, ...]:
+    """What ``layout`` of a result in the scheme ``given`` is called in ``wanted``, the best first.
+
+    Layouts of a scheme in FP8 alone do not say their format.
+    """
+    becomes_fp8 = given.is_float8 and FLOAT8 in wanted.formats
+    in_fp8 = (layout_in(layout, FLOAT8),) if becomes_fp8 else ()
+    return (*in_fp8, layout, rule_layout(layout))
 
 
 def _common(placement: Placement, model: Model, path: Path) -> Placement:

@@ -11,7 +11,7 @@ from placer.optimizer.options.request import Base
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.prediction.select import AnyPredictor, make_predictor
-from placer.quantization import Ranges
+from placer.quantization import FLOAT8, Ranges
 from placer.search.base_precision import BaseProposer
 from placer.search.landscape import Landscape
 from placer.search.layer_signatures import LayerModel
@@ -128,7 +128,10 @@ def _as_imported(task: Task) -> Iterator[Proposal]:
     """Where a model that is quantized already had its pairs."""
     if task.model.imported is None:
         return
-    choices = task.space.nearest(task.model.imported.placement)
+    source = task.model.imported
+    is_new = source.is_float8 and not task.pack.manifest.scheme.is_float8
+    placement = source.placement.in_format(FLOAT8) if is_new else source.placement
+    choices = task.space.nearest(placement)
     if task.space.placement(choices).edges:
         yield Proposal("as imported", choices)
 
