@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from placer.graph import Edge
 from placer.prediction.explain import StandaloneConversion
 from placer.prediction.remedies import Remedy
+from placer.quantization.placement import Change
 
 MOST_EDGES = 4
 
@@ -24,14 +27,23 @@ def conversion_text(conversion: StandaloneConversion, *, timed: bool) -> tuple[s
 
 
 def _remedy(remedy: Remedy) -> str:
-    parts = []
-    added, removed = remedy.change.added, remedy.change.removed
-    if added:
-        parts.append(f"quantize {_edges(added)}")
-    if removed:
-        parts.append(f"leave {_edges(removed)} in float")
+    parts = list(_quantized(remedy.change))
+    if remedy.change.removed:
+        parts.append(f"leave {_edges(remedy.change.removed)} in float")
     what = " and ".join(parts) or "give the tensors one scale"
     return f"{what}; the engine gains est. {remedy.saves_us:.1f} us"
+
+
+def _quantized(change: Change) -> Iterator[str]:
+    """What ``change`` quantizes, anew or in another format than before."""
+    added, other, formats = change.added, change.reformatted, change.formats
+    for edges, own in ((added, ""), (other, " in the scheme's own format")):
+        plain = tuple(edge for edge in edges if edge not in formats)
+        if plain:
+            yield f"quantize {_edges(plain)}{own}"
+    for chosen in sorted({formats[edge] for edge in (*added, *other) if edge in formats}):
+        same = tuple(edge for edge in (*added, *other) if formats.get(edge) == chosen)
+        yield f"quantize {_edges(same)} to {chosen}"
 
 
 def _edges(edges: tuple[Edge, ...]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from placer.graph import Edge
 from placer.prediction.explain import Decision, Explanation, StandaloneConversion
 from placer.quantization import Placement
+from placer.quantization.placement import Change
 
 
 def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[str, object]:
@@ -70,7 +71,7 @@ def _conversion(conversion: StandaloneConversion, timed: bool) -> dict[str, obje
         "goes_with_others": conversion.goes_with_others,
         "remedy": remedy
         and {
-            "quantize": [_edge(edge) for edge in remedy.change.added],
+            "quantize": _quantized(remedy.change),
             "leave_float": [_edge(edge) for edge in remedy.change.removed],
             "saves_us": remedy.saves_us,
             "placement": remedy.before.id_after(remedy.change),
@@ -78,7 +79,13 @@ def _conversion(conversion: StandaloneConversion, timed: bool) -> dict[str, obje
     }
 
 
-def _format(edge: Edge, placement: Placement) -> dict[str, object]:
+def _quantized(change: Change) -> list[dict[str, object]]:
+    """What ``change`` quantizes, anew or in another format than before."""
+    edges = sorted({*change.added, *change.reformatted})
+    return [_edge(edge) | _format(edge, change) for edge in edges]
+
+
+def _format(edge: Edge, placement: Placement | Change) -> dict[str, object]:
     """The format of the edge's pair where it is another than the scheme's own."""
     chosen = placement.formats.get(edge)
     return {} if chosen is None else {"format": chosen}

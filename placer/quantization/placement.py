@@ -71,6 +71,18 @@ class Change:
         """The edges that become float, sorted."""
         return tuple(sorted(_edges(self.gone) - _edges(self.come)))
 
+    @property
+    def reformatted(self) -> tuple[Edge, ...]:
+        """The edges that stay quantized, but in another format, sorted."""
+        before, after = _formats(self.gone), self.formats
+        both = _edges(self.gone) & _edges(self.come)
+        return tuple(sorted(edge for edge in both if before.get(edge) != after.get(edge)))
+
+    @property
+    def formats(self) -> Mapping[Edge, Format]:
+        """The format of each edge of ``come`` that has another one than the scheme's own."""
+        return _formats(self.come)
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -127,8 +139,7 @@ class Placement:
     @cached_property
     def formats(self) -> Mapping[Edge, Format]:
         """The format of each edge that has another one than the scheme's own."""
-        own = (group for group in self.groups if isinstance(group, InFormat))
-        return {edge: group.format for group in own for edge in group}
+        return _formats(self.groups)
 
     def change_to(self, other: Placement) -> Change:
         """What turns this placement into ``other``."""
@@ -205,6 +216,11 @@ _ORDER = itemgetter(0)
 
 def _edges(groups: Iterable[Group]) -> Group:
     return frozenset(edge for group in groups for edge in group)
+
+
+def _formats(groups: Iterable[Group]) -> dict[Edge, Format]:
+    own = (group for group in groups if isinstance(group, InFormat))
+    return {edge: group.format for group in own for edge in group}
 
 
 def _lines(groups: Iterable[Group], per_tensor: Group) -> Iterator[tuple[list[Edge], str]]:

@@ -1,17 +1,20 @@
 """Layers of placements in which some sites are FP8 beside INT8, and what sites may choose."""
 
+from dataclasses import replace
+
 import pytest
 
 from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
-from placer.prediction.explain import chosen_layout
+from placer.prediction.conversion_text import conversion_text
+from placer.prediction.explain import StandaloneConversion, chosen_layout
 from placer.prediction.layer_classes import load_layer_classes
 from placer.prediction.predictor import Predictor
-from placer.prediction.remedies import with_edges, with_layout, without_edges
+from placer.prediction.remedies import Remedy, with_edges, with_layout, without_edges
 from placer.prediction.select import make_predictor
-from placer.quantization import FLOAT8, Placement
+from placer.quantization import EMPTY, FLOAT8, Placement
 from placer.rules.lint import lint
 from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
@@ -186,3 +189,17 @@ def test_one_format_throughout_is_the_scheme_of_it_alone():
         for layer in predictor.predict(place(SITES, {})).plan.layers
         if layer.kind != "no-op"
     ]
+
+
+def test_a_remedy_says_which_format_it_changes():
+    plain, mixed = place(SITES, {}), in_fp8("conv2")
+    conversion = StandaloneConversion("quantize p", "quantize", "p", 1.0, "why", None)
+
+    def told(before: Placement, after: Placement) -> str:
+        remedy = Remedy(before, before.change_to(after), 1.0)
+        return conversion_text(replace(conversion, remedy=remedy), timed=True)[1]
+
+    edges = "p -> conv2[0], w -> conv2[1]"
+    assert told(plain, mixed).startswith(f"remove it: quantize {edges} to {FLOAT8}; ")
+    assert told(mixed, plain).startswith(f"remove it: quantize {edges} in the scheme's own format;")
+    assert told(EMPTY, in_fp8("conv1", "conv2", "conv3")).count(f" to {FLOAT8};") == 1
