@@ -132,6 +132,7 @@ def placer(
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    monkeypatch.delenv("COLUMNS", raising=False)  # Workers of pytest inherit it from readline.
 
     def run(*arguments: object) -> Finished:
         monkeypatch.setattr(sys, "argv", ["placer", *map(str, arguments)])

@@ -28,6 +28,7 @@ def run(manifest: Path, *options: str) -> Finished:
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["placer", "onboard", str(manifest), *options])
+        patch.delenv("COLUMNS", raising=False)  # Workers of pytest inherit it from readline.
         with pytest.raises(SystemExit) as ended:
             main()
     return Finished(int(ended.value.code or 0), out.getvalue(), err.getvalue())
