@@ -111,12 +111,15 @@ def _vary(module: nn.Module) -> None:
                 values.add_(0.1 * torch.randn_like(values))
 
 
-def main() -> None:
-    """Write both sets, each to a folder of its own."""
-    parser = parser_of(__doc__)
+def write_sets(description: str | None, sets: Mapping[str, Mapping[str, Network]]) -> None:
+    """Write each of ``sets`` to a folder of its name in ``--folder``; what is there stays.
+
+    ``description``: of the command that does so.
+    """
+    parser = parser_of(description)
     parser.add_argument("--folder", type=Path, required=True)
     arguments = parser.parse_args()
-    for name, networks in (("seen", SEEN), ("kept", KEPT)):
+    for name, networks in sets.items():
         folder = arguments.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         for title, network in networks.items():
@@ -127,4 +130,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write_sets(__doc__, {"seen": SEEN, "kept": KEPT})

@@ -9,12 +9,10 @@ python benchmarks/rtx_fidelity.py --placements 1 --model networks/aside/CoAtNet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Mapping
 from random import Random
 
-from command_line import parser_of
-from exported_networks import Network, export, timm_network
+from exported_networks import Network, timm_network, write_sets
 
 SEED = 17
 _DAVIT = {"depths": (1, 1, 1, 1), "embed_dims": (32, 64, 96, 128), "num_heads": (2, 4, 6, 8)}
@@ -76,25 +74,16 @@ PAIRS: tuple[tuple[Named, Named], ...] = (
 )
 
 
-def drawn() -> Iterator[tuple[str, str, Network]]:
-    """Each network with ``read`` or ``aside`` and its name."""
+def drawn() -> Mapping[str, Mapping[str, Network]]:
+    """The networks to be read and those aside, by name."""
     lot = Random(SEED)
-    for pair, read in [(pair, lot.randrange(2)) for pair in PAIRS]:
-        for index, (title, network) in enumerate(pair):
-            yield ("read" if index == read else "aside"), title, network
-
-
-def main() -> None:
-    """Write all of them, to a folder each for those read and those aside."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--folder", type=Path, required=True)
-    arguments = parser.parse_args()
-    for kind, title, network in drawn():
-        path = arguments.folder / kind / f"{title}.onnx"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            export(network, path)
+    found: dict[str, dict[str, Network]] = {"read": {}, "aside": {}}
+    for pair in PAIRS:
+        read = lot.randrange(2)
+        found["read"].update([pair[read]])
+        found["aside"].update([pair[1 - read]])
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    write_sets(__doc__, drawn())

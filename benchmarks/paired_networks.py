@@ -11,12 +11,10 @@ python benchmarks/openvino_fidelity.py --placements 6 --model networks/aside/BEi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from random import Random
 
 import torch
-from command_line import parser_of
-from exported_networks import Network, export, timm_network
+from exported_networks import Network, timm_network, write_sets
 from paired_modules import BlazeFace, Demucs, Ecapa, Encoder, EsrGan, Restormer, StackedHourglass
 
 _BEIT = {"img_size": 64, "embed_dim": 96, "depth": 3, "num_heads": 3}
@@ -81,20 +79,5 @@ def drawn() -> tuple[Mapping[str, Network], Mapping[str, Network]]:
 READ, ASIDE = drawn()
 
 
-def main() -> None:
-    """Write both sets, each to a folder of its own."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--folder", type=Path, required=True)
-    arguments = parser.parse_args()
-    for name, networks in (("read", READ), ("aside", ASIDE)):
-        folder = arguments.folder / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for title, network in networks.items():
-            path = folder / f"{title}.onnx"
-            if not path.exists():
-                export(network, path)
-            print(f"{name}: {title}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    write_sets(__doc__, {"read": READ, "aside": ASIDE})

@@ -86,8 +86,8 @@ def test_what_is_around_a_custom_operator_is_quantized(
         cache=False,
     )
     (default,) = (trial for trial in result.trials if trial.kind == "default")
-    assert default.latency_ms is not None
-    assert all(gate.passed for gate in default.gates)
+    assert default.state == "complete"
+    assert [gate.passed for gate in default.gates] == [True]
     assert result.sites == 3
     assert f"--custom-ops {library}" in result.command
     placement = tmp_path / "out" / "placement.yaml"

@@ -68,8 +68,8 @@ def test_every_command_runs_a_model_with_the_operator(
     done("optimize", model, *data, *engine, "--budget", 3, "-o", "out", "--no-cache")
     result = Result.read("out")
     (default,) = (trial for trial in result.trials if trial.kind == "default")
-    assert default.latency_ms is not None
-    assert all(gate.passed for gate in default.gates)
+    assert default.state == "complete"
+    assert [gate.passed for gate in default.gates] == [True]
 
     placement = "out/placement.yaml"
     done("explain", model, "--pack", "onnxruntime")

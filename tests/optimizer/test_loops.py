@@ -16,6 +16,7 @@ from placer.calibration.dataset import Dataset, load_dataset
 from placer.engines.courses import Courses
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import InputError
+from placer.graph import tensor_type
 from placer.graph.flat import body_of, flatten
 from placer.graph.scopes import Body
 from placer.graph.text import parse_model
@@ -27,10 +28,10 @@ from placer.optimizer.setup.prepare import prepare
 from placer.qdq import Inserter
 from placer.qdq.extract import extract_placement
 from placer.quantization import Placement
-from placer.results.verdict import Verdict
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
 from tests.model.test_normalize import outputs
+from tests.optimizer.judged_file import optimized_and_applied
 
 # A decoder whose memory grows by a row a trip, with what it reads from outside of the Loop.
 DECODER = """
@@ -59,20 +60,24 @@ LOOP = (Body("decoder", "body"),)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The decoder, with data of several trips and of none."""
     path = tmp_path_factory.mktemp("loops")
-    proto = parse_model(DECODER)
+    write(DECODER, path, width=64)
+    return path
+
+
+def write(text: str, path: Path, width: int) -> None:
+    """A decoder of ``width`` to ``path``, with data of several trips and of none."""
+    proto = parse_model(text)
+    shapes = {value.name: tensor_type(value).shape or () for value in proto.graph.input}
     rng = np.random.default_rng(0)
     for tensor in proto.graph.initializer[:2]:
-        values = rng.standard_normal((64, 64), np.float32) / 8
+        values = rng.standard_normal((width, width), np.float32) / np.float32(width**0.5)
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     save_model(proto, path, path / "m.onnx")
-    x = rng.standard_normal((6, 1, 64), np.float32)
-    context = rng.standard_normal((6, 8, 64), np.float32)
+    x, context = (rng.standard_normal((6, *shapes[n]), np.float32) for n in ("x", "context"))
     trips = np.array([[1], [3], [5], [2], [4], [3]])
     np.savez(path / "some.npz", x=x, context=context, trips=trips)
     np.savez(path / "none.npz", x=x, context=context, trips=np.zeros_like(trips))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -294,26 +299,13 @@ def test_explain_tells_what_a_body_is_given_from_inputs_of_the_model(folder: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
-def test_the_file_of_a_run_is_the_one_that_was_judged(folder: Path, tmp_path: Path, engine: str):
+def test_the_file_is_the_one_that_was_judged_and_its_placement_makes_it_again(
+    tmp_path: Path, engine: str
+):
     if engine == "openvino":
         pytest.importorskip("openvino")
-    out, applied = tmp_path / "out", tmp_path / "applied"
-    result = placer.optimize(
-        folder / "m.onnx",
-        data=str(folder / "some.npz"),
-        engine=engine,
-        gates="sqnr>=10",
-        budget=2,
-        preset="quick",
-        calibration="minmax",
-        output=out,
-        cache=False,
-    )
-    assert result.trials[1].state == "complete"
-    inside = body(onnx.load(out / "optimized.onnx")).node
-    pairs = "QuantizeLinear" in {node.op_type for node in inside}
-    assert pairs == (result.verdict is Verdict.FASTER)
-    if pairs:
-        found = placer.apply_placement(out / "placement.yaml", folder / "m.onnx", output=applied)
-        assert not found.applied.lost
-        assert (applied / "optimized.onnx").read_bytes() == (out / "optimized.onnx").read_bytes()
+    text = DECODER.replace("[64,64]", "[512,512]").replace(",64]", ",512]")
+    write(text.replace("[1,512]", "[64,512]").replace("T,1,", "T,64,"), tmp_path, width=512)
+    model, data = tmp_path / "m.onnx", tmp_path / "some.npz"
+    inside = body(optimized_and_applied(model, data, engine, tmp_path)).node
+    assert "QuantizeLinear" in {node.op_type for node in inside}
