@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
+from placer.graph.additions import Additions
 from placer.graph.edit import replace_nodes
 from placer.graph.flat import body_of, entered_bodies, states
 from placer.graph.names import UnusedNames, tensor_names
@@ -60,13 +61,10 @@ class _Exposing:
 
     def __init__(self, graph: GraphProto, scopes: Scopes) -> None:
         self._graph = graph
-        self._scopes = dict(scans_to_loops(graph, scopes))
-        self._names = UnusedNames(tensor_names(graph))
-        self._nodes = UnusedNames({node.name for node in graph.node})
+        self._added = Additions(graph, scans_to_loops(graph, scopes))
         self._owners = {node.name: node for node in graph.node if entered_bodies(node)}
         self._before: dict[str, list[NodeProto]] = defaultdict(list)
         self._behind: dict[str, list[NodeProto]] = defaultdict(list)
-        self._constants: dict[object, str] = {}
 
     def run(self, wanted: Sequence[Wanted]) -> Exposed:
         """See ``expose``."""
@@ -77,7 +75,7 @@ class _Exposing:
         for node in self._graph.node:
             nodes += [*self._before[node.name], node, *self._behind[node.name]]
         replace_nodes(self._graph, nodes)
-        return Exposed(outputs, self._scopes)
+        return Exposed(outputs, self._added.scopes)
 
     def _returned(self, tensor: str, scope: Scope, dtype: int) -> str:
         name = tensor
@@ -85,7 +83,7 @@ class _Exposing:
             name = self._flat(tensor, scope)
         for depth in reversed(range(len(scope))):
             body, owner = scope[depth], self._owners[scope[depth].owner]
-            new = self._names.unused(f"{tensor}/observed")
+            new = self._added.tensor(f"{tensor}/observed")
             if not body.repeats:
                 self._return_from_if(owner, body, name, new, dtype)
             else:
@@ -107,7 +105,7 @@ class _Exposing:
     ) -> None:
         """Collect ``name``, whose length may differ from trip to trip, in a sequence."""
         start, state, after, end = (
-            self._names.unused(f"{name}/{part}") for part in ("start", "so_far", "with", "all")
+            self._added.tensor(f"{name}/{part}") for part in ("start", "so_far", "with", "all")
         )
         graph = body_of(owner, "body")
         count = len(owner.input[states(owner)])
@@ -119,38 +117,24 @@ class _Exposing:
         owner.output.insert(count, end)
         outside = scope[:-1]
         self._before[owner.name] += [
-            self._made(outside, "SequenceConstruct", [self._empty(dtype)], start),
-            self._made(scope, "SequenceInsert", [state, name], after),
+            self._added.node(outside, "SequenceConstruct", [self._empty(dtype)], start),
+            self._added.node(scope, "SequenceInsert", [state, name], after),
         ]
-        joined = self._made(outside, "ConcatFromSequence", [end], new)
-        joined.attribute.append(helper.make_attribute("axis", 0))
+        joined = self._added.node(outside, "ConcatFromSequence", [end], new, {"axis": 0})
         self._behind[owner.name].append(joined)
 
     def _flat(self, tensor: str, scope: Scope) -> str:
         """``tensor`` in one dimension, made at ``scope``."""
-        name = self._names.unused(f"{tensor}/flat")
+        name = self._added.tensor(f"{tensor}/flat")
         self._before[scope[-1].owner].append(self._reshape(tensor, name, scope))
         return name
 
     def _reshape(self, tensor: str, name: str, scope: Scope) -> NodeProto:
-        shape = self._constant("flat", np.array([-1], np.int64))
-        return self._made(scope, "Reshape", [tensor, shape], name)
-
-    def _made(self, scope: Scope, op: str, inputs: Sequence[str], output: str) -> NodeProto:
-        name = self._nodes.unused(output)
-        if scope:
-            self._scopes[name] = scope
-        return helper.make_node(op, inputs, [output], name)
+        shape = self._added.constant(np.array([-1], np.int64))
+        return self._added.node(scope, "Reshape", [tensor, shape], name)
 
     def _empty(self, dtype: int) -> str:
-        values = np.empty(0, helper.tensor_dtype_to_np_dtype(dtype))
-        return self._constant(f"empty/{dtype}", values)
-
-    def _constant(self, key: str, values: np.ndarray) -> str:
-        if key not in self._constants:
-            name = self._constants[key] = self._names.unused(key)
-            self._graph.initializer.append(numpy_helper.from_array(values, name))
-        return self._constants[key]
+        return self._added.constant(np.empty(0, helper.tensor_dtype_to_np_dtype(dtype)))
 
 
 def _sequence(name: str, dtype: int) -> ValueInfoProto:

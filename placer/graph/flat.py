@@ -18,6 +18,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 from placer.graph.edit import every_node, rename_tensors, replace_nodes, subgraphs
 from placer.graph.index import captured_tensors
 from placer.graph.names import UnusedNames, tensor_names
+from placer.graph.scan_form import ScanForm
 from placer.graph.scopes import Body, Scope, Scopes
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
@@ -78,10 +79,7 @@ def body_inputs(nodes: Iterable[NodeProto], scopes: Scopes) -> dict[str, Scope]:
 
 def states(node: NodeProto) -> slice:
     """Which inputs of a Loop or Scan are the initial values of its state variables."""
-    if node.op_type == "Loop":
-        return slice(2, None)
-    scanned = next((a.i for a in node.attribute if a.name == "num_scan_inputs"), 0)
-    return slice(0, len(node.input) - scanned)
+    return slice(2, None) if node.op_type == "Loop" else slice(0, ScanForm.of(node).states)
 
 
 def _fits(node: NodeProto, body: GraphProto) -> bool:
@@ -92,8 +90,10 @@ def _fits(node: NodeProto, body: GraphProto) -> bool:
         inputs = max(2, len(node.input))
         least, most = max(inputs - 2, len(node.output)) + 1, len(body.output)
     else:
-        inputs = len(node.input)
-        least, most = max(states(node).stop, len(node.output)), len(body.output)
+        inputs, kept = len(node.input), ScanForm.of(node).states
+        least, most = max(kept, len(node.output)), len(body.output)
+        if not 0 <= kept < inputs:
+            return False
     names = [value.name for value in body.input]
     return (
         len(names) == inputs

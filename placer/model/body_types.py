@@ -8,6 +8,7 @@ from typing import NamedTuple
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from placer.graph.flat import entered_bodies, states
+from placer.graph.scan_form import ScanForm
 
 _Dims = tuple[int | None, ...] | None  # None in it: a dimension that is not known.
 
@@ -139,11 +140,10 @@ def copy_type(source: ValueInfoProto, target: ValueInfoProto) -> bool:
 
 
 def _slices(node: NodeProto, body: GraphProto) -> Iterator[_Slice]:
-    first = states(node).stop
-    axes = next((a.ints for a in node.attribute if a.name == "scan_input_axes"), ())
-    for position, value in enumerate(body.input[first:]):
-        axis = axes[position] if position < len(axes) else 0
-        yield _Slice(value.name, node.input[first + position], axis)
+    form = ScanForm.of(node)
+    whole = node.input[form.states :]
+    for position, value in enumerate(body.input[form.states :]):
+        yield _Slice(value.name, whole[position], form.axis("input", position))
 
 
 def _dims(kind: TypeProto) -> _Dims:

@@ -14,8 +14,10 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from placer.graph.edit import every_node, reads, rename_tensors, replace_nodes
 from placer.graph.external_data import is_external
+from placer.graph.flat import entered_bodies
 from placer.graph.names import UnusedNames, tensor_names
 from placer.graph.randomness import RANDOM_OPS
+from placer.graph.scan_form import ScanForm
 from placer.model.constant_nodes import constants_to_initializers
 
 # Copies that unrolling may add to a model. Each is calibrated and decided, and each builds time.
@@ -170,7 +172,7 @@ def _write_loop(copies: _Copies, trips: int) -> None:
 
 
 def _write_scan(copies: _Copies, trips: int) -> None:
-    form = _ScanForm.of(copies.owner)
+    form = ScanForm.of(copies.owner)
     names = [value.name for value in copies.body.input]
     states, scanned = list(copies.owner.input[: form.states]), copies.owner.input[form.states :]
     stacks: list[list[str]] = [[] for _ in copies.body.output[form.states :]]
@@ -193,32 +195,6 @@ def _write_scan(copies: _Copies, trips: int) -> None:
         copies.stack(ordered, form.axis("output", position), output)
 
 
-@dataclass(frozen=True)
-class _ScanForm:
-    """The attributes of a Scan; ``states``: how many state variables it has."""
-
-    states: int
-    attributes: Mapping[str, Sequence[int]]
-
-    @staticmethod
-    def of(node: NodeProto) -> _ScanForm:
-        """Read them from ``node``."""
-        count = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
-        return _ScanForm(len(node.input) - count, {a.name: a.ints for a in node.attribute})
-
-    def axis(self, side: str, position: int) -> int:
-        """The axis that a scan input or output runs along; 0 if none is given."""
-        return self._value(f"scan_{side}_axes", position)
-
-    def is_reversed(self, side: str, position: int) -> bool:
-        """Whether a scan input or output runs from its end."""
-        return self._value(f"scan_{side}_directions", position) == 1
-
-    def _value(self, name: str, position: int) -> int:
-        values = self.attributes.get(name, ())
-        return int(values[position]) if position < len(values) else 0
-
-
 def _trips(
     node: NodeProto, constants: Mapping[str, np.ndarray], types: Mapping[str, ValueInfoProto]
 ) -> int:
@@ -226,10 +202,10 @@ def _trips(
     if node.domain or node.op_type not in ("Loop", "Scan"):
         return 0
     body = _graph(node, "body")
-    if not _fits(node, body) or any(n.op_type in RANDOM_OPS for n in every_node(body.node)):
+    if not entered_bodies(node) or any(n.op_type in RANDOM_OPS for n in every_node(body.node)):
         return 0
     if node.op_type == "Scan":
-        form = _ScanForm.of(node)
+        form = ScanForm.of(node)
         scanned = [types.get(name) for name in node.input[form.states :]]
         lengths = {
             _length(value, form.axis("input", position))
@@ -243,24 +219,13 @@ def _trips(
     return max(0, int(count.item()))
 
 
-def _fits(node: NodeProto, body: GraphProto) -> bool:
-    """Whether inputs and outputs of a Loop or Scan are those of its body; ONNX does not check."""
-    passed = max(2, len(node.input)) if node.op_type == "Loop" else len(node.input)
-    if len(body.input) != passed or body.sparse_initializer:
-        return False
-    if node.op_type == "Loop":  # The condition is an output of the body alone.
-        return max(passed - 2, len(node.output)) < len(body.output)
-    states = _ScanForm.of(node).states
-    return 0 <= states < passed and max(states, len(node.output)) <= len(body.output)
-
-
 def _nodes_a_trip(node: NodeProto) -> int:
     """How many nodes a trip writes, with those that take slices and stack results; at least 1."""
     body = _graph(node, "body")
     if node.op_type == "Loop":
         around = len(body.output) - 1 - len(node.input[2:])
     else:
-        states = _ScanForm.of(node).states
+        states = ScanForm.of(node).states
         around = len(node.input) + len(body.output) - 2 * states
     return max(1, len(body.node) + around)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from placer.graph.flat import body_of, flatten, nest
+from placer.graph.flat import body_of, entered_bodies, flatten, nest
 from placer.graph.scopes import Body
 from placer.graph.text import parse_model
 from tests.model.test_normalize import outputs
@@ -123,6 +123,13 @@ def test_a_body_returns_only_what_it_computes(returned: str):
     last = bodies(proto)[1].node[-1]
     assert (last.op_type, list(last.input)) == ("Identity", [returned])
     outputs(proto, go=np.array(False), x=np.ones((2, 4), np.float32))
+
+
+@pytest.mark.parametrize(("scanned", "fits"), [(1, True), (2, True), (0, False), (3, False)])
+def test_a_scan_of_more_inputs_than_it_has_is_not_entered(scanned: int, fits: bool):
+    body = onnx.parser.parse_graph("b (float[4] s, float[4] e) => (float[4] t) { t = Add(s, e) }")
+    node = helper.make_node("Scan", ["x", "rows"], ["y"], body=body, num_scan_inputs=scanned)
+    assert bool(entered_bodies(node)) == fits
 
 
 BODIES = ["If", "Loop", "Scan"]
