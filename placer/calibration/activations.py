@@ -9,7 +9,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto
 
-from placer.calibration.courses import most_runs
+from placer.calibration.body_runs import most_runs
 from placer.calibration.dataset import Dataset
 from placer.calibration.sample import Sample
 from placer.common.ort_session import create_session, run_once

@@ -42,7 +42,7 @@ def expose(graph: GraphProto, scopes: Scopes, wanted: Sequence[Wanted]) -> Expos
     return _Exposing(graph, scopes).run(wanted)
 
 
-def expose_courses(graph: GraphProto, scopes: Scopes) -> tuple[dict[Scope, str], Scopes]:
+def expose_runs(graph: GraphProto, scopes: Scopes) -> tuple[dict[Scope, str], Scopes]:
     """Let the flat ``graph`` tell how often each body runs: an output each, of that many values.
 
     Returns them with the scopes of the graph; see ``expose``.

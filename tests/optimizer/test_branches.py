@@ -12,8 +12,8 @@ from onnx import GraphProto, ModelProto, numpy_helper
 from onnxruntime.quantization import quantize_dynamic
 
 import placer
+from placer.calibration.body_runs import runs_of_bodies
 from placer.calibration.collect import calibrate
-from placer.calibration.courses import runs_of_bodies
 from placer.calibration.dataset import load_dataset
 from placer.engines.base import Compiled, Tensors
 from placer.engines.courses import Course, Courses

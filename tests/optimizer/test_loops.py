@@ -10,8 +10,8 @@ from onnx import ModelProto, numpy_helper
 
 import placer
 from placer.calibration.activations import activations, passes
+from placer.calibration.body_runs import most_runs
 from placer.calibration.collect import calibrate
-from placer.calibration.courses import most_runs
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.engines.courses import Courses
 from placer.engines.onnxruntime import OnnxRuntimeEngine

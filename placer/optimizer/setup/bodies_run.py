@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placer.calibration.courses import Course as Ran
-from placer.calibration.courses import bodies_that_run, runs_of_bodies
+from placer.calibration.body_runs import Ran, bodies_that_run, runs_of_bodies
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Tensors
 from placer.engines.courses import Course, Courses

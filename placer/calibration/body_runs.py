@@ -10,15 +10,15 @@ import onnxruntime as ort
 from placer.calibration.dataset import Dataset
 from placer.calibration.sample import Sample
 from placer.common.ort_session import create_session, run_once
-from placer.graph.exposed import expose_courses
+from placer.graph.exposed import expose_runs
 from placer.graph.flat import nest
 from placer.graph.scopes import Scope
 from placer.model import Model
 
-Course = frozenset[Scope]  # The bodies that run, each by its scope.
+Ran = frozenset[Scope]  # The bodies that run, each by its scope.
 
 
-def bodies_that_run(model: Model, dataset: Dataset) -> Course:
+def bodies_that_run(model: Model, dataset: Dataset) -> Ran:
     """All bodies that run on some sample; see ``runs_of_bodies``."""
     return frozenset[Scope]().union(*(runs for _, runs in runs_of_bodies(model, dataset)))
 
@@ -37,7 +37,7 @@ def runs_of_bodies(model: Model, dataset: Dataset) -> Iterator[tuple[Sample, Cou
     Raises RunError if ONNX Runtime refuses the model.
     """
     flat = model.flat()
-    outputs, scopes = expose_courses(flat.graph, model.graph.scopes)
+    outputs, scopes = expose_runs(flat.graph, model.graph.scopes)
     nest(flat.graph, scopes)
     level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     session = create_session(flat.SerializeToString(), model.base_dir, threads=1, level=level)
