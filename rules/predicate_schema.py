@@ -53,6 +53,18 @@ class DimIs(Strict):
     multiple_of: int | None = Field(default=None, description="What it is a multiple of.")
 
 
+class ElementsAre(Strict):
+    """The product of the tensor's dimensions from an axis on is known and within the limits given.
+
+    From axis 1 on, that of a Conv's weights is how many products each element of its output takes.
+    """
+
+    tensor: TensorName = Field(description="The tensor.")
+    from_axis: int = Field(default=0, ge=0, description="The first axis that counts.")
+    at_least: int | None = Field(default=None, description="Lower limit.")
+    at_most: int | None = Field(default=None, description="Upper limit.")
+
+
 class ConsumersAre(Strict):
     """The number of edges on which the tensor is read, graph outputs included, is within limits."""
 
@@ -121,6 +133,10 @@ class Predicate(Strict):
     )
     dim: DimIs | None = Field(
         default=None, description="The dimension is known and within the limits."
+    )
+    elements: ElementsAre | None = Field(
+        default=None,
+        description="The number of elements along the axes is known and within the limits.",
     )
     same_shape: list[TensorName] | None = Field(
         default=None,

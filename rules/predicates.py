@@ -19,6 +19,7 @@ from placer.rules.predicate_schema import (
     AttributeIs,
     ConsumersAre,
     DimIs,
+    ElementsAre,
     PadsOnly,
     Predicate,
     RankIs,
@@ -264,6 +265,21 @@ def _dim_within(condition: DimIs, shape: Shape) -> bool:
     return condition.multiple_of is None or dim % condition.multiple_of == 0
 
 
+def _elements_are(condition: ElementsAre) -> Check:
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        shapes = list(_shapes(condition.tensor, tensors, graph))
+        return bool(shapes) and all(_elements_within(condition, shape) for shape in shapes)
+
+    return check
+
+
+def _elements_within(condition: ElementsAre, shape: Shape) -> bool:
+    if shape is None or len(shape) <= condition.from_axis:
+        return False
+    count = math.prod(shape[condition.from_axis :])
+    return _within(count, condition.at_least, condition.at_most)
+
+
 def _same_shape(names: Sequence[str]) -> Check:
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         shapes = {shape for name in names for shape in _shapes(name, tensors, graph)}
@@ -370,6 +386,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "written_apart": _written_apart,
     "rank": _rank_is,
     "dim": _dim_is,
+    "elements": _elements_are,
     "same_shape": _same_shape,
     "depthwise": _depthwise,
 }

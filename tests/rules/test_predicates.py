@@ -45,6 +45,11 @@ pattern:{pattern}
 @pytest.mark.parametrize(
     ("condition", "holds"),
     [
+        ("elements: {tensor: w, from_axis: 1, at_least: 288, at_most: 288}", True),
+        ("elements: {tensor: w, from_axis: 1, at_most: 287}", False),
+        ("elements: {tensor: w, at_least: 1152}", True),  # all of them
+        ("elements: {tensor: w, from_axis: 4, at_most: 1}", False),  # no such axis
+        ("elements: {tensor: b, at_most: 9}", False),  # absent
         ("is_graph_input: x", True),
         ("is_graph_input: c", False),
         ("is_graph_input: w", False),
