@@ -34,6 +34,8 @@ def attentions(graph: Graph) -> Mapping[str, tuple[Node, ...]]:
             mix = _only_reader(graph, mix)
         if node is None or mix is None or {node.op, mix.op} != {"MatMul"}:
             continue
+        if mix.inputs[0] != inner[-1].outputs[0]:  # Scores that weight columns.
+            continue
         heads = all(_is_heads(graph, t) for t in (*node.inputs, *mix.inputs))
         if heads and _is_even(graph, node, mix):
             found[node.name] = (node, *inner, mix)

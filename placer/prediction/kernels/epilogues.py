@@ -49,7 +49,7 @@ class Epilogues:
         shape = self._graph.type_of(product.node.outputs[0]).shape
         count = batches(self._graph, product)
         if count > 1:
-            return []
+            return self._rectified(product)
         for unit in self._units[product.index + 1 :]:
             inside = [edge for edge, writer in unit.reads if writer in region]
             if not inside or not self._may_end(product, unit) or len(self._groups[unit.group]) > 1:
@@ -79,6 +79,12 @@ class Epilogues:
             return prepared
         beside = self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
+
+    def _rectified(self, product: Unit) -> list[Unit]:
+        """The Relu that alone reads what a product of many batches makes."""
+        readers = [reader for edge, reader in product.readers if edge not in self._form.scales]
+        alone = len(product.readers) == len(readers) == 1 and not self._leaves(product, readers)
+        return readers if alone and readers[0].node.op == "Relu" else []
 
     def _beside(self, product: Unit, chain: Sequence[Unit]) -> list[Unit] | None:
         """What else is computed of what a Conv's generated kernel makes alone, as an output more.

@@ -10,6 +10,7 @@ and timm's MobileViT.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from placer.graph import Graph
@@ -17,6 +18,7 @@ from placer.graph.weights import weight_input
 from placer.prediction.kernels.parts import CONVS, Unit
 from placer.prediction.motion import NormalForm
 
+_MANY = 2
 _RANK = 3  # Norms of rows of maps are not taken as matrices.
 # What is not computed of a matrix but of its batches.
 OF_BATCHES = frozenset({"Sigmoid", "Tanh"})
@@ -74,15 +76,26 @@ def _is_of_batches(unit: Unit | None) -> bool:
     return unit is not None and unit.node.op in OF_BATCHES
 
 
+def _has_batches(graph: Graph, product: Unit) -> bool:
+    first, second = (graph.type_of(tensor).shape or () for tensor in product.node.inputs[:2])
+    if max(len(first), len(second)) > _RANK:
+        return True
+    return math.prod(first[:-2]) > math.prod(second[:-2])
+
+
 def batches(graph: Graph, product: Unit) -> int:
-    """How many dimensions before the rows a product of a weight has.
+    """How many dimensions before the rows a product has.
 
     Without any, or with a single one of 1, its kernel does all that follows, with one what is
-    computed of its rows alone, as they are a single matrix there, and with more nothing. A 1 before
-    one dimension counts for nothing, any other does (ten small graphs of two to four dimensions).
+    computed of its rows alone, as they are a single matrix there, and with more Relu at most. A 1
+    before one dimension counts for nothing, any other does (ten small graphs of two to four
+    dimensions). Products of activations have many with more than three dimensions, or if the second
+    operand has fewer batches than the first (50 small graphs of two to four dimensions).
     """
-    if product.node.op in CONVS or weight_input(graph, product.node) is None:
+    if product.node.op in CONVS:
         return 0
+    if weight_input(graph, product.node) is None:
+        return _MANY if _has_batches(graph, product) else 0
     before = (graph.type_of(product.node.outputs[0]).shape or ())[:-2]
     if before == (1,) or (len(before) == 2 and before[0] == 1 < before[1]):
         before = before[1:]

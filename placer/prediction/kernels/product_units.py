@@ -17,10 +17,21 @@ _ACTIVATIONS = ("Relu", "Sigmoid", "Mul", "HardSwish", "HardSigmoid", "Tanh", "L
 
 
 class ProductUnits:
-    """Adds the units of products; ``unscaled``: names of those whose readers add the bias."""
+    """Adds the units of products.
 
-    def __init__(self, made: UnitGraph, norms: NormUnits, unscaled: Container[str]) -> None:
+    ``unscaled``: names of those whose readers add the bias; ``multiplied``: of those whose operands
+    are multiplied by a number, which no sum does.
+    """
+
+    def __init__(
+        self,
+        made: UnitGraph,
+        norms: NormUnits,
+        unscaled: Container[str],
+        multiplied: Container[str],
+    ) -> None:
         self._made, self._norms, self._unscaled = made, norms, unscaled
+        self._multiplied = multiplied
         self._graph, self._form = made.graph, made.form
 
     def add_convolution(self, node: Node) -> None:
@@ -88,13 +99,14 @@ class ProductUnits:
         shape = product_shape(self._graph, node)
         rows = math.prod(shape[:-1]) if shape else 0
         weighted = weight_input(self._graph, node) is not None
-        if weighted and not self._made.reads_integers(node) and (rows == 1 or shape[-1:] == (1,)):
+        is_sum = rows == 1 and node.name not in self._multiplied
+        if weighted and not self._made.reads_integers(node) and (is_sum or shape[-1:] == (1,)):
             product = self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
-            if rows == 1 and len(node.inputs) > 2 and node.inputs[2]:
+            if is_sum and len(node.inputs) > 2 and node.inputs[2]:
                 product.outputs = (self._made.sum_of(node),)
                 self._made.add_epilogue(node, product)
             return
-        if not weighted and self._is_of_vector(node):
+        if not weighted and node.name not in self._multiplied and self._is_of_vector(node):
             self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
             return
         if not weighted and node.op == "MatMul" and not self._made.reads_integers(node):

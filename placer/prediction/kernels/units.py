@@ -8,11 +8,13 @@ from placer.graph import Edge, Graph, Node
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
 from placer.prediction.kernels.attention_units import AttentionUnits
+from placer.prediction.kernels.factors import factors
+from placer.prediction.kernels.fan_outs import FanOut, fan_outs
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, is_identity, role_of
 from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.reductions import is_written_out
-from placer.prediction.kernels.views import FanOut, fan_outs, free_nodes
+from placer.prediction.kernels.views import free_nodes
 from placer.prediction.kernels.wiring import UnitGraph
 from placer.prediction.motion import NormalForm
 
@@ -38,11 +40,15 @@ class Units(UnitGraph):
         self._apart = {n.name: fan for fan in fans.values() for n in (*fan.chain, *fan.tails)}
         self._attentions = AttentionUnits(self, attentions)
         self._norms = NormUnits(self, self._free)
-        self._products = ProductUnits(self, self._norms, fans)
+        self._factors = factors(graph, form, self._attentions.has)
+        multiplied = {product.name for product in self._factors.values()}
+        self._products = ProductUnits(self, self._norms, fans, multiplied)
         self.is_whole_norm = self._norms.is_whole
         self._add_units()
         for unit in self.units:
             unit.group = unit.index
+            if unit.works or unit.names is not None:
+                unit.views += self._factors_of(unit.node)
 
     def _add_units(self) -> None:
         for tensor in self.graph.inputs:
@@ -50,8 +56,8 @@ class Units(UnitGraph):
         for node in self.graph.nodes:
             if node.name in self._free or is_identity(node):
                 self._pass_on(node)
-            elif self._attentions.reads_in_place(node):
-                self.writer[node.outputs[0]] = self.writer[node.inputs[0]]
+            elif node.name in self._factors or self._attentions.reads_in_place(node):
+                self._skip(node)
             elif node.name in self._apart:
                 self._add_apart(node, self._apart[node.name])
             elif is_written_out(self.graph, node) and not self._has_own_kernel(node):
@@ -81,6 +87,17 @@ class Units(UnitGraph):
         """Whether it multiplies integers or is part of an attention that one kernel computes."""
         multiplies = node.op in PRODUCTS and self.reads_integers(node)
         return multiplies or self._attentions.has(node)
+
+    def _skip(self, node: Node) -> None:
+        """Let the readers of what a node makes read what it is made of."""
+        given = next(tensor for tensor in node.inputs if tensor in self.writer)
+        self.writer[node.outputs[0]] = self.writer[given]
+        self.views[node.outputs[0]] = self.views.get(given, ())
+
+    def _factors_of(self, product: Node) -> tuple[Node, ...]:
+        """What multiplies an operand of a product."""
+        names = [name for name, multiplied in self._factors.items() if multiplied is product]
+        return tuple(self.graph.by_name[name] for name in names)
 
     def _pass_on(self, node: Node) -> None:
         """Let the readers of a view read what it is of."""

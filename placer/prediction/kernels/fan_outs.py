@@ -1,0 +1,165 @@
+"""Joint queries, keys and values: products of one weight that are taken apart behind it.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 45 small graphs of one
+product whose parts are read by matrix products or anything else, in FP16 and INT8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placer.graph import Graph, Node
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.views import only_reader, readers_of
+
+_VIEWS = ("Squeeze", "Reshape", "Transpose", "Unsqueeze")
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """Nodes behind a product that are done once for each reader of the last one's output.
+
+    ``chain``: bias, reshaping and transposing; ``tails``: Gathers or Slices of one index each, or
+    a Split.
+    """
+
+    chain: tuple[Node, ...]
+    tails: tuple[Node, ...]
+
+
+def fan_outs(graph: Graph) -> dict[str, FanOut]:
+    """By name of the product: joint queries, keys and values, taken apart behind it."""
+    found = {}
+    for node in graph.nodes:
+        if node.op == "MatMul" and weight_input(graph, node) is not None:
+            fan_out = _fan_out(graph, node)
+            if fan_out is not None:
+                found[node.name] = fan_out
+    return found
+
+
+def _fan_out(graph: Graph, product: Node) -> FanOut | None:
+    chain: list[Node] = []
+    node = product
+    while True:
+        readers = readers_of(graph, node.outputs[0])
+        if node.outputs[0] in graph.outputs or not readers:
+            return None
+        if _takes_apart(graph, readers):
+            if not _are_columns(graph, chain, readers[0]) or _are_reshaped(graph, chain, readers):
+                return None
+            parts = [tensor for tail in readers for tensor in tail.outputs]
+            apart = all(_is_cut_out(graph, chain, tensor) for tensor in parts)
+            return FanOut(tuple(chain), tuple(readers)) if apart else None
+        if len(readers) > 1 or not _continues(graph, node, readers[0]):
+            return None
+        node = readers[0]
+        chain.append(node)
+
+
+def _takes_apart(graph: Graph, readers: Sequence[Node]) -> bool:
+    if len(readers) == 1:
+        return readers[0].op == "Split"
+    if all(r.op == "Gather" and r.inputs[1] in graph.initializers for r in readers):
+        return True
+    return len(readers) > 1 and all(_is_of_one(graph, r, len(readers)) for r in readers)
+
+
+def _is_of_one(graph: Graph, node: Node, count: int) -> bool:
+    """Whether it is a Slice of one of ``count`` parts, as a Gather of one index is."""
+    if node.op != "Slice" or any(t not in graph.initializers for t in node.inputs[1:]):
+        return False
+    given, made = (graph.type_of(t).shape or () for t in (node.inputs[0], node.outputs[0]))
+    cut = [(a, b) for a, b in zip(given, made, strict=False) if a != b]
+    return cut == [(count, 1)]
+
+
+def _continues(graph: Graph, node: Node, reader: Node) -> bool:
+    if reader.op == "Add":
+        return all(t in graph.initializers for t in reader.inputs if t not in node.outputs)
+    return reader.op in ("Reshape", "Transpose")
+
+
+def _are_columns(graph: Graph, chain: Sequence[Node], split: Node) -> bool:
+    """Whether each part of a Split is made of columns of the weight that follow each other.
+
+    Keys and values of each head in turn are not (LeViT); one kernel moves them all.
+    """
+    if split.op != "Split" or not chain:
+        return True
+    rank = len(graph.type_of(split.inputs[0]).shape or ())
+    axis = split.attributes.get("axis", 0) % max(1, rank)
+    turned = chain[-1] if chain[-1].op == "Transpose" else None
+    if turned is not None:
+        axis = list(turned.attributes.get("perm", range(rank)))[axis]
+    shaped = chain[-1] if turned is None else chain[-2] if len(chain) > 1 else None
+    if shaped is None or shaped.op != "Reshape":
+        return True
+    shape = graph.type_of(shaped.outputs[0]).shape or ()
+    width = (graph.type_of(shaped.inputs[0]).shape or (0,))[-1]
+    return width > 0 and math.prod(shape[axis:]) == width
+
+
+def _are_reshaped(graph: Graph, chain: Sequence[Node], tails: Sequence[Node]) -> bool:
+    """Whether a part of heads is reshaped and scaled, as PyTorch's dynamo exporter does to keys."""
+    if not any(node.op == "Transpose" for node in chain):
+        return False
+    for tail in tails:
+        for tensor in tail.outputs:
+            readers = list(readers_of(graph, tensor))
+            for node in readers:
+                if node.op == "Squeeze":
+                    readers += readers_of(graph, node.outputs[0])
+            if any(node.op == "Reshape" and _is_scaled(graph, node) for node in readers):
+                return True
+    return False
+
+
+def _is_scaled(graph: Graph, node: Node) -> bool:
+    """Whether what is reshaped is multiplied before a matrix product reads it."""
+    reader: Node | None = node
+    while reader is not None and reader.op in ("Reshape", "Transpose"):
+        reader = only_reader(graph, reader)
+    return reader is not None and reader.op != "MatMul"
+
+
+def _is_cut_out(graph: Graph, chain: Sequence[Node], part: str) -> bool:
+    """Whether a part may be cut out by itself, for which the product sorts its columns.
+
+    Columns may as they are; those that are reshaped if they are transposed then, and those that
+    are transposed before if a matrix product reads them.
+    """
+    if not any(node.op == "Reshape" for node in chain):
+        return True
+    if any(node.op == "Transpose" for node in chain):
+        return _is_multiplied(graph, part)
+    readers = readers_of(graph, part)
+    if [node.op for node in readers] == ["Squeeze"]:
+        readers = readers_of(graph, readers[0].outputs[0])
+    return bool(readers) and all(node.op == "Transpose" for node in readers)
+
+
+def _is_multiplied(graph: Graph, part: str) -> bool:
+    """Whether one matrix product alone reads a part, which is scaled right before it at most.
+
+    If anything else is computed of a part, as in a RoPE or a norm of the queries, all parts are
+    cut out in one kernel.
+    """
+    scaled = False
+    while True:
+        readers = readers_of(graph, part)
+        if len(readers) != 1 or part in graph.outputs:
+            return False
+        node = readers[0]
+        if node.op == "MatMul":
+            return True
+        if scaled or not (node.op in _VIEWS or _scales(graph, node)):
+            return False
+        scaled = node.op == "Mul"
+        part = node.outputs[0]
+
+
+def _scales(graph: Graph, node: Node) -> bool:
+    return node.op == "Mul" and any(tensor in graph.initializers for tensor in node.inputs)

@@ -1,0 +1,121 @@
+"""Joint queries, keys and values, and products of heads, as NVIDIA's builder makes them."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from placer.quantization import EMPTY
+from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of, predicted
+
+JOINT = """
+    (float[1,16,64] x) => (float[1,4,16,16] out)
+    <float[64,192] w = {1}, float[192] b = {1}, float[1,1,16,16] c = {1}, float[4,1,1] h = {1}> {
+      shape = Constant<value = int64[5] {1, 16, 3, 4, 16}>()
+      zero = Constant<value = int64[1] {0}>()
+      quarter = Constant<value = float {0.25}>()
+      [product1] p = MatMul(x, w)
+      [bias1] a = Add(p, b)
+      [heads1] r = Reshape(a, shape)
+      [turn1] t = Transpose<perm = [2, 0, 3, 1, 4]>(r)
+      [parts] q0, k0, v0 = Split<axis = 0, num_outputs = 3>(t)
+      [view1] q = Squeeze(q0, zero)
+      [view2] k = Squeeze(k0, zero)
+      [view3] v = Squeeze(v0, zero)
+      BETWEEN
+      [scores] s = MatMul(QUERIES, KEYS)
+      [soft] m = Softmax<axis = -1>(s)
+      [mix] out = MatMul(m, v)
+    }"""
+
+
+def joint(between: str, queries: str = "q", keys: str = "u") -> str:
+    turned = "[turn2] u = Transpose<perm = [0, 1, 3, 2]>(k)\n" + between
+    return JOINT.replace("BETWEEN", turned).replace("QUERIES", queries).replace("KEYS", keys)
+
+
+def heads(body: str, rows: str = "[1,4,16,16]", columns: str = "[1,4,16,16]") -> str:
+    return f"""
+    (float{rows} x, float{columns} y) => (float{rows} out) <float[16,16] w = {{1}}> {{
+      quarter = Constant<value = float {{0.25}}>()
+      [relu1] q = Relu(x)
+      [relu2] k = Relu(y)
+      {body}
+    }}"""
+
+
+GRAPHS = {
+    "queries, keys and values have a kernel each, which adds the bias": joint(""),
+    "so they have if queries or keys are scaled right before the product": joint(
+        "[mul1] qs = Mul(q, h)\n[mul2] ks = Mul(u, h)", "qs", "ks"
+    ),
+    "if anything else is computed of one, all are cut out in one kernel": joint(
+        "[add1] qs = Add(q, c)", "qs"
+    ),
+    "and if one is divided": joint("[div1] qs = Div(q, quarter)", "qs"),
+    "columns that are cut out as they are may be read by anything": """
+        (float[1,16,32] x) => (float[1,16,32] out) <float[32,64] w = {1}, float[64] b = {1}> {
+          [relu1] r = Relu(x)
+          [product1] p = MatMul(r, w)
+          [bias1] y = Add(p, b)
+          [parts] a, c = Split<axis = 2, num_outputs = 2>(y)
+          [gate1] s = Sigmoid(c)
+          [mul1] out = Mul(a, s)
+        }""",
+    "columns that are reshaped may not": """
+        (float[1,16,32] x) => (float[1,16,32] out) <float[32,64] w = {1}, float[64] b = {1}> {
+          shape = Constant<value = int64[4] {1, 16, 2, 32}>()
+          two = Constant<value = int64[1] {2}>()
+          [product1] p = MatMul(x, w)
+          [bias1] y = Add(p, b)
+          [shape1] r = Reshape(y, shape)
+          [parts] d, e = Split<axis = 2, num_outputs = 2>(r)
+          [view1] a = Squeeze(d, two)
+          [view2] c = Squeeze(e, two)
+          [gate1] s = Sigmoid(c)
+          [mul1] out = Mul(a, s)
+        }""",
+    "scores that weight columns are no attention": heads(
+        "[product1] s = MatMul(q, k)\n[soft] m = Softmax<axis = -1>(s)\n[mix] out = MatMul(k, m)"
+    ),
+    "a product of heads does Relu": heads(
+        "[product1] s = MatMul(q, k)\n[relu3] r = Relu(s)\n[product2] out = MatMul(r, k)"
+    ),
+    "and nothing else": heads(
+        "[product1] s = MatMul(q, k)\n[add1] a = Add(s, q)\n[product2] out = MatMul(a, k)"
+    ),
+    "a product of single matrices does more": heads(
+        "[product1] s = MatMul(q, k)\n[tanh1] a = Tanh(s)\n[product2] out = MatMul(a, k)",
+        "[4,16,16]",
+        "[4,16,16]",
+    ),
+    "but not if its second operand is of fewer batches": heads(
+        "[product1] s = MatMul(q, k)\n[tanh1] out = Tanh(s)", "[4,16,16]", "[1,16,16]"
+    ),
+    "a number that an operand is scaled by is part of the product": heads(
+        "[mul1] a = Mul(q, quarter)\n[turn1] t = Transpose<perm = [0, 1, 3, 2]>(a)\n"
+        "[div1] b = Div(k, quarter)\n[product1] out = MatMul(t, b)"
+    ),
+    "and so is one that scales what a weight multiplies": heads(
+        "[mul1] a = Mul(q, quarter)\n[product1] p = MatMul(a, w)\n[product2] out = MatMul(p, k)"
+    ),
+}
+
+
+def test_a_number_is_part_of_the_kernel_of_the_product(tmp_path: Path):
+    text = heads("[mul1] a = Mul(q, quarter)\n[product1] out = MatMul(a, k)")
+    graph = model_of(f'<ir_version: 9, opset_import: ["": 18]> g {text}', tmp_path).graph
+    nodes = [layer.nodes for layer in predicted(graph, EMPTY).layers]
+    assert ("mul1", "product1") in nodes
+    quantized = placement_of(graph, ("a->product1", "k->product1"))
+    nodes = [layer.nodes for layer in predicted(graph, quantized).layers]
+    assert ("mul1", "relu1") in nodes
+
+
+@pytest.mark.builder
+@pytest.mark.parametrize("shown", GRAPHS)
+def test_nvidias_builder_makes_the_layers_that_are_predicted(
+    shown: str, tmp_path: Path, builder: ModuleType
+):
+    text = f'<ir_version: 9, opset_import: ["": 18]> g {GRAPHS[shown]}'
+    check_built(model_of(text, tmp_path), EMPTY, builder)
