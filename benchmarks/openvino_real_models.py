@@ -13,7 +13,8 @@ The searches run side by side, each in a process on a core of its own (``--cores
 model are done, all its variants are measured in one interleaved run on one core, NNCF's with f32
 and bf16 inference. Each is the mean of several compiled copies, since where a copy's memory lies
 moves its time by percents for as long as it lives. The table ``against`` holds each NNCF variant
-against the fastest placer variant that is as accurate. Everything is kept in ``--folder`` as soon
+against the fastest placer variant that is as accurate and against the most accurate that is not
+measurably slower. Everything is kept in ``--folder`` as soon
 as it is known, so that a run that was killed goes on with the same command.
 
     pip install nncf
