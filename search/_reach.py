@@ -10,9 +10,9 @@ from placer.rules.connected import connected
 from placer.rules.sites import Site
 from placer.search._moves import Move, Piece
 
-# Fusions span a few nodes; a change further away than this many leaves a layer as it is, but for
-# layers of however many nodes (``LayerModel.spans``).
-REACH = 3
+# Fusions span a few nodes, and pairs move past a pooling between them; a change further away than
+# this many leaves a layer as it is, but for layers of however many nodes (``LayerModel.spans``).
+REACH = 4
 KEPT_PARTS = 1 << 14
 
 

@@ -105,6 +105,32 @@ def test_changes_reach_through_merged_layers_and_graph_inputs(text: str):
             assert {n: count for n, count in delta.items() if count} == changed
 
 
+# Pairs move past the pooling, so that conv0 is near what reads the convolutions behind it.
+POOLED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,8,8] x) => (float[1,8,8,8] out) <float[8,8,1,1] w = {1}, float[8,16,1,1] w2 = {2}> {
+  [conv0] a = Conv(x, w) [relu0] b = Relu(a)
+  [pool0] c = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(b)
+  [conv1] d = Conv(c, w) [relu1] e = Relu(d)
+  [conv2] f = Conv(c, w) [relu2] g = Relu(f)
+  [concat1] h = Concat<axis = 1>(e, g)
+  [pool1] i = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(h)
+  [conv3] out = Conv(i, w2)
+}
+"""
+
+
+def test_what_is_kept_of_a_change_holds_wherever_it_is_used():
+    land, rng = landscape(POOLED), np.random.default_rng(0)
+    for _ in range(40):
+        state = tuple(int(rng.integers(len(names))) for names in land.names)
+        before = land.predict(state).counts()
+        for move, delta in land.deltas(state, land.all_moves).items():
+            after = land.predict(apply(state, [move])).counts()
+            changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
+            assert {n: count for n, count in delta.items() if count} == changed
+
+
 @settings(deadline=None)
 @given(states())
 def test_a_change_alters_layers_if_their_counts_change(state: tuple[int, ...]):
