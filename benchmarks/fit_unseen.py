@@ -8,8 +8,14 @@ whether two placements that differ by more than noise are put in the right order
 
     python benchmarks/fit_unseen.py --engine openvino --builds builds --json unseen.json
 
+Printed with the errors of the fit to generated networks: how many of the estimates are within the
+80% intervals that ``explain`` and ``optimize`` show with such a fit.
+
 ``--builds`` keeps what was measured; another run measures only what is missing there.
 ``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
+``--networks read`` or ``aside`` takes 16 networks of other families, drawn by lot, instead of the
+twelve: whoever changes the fit reads what is off for those to be read, and for those aside the
+figures alone.
 ``--share 1/3`` measures every third network and fits nothing, for
 processes beside each other, each pinned to a core. Latencies mean something on a quiet machine
 only: the table shows how far two builds of the same float model were apart.
@@ -19,12 +25,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import fresh_networks
+import further_networks
+import held_out_networks
 import onnx
 import topologies
+import unseen_networks
 from command_line import parser_of, write_json
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +44,14 @@ from placer.engines.abilities import target_of
 from placer.engines.isolation import IsolatedEngine
 from placer.engines.select import select_engine
 from placer.fitting.costs import fit_costs
-from placer.fitting.leave_out import BuildPair, conformal_quantile, estimate, pairs_of
+from placer.fitting.leave_out import (
+    BuildPair,
+    conformal_quantile,
+    estimate,
+    latency_errors,
+    leave_out,
+    pairs_of,
+)
 from placer.fitting.measure import Bench
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, predict
@@ -58,6 +76,31 @@ UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "vit": lambda: topologies.vit(64, 128, 4, 2),
 }
 
+DRAWN = 16  # Networks to be read, and as many aside.
+_IN_FILE_NAMES = str.maketrans({" ": "_", ".": "_", "(": None, ")": None})
+Makers = Mapping[str, Callable[[], onnx.ModelProto]]
+
+
+def drawn() -> dict[str, Makers]:
+    """The networks by what they are for: the twelve known ones, those to be read, those aside."""
+    further = {
+        f"{kind}-{name}".translate(_IN_FILE_NAMES): make
+        for kind, networks in (
+            ("unseen", unseen_networks.UNSEEN),
+            ("held", held_out_networks.HELD_OUT),
+            ("further", further_networks.FURTHER),
+            ("fresh", fresh_networks.FRESH),
+        )
+        for name, make in networks.items()
+    }
+    names = sorted(further)
+    random.Random(20261123).shuffle(names)
+    return {
+        "known": dict(UNSEEN),
+        "read": {name: further[name] for name in names[:DRAWN]},
+        "aside": {name: further[name] for name in names[DRAWN : 2 * DRAWN]},
+    }
+
 
 def measured_options(builds: Path) -> dict[str, object]:
     """What the records in ``builds`` were measured with, on this machine or another."""
@@ -68,8 +111,8 @@ def measured_options(builds: Path) -> dict[str, object]:
     return dict(json.loads(found[0].read_text(encoding="utf-8")))
 
 
-def measured(arguments: argparse.Namespace, folder: Path) -> list[PredictedNetwork]:
-    """All networks, those of ``UNSEEN`` first; measured now unless they were before."""
+def measured(arguments: argparse.Namespace, chosen: Makers, folder: Path) -> list[PredictedNetwork]:
+    """All networks, ``chosen`` before generated ones; measured now unless they were before."""
     engine, pack, _ = select_engine(
         arguments.engine, threads=1, pack=None, gpu=None, base=None, shapes={}
     )
@@ -79,14 +122,14 @@ def measured(arguments: argparse.Namespace, folder: Path) -> list[PredictedNetwo
     known = measured_options(arguments.builds) if arguments.only_fit else {**options, **counts}
     records = Records(arguments.builds, known)
     found = []
-    names = (*UNSEEN, *network_names(arguments.generated))
+    names = (*chosen, *network_names(arguments.generated))
     if arguments.share:
         own, count = map(int, arguments.share.split("/"))
         names = names[own - 1 :: count]
     for name in names:
-        if name in UNSEEN:
+        if name in chosen:
             path = folder / f"{name}.onnx"
-            onnx.save(UNSEEN[name](), path)
+            onnx.save(chosen[name](), path)
         else:
             path = write_network(name, folder)
         model = load_model(path)
@@ -104,23 +147,41 @@ def measured(arguments: argparse.Namespace, folder: Path) -> list[PredictedNetwo
     return found
 
 
-def pairs_left_out(
-    networks: Sequence[PredictedNetwork], generated_only: bool
-) -> dict[str, list[BuildPair]]:
-    """Pairs of builds by network of ``UNSEEN``, estimated by a fit that did not see the network."""
-    found = {}
+def estimates_left_out(
+    networks: Sequence[PredictedNetwork], chosen: Makers, generated_only: bool
+) -> list[tuple[PredictedNetwork, tuple[float, ...]]]:
+    """The networks ``chosen``, each with the estimates of a fit that did not see it."""
+    found = []
     for network in networks:
-        name = network.record.network
-        if name not in UNSEEN:
+        if network.record.network not in chosen:
             continue
         known = [
             other.costs
             for other in networks
-            if other is not network and not (generated_only and other.record.network in UNSEEN)
+            if other is not network and not (generated_only and other.record.network in chosen)
         ]
-        table = CostTable(fit_costs(known))
-        found[name] = pairs_of(network, estimate(table, network.costs))
+        found.append((network, estimate(CostTable(fit_costs(known)), network.costs)))
     return found
+
+
+def coverage(
+    networks: Sequence[PredictedNetwork], chosen: Makers
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Half widths of the 80% intervals of a fit to the generated networks, and how often they hold.
+
+    Both by what is estimated: ``ratio`` of two builds of one network, and ``latency``.
+    """
+    generated = [network for network in networks if network.record.network not in chosen]
+    errors = leave_out(generated).errors
+    left_out = estimates_left_out(networks, chosen, generated_only=True)
+    ratios = [pair.error for network, own in left_out for pair in pairs_of(network, own)]
+    latencies = [error for network, own in left_out for error in latency_errors(network, own)]
+    widths = {"ratio": errors.ratio, "latency": errors.latency}
+    held = {
+        "ratio": sum(error <= errors.ratio for error in ratios) / len(ratios),
+        "latency": sum(error <= errors.latency for error in latencies) / len(latencies),
+    }
+    return widths, held
 
 
 def figures(pairs: Sequence[BuildPair]) -> dict[str, float]:
@@ -162,22 +223,29 @@ def main() -> None:
     parser.add_argument("--generated", type=int, default=34, help="generated networks")
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--networks", choices=("known", "read", "aside"), default="known")
     parser.add_argument("--only-fit", action="store_true")
     parser.add_argument("--share", help="of the networks: 2/3 are the second of each three")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    chosen = drawn()[arguments.networks]
     with tempfile.TemporaryDirectory() as folder:
-        networks = measured(arguments, Path(folder))
+        networks = measured(arguments, chosen, Path(folder))
     if arguments.share:
         return
     document: dict[str, object] = {"engine": arguments.engine, "versions": versions()}
     for title, generated_only in (("all others", False), ("generated networks only", True)):
-        pairs = pairs_left_out(networks, generated_only)
+        estimates = estimates_left_out(networks, chosen, generated_only)
+        pairs = {network.record.network: pairs_of(network, own) for network, own in estimates}
         Console().print(table_of(f"{arguments.engine}, fitted to {title}", networks, pairs))
         document[title] = {
             "all": figures([pair for own in pairs.values() for pair in own]),
             **{name: figures(own) for name, own in pairs.items()},
         }
+    widths, held = coverage(networks, chosen)
+    for what, width in widths.items():
+        print(f"{what}: the 80% interval, a factor of {1 + width:.2f}, held for {held[what]:.1%}")
+    document["80% intervals"] = {"errors": widths, "held": held}
     document["copies differ"] = {n.record.network: n.noise for n in networks}
     if arguments.json:
         write_json(arguments.json, document)

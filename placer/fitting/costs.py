@@ -5,8 +5,9 @@ linear in the costs, and so is the ratio of two builds of one network. Layers th
 profiles are equations of their own: what a profiler adds to each layer makes them less exact than
 whole builds, but they tell parts from each other that always come together.
 
-Costs are not negative (Lawson & Hanson 1974). A kind of part that few builds have is drawn towards
-the kind that it resembles (ridge), and equations that fit badly count less (Huber 1964).
+Costs are not negative (Lawson & Hanson 1974). A kind of part that few builds have, or that makes
+little of them, is drawn towards the kind that it resembles (ridge), and equations that fit badly
+count less (Huber 1964).
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # shares of the build's time.
 _RATIO, _TOTAL, _LAYER = 1.0, 1.0, 0.5
 _RIDGE = 0.3  # Equations that being like its ancestor counts for.
+# Share of a build's time that a kind would be off for taking twice what its ancestor would.
+# Without it, a kind with little work is fitted to the noise of large builds, and off by orders of
+# magnitude in a network that has much of it.
+_TWICE = 0.1
+# Times of short layers scatter less, as the square root: this share counts with ``_LAYER``. What is
+# shorter than ``_LEAST_SHARE`` is known no better than that, for profilers count microseconds.
+_LAYER_SHARE, _LEAST_SHARE = 0.05, 0.005
 _OUTLIER = 0.06  # Error from which an equation counts less, as a share of the build's time.
 _ROUNDS = 3
 # Networks whose equations are kept: leaving out one after the other, each fit needs nearly all.
@@ -164,8 +172,10 @@ def _layer_equations(network: Network) -> Iterator[_Equation]:
             for parts, us in build.layers:
                 found[parts].append(us / total * build.us / base_us)
     for parts, shares in found.items():
-        weight = _LAYER * (len(shares) / len(network.builds)) ** 0.5
-        yield _Equation(_scaled(features(parts), 1 / base_us), float(np.median(shares)), weight)
+        value = float(np.median(shares))
+        scatter = ((value + _LEAST_SHARE) / _LAYER_SHARE) ** 0.5
+        weight = _LAYER / scatter * (len(shares) / len(network.builds)) ** 0.5
+        yield _Equation(_scaled(features(parts), 1 / base_us), value, weight)
 
 
 def _scaled(found: Features, factor: float) -> Features:
@@ -187,19 +197,30 @@ def _solve(
     kinds = sorted(set(level.values()))
     columns = system.joined(level, kinds)
     before = np.concatenate([_prior(kind, solved) for kind in kinds])
-    # What a kind makes of a build's time on average, where there is some of it.
-    share = np.abs(columns).sum(axis=0) / np.maximum((columns != 0).sum(axis=0), 1)
-    pull = _RIDGE * np.maximum(share, 1e-9)
+    pull = _pull(columns, before)
     solution, trust = before, np.ones(len(columns))
     for _ in range(_ROUNDS):
         weights = (system.weights * trust) ** 2
-        products = columns.T @ (columns * weights[:, None]) + np.diag(pull**2)
-        sums = columns.T @ (weights * system.values) + pull**2 * before
+        products = columns.T @ (columns * weights[:, None]) + np.diag(pull)
+        sums = columns.T @ (weights * system.values) + pull * before
         solution = _non_negative(products, sums)
         off = np.abs(columns @ solution - system.values)
         trust = np.sqrt(np.minimum(1.0, _OUTLIER / np.maximum(off, 1e-9)))
     for index, kind in enumerate(kinds):
         solved[kind] = solution[WIDTH * index : WIDTH * (index + 1)]
+
+
+def _pull(columns: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Of each figure how much its squared distance from ``before`` counts, that of the ancestor."""
+    # What a figure of 1 makes of a build's time on average, where there is some of the kind.
+    share = np.abs(columns).sum(axis=0) / np.maximum((columns != 0).sum(axis=0), 1)
+    share = np.maximum(share, 1e-9)
+    by_ancestor = np.repeat((share * before).reshape(-1, WIDTH).sum(axis=1), WIDTH)
+    relative = np.divide(share, by_ancestor, out=np.zeros_like(share), where=by_ancestor > 0)
+    # Of a kind that its ancestor says takes no time, any time is as likely.
+    relative = np.minimum(relative, share / 1e-5)
+    pull: np.ndarray = (_RIDGE * share) ** 2 + (_TWICE * relative) ** 2
+    return pull
 
 
 def _prior(kind: CostKey, solved: Mapping[CostKey, np.ndarray]) -> np.ndarray:

@@ -84,27 +84,30 @@ def _errors(
     training: Mapping[str, Sequence[float]],
 ) -> FitErrors:
     """Errors of ``estimates``, and of ``training``: those by a fit to all networks."""
-    pairs = [p for network in networks for p in pairs_of(network, estimates[network.costs.name])]
+    by_network = [pairs_of(network, estimates[network.costs.name]) for network in networks]
+    pairs = [pair for own in by_network for pair in own]
     trained = [p for network in networks for p in pairs_of(network, training[network.costs.name])]
     apart = [pair for pair in pairs if pair.apart]
-    latencies = [
-        _relative_error(us, build.us)
-        for network in networks
-        for us, build in zip(estimates[network.costs.name], network.costs.builds, strict=True)
-    ]
+    latencies = [latency_errors(network, estimates[network.costs.name]) for network in networks]
     ratios = [pair.error for pair in pairs]
     return FitErrors(
         networks=len(networks),
         builds=sum(len(network.costs.builds) for network in networks),
         pairs=len(pairs),
-        latency=conformal_quantile(latencies, COVERAGE),
-        ratio=conformal_quantile(ratios, COVERAGE),
+        latency=network_quantile(latencies, COVERAGE),
+        ratio=network_quantile([[pair.error for pair in own] for own in by_network], COVERAGE),
         ratio_median=conformal_quantile(ratios, 0.5),
         ratio_95=conformal_quantile(ratios, 0.95),
         pairs_apart=len(apart),
         ordered=sum(pair.ordered for pair in apart) / len(apart) if apart else None,
         training_ratio=conformal_quantile([pair.error for pair in trained], COVERAGE),
     )
+
+
+def latency_errors(network: PredictedNetwork, estimates: Sequence[float]) -> list[float]:
+    """Relative errors of ``estimates``, microseconds of each build of ``network``."""
+    builds = network.costs.builds
+    return [_relative_error(us, b.us) for us, b in zip(estimates, builds, strict=True)]
 
 
 def _relative_error(estimated: float, measured: float) -> float:
@@ -153,3 +156,17 @@ def conformal_quantile(errors: Sequence[float], share: float) -> float:
     """
     place = min(math.ceil(share * (len(errors) + 1)), len(errors))
     return sorted(errors)[place - 1]
+
+
+def network_quantile(errors: Sequence[Sequence[float]], share: float) -> float:
+    """What an error of a new network stays within in ``share`` of cases; ``errors``: by network.
+
+    Errors of one network are alike, so what is new is the network: each counts the same, and a
+    further one, of errors without bound, with them (Lee, Barber & Willett 2023, hierarchical
+    conformal prediction). The largest error where too few networks are known for ``share``.
+    """
+    known = [own for own in errors if own]
+    weighed = sorted((error, 1 / len(own)) for own in known for error in own)
+    values, weights = (np.array(column) for column in zip(*weighed, strict=True))
+    reached = np.cumsum(weights) >= share * (len(known) + 1) - 1e-9
+    return float(values[np.argmax(reached)] if reached.any() else values[-1])

@@ -22,7 +22,7 @@ from placer.prediction.layer_parts import EVERY_KIND, CostKey, Part, ancestors, 
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
-FORMAT = "placer-fit/1"
+FORMAT = "placer-fit/2"
 
 
 class _Document(BaseModel):
@@ -73,10 +73,11 @@ class FittedEngine(_Document):
 class FitErrors(_Document):
     """How far estimates are off for networks that took no part in the fit.
 
-    ``latency``, ``ratio``: relative errors that 80% of latencies, and of ratios of two builds of
-    one network, stay within. ``ratio_median``, ``ratio_95``: those of half and of 95% of ratios.
-    ``ordered``: share of the pairs in the right order, of the ``pairs_apart`` that differ by more
-    than noise; None where none does. ``training_ratio``: 80% of the ratios that were fitted to.
+    ``latency``, ``ratio``: relative errors that 80% of latencies, and of ratios of two builds, of
+    a further network stay within. ``ratio_median``, ``ratio_95``: those of half and of 95% of
+    ratios. ``ordered``: share of the pairs in the right order, of the ``pairs_apart`` that differ
+    by more than noise; None where none does. ``training_ratio``: 80% of the ratios that were
+    fitted to.
     """
 
     networks: int

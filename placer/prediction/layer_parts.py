@@ -17,6 +17,9 @@ from placer.prediction.work import POOLING, WEIGHTED, Work, layer_work, port_byt
 
 # Operators that move or rename data without work for each element when they are fused.
 _FREE = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
+# Elements that an interpolating Resize reads along each axis that changes.
+_INTERPOLATED = {"linear": 2, "cubic": 4}
 # Activations that are no comparison and no product.
 _SMOOTH = frozenset({"Elu", "Erf", "Gelu", "HardSwish", "Mish", "Sigmoid", "Softplus", "Tanh"})
 _MILLION = 1e6
@@ -61,7 +64,7 @@ def layer_parts(predicted: PredictedLayer, graph: Graph) -> tuple[Part, ...]:
         few = "few-channel " if found.name.startswith("few-channel") else ""
         return (_part(f"{few}{layer.kind}", found, found.ops),)
     main = next((node for node in predicted.nodes if node.op in WEIGHTED), predicted.nodes[0])
-    ops = found.ops or _elements(main.outputs[0], graph) / predicted.copies
+    ops = found.ops or _operations(main, graph) / predicted.copies
     fused = (node for node in predicted.nodes if node is not main and node.op not in _FREE)
     whole = _part(_name(main, found, graph), found, ops)
     writes = layer.output_types[0] if layer.outputs else ""
@@ -89,7 +92,7 @@ def _family(name: str) -> str:
         return "conversion"
     if "conv" in name:
         return "conv"
-    if name.startswith("matmul"):
+    if name.startswith("matmul") or name in _RECURRENT:
         return "matmul"
     return "pooling" if name in POOLING or name == "pooling" else "memory"
 
@@ -126,6 +129,29 @@ def _fused(node: Node, main: CostKey, writes: str, graph: Graph) -> Part:
 def _part(name: str, work: Work, ops: float) -> Part:
     read = (work.bytes - work.written) / _MILLION
     return Part(CostKey(name, work.dtype), 1.0, ops / _MILLION, read, work.written / _MILLION)
+
+
+def _operations(node: Node, graph: Graph) -> float:
+    """What a node without a class of weights computes: a step for each element that it combines.
+
+    A pool combines those of its window, an interpolating Resize its neighbours, and a recurrent
+    layer multiplies its matrices at each step (2 operations a product, as in ``Work``).
+    """
+    written = _elements(node.outputs[0], graph)
+    if node.op in _RECURRENT:
+        products = sum(_elements(weight, graph) for weight in node.inputs[1:3])
+        steps = math.prod((graph.type_of(node.inputs[0]).shape or (1,))[:2])
+        return 2.0 * steps * products
+    if node.op in ("AveragePool", "MaxPool"):
+        window = node.attributes.get("kernel_shape")
+        return written * math.prod(window) if isinstance(window, list | tuple) else written
+    if node.op in POOLING:
+        return max(written, _elements(node.inputs[0], graph))
+    if node.op == "Resize":
+        before, after = (graph.type_of(t).shape or () for t in (node.inputs[0], node.outputs[0]))
+        axes = sum(one != other for one, other in zip(before, after, strict=False))
+        return float(written * _INTERPOLATED.get(str(node.attributes.get("mode")), 1) ** axes)
+    return written
 
 
 def _elements(tensor: str, graph: Graph) -> int:

@@ -7,7 +7,12 @@ import pytest
 
 from placer.errors import RunError
 from placer.fitting.costs import Build, Network, fit_costs
-from placer.fitting.leave_out import BuildPair, conformal_quantile, leave_out
+from placer.fitting.leave_out import (
+    BuildPair,
+    conformal_quantile,
+    leave_out,
+    network_quantile,
+)
 from placer.fitting.predicted import PredictedNetwork
 from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.prediction.fitted import CostTable
@@ -43,7 +48,7 @@ def network(seed: int) -> Network:
     return Network(f"network {seed}", tuple(builds))
 
 
-NETWORKS = tuple(map(network, range(8)))
+NETWORKS = tuple(map(network, range(16)))
 
 
 def measured(found: Network) -> PredictedNetwork:
@@ -89,13 +94,28 @@ def test_layers_that_are_profiled_tell_kinds_apart_that_always_come_together():
         layers = tuple(((p,), true_us((p,))) for p in parts)
         return Network(str(mops), (Build("float", true_us(parts), parts, layers),))
 
-    table = CostTable(fit_costs([profiled(mops) for mops in (1, 5, 9, 20)]))
+    table = CostTable(fit_costs([profiled(mops) for mops in range(1, 20)]))
     assert table.layer_us([part(QUANTIZE, 0, 0.1)]) == pytest.approx(21, rel=0.1)
+
+
+def test_a_kind_of_little_work_is_not_fitted_to_the_noise_of_large_builds():
+    # 1 KB is copied in builds that took 10% longer than what is known of them.
+    little = part(CostKey("Softmax", "float"), 0.001, 0.001)
+    slower = [
+        replace(
+            n, builds=tuple(replace(b, us=1.1 * b.us, parts=(*b.parts, little)) for b in n.builds)
+        )
+        for n in NETWORKS[:2]
+    ]
+    table = CostTable(fit_costs([*slower, *NETWORKS[2:]]))
+    much = [little._replace(mops=1.0, read_mb=1.0, written_mb=0.5)]
+    kinds_known = max(us for us in (true_us((part(key, 1.0, 1.0),)) for key in TRUE))
+    assert table.layer_us(much) < 10 * kinds_known
 
 
 def test_errors_are_those_of_networks_that_were_left_out():
     found = leave_out([measured(network) for network in NETWORKS])
-    assert (found.errors.networks, found.errors.builds, found.errors.pairs) == (8, 24, 24)
+    assert (found.errors.networks, found.errors.builds, found.errors.pairs) == (16, 48, 48)
     assert found.errors.ratio < 0.05
     assert found.errors.ordered == 1.0
     assert found.errors.training_ratio <= found.errors.ratio
@@ -115,3 +135,10 @@ def test_the_quantile_of_errors_is_the_one_that_a_new_error_stays_within():
     errors = [0.01 * number for number in range(1, 10)]
     assert conformal_quantile(errors, 0.8) == pytest.approx(0.08)  # The 8th of 9: ceil(0.8 * 10).
     assert conformal_quantile(errors, 0.95) == pytest.approx(0.09)
+
+
+def test_the_interval_of_a_new_network_counts_each_known_one_alike():
+    # Of 9 networks and the new one, 8 are within 0.08; how many errors one has does not matter.
+    errors = [[0.01 * number] * (50 if number == 9 else 1) for number in range(1, 10)]
+    assert network_quantile(errors, 0.8) == pytest.approx(0.08)
+    assert network_quantile(errors[:3], 0.8) == pytest.approx(0.03)  # No more is known.

@@ -69,7 +69,7 @@ def fit_of(*costs: Cost) -> Fit:
         training_ratio=0.02,
     )
     found = Fit(
-        format="placer-fit/1",
+        format="placer-fit/2",
         name="a CPU",
         engine=engine,
         versions={},
@@ -129,6 +129,44 @@ def test_a_smooth_activation_between_integers_is_a_kind_of_its_own(
     layers = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(placement).layers
     conv = next(layer for layer in layers if layer.nodes)
     assert layer_parts(conv, graph)[1] == Part(kind, times, 0.001024, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("node", "result", "elements"),
+    [
+        # 16 x 4 x 4 written, each the largest of 2 x 2.
+        ("MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)", "float[1,16,4,4]", 256 * 4),
+        ("GlobalAveragePool(x)", "float[1,16,1,1]", 16 * 8 * 8),
+        ('Resize<mode = "nearest">(x, none, s)', "float[1,16,16,16]", 4096),
+        # Of each element that is written, two along either axis of the image are read.
+        ('Resize<mode = "linear">(x, none, s)', "float[1,16,16,16]", 4096 * 4),
+    ],
+)
+def test_what_a_node_combines_counts_for_each_element_that_it_writes(
+    node: str, result: str, elements: int
+):
+    graph = graph_of_text(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => ({result} y) <float[0] none = {{}}, float[4] s = {{1, 1, 2, 2}}> {{
+      [one] y = {node}
+    }}
+    """)
+    layers = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(EMPTY).layers
+    (one,) = (layer for layer in layers if layer.nodes)
+    assert layer_parts(one, graph)[0].mops == pytest.approx(elements / 1e6)
+
+
+def test_a_recurrent_layer_multiplies_its_matrices_at_each_step():
+    graph = graph_of_text("""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[5,1,8] x) => (float[5,1,1,4] y) <float[1,12,8] w = {1}, float[1,12,4] r = {1}> {
+      [gru] y = GRU<hidden_size = 4>(x, w, r)
+    }
+    """)
+    (layer,) = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(EMPTY).layers
+    (gru,) = layer_parts(layer, graph)
+    assert gru.mops == pytest.approx(2 * 5 * (12 * 8 + 12 * 4) / 1e6)
+    assert CostKey("matmul", "") in ancestors(gru.key)
 
 
 def test_a_layer_takes_the_sum_of_what_its_parts_cost():
@@ -202,7 +240,7 @@ def test_an_edited_file_is_refused(fit_file: Path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("placer-fit/1", "placer-fit/2", "format 'placer-fit/2' is not placer-fit/1"),
+        ("placer-fit/2", "placer-fit/1", "format 'placer-fit/1' is not placer-fit/2"),
         ('"fixed_us": 2.0', '"fixed_us": -2.0', "field 'costs.1.fixed_us'"),
         ('"noise"', '"nois"', "field 'noise': Field required"),
         ("}", "", "not valid JSON"),

@@ -1,0 +1,23 @@
+"""Calls timed in turn, by a clock that ticks with them."""
+
+import numpy as np
+
+from placer.engines.rounds import time_calls
+
+
+class Machine:
+    """A clock on which a call after another model's takes 5 seconds, and one after its own 1."""
+
+    def __init__(self) -> None:
+        self.time, self.last = 0.0, ""
+
+    def run(self, model: str) -> None:
+        self.time += 1.0 if model == self.last else 5.0
+        self.last = model
+
+
+def test_a_short_call_is_timed_as_it_is_after_itself():
+    machine = Machine()
+    calls = [lambda: machine.run("one"), lambda: machine.run("other")]
+    seconds = time_calls(calls, 3, lambda: machine.time)
+    assert np.array_equal(seconds, np.ones((3, 2)))
