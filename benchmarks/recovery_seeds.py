@@ -1,0 +1,151 @@
+"""Whether recovery makes a small network worse on data that no decision has seen, by seed.
+
+The default placement of each network on one engine, with ``--recover auto``: steps learn from
+calibration data and are kept on calibration data held back, and their file becomes the result if it
+scores better on the evaluation data, as a run decides it. Both decisions are judged on as many
+further samples. A seed draws all three sets anew. SQNR in dB of the worst part of an output.
+
+    python benchmarks/recovery_seeds.py digits orientation --seeds 5 --json seeds.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from recovery import NETWORKS, subject
+from rich.console import Console
+from rich.table import Table
+
+from placer.accuracy.evaluator import Evaluator
+from placer.calibration.dataset import load_dataset
+from placer.common.files import write_text
+from placer.common.shapes import ShapeRange
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.options.request import Request
+from placer.optimizer.outcome.recovered import recover
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.trial_setup import set_up
+from placer.recovery.crossfit import score, worst_db
+from placer.recovery.recover import steps_of
+
+DIGITS = Path(__file__).parents[1] / "examples" / "digits"
+# Judged by more than this, in dB, a file is another one.
+WORSE = 0.2
+
+
+def parts(
+    name: str, folder: Path, seed: int, counts: tuple[int, int]
+) -> tuple[Path, dict[str, tuple[int, ...]]]:
+    """The model and its input shapes; its three sets of samples are in ``folder``."""
+    if name != "digits":
+        path, shapes = subject(name, folder, 96, seed, (counts[0], 2 * counts[1]))
+        with np.load(folder / "evaluation.npz") as file:
+            samples = dict(file)
+    else:
+        path, shapes = DIGITS / "digits.onnx", {"image": (1, 1, 32, 32)}
+        with np.load(DIGITS / "evaluation.npz") as file:
+            images = file["image"]
+        order = np.random.default_rng(seed).permutation(len(images))
+        np.savez(folder / "calibration.npz", image=images[order[: counts[0]]])
+        samples = {"image": images[order[counts[0] : counts[0] + 2 * counts[1]]]}
+    for file, start in (("evaluation", 0), ("unseen", 1)):
+        np.savez(folder / f"{file}.npz", **{key: all_[start::2] for key, all_ in samples.items()})
+    return path, dict(shapes)
+
+
+def task_of(
+    name: str, folder: Path, engine: str, preset: str, seed: int, counts: tuple[int, int]
+) -> Task:
+    """A run of the network before its first trial."""
+    path, shapes = parts(name, folder, seed, counts)
+    request = Request(
+        model=path,
+        output=folder / "out",
+        shape_ranges={key: ShapeRange.fixed(shape) for key, shape in shapes.items()},
+        data=str(folder / "calibration.npz"),
+        evaluation_data=str(folder / "evaluation.npz"),
+        engine=engine,
+        preset=preset,  # type: ignore[arg-type]
+        threads=1,
+    )
+    return prepare(request, QuietObserver())
+
+
+def row_of(task: Task, folder: Path) -> dict[str, Any]:
+    """What recovery keeps, and the SQNR on unseen samples before and after."""
+    setup = set_up(task, QuietObserver())
+    placement = task.space.placement(task.space.defaults)
+    found = recover(task, setup, placement, steps_of(("auto",)), QuietObserver())
+    kept = [step.step for step in found.part.steps if step.kept]
+    row: dict[str, Any] = {"kept": kept}
+    reference = OnnxRuntimeModel(task.model.proto, task.model.base_dir, 1).run
+    unseen = load_dataset(str(folder / "unseen.npz"), task.model)
+    judges = {
+        name: Evaluator(task.model.graph, (), data, reference)
+        for name, data in (("evaluation", task.evaluation_data), ("unseen", unseen))
+    }
+    plain = setup.candidates.runner(placement)
+    noises = {name: judge.evaluate(plain).noises for name, judge in judges.items()}
+    row["before"] = worst_db(noises["unseen"])
+    row["gain"] = row["gain_of_run"] = 0.0
+    if found.candidates is not None:
+        changed = found.candidates.runner(placement)
+        after = {name: judge.evaluate(changed).noises for name, judge in judges.items()}
+        row["gain"] = worst_db(after["unseen"]) - row["before"]
+        if score(after["evaluation"]) > score(noises["evaluation"]):
+            row["gain_of_run"] = row["gain"]
+    return row
+
+
+def table(name: str, engine: str, rows: list[dict[str, Any]]) -> Table:
+    """The seeds of one network."""
+    drawn = Table(title=f"{name} on {engine}")
+    for column in ("seed", "before, dB", "kept on calibration data", "gain, dB", "of a run, dB"):
+        drawn.add_column(column)
+    for row in rows:
+        figures = (f"{row[key]:+.1f}" for key in ("gain", "gain_of_run"))
+        kept = ", ".join(row["kept"]) or "nothing"
+        drawn.add_row(str(row["seed"]), f"{row['before']:.1f}", kept, *figures)
+    worse = [sum(row[key] < -WORSE for row in rows) for key in ("gain", "gain_of_run")]
+    drawn.caption = f"worse by more than {WORSE} dB: {worse[0]}, as a run decides {worse[1]}"
+    return drawn
+
+
+def main() -> None:
+    """Print a table for each network and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="+", choices=["digits", *NETWORKS])
+    parser.add_argument("--engine", default="onnxruntime", choices=["onnxruntime", "openvino"])
+    parser.add_argument("--preset", default="quick", choices=["quick", "default", "thorough"])
+    parser.add_argument("--calibration", type=int, default=32, help="samples")
+    parser.add_argument("--evaluation", type=int, default=32, help="samples, and as many unseen")
+    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)
+    found = []
+    for name in arguments.networks:
+        rows: list[dict[str, Any]] = []
+        found.append({"network": name, "engine": arguments.engine, "rows": rows})
+        for seed in range(arguments.seeds):
+            with tempfile.TemporaryDirectory() as text:
+                counts = (arguments.calibration, arguments.evaluation)
+                given = (arguments.engine, arguments.preset, seed, counts)
+                task = task_of(name, Path(text), *given)
+                rows.append({"seed": seed, **row_of(task, Path(text))})
+            print(name, rows[-1], flush=True)
+            if arguments.json is not None:
+                write_text(arguments.json, json.dumps(found, indent=2) + "\n")
+        Console(width=120).print(table(name, arguments.engine, rows))
+
+
+if __name__ == "__main__":
+    main()
