@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
-from placer.prediction.kernels.parts import CONVS, PRODUCTS, REDUCE, SQUARES, Unit
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, REDUCE, SQUARES, VIEWS, Unit
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import becomes_map
 
@@ -129,8 +129,10 @@ class Epilogues:
         """Whether a product's kernel does it; a cast only of a single matrix."""
         if unit.node.op == "PRelu" or _is_written_out(unit):
             return False
-        if unit.role != "cast":  # Pow is computed in FP32.
-            return unit.role == "pointwise" and unit.node.op != "Pow"
+        if unit.node.op == "Pow" and unit.role != "cast":  # In FP32, of what is cast in any case.
+            return len(self._graph.edges_of(unit.node.inputs[0])) == 1
+        if unit.role != "cast":
+            return unit.role == "pointwise"
         batch = (self._graph.type_of(product.node.outputs[0]).shape or (0, 0))[:-2]
         one = math.prod(batch) == 1 or weight_input(self._graph, product.node) is None
         return product.node.op not in CONVS and one
@@ -201,11 +203,27 @@ class Epilogues:
         return found
 
     def _is_shuffled(self, product: Unit, unit: Unit) -> bool:
-        """Whether the channels of a Conv of groups are shuffled next."""
-        readers = [reader for _, reader in unit.readers]
-        behind = [r for reader in readers for _, r in reader.readers]
-        views = bool(readers) and all(reader.node.op == "Reshape" for reader in readers)
-        return product.grouped and views and any(r.node.op == "Transpose" for r in behind)
+        """Whether the channels of a Conv of groups are shuffled next, or get a dimension more.
+
+        What is generated then is computed of what the Conv's kernel leaves as it is (15 graphs).
+        """
+        views = [reader for _, reader in unit.readers if reader.node.op in VIEWS]
+        if not product.grouped or not views:
+            return False
+        behind = {r.node.op for view in views for _, r in view.readers}
+        shuffled = all(reader.node.op == "Reshape" for _, reader in unit.readers)
+        if shuffled and "Transpose" in behind:
+            return True
+        longer = [view for view in views if self._only_lengthens(view)]
+        return any(r.generated and r.role != "cast" for v in longer for _, r in v.readers)
+
+    def _only_lengthens(self, view: Unit) -> bool:
+        """Whether a view adds or takes away dimensions of 1."""
+        given, made = (
+            [size for size in self._graph.type_of(tensor).shape or () if size != 1]
+            for tensor in (view.node.inputs[0], view.node.outputs[0])
+        )
+        return given == made
 
     def _is_quantized_in_parts(self, unit: Unit) -> bool:
         """Whether only a Split reads it, and whatever reads the parts quantizes them."""

@@ -58,6 +58,8 @@ class Generated:
             return False
         if unit.pads_integers and any(self._turns_tokens(other) for other in own):
             return False
+        if unit.pads_floats and any(other.role == "reduce" for other in own):
+            return False
         views = unit.node.op in VIEWS and any(e in self._form.scales for e, _ in unit.readers)
         if views and self._sums.multiplies_row(unit):
             return False

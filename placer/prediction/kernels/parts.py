@@ -68,6 +68,14 @@ class Unit:
         return padded and all(reader.integers for _, reader in self.readers)
 
     @property
+    def pads_floats(self) -> bool:
+        """Whether it only pads what a product reads in float."""
+        padded = self.role == "move" and not self.works and bool(self.readers)
+        return padded and all(
+            reader.role == "product" and not reader.integers for _, reader in self.readers
+        )
+
+    @property
     def pools_integers(self) -> bool:
         """Whether it is a MaxPool of integers."""
         return self.role == "pool" and self.integers

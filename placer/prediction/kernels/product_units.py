@@ -10,9 +10,9 @@ from placer.graph.weights import weight_input
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import CONVS, CUT, EVEN_CHANNELS, TINY_CHANNELS, Unit
 from placer.prediction.kernels.reductions import product_shape
+from placer.prediction.kernels.views import is_matrix_conv
 from placer.prediction.kernels.wiring import UnitGraph
 
-_MATRIX_CHANNELS = 256
 _ACTIVATIONS = ("Relu", "Sigmoid", "Mul", "HardSwish", "HardSigmoid", "Tanh", "LeakyRelu", "Gelu")
 
 
@@ -77,8 +77,7 @@ class ProductUnits:
     def _is_matrix(self, tensor: str) -> bool:
         """Whether a float 1x1 Conv wrote a tensor as a matrix, which is one of many channels.
 
-        Seen for 256 channels and more on both sides, not for 240 or 224 on either (114 Convs of 14
-        networks, maps of 4 to 240 places); sums with another map and Clip need a Conv's kernel.
+        Sums with another map and Clip need a Conv's kernel.
         """
         node = self._graph.producer.get(tensor)
         while node is not None and node.op not in CONVS:
@@ -90,9 +89,7 @@ class ProductUnits:
             node = self._graph.producer.get(given[0])
         if node is None or node.op != "Conv" or self._made.reads_integers(node):
             return False
-        outputs, *inputs = self._graph.type_of(node.inputs[1]).shape or (0,)
-        plain = {*inputs[1:], *node.attributes.get("strides", ()), node.attributes.get("group", 1)}
-        return plain == {1} and min(outputs, *inputs[:1]) >= _MATRIX_CHANNELS
+        return is_matrix_conv(self._graph, node)
 
     def add_matrix_product(self, node: Node) -> None:
         """A MatMul or Gemm."""

@@ -15,6 +15,7 @@ from placer.graph.weights import weight_input
 _CONVS = ("Conv", "ConvTranspose")
 _SWAPPED = [0, 2, 1]
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+_MATRIX_CHANNELS = 256
 _TO_MAP, _FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
@@ -26,7 +27,7 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
     """
     found: set[str] = set()
     for node in graph.nodes:
-        if _turns_to_map(graph, node) and _norm_before(graph, node) is not None:
+        if _turns_to_map(graph, node, quantized) and _norm_before(graph, node) is not None:
             if not any(edge in quantized for edge in graph.edges_of(node.outputs[0])):
                 found.add(node.name)
             continue
@@ -46,9 +47,45 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _turns_to_map(graph: Graph, node: Node) -> bool:
-    """Whether it makes a map, which Convs alone read, of rows of channels."""
-    return turns_to_map(node) and _are_convs(graph, node)
+def _turns_to_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:
+    """Whether it makes a map, which prepared kernels of Convs and pools alone read, of rows.
+
+    A Conv that is a matrix product reads rows that another kernel has turned.
+    """
+    if not turns_to_map(node) or node.outputs[0] in graph.outputs:
+        return False
+    readers = readers_of(graph, node.outputs[0])
+    return bool(readers) and all(_reads_map(graph, reader, quantized) for reader in readers)
+
+
+def _reads_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:
+    if node.op == "Add":
+        return any(_is_of_conv(graph, tensor, quantized) for tensor in node.inputs)
+    if node.op in _CONVS:
+        return not is_matrix_conv(graph, node) or Edge(node.inputs[0], node.name, 0) in quantized
+    return node.op in ("MaxPool", "AveragePool")
+
+
+def _is_of_conv(graph: Graph, tensor: str, quantized: Container[Edge]) -> bool:
+    """Whether a float Conv computes it, with what is done to its output alone."""
+    node = graph.producer.get(tensor)
+    while node is not None and node.op not in _CONVS:
+        made = [graph.producer[t] for t in node.inputs if t in graph.producer]
+        node = made[0] if len(made) == 1 and node.op in ("Mul", "Add", "Relu") else None
+    if node is None:
+        return False
+    return not any(Edge(t, node.name, i) in quantized for i, t in enumerate(node.inputs))
+
+
+def is_matrix_conv(graph: Graph, node: Node) -> bool:
+    """Whether a 1x1 Conv in float is computed as a matrix product, as one of many channels is.
+
+    Seen for 256 channels and more on both sides, not for 240 or 224 on either (114 Convs of 14
+    networks, maps of 4 to 240 places).
+    """
+    outputs, *inputs = graph.type_of(node.inputs[1]).shape or (0,)
+    plain = {*inputs[1:], *node.attributes.get("strides", ()), node.attributes.get("group", 1)}
+    return node.op == "Conv" and plain == {1} and min(outputs, *inputs[:1]) >= _MATRIX_CHANNELS
 
 
 def turns_to_map(node: Node) -> bool:
@@ -59,16 +96,23 @@ def turns_to_map(node: Node) -> bool:
 def becomes_map(graph: Graph, node: Node) -> bool:
     """Whether it is a Reshape of tokens to rows of a map, which is all that is made of them."""
     after = only_reader(graph, node) if node.op == "Reshape" else None
-    return after is not None and _turns_to_map(graph, after)
+    return after is not None and turns_to_map(after) and _are_convs(graph, after)
 
 
 def _norm_before(graph: Graph, node: Node) -> Node | None:
-    """The norm whose rows ``node`` alone reads, as they are or reshaped."""
+    """The norm whose rows ``node`` reads as they are, or alone reads reshaped.
+
+    What else reads the rows takes them as they are.
+    """
     before = graph.producer.get(node.inputs[0])
     while before is not None and before.op == "Reshape" and only_reader(graph, before) is not None:
         before = graph.producer.get(before.inputs[0])
-    norm = before is not None and before.op == "LayerNormalization"
-    return before if norm and before is not None and only_reader(graph, before) else None
+    if before is None or before.op != "LayerNormalization":
+        return None
+    others = [r for r in readers_of(graph, before.outputs[0]) if r is not node]
+    if before.outputs[0] not in node.inputs and len(others) > 1:
+        return None
+    return None if any(r.op != "Reshape" and moves_rows(graph, r) for r in others) else before
 
 
 def is_split_norm(graph: Graph, node: Node, free: frozenset[str]) -> bool:
