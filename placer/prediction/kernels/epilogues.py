@@ -47,7 +47,7 @@ class Epilogues:
         """The pointwise nodes that a float product computes itself."""
         region, best = [product], 1
         shape = self._graph.type_of(product.node.outputs[0]).shape
-        count = batches(self._graph, product)
+        count = batches(self._graph, product.node)
         if count > 1:
             return self._rectified(product)
         for unit in self._units[product.index + 1 :]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from placer.graph import Graph
+from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.parts import CONVS, Unit
 from placer.prediction.motion import NormalForm
@@ -65,7 +65,7 @@ class Flattened:
         return len(self._graph.type_of(unit.node.outputs[0]).shape or ()) <= _RANK
 
     def _is_of_matrix(self, unit: Unit) -> bool:
-        return unit.role == "product" and not unit.integers and batches(self._graph, unit) == 1
+        return unit.role == "product" and not unit.integers and batches(self._graph, unit.node) == 1
 
 
 def _is_row_by_row(unit: Unit) -> bool:
@@ -76,14 +76,14 @@ def _is_of_batches(unit: Unit | None) -> bool:
     return unit is not None and unit.node.op in OF_BATCHES
 
 
-def _has_batches(graph: Graph, product: Unit) -> bool:
-    first, second = (graph.type_of(tensor).shape or () for tensor in product.node.inputs[:2])
+def _has_batches(graph: Graph, product: Node) -> bool:
+    first, second = (graph.type_of(tensor).shape or () for tensor in product.inputs[:2])
     if max(len(first), len(second)) > _RANK:
         return True
     return math.prod(first[:-2]) > math.prod(second[:-2])
 
 
-def batches(graph: Graph, product: Unit) -> int:
+def batches(graph: Graph, product: Node) -> int:
     """How many dimensions before the rows a product has.
 
     Without any, or with a single one of 1, its kernel does all that follows, with one what is
@@ -92,11 +92,11 @@ def batches(graph: Graph, product: Unit) -> int:
     dimensions). Products of activations have many with more than three dimensions, or if the second
     operand has fewer batches than the first (50 small graphs of two to four dimensions).
     """
-    if product.node.op in CONVS:
+    if product.op in CONVS:
         return 0
-    if weight_input(graph, product.node) is None:
+    if weight_input(graph, product) is None:
         return _MANY if _has_batches(graph, product) else 0
-    before = (graph.type_of(product.node.outputs[0]).shape or ())[:-2]
+    before = (graph.type_of(product.outputs[0]).shape or ())[:-2]
     if before == (1,) or (len(before) == 2 and before[0] == 1 < before[1]):
         before = before[1:]
     return len(before)

@@ -24,7 +24,7 @@ class Kernels:
         self._made, self._graph, self._form = units, units.graph, units.form
         self._groups = Groups(units)
         self.groups = self._groups.by_number
-        self.sums = Sums(units.graph, units.form)
+        self.sums = Sums(units.graph, units.form, units.rows)
         self.flattened = Flattened(units.graph, units.form, self.groups)
         self._quantizers = Quantizers(self._groups, self.sums)
         self._generated = Generated(self._groups, self.sums)
@@ -37,6 +37,7 @@ class Kernels:
         self._groups.find_dependences()
         self._generated.fuse()
         self._quantizers.add(self.quantizes_apart)
+        self._groups.find_dependences()
 
     def quantizes_apart(self, writer: Unit | None) -> bool:
         """Whether what a generated kernel writes is quantized by another one: means, and parts."""

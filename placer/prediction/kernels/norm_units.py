@@ -13,18 +13,18 @@ from placer.prediction.kernels.reductions import (
     reduction_axes,
     sums_places,
 )
-from placer.prediction.kernels.views import is_split_norm
+from placer.prediction.kernels.rows import Rows
 from placer.prediction.kernels.wiring import UnitGraph
 
 
 class NormUnits:
-    """Adds the units of norms and sums of squares; ``free``: see ``views.free_nodes``.
+    """Adds the units of norms and sums of squares; ``rows``: which of them are moved behind.
 
     ``of_groups``: GroupNorms that are known as such, by name of each node.
     """
 
-    def __init__(self, made: UnitGraph, free: frozenset[str]) -> None:
-        self._made, self._free = made, free
+    def __init__(self, made: UnitGraph, rows: Rows) -> None:
+        self._made, self._rows = made, rows
         self._graph, self._form = made.graph, made.form
         self.of_groups = self._group_norms()
 
@@ -40,7 +40,7 @@ class NormUnits:
             self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs)).alone = True
         elif node.op in NORMS and reduction(self._graph, node).is_shared:
             self._add_norm(node, self._add_mean(node))
-        elif is_split_norm(self._graph, node, self._free) or (
+        elif self._rows.are_split(node) or (
             node.op == "InstanceNormalization" and not reduction(self._graph, node).is_kept
         ):
             self._add_norm(node)
@@ -74,10 +74,14 @@ class NormUnits:
         return scaled
 
     def _add_squares(self, node: Node) -> None:
-        """Sums of squares, in FP32; but for those of rows, what reads them is another kernel."""
+        """Sums of squares, in FP32; but for those of rows, what reads them is another kernel.
+
+        So it is for rows that are moved then.
+        """
         axes = reduction_axes(self._graph, node)
         rank = len(self._graph.type_of(node.inputs[0]).shape or ())
-        if axes in ((rank - 1,), (1,) if rank > 3 else (1, 2)):  # Channels of maps are innermost.
+        rows = axes in ((rank - 1,), (1,) if rank > 3 else (1, 2))
+        if rows and not self._rows.are_scaled_and_moved(node):  # Channels of maps are innermost.
             self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
             return
         edges = self._made.edges(node)

@@ -14,7 +14,7 @@ from placer.prediction.kernels.reductions import (
     reduction_axes,
     sums_places,
 )
-from placer.prediction.kernels.views import moves_rows
+from placer.prediction.kernels.rows import Rows
 from placer.prediction.motion import NormalForm
 
 # Activations behind which the map that a Conv wrote is turned, in the same kernel.
@@ -24,10 +24,13 @@ Depends = Callable[[Unit, Unit], bool]
 
 
 class Sums:
-    """Sums of the units of one placement; ``depends``: whether one unit needs another one."""
+    """Sums of the units of one placement.
 
-    def __init__(self, graph: Graph, form: NormalForm) -> None:
-        self._graph, self._form = graph, form
+    ``depends``: whether one unit needs another one; ``rows``: what moves them.
+    """
+
+    def __init__(self, graph: Graph, form: NormalForm, rows: Rows) -> None:
+        self._graph, self._form, self._rows = graph, form, rows
 
     def end(self, own: Sequence[Unit], writer: Unit, unit: Unit, depends: Depends) -> bool:
         """Whether ``unit`` is in another kernel than ``own``, which it reads, since that sums.
@@ -107,7 +110,7 @@ class Sums:
         """Whether all that reads it in the end moves or sums elements across rows."""
         return all(
             u.readers
-            and all(r.role == "pointwise" or moves_rows(self._graph, r.node) for _, r in u.readers)
+            and all(r.role == "pointwise" or self._rows.are_moved(r.node) for _, r in u.readers)
             for u in _pointwise_behind(unit)
         )
 

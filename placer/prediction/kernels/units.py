@@ -14,6 +14,7 @@ from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, is_identity, role_of
 from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.reductions import is_written_out
+from placer.prediction.kernels.rows import Rows
 from placer.prediction.kernels.views import free_nodes
 from placer.prediction.kernels.wiring import UnitGraph
 from placer.prediction.motion import NormalForm
@@ -39,7 +40,8 @@ class Units(UnitGraph):
         fans = fan_outs(graph)
         self._apart = {n.name: fan for fan in fans.values() for n in (*fan.chain, *fan.tails)}
         self._attentions = AttentionUnits(self, attentions)
-        self._norms = NormUnits(self, self._free)
+        self.rows = Rows(graph, self._free, self._attentions.has)
+        self._norms = NormUnits(self, self.rows)
         self._factors = factors(graph, form, self._attentions.has)
         multiplied = {product.name for product in self._factors.values()}
         self._products = ProductUnits(self, self._norms, fans, multiplied)

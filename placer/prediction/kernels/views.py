@@ -6,17 +6,16 @@ GPT-2, Swin, SegFormer and DETR (benchmarks/rtx_fidelity.py).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterator
 
 from placer.graph import Edge, Graph, Node
-from placer.graph.weights import weight_input
 
 _CONVS = ("Conv", "ConvTranspose")
 _SWAPPED = [0, 2, 1]
-_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+_MOVES_ROWS = ("Transpose", "Slice", "Gather", "ReduceMean")
 _MATRIX_CHANNELS = 256
-_TO_MAP, _FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
+_TO_MAP, FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
 def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
@@ -112,43 +111,7 @@ def _norm_before(graph: Graph, node: Node) -> Node | None:
     others = [r for r in readers_of(graph, before.outputs[0]) if r is not node]
     if before.outputs[0] not in node.inputs and len(others) > 1:
         return None
-    return None if any(r.op != "Reshape" and moves_rows(graph, r) for r in others) else before
-
-
-def is_split_norm(graph: Graph, node: Node, free: frozenset[str]) -> bool:
-    """Whether what follows a LayerNormalization moves or sums elements across its rows.
-
-    One kernel then takes mean and variance, another scales and does what follows.
-    """
-    if node.op != "LayerNormalization":
-        return False
-    if _is_normed_again(graph, node):
-        return True
-    return any(moves_rows(graph, reader, free) for reader in readers_of(graph, node.outputs[0]))
-
-
-def _is_normed_again(graph: Graph, norm: Node) -> bool:
-    """Whether it norms a Conv's map, channels last, and another norm is of its rows as tokens."""
-    before, after = graph.producer.get(norm.inputs[0]), only_reader(graph, norm)
-    if before is None or before.op != "Transpose" or after is None or after.op != "Reshape":
-        return False
-    map_writer = graph.producer.get(before.inputs[0])
-    if list(before.attributes.get("perm", ())) != _FROM_MAP or map_writer is None:
-        return False
-    readers = readers_of(graph, after.outputs[0])
-    return map_writer.op in _CONVS and any(r.op == "LayerNormalization" for r in readers)
-
-
-def moves_rows(graph: Graph, node: Node, free: frozenset[str] = frozenset()) -> bool:
-    """Whether it moves or sums elements across rows; ``free``: see ``free_nodes``."""
-    if node.name in free:
-        return False
-    readers = readers_of(graph, node.outputs[0])
-    if node.op in _VIEWS or (keeps_all(graph, node) and not turns_to_map(node)):
-        return any(moves_rows(graph, reader, free) for reader in readers)
-    if node.op == "Transpose":  # A matrix product reads rows and columns alike.
-        return not readers or any(reader.op != "MatMul" for reader in readers)
-    return node.op in ("Slice", "Gather", "ReduceMean") or is_row_product(graph, node)
+    return before if not any(r.op in _MOVES_ROWS for r in others) else None
 
 
 def keeps_all(graph: Graph, node: Node) -> bool:
@@ -162,14 +125,6 @@ def keeps_all(graph: Graph, node: Node) -> bool:
         order = [axis for axis in node.attributes.get("perm", ()) if given[axis] != 1]
         return order == sorted(order) and bool(node.attributes.get("perm"))
     return node.op in ("Pad", "Slice") and given is not None and given == made
-
-
-def is_row_product(graph: Graph, node: Node) -> bool:
-    """Whether it multiplies a single row by a weight."""
-    if node.op not in ("MatMul", "Gemm") or weight_input(graph, node) is None:
-        return False
-    shape = graph.type_of(node.outputs[0]).shape or (0, 0)
-    return math.prod(shape[:-1]) == 1
 
 
 def _flattens(graph: Graph, node: Node) -> bool:

@@ -36,7 +36,9 @@ def joint(between: str, queries: str = "q", keys: str = "u") -> str:
 
 def heads(body: str, rows: str = "[1,4,16,16]", columns: str = "[1,4,16,16]") -> str:
     return f"""
-    (float{rows} x, float{columns} y) => (float{rows} out) <float[16,16] w = {{1}}> {{
+    (float{rows} x, float{columns} y) => (float{rows} out)
+    <float[16,16] w = {{1}}, float[16] g = {{1}}> {{
+      last = Constant<value = int64[1] {{-1}}>()
       quarter = Constant<value = float {{0.25}}>()
       [relu1] q = Relu(x)
       [relu2] k = Relu(y)
@@ -91,6 +93,24 @@ GRAPHS = {
     ),
     "but not if its second operand is of fewer batches": heads(
         "[product1] s = MatMul(q, k)\n[tanh1] out = Tanh(s)", "[4,16,16]", "[1,16,16]"
+    ),
+    "rows that are normed are turned for a product of heads by another kernel": heads(
+        "[norm1] n = LayerNormalization<axis = -1>(q, g, g)\n"
+        "[turn1] t = Transpose<perm = [0, 1, 3, 2]>(n)\n[product1] out = MatMul(k, t)"
+    ),
+    "but not for one of single matrices": heads(
+        "[norm1] n = LayerNormalization<axis = -1>(q, g, g)\n"
+        "[turn1] t = Transpose<perm = [0, 2, 1]>(n)\n[product1] out = MatMul(k, t)",
+        "[4,16,16]",
+        "[4,16,16]",
+    ),
+    "queries that are normed are stored head by head by another kernel": heads(
+        "[norm1] n = LayerNormalization<axis = -1>(q, g, g)\n[scores] p = MatMul(n, k)\n"
+        "[soft] m = Softmax<axis = -1>(p)\n[mix] out = MatMul(m, k)"
+    ),
+    "and so are those that are divided by their length": heads(
+        "[root1] l = ReduceL2(q, last)\n[clip1] c = Clip(l, quarter)\n[div1] n = Div(q, c)\n"
+        "[scores] p = MatMul(n, k)\n[soft] m = Softmax<axis = -1>(p)\n[mix] out = MatMul(m, k)"
     ),
     "a number that an operand is scaled by is part of the product": heads(
         "[mul1] a = Mul(q, quarter)\n[turn1] t = Transpose<perm = [0, 1, 3, 2]>(a)\n"

@@ -1,0 +1,103 @@
+"""What moves or sums elements across rows, which a kernel that norms rows does not do.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of GPT-2, Swin and DETR, and
+of 15 small graphs that norm the rows of queries and keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container
+
+from placer.graph import Graph, Node
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.flattened import batches
+from placer.prediction.kernels.views import (
+    FROM_MAP,
+    VIEWS,
+    keeps_all,
+    only_reader,
+    readers_of,
+    turns_to_map,
+)
+
+_CONVS = ("Conv", "ConvTranspose")
+_SCALES = ("Clip", "Max", "Add", "Sqrt", "Expand", "Div", "Mul", "Reciprocal")
+
+
+class Rows:
+    """Rows of one placement.
+
+    ``free``: see ``views.free_nodes``; ``is_attention``: whether a product is part of an attention
+    in one kernel, for which rows are stored head by head.
+    """
+
+    def __init__(
+        self, graph: Graph, free: Container[str], is_attention: Callable[[Node], bool]
+    ) -> None:
+        self._graph, self._free, self._is_attention = graph, free, is_attention
+
+    def are_split(self, norm: Node) -> bool:
+        """Whether what follows a LayerNormalization moves or sums elements across its rows.
+
+        One kernel then takes mean and variance, another scales and does what follows.
+        """
+        if norm.op != "LayerNormalization":
+            return False
+        if self._is_normed_again(norm):
+            return True
+        return any(self.are_moved(reader) for reader in readers_of(self._graph, norm.outputs[0]))
+
+    def are_scaled_and_moved(self, summed: Node) -> bool:
+        """Whether rows are divided by what is ``summed`` of each, or the like, and moved then."""
+        shape = self._graph.type_of(summed.inputs[0]).shape
+        waiting, seen = [summed], {summed.name}
+        while waiting:
+            for reader in readers_of(self._graph, waiting.pop().outputs[0]):
+                scales = self._graph.type_of(reader.outputs[0]).shape == shape
+                if reader.op not in _SCALES or reader.name in seen:
+                    continue
+                seen.add(reader.name)
+                if scales and reader.op != "Expand":
+                    behind = readers_of(self._graph, reader.outputs[0])
+                    return bool(behind) and all(self.are_moved(node) for node in behind)
+                waiting.append(reader)
+        return False
+
+    def are_moved(self, node: Node) -> bool:
+        """Whether ``node`` moves or sums elements across the rows that it reads."""
+        if node.name in self._free:
+            return False
+        readers = readers_of(self._graph, node.outputs[0])
+        if node.op in VIEWS or (keeps_all(self._graph, node) and not turns_to_map(node)):
+            return any(self.are_moved(reader) for reader in readers)
+        if node.op == "Transpose":
+            return not readers or not all(self._reads_columns(reader) for reader in readers)
+        if node.op == "MatMul" and self._is_attention(node):
+            return True
+        return node.op in ("Slice", "Gather", "ReduceMean") or _is_row_product(self._graph, node)
+
+    def _reads_columns(self, node: Node) -> bool:
+        """Whether it reads rows and columns alike, as a product of single matrices does."""
+        if node.op != "MatMul" or self._is_attention(node):
+            return False
+        return batches(self._graph, node) == 0
+
+    def _is_normed_again(self, norm: Node) -> bool:
+        """Whether it norms a Conv's map, channels last, and another norm its rows as tokens."""
+        before, after = self._graph.producer.get(norm.inputs[0]), only_reader(self._graph, norm)
+        if before is None or before.op != "Transpose" or after is None or after.op != "Reshape":
+            return False
+        map_writer = self._graph.producer.get(before.inputs[0])
+        if list(before.attributes.get("perm", ())) != FROM_MAP or map_writer is None:
+            return False
+        readers = readers_of(self._graph, after.outputs[0])
+        return map_writer.op in _CONVS and any(r.op == "LayerNormalization" for r in readers)
+
+
+def _is_row_product(graph: Graph, node: Node) -> bool:
+    """Whether it multiplies a single row by a weight."""
+    if node.op not in ("MatMul", "Gemm") or weight_input(graph, node) is None:
+        return False
+    shape = graph.type_of(node.outputs[0]).shape or (0, 0)
+    return math.prod(shape[:-1]) == 1
