@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from placer.graph import Graph, Node
-from placer.rules.match import Match, inside_subgraph
+from placer.rules.match import Match, inside_subgraph, row_name
 from placer.rules.predicate_schema import subjects_of
 from placer.rules.predicates import Check, check_of
 from placer.rules.schema import NodePattern, Rule, plain
@@ -47,6 +47,7 @@ class _Step:
     first: str
     optional: bool
     commutative: bool
+    repeat: bool
     checks: tuple[Check, ...]
 
 
@@ -116,13 +117,52 @@ class Binder:
                 found.append(Match(self._rule, nodes, tensors, shared))
             return
         step = self._steps[depth]
+        if step.repeat:
+            self._extend_row(depth, nodes, tensors, ports, found)
+            return
         for node in self._neighbours(step, tensors):
             self._bind(depth, node, nodes, tensors, ports, found)
         if step.optional:
             own = tensors.copy()
-            source = tensors[step.near[0]]
+            source = own.setdefault(step.near[0], tensors.get(step.first, ()))
             if own.setdefault(step.first, source) == source and self._holds(step, nodes, own):
                 self._extend(depth + 1, nodes, own, ports, found)
+
+    def _extend_row(
+        self,
+        depth: int,
+        nodes: dict[str, Node],
+        tensors: Tensors,
+        ports: Ports,
+        found: list[Match],
+    ) -> None:
+        """Bind however many nodes in a row to the step at ``depth``, and go on from each."""
+        step, row = self._steps[depth], list[Node]()
+        current = tensors[step.near[0]]
+        while True:
+            bound = nodes | {row_name(step.name, i): node for i, node in enumerate(row)}
+            own = tensors.copy()
+            fits = bool(row) or step.optional
+            fits = fits and own.setdefault(step.first, current) == current
+            if fits and self._holds(step, bound, own):
+                self._extend(depth + 1, bound, own, ports, found)
+            node = self._next_in_row(step, current, bound)
+            if node is None:
+                return
+            row.append(node)
+            current = node.outputs
+
+    def _next_in_row(
+        self, step: _Step, current: tuple[str, ...], bound: Mapping[str, Node]
+    ) -> Node | None:
+        edges = self._graph.edges_of(current[0]) if current else ()
+        if len(edges) != 1 or edges[0].is_graph_output:
+            return None
+        node = self._graph.by_name[edges[0].node]
+        fits = node.op in step.ops and node.domain in STANDARD and len(node.outputs) == 1
+        if not fits or node in bound.values() or (edges[0].input_index and not step.commutative):
+            return None
+        return node if len(self._graph.edges_of(node.outputs[0])) == 1 else None
 
     def _holds(self, step: _Step, nodes: Mapping[str, Node], tensors: Tensors) -> bool:
         return not step.checks or all(check(nodes, tensors, self._graph) for check in step.checks)
@@ -238,6 +278,7 @@ def _step(name: str, pattern: NodePattern, checks: Iterable[Check]) -> _Step:
         plain(pattern.output[0]),
         pattern.optional,
         pattern.commutative,
+        pattern.repeat,
         tuple(checks),
     )
 

@@ -13,7 +13,8 @@ from placer.rules.schema import Rule
 class Match:
     """One occurrence of a rule's pattern.
 
-    ``nodes``: graph node per pattern node; absent optional nodes are left out.
+    ``nodes``: graph node per pattern node; absent optional nodes are left out. Of a row of nodes
+    those behind the first are called ``name 2`` and so on.
     ``tensors``: graph tensors per tensor name; one, or any number for variadic names, or none
     for an absent optional input.
     ``ports``: input indices at which a pattern node reads a tensor name.
@@ -29,6 +30,13 @@ class Match:
         """The graph node bound to the pattern's first node."""
         return self.nodes[next(iter(self.rule.pattern))]
 
+    def row(self, name: str) -> tuple[Node, ...]:
+        """The graph nodes of a pattern node: one, none if it is absent, or those of a row."""
+        found = list[Node]()
+        while (node := self.nodes.get(row_name(name, len(found)))) is not None:
+            found.append(node)
+        return tuple(found)
+
     def edges(self, reference: str, graph: Graph) -> tuple[Edge, ...]:
         """Resolve ``node.tensor`` or ``tensor.*`` to edges; absent nodes give none."""
         owner, _, name = reference.partition(".")
@@ -39,6 +47,11 @@ class Match:
         if node is None:
             return ()
         return tuple([graph.edge_at(node, i) for i in self.ports[owner, name]])
+
+
+def row_name(name: str, position: int) -> str:
+    """What the node at a position of a row is called in ``Match.nodes``."""
+    return f"{name} {position + 1}" if position else name
 
 
 def inside_subgraph(edge: Edge, graph: Graph) -> bool:

@@ -199,6 +199,11 @@ class Predicate(Strict):
     square: TensorName | None = Field(
         default=None, description="The last two dimensions are known and equal."
     )
+    turned: TensorName | None = Field(
+        default=None,
+        description="A Transpose that swaps the last two axes, and moves no other, writes the "
+        "tensor.",
+    )
     over_last_axis: str | None = Field(
         default=None,
         description="The node is a Softmax or a Reduce operator over the last axis alone.",

@@ -337,6 +337,16 @@ def _is_square(tensor: str, graph: Graph) -> bool:
     return shape is not None and len(shape) > 1 and shape[-1] == shape[-2]
 
 
+def _is_turned(tensor: str, graph: Graph) -> bool:
+    node = graph.producer.get(tensor)
+    shape = graph.type_of(tensor).shape
+    if node is None or node.op != "Transpose" or shape is None or len(shape) < 2:
+        return False
+    axes = list(range(len(shape)))
+    turned = [*axes[:-2], axes[-1], axes[-2]]
+    return list(node.attributes.get("perm", axes[::-1])) == turned
+
+
 def _over_last_axis(name: str) -> Check:
     def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
         node = nodes.get(name)
@@ -379,6 +389,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "keeps_order": _keeps_order,
     "leaves": _of_each(_leaves),
     "square": _of_each(_is_square),
+    "turned": _of_each(_is_turned),
     "over_last_axis": _over_last_axis,
     "sliced_apart": _of_each(is_sliced_apart),
     "one_piece": _of_each(is_one_piece),

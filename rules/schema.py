@@ -110,10 +110,15 @@ class NodePattern(Strict):
     )
     optional: bool = Field(
         default=False,
-        description="The node may be absent; its output is then its first input.",
+        description="The node may be absent; its output and its first input are then one tensor.",
     )
     commutative: bool = Field(
         default=False, description="The first two inputs match in either order."
+    )
+    repeat: bool = Field(
+        default=False,
+        description="However many such nodes in a row, what each writes being read once; the "
+        "first input is the one that comes from the row, at any place if `commutative`.",
     )
 
 
@@ -206,6 +211,11 @@ class Fusion(Strict):
         "else reads their results runs after all of them. Only for a single node with `reads` "
         "`any`, or [], where a pair between two keeps them apart.",
     )
+    passes: list[str] = Field(
+        default=[],
+        description="Pattern nodes that the engine computes before the layer although they read "
+        "what one of its nodes writes, since that only moves elements.",
+    )
     joins: bool = Field(
         default=False,
         description="Layers of the rule that read one tensor are one, if all of them can be built "
@@ -214,6 +224,11 @@ class Fusion(Strict):
     takes: Followers | None = Field(
         default=None,
         description="What follows the layer and becomes part of it where no other layer has it.",
+    )
+    past: list[str] = Field(
+        default=[],
+        description="Operators that only move elements, past which the engine computes what "
+        "follows, if `takes` names it: what has one operand, or scalars besides, and is read once.",
     )
     copies: int = Field(
         default=1,
@@ -358,7 +373,7 @@ class Rule(Strict):
     pattern: dict[TensorName, NodePattern] = Field(
         min_length=1,
         description="The nodes by name; the first cannot be optional, and an optional one's first "
-        "input is a tensor that a node before it reads or writes.",
+        "input or output is a tensor that a node before it reads or writes.",
     )
     where: list[Predicate] = Field(
         default=[], description="Conditions on a match, all of which must hold."
@@ -421,19 +436,21 @@ class Rule(Strict):
         return next(name for name, layout in self.layouts.items() if layout.default)
 
     def _check_optional_nodes(self) -> None:
-        """Of an absent node the output is its first input, which must be bound by then."""
-        if next(iter(self.pattern.values())).optional:
-            raise ValueError("the first node of a pattern cannot be optional")
+        """Of an absent node the output is its first input, one of which must be bound by then."""
+        first = next(iter(self.pattern.values()))
+        if first.optional or first.repeat:
+            raise ValueError("the first node of a pattern cannot be optional, nor a row of nodes")
         bound: set[str] = set()
         for name, node in self.pattern.items():
-            source = plain(node.inputs[0])
-            if node.optional and source not in bound:
+            source, made = plain(node.inputs[0]), plain(node.output[0])
+            if node.optional and bound.isdisjoint({source} if node.repeat else {source, made}):
                 raise ValueError(
                     f"optional node '{name}' needs a first input that the nodes before it always "
                     f"bind, which '{source}' is not; reorder the nodes or remove 'optional'"
                 )
-            # Of an absent node only the first output is known.
-            names = node.output[:1] if node.optional else (*node.inputs, *node.output)
+            # Of an absent node only these are known.
+            ends = (source, made)
+            names = ends if node.optional or node.repeat else (*node.inputs, *node.output)
             bound.update(plain(n) for n in names if plain(n) != "_")
 
     def _check_layout(self, name: str, layout: Layout, tensors: frozenset[str]) -> None:
@@ -452,7 +469,7 @@ class Rule(Strict):
             self._check_fusion(name, fusion, tensors)
 
     def _check_fusion(self, name: str, fusion: Fusion, tensors: frozenset[str]) -> None:
-        for node in fusion.nodes:
+        for node in (*fusion.nodes, *fusion.passes):
             if node not in self.pattern:
                 raise ValueError(f"layout '{name}': fuses names unknown node '{node}'")
         like = [r for r in (fusion.float_like, fusion.later_input) if r]
@@ -468,6 +485,8 @@ class Rule(Strict):
             return
         if owner not in self.pattern:
             raise ValueError(f"{where}: '{reference}' names unknown node '{owner}'")
+        if self.pattern[owner].repeat:
+            raise ValueError(f"{where}: '{reference}' names a row of nodes, whose edges have none")
         inputs = [plain(i) for i in self.pattern[owner].inputs]
         if tensor not in inputs:
             raise ValueError(f"{where}: node '{owner}' has no input '{tensor}'")

@@ -39,7 +39,8 @@ class Claim:
 
     ``demanded``: edges that must carry a pair and are read as integers. ``absorbed``: edges between
     the nodes that must carry a pair. ``paired``: both; ``bare``: edges that must be float.
-    ``in_place``: edges read in the type that is written. Of overlapping claims alike in all else
+    ``in_place``: edges read in the type that is written. ``passed``: nodes that run before the
+    layer though they read what it writes. Of overlapping claims alike in all else
     the one of the highest ``input_index`` is met, then that of the first nodes if ``goes_first``.
     """
 
@@ -55,6 +56,7 @@ class Claim:
     like: Edge | None
     input_index: int = 0
     goes_first: bool = False
+    passed: frozenset[str] = frozenset()
 
     @property
     def rank(self) -> tuple[bool, int, int, int, int, tuple[int, ...]]:
@@ -105,6 +107,8 @@ class LayerCandidate:
     def readers(self) -> tuple[Edge, ...]:
         """Edges on which other candidates read what this one writes."""
         names = {node.name for node in self.nodes}
+        if self.claim is not None:
+            names |= self.claim.passed
         written = (tensor for node in self.nodes for tensor in node.outputs)
         return tuple(e for t in written for e in self.graph.edges_of(t) if e.node not in names)
 
@@ -247,7 +251,7 @@ def find_claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]
     # A pair before an optional node leaves that node out of the layer.
     for match in matches.of(rule, smaller=True):
         for offer in offers:
-            nodes = [match.nodes[name] for name in offer.fusion.nodes if name in match.nodes]
+            nodes = [node for name in offer.fusion.nodes for node in match.row(name)]
             if nodes:
                 if len(nodes) > 1:
                     nodes.sort(key=_POSITION)
@@ -278,6 +282,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         like=like[0] if like else None,
         input_index=max((e.input_index for e in _edges(match, told, graph)), default=0),
         goes_first=offer.goes_first,
+        passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
     )
 
 

@@ -1,40 +1,109 @@
-"""What follows a layer and becomes part of it: operators of one operand, scales and shifts."""
+"""What follows a layer and becomes part of it: activations, scales and shifts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from placer.graph import Graph, Node
+from placer.graph import Edge, Graph, Node
 from placer.prediction.claims import LayerCandidate
-from placer.rules.schema import Followers
+from placer.prediction.composites import find_composite
+from placer.rules.schema import Followers, Fusion
 
 _EITHER_SIDE = frozenset({"Add", "Mul", "Sub"})  # c - x is x times -1, plus c.
 _ARITHMETIC = _EITHER_SIDE | {"Div"}
+# Of what follows, what OpenVINO's MoveEltwiseUpThroughDataMov does not take for element-wise.
+_STAYS = frozenset({"LeakyRelu", "PRelu", "HardSigmoid", "Swish"})
 
 
-def followers(candidate: LayerCandidate) -> Iterator[Node]:
-    """The nodes that the layer may take along, in order, as far as the graph alone decides."""
-    takes = None if candidate.claim is None else candidate.claim.fusion.takes
-    if takes is None:
+@dataclass(frozen=True)
+class Follower:
+    """An operator behind a layer that may become part of it.
+
+    ``nodes``: one, or those that are an activation together. ``kind``: the operator. ``bare``: the
+    edges from the layer to it and inside, on which no pair may be. ``movers``: the nodes before it
+    that only move elements, and run after it.
+    """
+
+    nodes: tuple[Node, ...]
+    kind: str
+    bare: tuple[Edge, ...]
+    movers: tuple[Node, ...] = ()
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether it is a scale or a shift."""
+        return self.kind in _ARITHMETIC
+
+
+def followers(candidate: LayerCandidate) -> Iterator[Follower]:
+    """What the layer may take along, in order, as far as the graph alone decides."""
+    fusion = None if candidate.claim is None else candidate.claim.fusion
+    if fusion is None or fusion.takes is None:
         return
-    readers = candidate.readers
-    while len(readers) == 1 and not readers[0].is_graph_output:
-        node = candidate.graph.by_name[readers[0].node]
-        if len(node.outputs) != 1 or not _may_follow(candidate.graph, node, takes):
+    graph, readers = candidate.graph, candidate.readers
+    has_moved = False
+    while True:
+        path, movers = _movers(graph, readers, fusion)
+        has_moved = has_moved or bool(movers)
+        if movers:
+            readers = graph.edges_of(movers[-1].outputs[0])
+        found = _next(graph, readers, fusion.takes, has_moved)
+        if found is None or (has_moved and not _may_move(graph, found)):
             return
-        data = candidate.graph.edge_at(node, readers[0].input_index)
-        if data.input_index and node.op not in _EITHER_SIDE:
-            return
-        yield node
-        readers = candidate.graph.edges_of(node.outputs[0])
+        yield Follower(found.nodes, found.kind, (*path, *found.bare), tuple(movers))
+        readers = graph.edges_of(found.nodes[-1].outputs[0])
 
 
-def is_affine(node: Node) -> bool:
-    """Whether a follower is a scale or a shift."""
-    return node.op in _ARITHMETIC
+def _movers(graph: Graph, readers: Sequence[Edge], fusion: Fusion) -> tuple[list[Edge], list[Node]]:
+    """Nodes that only move elements, each read once, and the edges that lead to them."""
+    edges, movers = list[Edge](), list[Node]()
+    while len(readers) == 1 and not readers[0].is_graph_output and not readers[0].input_index:
+        node = graph.by_name[readers[0].node]
+        if node.op not in fusion.past or node.domain not in ("", "ai.onnx"):
+            break
+        edges.append(readers[0])
+        movers.append(node)
+        readers = graph.edges_of(node.outputs[0])
+    return edges, movers
 
 
-def _may_follow(graph: Graph, node: Node, takes: Followers) -> bool:
+def _next(graph: Graph, readers: Sequence[Edge], takes: Followers, shares: bool) -> Follower | None:
+    """What ``readers`` of a tensor begin; ``shares``: its constants may be read elsewhere too."""
+    if len(readers) == 1 and not readers[0].is_graph_output:
+        node = graph.by_name[readers[0].node]
+        if len(node.outputs) != 1 or not _may_follow(graph, node, takes, shares):
+            return None
+        if readers[0].input_index and node.op not in _EITHER_SIDE:
+            return None
+        return Follower((node,), node.op, (readers[0],))
+    found = find_composite(graph, readers)
+    if found is None or found.kind not in takes.op:
+        return None
+    return Follower(found.nodes, found.kind, found.edges)
+
+
+def _may_move(graph: Graph, follower: Follower) -> bool:
+    """Whether the engine computes an operator before what moves elements in front of it."""
+    readers = graph.edges_of(follower.nodes[-1].outputs[0])
+    if len(readers) != 1 or follower.kind in _STAYS:
+        return False
+    if len(follower.nodes) > 1:
+        return True
+    (node,) = follower.nodes
+    constants = [t for t in node.inputs[1:] if t]
+    scalar = all(t in graph.initializers and _count(graph, t) == 1 for t in constants)
+    return scalar and follower.bare[0].input_index == 0
+
+
+def _count(graph: Graph, tensor: str) -> int:
+    count = 1
+    for size in graph.initializers[tensor].dims:
+        count *= size
+    return count
+
+
+def _may_follow(graph: Graph, node: Node, takes: Followers, shares: bool) -> bool:
     if node.domain not in ("", "ai.onnx") or node.op not in takes.op:
         return False
     constants = [t for t in node.inputs if t in graph.initializers]
@@ -44,7 +113,7 @@ def _may_follow(graph: Graph, node: Node, takes: Followers) -> bool:
         return True
     shape = graph.type_of(node.outputs[0]).shape
     return shape is not None and all(
-        len(graph.edges_of(t)) == 1 and _is_per_channel(graph, t, shape, takes.axis)
+        (shares or len(graph.edges_of(t)) == 1) and _is_per_channel(graph, t, shape, takes.axis)
         for t in constants
     )
 

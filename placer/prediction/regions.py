@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from placer.graph import Edge
+from placer.graph import Edge, Node
 from placer.prediction.claims import ANY, LayerCandidate, find_claims
-from placer.prediction.followers import followers, is_affine
+from placer.prediction.followers import Follower, followers
 from placer.prediction.motion import NormalForm
 from placer.rules.connected import connected
 from placer.rules.matcher import Matches
@@ -50,7 +50,9 @@ class Region:
         """Nodes, by name, of which however many may become one layer."""
         reaches = [*_neighbours(self.claimed), *map(_reach, self.claimed)]
         parts = [part for part in reaches if len(part) > 1]
-        names = {n.index: n.name for c in self.claimed for n in (*c.nodes, *followers(c))}
+        names = {n.index: n.name for c in self.claimed for n in c.nodes}
+        taken = [follower for c in self.claimed for follower in followers(c)]
+        names |= {n.index: n.name for follower in taken for n in follower.nodes}
         return tuple(
             frozenset(names[index] for i in part for index in parts[i]) for part in connected(parts)
         )
@@ -72,10 +74,10 @@ class Region:
                 del found[candidate.position]
             whole = self._whole(group)
             found[whole.position] = whole
-        for group in _led(found, form):
-            for candidate in group:
+        for led in _led(found, form):
+            for candidate in led.group:
                 del found[candidate.position]
-            whole = self._whole(group)
+            whole = self._whole(led.group, led.movers)
             found[whole.position] = whole
         for group in _groups(found, form):
             for candidate in group:
@@ -96,11 +98,13 @@ class Region:
                 groups.append(tuple(group))
         return groups
 
-    def _whole(self, group: Sequence[LayerCandidate]) -> LayerCandidate:
-        """The layer that the candidates of ``group`` are together."""
+    def _whole(
+        self, group: Sequence[LayerCandidate], movers: Sequence[Node] = ()
+    ) -> LayerCandidate:
+        """The layer that the candidates of ``group`` are together; ``movers`` run after it."""
         key = tuple(group)
         if key not in self.merged:
-            self.merged[key] = _merged(group)
+            self.merged[key] = _merged(group, movers)
         return self.merged[key]
 
 
@@ -134,7 +138,7 @@ def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tup
 
 def _reach(candidate: LayerCandidate) -> tuple[int, ...]:
     """The indices of the nodes that the layer takes along, with that of its last one before."""
-    found = tuple([node.index for node in followers(candidate)])
+    found = tuple([node.index for part in followers(candidate) for node in part.nodes])
     return (candidate.position, *found) if found else ()
 
 
@@ -182,26 +186,42 @@ def _writers(candidate: LayerCandidate) -> list[int]:
     return [producers[e.tensor].index for e in candidate.reads if e.tensor in producers]
 
 
-def _led(found: Mapping[int, LayerCandidate], form: NormalForm) -> list[tuple[LayerCandidate, ...]]:
+@dataclass(frozen=True)
+class _Led:
+    """A layer with those that it takes along, and the nodes that run after all of them."""
+
+    group: tuple[LayerCandidate, ...]
+    movers: tuple[Node, ...]
+
+
+def _led(found: Mapping[int, LayerCandidate], form: NormalForm) -> list[_Led]:
     """The layers of ``found`` that take others along, each with these."""
     groups = []
     for candidate in found.values():
-        group = [candidate]
-        for node in followers(candidate):
-            other = found.get(node.index)
-            data = [e for e in candidate.graph.edges_into(node) if e.tensor in group[-1].writes]
-            if other is None or other.nodes != (node,) or data[0] in form.scales:
+        taken = list[Follower]()
+        for follower in followers(candidate):
+            others = [found.get(node.index) for node in follower.nodes]
+            if any(edge in form.scales for edge in follower.bare):
                 break
-            if other.claim is not None and not _merges(other):
+            if not all(map(_is_free, others)):
                 break
-            group.append(other)
-        if _disagree(group[-1], form):
-            # The engine moves scales and shifts on, as it does with those of a pair.
-            while len(group) > 1 and is_affine(group[-1].nodes[0]):
-                group.pop()
-        if len(group) > 1:
-            groups.append(tuple(group))
+            taken.append(follower)
+        # The engine moves scales and shifts on, as it does with those of a pair.
+        last = found[taken[-1].nodes[-1].index] if taken else candidate
+        if _disagree(last, form):
+            while taken and taken[-1].is_affine:
+                taken.pop()
+        if taken:
+            own = [found[node.index] for follower in taken for node in follower.nodes]
+            groups.append(_Led((candidate, *own), tuple(m for f in taken for m in f.movers)))
     return groups
+
+
+def _is_free(candidate: LayerCandidate | None) -> bool:
+    """Whether another layer may take a node along: no layer has it, or one that merges."""
+    if candidate is None or len(candidate.nodes) != 1:
+        return False
+    return candidate.claim is None or _merges(candidate)
 
 
 def _disagree(candidate: LayerCandidate, form: NormalForm) -> bool:
@@ -248,14 +268,17 @@ def _takes_pairs(candidate: LayerCandidate) -> bool:
     return candidate.claim is not None and candidate.claim.fusion.reads == ANY
 
 
-def _merged(group: Sequence[LayerCandidate]) -> LayerCandidate:
+def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCandidate:
     nodes = tuple([node for part in group for node in part.nodes])
     claim = group[0].claim
+    passed = frozenset(node.name for node in movers)
     demanded = tuple([e for part in group if part.claim for e in part.claim.demanded])
     return LayerCandidate(
         # What joins reads one tensor, and readers of its first part may come before the last.
         position=group[0 if _joins(group[0]) else -1].position,
         nodes=nodes,
-        claim=None if claim is None else replace(claim, nodes=nodes, demanded=demanded),
+        claim=None
+        if claim is None
+        else replace(claim, nodes=nodes, demanded=demanded, passed=claim.passed | passed),
         graph=group[0].graph,
     )

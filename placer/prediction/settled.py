@@ -67,8 +67,7 @@ def _settled(graph: Graph) -> list[Node]:
         if is_settled and not leaves and max(sizes, default=0) <= _MAX_ELEMENTS:
             known.update(node.outputs)
             found.append(node)
-    # Without a Shape there is nothing that loading the model has not folded.
-    return found if any(node.op in ("Shape", "Size") for node in found) else []
+    return found
 
 
 def _is_pure(node: Node) -> bool:

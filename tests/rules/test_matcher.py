@@ -15,6 +15,29 @@ def rule(text: str) -> Rule:
     return parse_text(head + text, "rule.yaml", Rule)
 
 
+OPTIONAL_BEFORE = """
+id: r
+pattern:
+  conv: {op: Conv, inputs: [y, w], output: c}
+  act: {op: Relu, inputs: [x], output: y, optional: true}
+layouts: {int8: {default: true}}
+"""
+
+ROW = """
+id: r
+pattern:
+  product: {op: MatMul, inputs: [p, q], output: s}
+  between:
+    op: [Add, Mul]
+    inputs: [s, _]
+    output: m
+    commutative: true
+    optional: true
+    repeat: true
+  softmax: {op: Softmax, inputs: [m], output: y}
+layouts: {float: {default: true}}
+"""
+
 CONV_RELU = """
 id: conv-relu
 pattern:
@@ -70,8 +93,16 @@ REQUIRED = "conv: {op: Conv, inputs: [y, w], output: c}"
             "the first node of a pattern cannot be optional",
         ),
         (
-            [REQUIRED, "act: {op: Relu, inputs: [x], output: y, optional: true}"],
+            [REQUIRED, "act: {op: Relu, inputs: [x], output: z, optional: true}"],
             "optional node 'act' needs a first input .* always bind, which 'x' is not",
+        ),
+        (
+            ["add: {op: Add, inputs: [c, c], output: y, repeat: true}", REQUIRED],
+            "the first node of a pattern cannot be optional, nor a row",
+        ),
+        (
+            [REQUIRED, "act: {op: Relu, inputs: [x], output: y, optional: true, repeat: true}"],
+            "optional node 'act' needs a first input .* which 'x' is not",
         ),
         (
             [REQUIRED, "act: {op: Relu, inputs: [_], output: d, optional: true}"],
@@ -109,6 +140,48 @@ def test_optional_node_is_left_out_where_its_input_has_other_readers():
     assert list(match.nodes) == ["conv"]
     assert match.tensors["y"] == ("a",)
     assert match.edges("y.*", graph) == (Edge("a", "relu1", 0), Edge("a", "sigmoid1", 0))
+
+
+def test_optional_node_may_stand_before_those_that_are_not():
+    pattern = rule(OPTIONAL_BEFORE)
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8,8] x) => (float[1,4,8,8] out)
+        <float[4,4,1,1] w = {1}> {
+          [relu1] a = Relu(x)
+          [conv1] b = Conv(a, w)
+          [conv2] out = Conv(b, w)
+        }
+        """
+    )
+    with_act, without = find_matches(graph, pattern)
+    assert {name: node.name for name, node in with_act.nodes.items()} == {
+        "conv": "conv1",
+        "act": "relu1",
+    }
+    assert (list(without.nodes), without.tensors["x"]) == (["conv"], ("b",))
+
+
+def test_row_of_nodes_is_as_long_as_each_is_read_once():
+    pattern = rule(ROW)
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[2,4,4] x) => (float[2,4,4] out)
+        <float half = {0.5}> {
+          [matmul1] a = MatMul(x, x)
+          [mul1] b = Mul(half, a)
+          [add1] c = Add(b, x)
+          [softmax1] d = Softmax(c)
+          [matmul2] e = MatMul(d, d)
+          [softmax2] out = Softmax(e)
+        }
+        """
+    )
+    longest, bare = find_matches(graph, pattern)
+    assert [node.name for node in longest.row("between")] == ["mul1", "add1"]
+    assert (longest.row("softmax")[0].name, bare.row("between")) == ("softmax1", ())
 
 
 def test_commutative_inputs_yield_a_match_per_convolution():

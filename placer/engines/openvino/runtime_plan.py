@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,12 +22,24 @@ _TYPES: Mapping[str, str] = {
     **_BITS,
 }
 _INTEGERS = ("uint8", "int8")
+_QUANTITIES = (*_INTEGERS, "float", "float16", "bfloat16", "double")
 _REMOVED = "Removed"
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _RECURRENT_KINDS = ("RNNSeq", "RNNCell")
 _OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add"})
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 _ACTIVATION = re.compile(r"\b(HSwish|HSigmoid|Swish|Gelu|Mish|SoftPlus|MVN)_\d+")
+_UNNAMED = re.compile(r"\b([A-Z][A-Za-z]+)_\d+")
+_COMPOSITES = frozenset({"Gelu", "HSwish", "HSigmoid", "Swish", "Mish", "SoftPlus"})
+# MoveEltwiseUpThroughDataMov: past what only moves elements, and what it calls the operators then.
+_MOVERS = frozenset({*_VIEWS, "Transpose", "DepthToSpace", "Expand", "Gather"})
+_MOVING = ("Transpose", "Reshape", "Gather", "DepthToSpace", "Broadcast", "Tile")
+_MOVED: Mapping[str, str] = {
+    **{op: op for op in ("Abs", "Elu", "Erf", "Exp", "Floor", "Gelu", "Mish", "Power", "Relu")},
+    **{op: op for op in ("Sigmoid", "Sqrt", "Tanh", "Add", "Multiply", "Divide", "Subtract")},
+    **{"Mul": "Multiply", "Div": "Multiply", "Sub": "Add", "Pow": "Power", "Clip": "Clamp"},
+    **{"HardSwish": "HSwish", "Softplus": "SoftPlus", "Neg": "Negative", "Ceil": "Ceiling"},
+}
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,8 @@ class _Operation:
     """What is read of an executed operation.
 
     ``nodes``: numbers of the nodes that it names. ``invented``: it has an activation in it that is
-    called after no node. ``sources``: the operations that it reads. ``reshapes``: what it writes
+    called after no node. ``unnamed``: OpenVINO's kinds of what it has in it and calls after no
+    node. ``sources``: the operations that it reads. ``reshapes``: what it writes
     has another shape, or order of axes, than what it reads.
     """
 
@@ -43,6 +57,7 @@ class _Operation:
     kernel: str
     nodes: tuple[int, ...]
     invented: bool
+    unnamed: tuple[str, ...]
     sources: frozenset[str]
     reshapes: bool
     inputs: tuple[Port, ...]
@@ -89,13 +104,16 @@ def _operations(runtime: Any, tags: Tags) -> Iterator[_Operation]:
             continue
         named = _text(info, "originalLayersNames")
         nodes = tags.find(named)
+        if kind in _MOVING and all(tags.nodes[n].op_type in _MOVED for n in nodes):
+            nodes = ()  # Called after what was behind it until OpenVINO computed that before.
         ports = _ports(op, info, inputs, [tags.nodes[n].output for n in nodes])
         written[str(op.get_name())], named_as[str(op.get_name())] = ports, name
         if kind != "Input":
             kernel, invented = _text(info, "primitiveType"), bool(_ACTIVATION.search(named))
+            unnamed = tuple(_UNNAMED.findall(named))
             sources = frozenset(named_as[origin] for origin, _ in origins if origin in written)
             yield _Operation(
-                name, kind, kernel, nodes, invented, sources, _reshapes(op), inputs, ports
+                name, kind, kernel, nodes, invented, unnamed, sources, _reshapes(op), inputs, ports
             )
 
 
@@ -175,7 +193,10 @@ def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
     for number in lost:
         if tags.twins.get(number) in homes:
             homes[number] = homes[tags.twins[number]]
-    _find_homes_between(lost, homes, operations, tags)
+    unnamed = {op.name: Counter(op.unnamed) for op in operations if op.unnamed}
+    moved = _find_homes_before(lost, homes, operations, unnamed, tags)
+    _find_homes_between(lost, homes, operations, tags, moved)
+    moved |= _find_homes_before(lost, homes, operations, unnamed, tags)
     # OpenVINO gives an activation that it puts together from several nodes a name of its own.
     inventive = {op.name for op in operations if op.invented}
     for number in lost:
@@ -183,7 +204,7 @@ def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
         if number not in homes and len(found) == 1 and found <= inventive:
             homes[number] = found.pop()
     for number in reversed(lost):
-        found = {homes.get(n, "") for n in tags.readers(number)} - {""}
+        found = {homes.get(n, "") for n in tags.readers(number) - moved} - {""}
         if number not in homes and len(found) == 1 and not _is_layout(tags, number):
             homes[number] = found.pop()
     return homes
@@ -200,12 +221,18 @@ def _is_layout(tags: Tags, number: int) -> bool:
 
 
 def _find_homes_between(
-    lost: Sequence[int], homes: dict[int, str], operations: Sequence[_Operation], tags: Tags
+    lost: Sequence[int],
+    homes: dict[int, str],
+    operations: Sequence[_Operation],
+    tags: Tags,
+    moved: Set[int],
 ) -> None:
     """Give lost nodes the operation that stands where they stood, if it names none.
 
     Slices become a Split, a Transpose part of a Reorder, a Reduce of other axes another Reduce.
+    ``moved``: nodes that are computed elsewhere, and so are not beside these.
     """
+    beside = {number: name for number, name in homes.items() if number not in moved}
     nameless = {op.name: op for op in operations if not op.nodes and op.reshapes}
     passing = {op.name: op.sources for op in operations if not op.nodes and not op.reshapes}
     sources = {op.name: _sources_behind(op.sources, passing) for op in operations}
@@ -215,11 +242,68 @@ def _find_homes_between(
             readers[source].add(op.name)
     for number in (n for n in lost if n not in homes and not _is_pair(tags, n)):
         # Operations that stand for graph inputs are called after these.
-        before = _nearest_homes(number, tags.producers, homes) | set(tags.nodes[number].input)
-        behind = _nearest_homes(number, tags.readers, homes)
-        for name in nameless:
-            if before & sources[name] and behind & readers[name]:
-                homes[number] = name
+        before = _nearest_homes(number, tags.producers, beside) | set(tags.nodes[number].input)
+        behind = _nearest_homes(number, tags.readers, beside)
+        for name, op in nameless.items():
+            ends = op.kind in _MOVING and not behind and not readers[name]
+            if before & sources[name] and (ends or behind & readers[name]):
+                homes[number] = beside[number] = name
+
+
+def _find_homes_before(
+    lost: Sequence[int],
+    homes: dict[int, str],
+    operations: Sequence[_Operation],
+    unnamed: Mapping[str, Counter[str]],
+    tags: Tags,
+) -> set[int]:
+    """Give lost nodes that OpenVINO computes before what only moved elements for them their home.
+
+    The operation has no name from the graph: it is one of its own, or part of what wrote the
+    elements. Returns the nodes. ``unnamed``: what is in the operations without a name from the
+    graph, by these; what a node is found to be is taken away.
+    """
+    passing = {op.name: op.sources for op in operations if not op.unnamed and not op.nodes}
+    sources = {op.name: _sources_behind(op.sources, passing) for op in operations if op.unnamed}
+    moved = set[int]()
+    for number in (n for n in lost if n not in homes):
+        before = _before_movers(number, moved, homes, tags)
+        kind = _MOVED.get(tags.nodes[number].op_type, "")
+        near = [n for n in unnamed if n in before or before & sources[n]]
+        own = next((name for name in near if unnamed[name][kind]), None)
+        whole = next((name for name in near if _COMPOSITES & unnamed[name].keys()), None)
+        if own is not None:
+            unnamed[own][kind] -= 1
+        if kind and (own or whole):
+            homes[number] = own or whole or ""
+            moved.add(number)
+    return moved
+
+
+def _before_movers(
+    number: int, moved: Set[int], homes: Mapping[int, str], tags: Tags
+) -> frozenset[str]:
+    """The operations of the movers that lead to a node, and what these get their elements from.
+
+    Operations that stand for graph inputs are called after these. Nothing where there is no mover,
+    or several nodes write the elements.
+    """
+    passed, origins = set[int](), set[str]()
+    waiting = {number}
+    while waiting:
+        found = waiting.pop()
+        data = {t for t in tags.nodes[found].input if t and t not in tags.constants}
+        producers = tags.producers(found) - tags.settled
+        written = {t for n in producers for t in tags.nodes[n].output}
+        origins |= data - written - {t for n in tags.settled for t in tags.nodes[n].output}
+        for producer in producers - passed:
+            if tags.nodes[producer].op_type in _MOVERS or producer in moved:
+                passed.add(producer)
+                waiting.add(producer)
+            else:
+                origins.add(homes.get(producer, ""))
+    names = {homes[n] for n in passed if n in homes}
+    return frozenset(names | origins if passed and len(origins) == 1 else ())
 
 
 def _sources_behind(names: Set[str], passing: Mapping[str, Set[str]]) -> set[str]:
@@ -263,6 +347,8 @@ def _kind(op: _Operation, computes: bool) -> Kind:
         return "no-op"  # It gives the memory another shape, or hands out parts of it.
     if computes:
         return "compute"
+    if op.inputs[0].dtype not in _QUANTITIES:
+        return "reformat"
     before, after = (port.dtype in _INTEGERS for port in (op.inputs[0], op.outputs[0]))
     if before and after:
         return "requantize" if op.nodes else "reformat"

@@ -1,0 +1,103 @@
+"""Activations that a graph spells out in several nodes, as exporters write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from onnx import numpy_helper
+
+from placer.graph import Edge, Graph, Node
+
+_CLOSE = 1e-3  # Constants are rounded to FP16 or written with few digits.
+
+
+@dataclass(frozen=True)
+class Composite:
+    """Nodes that are one activation, named as ONNX's operator, and the edges into and inside."""
+
+    kind: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+def find_composite(graph: Graph, readers: Sequence[Edge]) -> Composite | None:
+    """The activation that the two ``readers`` of a tensor begin, if they do."""
+    if len(readers) != 2 or any(edge.is_graph_output for edge in readers):
+        return None
+    for first, second in (readers, readers[::-1]):
+        product = graph.by_name[second.node]
+        row = _row(graph, graph.by_name[first.node], product)
+        if product.op != "Mul" or row is None:
+            continue
+        last = _only_reader(graph, product)
+        scale = last if last is not None and _is_half(graph, last) else None
+        kind = _kind(graph, row, scale)
+        if kind is None:
+            continue
+        nodes = (*row, product, *([scale] if scale is not None and kind == "Gelu" else []))
+        inside = tuple(_edges_between(graph, nodes))
+        return Composite(kind, nodes, (first, second, *inside))
+    return None
+
+
+def _row(graph: Graph, node: Node, product: Node) -> list[Node] | None:
+    """The nodes from one that reads the tensor up to its product with it; at most four."""
+    row = [node]
+    while len(row) <= 4:
+        reader = _only_reader(graph, row[-1])
+        if reader is None:
+            return None
+        if reader is product:
+            return row
+        row.append(reader)
+    return None
+
+
+def _only_reader(graph: Graph, node: Node) -> Node | None:
+    edges = graph.edges_of(node.outputs[0])
+    if len(edges) != 1 or edges[0].is_graph_output:
+        return None
+    return graph.by_name[edges[0].node]
+
+
+def _kind(graph: Graph, row: Sequence[Node], scale: Node | None) -> str | None:
+    """What a row of nodes times what it reads is; ``scale``: a product with 0.5 behind."""
+    ops = [node.op for node in row]
+    if ops == ["Sigmoid"]:
+        return "Swish"
+    halves = [node for node in row if _is_half(graph, node)]
+    if len(ops) - len(halves) == 3 and len(halves) + (scale is not None) == 1:
+        divide, erf, add = (node for node in row if node not in halves)
+        scaled = _constant(graph, divide)
+        root = math.sqrt(2)
+        expected = root if divide.op == "Div" else 1 / root
+        is_scaled = divide.op in ("Div", "Mul") and _near(scaled, expected)
+        if is_scaled and erf.op == "Erf" and add.op == "Add" and _near(_constant(graph, add), 1):
+            return "Gelu"
+    return None
+
+
+def _is_half(graph: Graph, node: Node) -> bool:
+    value = _constant(graph, node)
+    return (node.op == "Mul" and _near(value, 0.5)) or (node.op == "Div" and _near(value, 2))
+
+
+def _near(value: float | None, expected: float) -> bool:
+    return value is not None and abs(value - expected) < _CLOSE
+
+
+def _constant(graph: Graph, node: Node) -> float | None:
+    """The only element of the constant operand of a node; None without such an operand."""
+    for tensor in node.inputs:
+        found = graph.initializers.get(tensor)
+        if found is not None and math.prod(found.dims) == 1:
+            return float(numpy_helper.to_array(found).item())
+    return None
+
+
+def _edges_between(graph: Graph, nodes: Sequence[Node]) -> Iterator[Edge]:
+    names = {node.name for node in nodes}
+    for node in nodes:
+        yield from (edge for edge in graph.edges_of(node.outputs[0]) if edge.node in names)

@@ -1,0 +1,101 @@
+"""Attention, and what OpenVINO computes before what moves elements, predicted as it is built."""
+
+import pytest
+
+from placer.graph import Edge
+from tests.prediction.test_openvino_plans import conversions, layers, plans
+
+QUERIES = {
+    "plain": ("q = Sigmoid(x)", "float[1,2,64,16]"),
+    "moved": ("q = Transpose<perm = [0, 2, 1, 3]>(x)", "float[1,64,2,16]"),
+    "scaled": ("q = Mul(x, half)", "float[1,2,64,16]"),
+    "moved, scaled": (
+        "q1 = Transpose<perm = [0, 2, 1, 3]>(x) [scale] q = Mul(q1, half)",
+        "float[1,64,2,16]",
+    ),
+    "turned": ("q = Transpose<perm = [0, 1, 3, 2]>(x)", "float[1,2,16,64]"),
+}
+KEYS = {
+    "turned": "k = Transpose<perm = [0, 1, 3, 2]>(y)",
+    "turned, scaled": "k1 = Transpose<perm = [0, 1, 3, 2]>(y) [scale2] k = Mul(k1, half)",
+}
+BETWEEN = {
+    "nothing": "t = Identity(s)",
+    "scale, bias, mask": "s1 = Mul(s, half) [bias] s2 = Add(b, s1) [mask] t = Add(s2, m)",
+    "softcap": "s1 = Tanh(s) [cap] t = Mul(s1, half)",
+}
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "between"),
+    [
+        ("plain", "turned", "softcap"),
+        ("moved", "turned, scaled", "scale, bias, mask"),
+        ("scaled", "turned", "scale, bias, mask"),
+        ("moved, scaled", "turned, scaled", "nothing"),
+        ("turned", "turned", "nothing"),
+    ],
+)
+def test_attention_takes_what_openvino_takes(queries, keys, between, tmp_path):
+    made, shape = QUERIES[queries]
+    text = f"""
+    g ({shape} x, float[1,2,64,16] y, float[1,2,64,16] v, float[1,2,64,64] b, float[1,1,64,64] m)
+    => (float[1,64,2,16] out)
+    <float half = {{0.5}}> {{
+      [query] {made} [key] {KEYS[keys]}
+      [scores] s = MatMul(q, k) [between] {BETWEEN[between]} [softmax] p = Softmax(t)
+      [mix] o = MatMul(p, v) [heads] out = Transpose<perm = [0, 2, 1, 3]>(o)
+    }}
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+
+
+def moved(rest: str, shape: str = "float[1,4,64,8]") -> str:
+    return f"""
+    g (float[1,64,32] x) => ({shape} z)
+    <float[32,32] w = {{1}}, int64[4] heads = {{1, 64, 4, 8}}, float half = {{0.5}},
+     float root = {{1.4142135}}, float one = {{1}}> {{ [fc] a = MatMul(x, w) {rest} }}
+    """
+
+
+VIEW = "[view] b = Reshape(a, heads) [move] c = Transpose<perm = [0, 2, 1, 3]>(b) "
+GELU = """[div] d = Div(c, root) [erf] e = Erf(d) [add] f = Add(e, one)
+          [mul] g = Mul(c, f) [half] z = Mul(g, half)"""
+FC = [(Edge("x", "fc", 0),), (Edge("w", "fc", 1),)]
+
+
+@pytest.mark.parametrize("pairs", [[], FC])
+@pytest.mark.parametrize(
+    ("rest", "taken"),
+    [
+        ("[scale] z = Mul(c, half)", {"fc", "scale"}),
+        ("[act] d = Sigmoid(c) [scale] z = Mul(d, half)", {"fc", "act", "scale"}),
+        (GELU, {"fc", "div", "erf", "add", "mul", "half"}),
+        # No operator that OpenVINO calls element-wise; its first operand is the constant.
+        ("[act] z = LeakyRelu(c)", {"fc"}),
+        ("[scale] z = Mul(half, c)", {"fc"}),
+    ],
+)
+def test_what_follows_movers_is_computed_before_them(rest, taken, pairs, tmp_path):
+    predicted, actual = plans(moved(VIEW + rest), pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    assert frozenset(taken) in {nodes for nodes, _ in layers(actual)}
+
+
+RESIDUAL = """
+g (float[1,16,8,8] x, float[1,16,8,8] u) => (float[1,16,8,8] z)
+<float[16,16,3,3] w = {1}, float root = {1.4142135}, float one = {1}, float half = {0.5}> {
+  [conv] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [sum] c = Add(a, u)
+  ACT
+}
+"""
+
+
+@pytest.mark.parametrize("act", ["[s] d = Sigmoid(c) [p] z = Mul(d, c)", GELU])
+def test_activations_of_several_nodes_follow_a_residual(act, tmp_path):
+    predicted, actual = plans(RESIDUAL.replace("ACT", act), [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert [len(nodes) for nodes, _ in layers(actual)] == [2 + act.count(" = ")]
