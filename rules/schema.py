@@ -285,6 +285,10 @@ class Motion(Strict):
         description="DQ moves also where the scales before the node differ: the tensor behind it "
         "then has one for each channel.",
     )
+    forward_first: bool = Field(
+        default=False,
+        description="DQ moves before any Q does, so that Q stops behind what has a pair in front.",
+    )
     exclusive: bool = Field(
         default=False,
         description="Q moves only past a node that alone reads its input, or reads a graph input; "

@@ -76,8 +76,7 @@ class BuildTarget:
 
     ``dequantizes_once``: readers in float of one tensor share its dequantization.
     ``folds_constants``: constants with a pair are dequantized when the model is built.
-    ``signed``, ``unsigned``: tensors that are int8 or uint8 where they are quantized, whatever
-    ``integer`` is.
+    ``unsigned``: tensors that are uint8 where they are quantized, whatever ``integer`` is.
     ``integers``: the type by scale, where it is not ``integer`` for all.
     """
 
@@ -87,13 +86,12 @@ class BuildTarget:
     integer: str
     dequantizes_once: bool = True
     folds_constants: bool = True
-    signed: frozenset[str] = frozenset()
     unsigned: frozenset[str] = frozenset()
     integers: Callable[[Scale], str] | None = None
 
     def integer_of(self, tensor: str, scale: Scale | None = None) -> str:
         """The type of ``tensor`` where it is quantized with ``scale``; None: a constant's."""
-        if tensor in self.signed:
+        if scale is not None and scale.signed:
             return "int8"
         if tensor in self.unsigned:
             return "uint8"

@@ -8,7 +8,7 @@ placements that move to the same pairs have the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -26,11 +26,12 @@ class Scale(NamedTuple):
     """Which of a placement's scales.
 
     ``tensors``: those whose common range it covers. ``format``: of the values, None where it is the
-    scheme's own.
+    scheme's own. ``signed``: what reads it needs signed integers, whatever the scheme's are.
     """
 
     tensors: frozenset[str]
     format: Format | None = None
+    signed: bool = False
 
 
 Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; none: float.
@@ -41,7 +42,8 @@ class Passage:
     """A node past which Q and DQ move: all its data inputs and all readers of its outputs.
 
     ``backward``: Q moves; ``forward``: DQ does. ``per_channel``: DQ moves past it with unequal
-    scales too.
+    scales too. ``forward_first``: DQ moves before any Q
+    does, past this and what is linked with it.
     """
 
     before: tuple[Edge, ...]
@@ -49,6 +51,7 @@ class Passage:
     backward: bool = True
     forward: bool = True
     per_channel: bool = False
+    forward_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,14 +89,44 @@ class NormalForm:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """Passages that share edges: pairs move within a link and never to another one."""
+    """Passages that share tensors: pairs move within a link and never to another one.
+
+    ``edges``: all of these tensors. ``signed``: those on which integers must be signed.
+    """
 
     passages: tuple[Passage, ...]
+    edges: frozenset[Edge]
+    signed: frozenset[Edge] = frozenset()
 
     @cached_property
-    def edges(self) -> frozenset[Edge]:
-        """All edges that pairs may move to or from."""
-        return frozenset(e for passage in self.passages for e in (*passage.before, *passage.after))
+    def _leading_to(self) -> Mapping[Edge, Sequence[Edge]]:
+        """By edge behind a passage those before it."""
+        found: dict[Edge, list[Edge]] = {}
+        for passage in self.passages:
+            for edge in passage.after:
+                found.setdefault(edge, []).extend(passage.before)
+        return found
+
+    def with_signs(self, form: NormalForm) -> NormalForm:
+        """``form`` with the scales told apart in which signed integers are needed.
+
+        Those are the scales of the last pairs before ``signed``, wherever they stand.
+        """
+        waiting = [(edge, form.last(edge)) for edge in self.signed]
+        found = set[tuple[Edge, Scale]]()
+        while waiting:
+            edge, scale = waiting.pop()
+            if scale is None or (edge, scale) in found:
+                continue
+            found.add((edge, scale))
+            for before in self._leading_to.get(edge, ()):
+                own = form.last(before)
+                if own is not None and own.tensors <= scale.tensors:
+                    waiting.append((before, own))
+        scales = {scale for _, scale in found}
+        if not scales:
+            return form
+        return NormalForm(_signed(form.scales, scales), _signed(form.second, scales))
 
 
 def find_passages(matches: Matches, rules: Iterable[Rule]) -> tuple[Passage, ...]:
@@ -125,23 +158,36 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
         backward=motion.only != "forward" and may_leave,
         forward=motion.only != "backward" and may_enter,
         per_channel=motion.per_channel,
+        forward_first=motion.forward_first and motion.only != "backward" and may_enter,
     )
 
 
-def find_links(passages: Sequence[Passage]) -> tuple[Link, ...]:
-    """Split ``passages`` into links; the order within a link is kept."""
-    parts = connected([(*passage.before, *passage.after) for passage in passages])
-    return tuple(Link(tuple(passages[i] for i in part)) for part in parts)
+def _signed(pairs: Mapping[Edge, Scale], scales: Set[Scale]) -> Mapping[Edge, Scale]:
+    return {e: s._replace(signed=True) if s in scales else s for e, s in pairs.items()}
 
 
-def find_signed(
-    matches: Matches, rules: Iterable[Rule], passages: Sequence[Passage]
-) -> frozenset[str]:
-    """The tensors on whose edges pairs are int8: those of ``Rule.signed``, and what leads there.
+def find_links(
+    passages: Sequence[Passage], graph: Graph, signed: Set[Edge] = frozenset()
+) -> tuple[Link, ...]:
+    """Split ``passages`` into links, in which their order is kept.
 
-    What leads to several readers, as a Split does, is int8 if one of them reads nothing else.
+    ``signed``: edges on which integers must be signed; each is in a link.
     """
-    return _leading_to([(rule, rule.signed) for rule in rules], matches, passages)
+    places = [{e.tensor for e in (*p.before, *p.after)} for p in passages]
+    alone = sorted({edge.tensor for edge in signed})
+    found = []
+    for part in connected([*places, *([tensor] for tensor in alone)]):
+        own = tuple(passages[i] for i in part if i < len(passages))
+        tensors = {t for i in part if i < len(passages) for t in places[i]}
+        tensors |= {alone[i - len(passages)] for i in part if i >= len(passages)}
+        edges = frozenset(edge for tensor in tensors for edge in graph.edges_of(tensor))
+        found.append(Link(own, edges, edges & signed))
+    return tuple(found)
+
+
+def find_signed(matches: Matches, rules: Iterable[Rule]) -> frozenset[Edge]:
+    """The edges of ``Rule.signed``."""
+    return frozenset(_wanted([(rule, rule.signed) for rule in rules], matches))
 
 
 def find_unsigned(
@@ -158,18 +204,20 @@ def _leading_to(
     passages: Sequence[Passage],
 ) -> frozenset[str]:
     """The tensors of the edges that are wanted of each rule's matches, and what leads there."""
-    needed = {
-        edge
-        for rule, references in wanted
-        if references
-        for match in matches.of(rule)
-        for reference in references
-        for edge in match.edges(reference, matches.graph)
-    }
+    needed = set(_wanted(wanted, matches))
     for passage in reversed(passages):
         if not needed.isdisjoint(passage.after):
             needed.update(passage.before)
     return frozenset(edge.tensor for edge in needed)
+
+
+def _wanted(wanted: Iterable[tuple[Rule, Sequence[str]]], matches: Matches) -> Iterator[Edge]:
+    """The edges that each rule refers to, at all of its matches."""
+    for rule, references in wanted:
+        if references:
+            for match in matches.of(rule):
+                for reference in references:
+                    yield from match.edges(reference, matches.graph)
 
 
 def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:
@@ -193,6 +241,12 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
     """
     scales = dict(given)
     second: dict[Edge, Scale] = {}
+    if any(passage.forward_first for passage in passages):
+        early = [p for p in passages if p.forward and not p.per_channel]
+        changed = True
+        while changed:
+            moves = [_forward(passage, scales) for passage in early]
+            changed = any(moves)
     changed = True
     while changed:
         moves = [_backward(p, scales, second) for p in reversed(passages) if p.backward]

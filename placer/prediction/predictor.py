@@ -80,7 +80,7 @@ class Predictor:
             matches = Matches(graph)
         rules = [rule for rule in rules if target.meets(rule.when)]
         passages = find_passages(matches, rules)
-        links = find_links(passages)
+        links = find_links(passages, graph, find_signed(matches, rules))
         self._target = BuildTarget(
             graph,
             target,
@@ -88,7 +88,6 @@ class Predictor:
             integer,
             dequantizes_once,
             folds_constants,
-            find_signed(matches, rules, passages),
             find_unsigned(matches, rules, passages),
             integers,
         )
@@ -183,11 +182,13 @@ class Predictor:
         for link in {self._links[edge] for edge in edges if edge in self._links}:
             own = {e: given[e] for e in link.edges if e in given}
             form = move_pairs(own, link.passages)
-            edges |= link.edges
-            moved.update(form.scales)
             if self._requantizes is not None:
                 again = (e for e in repeated(own, link.passages) if self._requantizes(own[e]))
-                second.update({edge: own[edge] for edge in again})
+                twice = {edge: own[edge] for edge in again} | dict(form.second)
+                form = NormalForm(form.scales, twice)
+            form = link.with_signs(form)
+            edges |= link.edges
+            moved.update(form.scales)
             second.update(form.second)
         for edge in edges:
             draft.scales.put(edge, moved.get(edge))

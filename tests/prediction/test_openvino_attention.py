@@ -99,3 +99,43 @@ def test_activations_of_several_nodes_follow_a_residual(act, tmp_path):
     predicted, actual = plans(RESIDUAL.replace("ACT", act), [], tmp_path)
     assert layers(predicted) == layers(actual)
     assert [len(nodes) for nodes, _ in layers(actual)] == [2 + act.count(" = ")]
+
+
+PARTS = """
+g (float[1,64,32] x) => (float[1,64,2,16] out)
+<float[32,96] w = {1}, int64[5] heads = {1, 64, 3, 2, 16}, int64[1] first = {0},
+ int64[3] ones = {1, 1, 1}> {
+  [fc] a = MatMul(x, w)
+  [view] b = Reshape(a, heads)
+  [move] c = Transpose<perm = [2, 0, 3, 1, 4]>(b)
+  [split] c0, c1, c2 = Split<axis = 0>(c, ones)
+  [query] q0 = Squeeze(c0, first)
+  [key] k0 = Squeeze(c1, first)
+  [value] v = Squeeze(c2, first)
+  [act] q = Tanh(q0)
+  [turn] k = Transpose<perm = [0, 1, 3, 2]>(k0)
+  [scores] s = MatMul(q, k)
+  [softmax] p = Softmax(s)
+  [mix] o = MatMul(p, v)
+  [back] out = Transpose<perm = [0, 2, 1, 3]>(o)
+}
+"""
+A = (Edge("a", "view", 0),)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "written"),
+    [
+        ([A], "int8"),
+        # Another pair stands between the first one and what reads signed integers.
+        ([A, (Edge("c", "split", 0),)], "uint8"),
+        ([A, (Edge("c1", "key", 0),), (Edge("c2", "value", 0),)], "uint8"),
+        # Not before the values, too.
+        ([A, (Edge("c1", "key", 0),)], "int8"),
+    ],
+)
+def test_the_last_pair_before_signed_operands_is_signed(pairs, written, tmp_path):
+    predicted, actual = plans(PARTS, pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    assert (frozenset({"move"}), (written,)) in layers(actual)

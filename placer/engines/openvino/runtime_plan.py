@@ -200,7 +200,7 @@ def _homes(operations: Sequence[_Operation], tags: Tags) -> dict[int, str]:
     # OpenVINO gives an activation that it puts together from several nodes a name of its own.
     inventive = {op.name for op in operations if op.invented}
     for number in lost:
-        found = {homes[n] for n in tags.producers(number) if n in homes}
+        found = {homes[n] for n in tags.producers(number) - moved if n in homes}
         if number not in homes and len(found) == 1 and found <= inventive:
             homes[number] = found.pop()
     for number in reversed(lost):
