@@ -130,8 +130,8 @@ A = (Edge("a", "view", 0),)
         # Another pair stands between the first one and what reads signed integers.
         ([A, (Edge("c", "split", 0),)], "uint8"),
         ([A, (Edge("c1", "key", 0),), (Edge("c2", "value", 0),)], "uint8"),
-        # Not before the values, too.
-        ([A, (Edge("c1", "key", 0),)], "int8"),
+        # But not in front of the keys.
+        ([A, (Edge("c2", "value", 0),)], "int8"),
     ],
 )
 def test_the_last_pair_before_signed_operands_is_signed(pairs, written, tmp_path):
