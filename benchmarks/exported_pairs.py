@@ -74,11 +74,11 @@ PAIRS: tuple[tuple[Named, Named], ...] = (
 )
 
 
-def drawn() -> Mapping[str, Mapping[str, Network]]:
+def drawn(pairs: tuple[tuple[Named, Named], ...], seed: int) -> Mapping[str, Mapping[str, Network]]:
     """The networks to be read and those aside, by name."""
-    lot = Random(SEED)
+    lot = Random(seed)
     found: dict[str, dict[str, Network]] = {"read": {}, "aside": {}}
-    for pair in PAIRS:
+    for pair in pairs:
         read = lot.randrange(2)
         found["read"].update([pair[read]])
         found["aside"].update([pair[1 - read]])
@@ -86,4 +86,4 @@ def drawn() -> Mapping[str, Mapping[str, Network]]:
 
 
 if __name__ == "__main__":
-    write_sets(__doc__, drawn())
+    write_sets(__doc__, drawn(PAIRS, SEED))
