@@ -267,6 +267,8 @@ def _find_homes_before(
     sources = {op.name: _sources_behind(op.sources, passing) for op in operations if op.unnamed}
     moved = set[int]()
     for number in (n for n in lost if n not in homes):
+        if not tags.scalars.issuperset(tags.constants.intersection(tags.nodes[number].input)):
+            continue
         before = _before_movers(number, moved, homes, tags)
         kind = _MOVED.get(tags.nodes[number].op_type, "")
         near = [n for n in unnamed if n in before or before & sources[n]]

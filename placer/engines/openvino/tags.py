@@ -7,6 +7,7 @@ that holds the node's number.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -29,13 +30,14 @@ class Tags:
     """The candidate's nodes by the number in their tags, in the order of the graph.
 
     ``outputs``: the graph's outputs in OpenVINO's order. ``constants``: its initializers.
-    ``idle``: nodes that hand on what they read, if OpenVINO takes these away.
+    ``scalars``: those of one element. ``idle``: nodes that hand on what they read, if OpenVINO takes these away.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
     outputs: tuple[str, ...]
     constants: frozenset[str] = frozenset()
     idle: frozenset[int] = frozenset()
+    scalars: frozenset[str] = frozenset()
 
     @cached_property
     def settled(self) -> frozenset[int]:
@@ -98,7 +100,8 @@ def tag_nodes(model: Any, graph: onnx.GraphProto) -> Tags:
     constants = frozenset(tensor.name for tensor in graph.initializer)
     shapes = {name: port.get_partial_shape() for name, port in ports.items()}
     idle = frozenset(_idle(graph, shapes))
-    return Tags(nodes, _outputs(model, declared), constants, idle)
+    scalars = frozenset(t.name for t in graph.initializer if math.prod(t.dims) == 1)
+    return Tags(nodes, _outputs(model, declared), constants, idle, scalars)
 
 
 def _idle(graph: onnx.GraphProto, shapes: Mapping[str, Any]) -> Iterator[int]:
