@@ -30,7 +30,8 @@ class Tags:
     """The candidate's nodes by the number in their tags, in the order of the graph.
 
     ``outputs``: the graph's outputs in OpenVINO's order. ``constants``: its initializers.
-    ``scalars``: those of one element. ``idle``: nodes that hand on what they read, if OpenVINO takes these away.
+    ``scalars``: those of one element. ``idle``: nodes that hand on what they read, if OpenVINO
+    takes these away.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
