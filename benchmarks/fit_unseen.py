@@ -42,6 +42,7 @@ from rich.table import Table
 
 from placer.engines.abilities import target_of
 from placer.engines.isolation import IsolatedEngine
+from placer.engines.rounds import TIMING
 from placer.engines.select import select_engine
 from placer.fitting.costs import fit_costs
 from placer.fitting.leave_out import (
@@ -118,8 +119,8 @@ def measured(arguments: argparse.Namespace, chosen: Makers, folder: Path) -> lis
     )
     bench = Bench(engine, pack, "float", arguments.rounds, arguments.placements)
     options = {"engine": engine.name, "version": engine.version, "device": engine.device}
-    counts = {"rounds": bench.rounds, "placements": bench.placements}
-    known = measured_options(arguments.builds) if arguments.only_fit else {**options, **counts}
+    effort = {"rounds": bench.rounds, "placements": bench.placements, "timing": TIMING}
+    known = measured_options(arguments.builds) if arguments.only_fit else {**options, **effort}
     records = Records(arguments.builds, known)
     found = []
     names = (*chosen, *network_names(arguments.generated))

@@ -17,6 +17,7 @@ from placer.engines.abilities import target_of
 from placer.engines.base import Engine
 from placer.engines.doctor import diagnose
 from placer.engines.isolation import IsolatedEngine
+from placer.engines.rounds import TIMING
 from placer.engines.select import select_engine
 from placer.errors import InputError, PlacerError
 from placer.fitting.costs import features, fit_costs
@@ -168,6 +169,7 @@ class _Run:
                 "version": engine.version,
                 "device": engine.device,
                 "clock": engine.clock,
+                "timing": TIMING,
                 "base": bench.base,
                 "engine options": dict(options.engine_options),
                 "placements": bench.placements,

@@ -13,6 +13,7 @@ import placer
 from placer.cli.app import app
 from placer.errors import InputError, RunError
 from placer.fitting.networks import network_names, write_network
+from placer.fitting.records import Records
 from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.prediction.devices import load_device
@@ -110,6 +111,22 @@ def test_builds_of_other_options_are_kept_and_said_to_take_no_part(
     remark = "builds measured with other options are kept and take no part"
     assert found.remarks[0] == remark  # The file is passed on: no path of its user's is in it.
     assert told[0] == f"{remark}: {before[0].parent.name} in {output}.builds"
+
+
+def test_builds_that_were_timed_otherwise_are_measured_again(
+    fitted: Path, models: Path, tmp_path: Path
+):
+    """Before short calls had an untimed one in front, options did not tell how calls are timed."""
+    shutil.copytree(fitted, tmp_path / "former")
+    (written,) = (tmp_path / "former").rglob("options.json")
+    options = json.loads(written.read_text())
+    options.pop("timing", None)
+    records = Records(tmp_path / "former" / "fit.json.builds", options)
+    written.parent.rename(records.folder)
+    (records.folder / "options.json").write_text(json.dumps(options, sort_keys=True, indent=1))
+    sentences = told("onnxruntime", tmp_path / "former" / "fit.json", models)
+    assert sentences[0].startswith("builds measured with other options are kept and take no part")
+    assert sum("builds measured" in sentence for sentence in sentences[1:]) == 5
 
 
 def test_a_model_that_has_changed_is_measured_again(fitted: Path, models: Path, tmp_path: Path):
