@@ -85,23 +85,27 @@ def _errors(
 ) -> FitErrors:
     """Errors of ``estimates``, and of ``training``: those by a fit to all networks."""
     by_network = [pairs_of(network, estimates[network.costs.name]) for network in networks]
+    trained = [pairs_of(network, training[network.costs.name]) for network in networks]
     pairs = [pair for own in by_network for pair in own]
-    trained = [p for network in networks for p in pairs_of(network, training[network.costs.name])]
     apart = [pair for pair in pairs if pair.apart]
     latencies = [latency_errors(network, estimates[network.costs.name]) for network in networks]
-    ratios = [pair.error for pair in pairs]
+    ratios = _ratio_errors(by_network)
     return FitErrors(
         networks=len(networks),
         builds=sum(len(network.costs.builds) for network in networks),
         pairs=len(pairs),
         latency=network_quantile(latencies, COVERAGE),
-        ratio=network_quantile([[pair.error for pair in own] for own in by_network], COVERAGE),
-        ratio_median=conformal_quantile(ratios, 0.5),
-        ratio_95=conformal_quantile(ratios, 0.95),
+        ratio=network_quantile(ratios, COVERAGE),
+        ratio_median=network_quantile(ratios, 0.5),
+        ratio_95=network_quantile(ratios, 0.95),
         pairs_apart=len(apart),
         ordered=sum(pair.ordered for pair in apart) / len(apart) if apart else None,
-        training_ratio=conformal_quantile([pair.error for pair in trained], COVERAGE),
+        training_ratio=network_quantile(_ratio_errors(trained), COVERAGE),
     )
+
+
+def _ratio_errors(by_network: Sequence[Sequence[BuildPair]]) -> list[list[float]]:
+    return [[pair.error for pair in own] for own in by_network]
 
 
 def latency_errors(network: PredictedNetwork, estimates: Sequence[float]) -> list[float]:

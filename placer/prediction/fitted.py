@@ -74,10 +74,10 @@ class FitErrors(_Document):
     """How far estimates are off for networks that took no part in the fit.
 
     ``latency``, ``ratio``: relative errors that 80% of latencies, and of ratios of two builds, of
-    a further network stay within. ``ratio_median``, ``ratio_95``: those of half and of 95% of
+    a further network stay within. ``ratio_median``, ``ratio_95``: those of half and of 95% of its
     ratios. ``ordered``: share of the pairs in the right order, of the ``pairs_apart`` that differ
-    by more than noise; None where none does. ``training_ratio``: 80% of the ratios that were
-    fitted to.
+    by more than noise; None where none does. ``training_ratio``: as ``ratio``, by a fit to all
+    networks. Each network counts the same, however many builds it has; in ``ordered`` each pair.
     """
 
     networks: int

@@ -121,6 +121,19 @@ def test_errors_are_those_of_networks_that_were_left_out():
     assert found.errors.training_ratio <= found.errors.ratio
 
 
+def test_shares_of_ratios_agree_though_one_network_has_most_of_them():
+    """Of 10 networks one has 190 pairs, all well estimated, and each other one pair that is not."""
+    networks = []
+    for number, found in enumerate(NETWORKS[:10]):
+        first, other, _ = found.builds
+        off = replace(other, us=other.us * (1.5 if number % 2 else 0.7))
+        many = (first,) * 20 if number == 0 else (first, off)
+        networks.append(measured(replace(found, builds=many)))
+    errors = leave_out(networks).errors
+    assert errors.ratio_median <= errors.ratio <= errors.ratio_95
+    assert errors.ratio > 0.2
+
+
 def test_too_few_networks_are_refused_rather_than_called_perfect():
     with pytest.raises(RunError, match=r"4 networks were measured .* takes 5: measure more"):
         leave_out([measured(network) for network in NETWORKS[:4]])
