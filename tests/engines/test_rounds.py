@@ -1,5 +1,7 @@
 """Calls timed in turn, by a clock that ticks with them."""
 
+import time
+
 import numpy as np
 
 from placer.engines.rounds import time_calls
@@ -21,3 +23,17 @@ def test_a_short_call_is_timed_as_it_is_after_itself():
     calls = [lambda: machine.run("one"), lambda: machine.run("other")]
     seconds = time_calls(calls, 3, lambda: machine.time)
     assert np.array_equal(seconds, np.ones((3, 2)))
+
+
+def test_a_long_call_is_made_once_a_round_in_an_order_that_rotates():
+    made: list[str] = []
+
+    def call(model: str) -> None:
+        time.sleep(0.021)
+        made.append(model)
+
+    models = ("one", "other", "third")
+    calls = [lambda model=model: call(model) for model in models]
+    seconds = time_calls(calls, 2, time.perf_counter)
+    assert seconds.shape == (2, 3)
+    assert made[-6:] == ["one", "other", "third", "other", "third", "one"]
