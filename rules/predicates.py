@@ -274,7 +274,8 @@ def _elements_are(condition: ElementsAre) -> Check:
 
 
 def _elements_within(condition: ElementsAre, shape: Shape) -> bool:
-    if shape is None or len(shape) <= condition.from_axis:
+    # A scalar has an element, though no axis to count from.
+    if shape is None or condition.from_axis >= max(len(shape), 1):
         return False
     count = math.prod(shape[condition.from_axis :])
     return _within(count, condition.at_least, condition.at_most)

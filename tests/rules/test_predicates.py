@@ -50,6 +50,8 @@ pattern:{pattern}
         ("elements: {tensor: w, at_least: 1152}", True),  # all of them
         ("elements: {tensor: w, from_axis: 4, at_most: 1}", False),  # no such axis
         ("elements: {tensor: b, at_most: 9}", False),  # absent
+        ("elements: {tensor: low, at_least: 1, at_most: 1}", True),  # a scalar
+        ("elements: {tensor: low, from_axis: 1, at_most: 1}", False),
         ("is_graph_input: x", True),
         ("is_graph_input: c", False),
         ("is_graph_input: w", False),
