@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from placer.calibration.collect import default_cache_dir
+from placer.engines.rounds import TIMING
 from placer.optimizer.setup.layer_cache import FILE_NAME, LayerCosts
 from placer.results.result import Result
 from placer.search.storage import kept_attributes, open_storage
@@ -92,6 +93,28 @@ def test_a_second_run_of_another_model_begins_with_what_the_first_measured(
     second = rows(path)
     shared = [key for key in first if second[key][1] > first[key][1]]
     assert shared  # Layers of the same work in both models.
+
+
+def test_what_was_measured_when_calls_were_timed_otherwise_is_not_taken_up(
+    placer: Placer, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither trials nor times of layers of versions that did not tell how they timed calls."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    small = save(SMALL)
+    assert placer("optimize", small, *QUICK, "-o", "small").code == 0
+    storage = open_storage("sqlite:///small/study.db", shared=False)
+    settings = dict((kept_attributes(storage, STUDY_NAME) or {})["settings"])
+    settings.pop("way of timing", None)
+    study = storage.get_study_id_from_name(STUDY_NAME)
+    storage.set_study_user_attr(study, "settings", settings)
+    with sqlite3.connect(default_cache_dir() / FILE_NAME) as connection:
+        connection.execute("UPDATE costs SET engine = replace(engine, ?, '')", (f"{TIMING}, ",))
+
+    finished = placer("optimize", small, *QUICK, "-o", "small")
+    assert finished.code == 2
+    assert "holds a study with another way of timing (none, now calls of up to" in finished.err
+    assert placer("optimize", save(LARGE), *QUICK, "-o", "large").code == 0
+    assert study_attribute(Path("large/study.db"), "remembered") == {}
 
 
 def test_a_run_without_a_cache_keeps_nothing(placer: Placer, save: Save):

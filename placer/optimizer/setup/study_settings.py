@@ -14,6 +14,7 @@ from typing import Any
 from placer.accuracy.gates import METRICS, Gate
 from placer.common.custom_ops import custom_op_libraries
 from placer.common.user_code import source_fingerprint
+from placer.engines.rounds import TIMING
 from placer.errors import PlacerError
 from placer.model import model_fingerprint
 from placer.optimizer.observer import Observer
@@ -50,6 +51,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         _SCHEME: _OR.join(name or _OWN for name in task.schemes) or None,
         "pack": f"{task.pack.name_and_version} {task.pack.fingerprint}",
         "engine": f"{task.engine.name} {task.engine.version}, {task.engine.device}",
+        **({} if task.engine.estimated else {"way of timing": TIMING}),
         "calibration": request.calibration,
         "calibration data": f"{task.calibration_data.fingerprint}, {len(task.calibration_data)}",
         "evaluation data": f"{task.evaluation_data.fingerprint}, {len(task.evaluation_data)}",

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from placer.engines.base import Compiled
+from placer.engines.rounds import TIMING
 from placer.optimizer.options.request import Base
 from placer.optimizer.setup.layer_cache import FILE_NAME, LayerCosts
 from placer.optimizer.setup.task import Task
@@ -129,5 +130,5 @@ def layer_costs(task: Task, base: Base) -> LayerCosts | None:
     engine = task.engine
     # As the engine says it itself where it has one base precision.
     device = f"{engine.device}, {base}" if task.bases else engine.device
-    kind = f"{engine.name} {engine.version}, {device}, {engine.clock}, {base}"
+    kind = f"{engine.name} {engine.version}, {device}, {engine.clock}, {TIMING}, {base}"
     return LayerCosts(folder / FILE_NAME, kind)
