@@ -155,3 +155,33 @@ def test_what_is_cut_apart_as_integers_is_added_as_integers(tmp_path: Path, buil
     model = model_of(f'<ir_version: 9, opset_import: ["": 18]> g {PARTS}', tmp_path)
     pairs = (*QUANTIZED.split(), "w4->conv4", "a->conv5", "w5->conv5")
     check_built(model, placement_of(model.graph, pairs), builder)
+
+
+BEHIND_A_MEAN = """
+    (float[1,16,8,8] x) => (float[1,16,8,8] out, float[1,16,1,1] gate, float[1,16,1,1] mean)
+    <float[16,16,1,1] w1 = {1}, float[16,32,1,1] w2 = {1}, float[16] b = {1}> {
+      [sigmoid1] s = Sigmoid(x)
+      [pool1] m = GlobalAveragePool(s)
+      [conv1] gate = Conv(m, w1, b)
+      [pool2] mean = GlobalAveragePool(s)
+      [conv2] c = Conv(s, w1, b)
+      [join1] j = Concat<axis = 1>(s, c)
+      [conv3] out = Conv(j, w2, b)
+    }"""
+
+QUANTIZED_MEAN = ("m->conv1", "w1->conv1", "s->conv2", "w1->conv2", "j->conv3", "w2->conv3")
+
+
+def test_what_scales_a_product_joins_it_beside_a_mean_that_is_quantized_apart(tmp_path: Path):
+    given = model(BEHIND_A_MEAN, tmp_path)
+    plan = predicted(given.graph, placement_of(given.graph, QUANTIZED_MEAN))
+    assert [layer.name for layer in plan.of_kind("quantize")] == ["quantize m"]
+    assert [layer.name for layer in plan.of_kind("compute") if "join1" in layer.nodes] == [
+        "generated conv2+join1"
+    ]
+
+
+@pytest.mark.builder
+def test_so_does_nvidias_builder(tmp_path: Path, builder: ModuleType):
+    given = model(BEHIND_A_MEAN, tmp_path)
+    check_built(given, placement_of(given.graph, QUANTIZED_MEAN), builder)
