@@ -45,18 +45,16 @@ class ProductUnits:
         depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
         uneven = channels % (EVEN_CHANNELS if integers else 2) != 0
         padded = uneven or (integers and depthwise)
-        if padded:
-            self._made.add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
-        elif not integers and self._norms.writes(edges[0].tensor):
-            self._made.add(
-                node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), False
-            ).names = ()
-        first = self._made.units[-1]
+        moved = None
+        if padded or (not integers and self._norms.writes(edges[0].tensor)):
+            made = (f"{node.inputs[0]}/{node.name}",)
+            moved = self._made.add(node, "move", edges[:1], made, works=False)
+            moved.names = None if padded else ()
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         product.integers = integers
         product.grouped = node.op == "Conv" and 1 < node.attributes.get("group", 1) < channels
-        if first.outputs == (f"{node.inputs[0]}/{node.name}",):
-            self._made.relink(product, edges[0], first)
+        if moved is not None:
+            self._made.relink(product, edges[0], moved)
         self._finish(product, node)
 
     def cuts_matrix(self, split: Node) -> bool:

@@ -92,8 +92,9 @@ class Units(UnitGraph):
 
     def _skip(self, node: Node) -> None:
         """Let the readers of what a node makes read what it is made of."""
-        given = next(tensor for tensor in node.inputs if tensor in self.writer)
-        self.writer[node.outputs[0]] = self.writer[given]
+        given = self.edges(node)[0].tensor
+        if given in self.writer:  # Nothing writes a graph input that has the engine's type.
+            self.writer[node.outputs[0]] = self.writer[given]
         self.views[node.outputs[0]] = self.views.get(given, ())
 
     def _factors_of(self, product: Node) -> tuple[Node, ...]:

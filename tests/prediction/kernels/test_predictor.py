@@ -462,6 +462,28 @@ def test_an_input_that_only_the_body_of_an_if_reads_has_no_kernel(tmp_path: Path
     assert {port.tensor for layer in plan.layers for port in layer.inputs} >= {"x", "first"}
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("[conv1] c = Conv(x, w)\n[relu1] out = Relu(c)", [("conv1", "relu1")]),
+        ("[mul1] a = Mul(h, x)\n[product1] out = MatMul(a, x)", [("mul1", "product1")]),
+    ],
+)
+def test_an_input_of_the_engines_type_is_read_as_it_is(
+    body: str, expected: list[tuple[str, ...]], tmp_path: Path
+):
+    text = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] out) <float[16,16,1,1] w = {{1}}> {{
+      h = Constant<value = float {{0.5}}>()
+      {body}
+    }}
+    """
+    model = model_of(text, tmp_path)
+    predictor = make_predictor(model.graph, load_pack("tensorrt-rtx"), TARGET, "float")
+    assert [layer.nodes for layer in predictor.predict(EMPTY).plan.layers] == expected
+
+
 def test_a_placement_is_predicted_alike_from_another_one_and_from_nothing(tmp_path: Path):
     model = model_of(CONVS, tmp_path)
     predictor = make_predictor(model.graph, load_pack("tensorrt-rtx"), TARGET, "float16")
