@@ -12,6 +12,8 @@ from collections.abc import Callable, Container
 from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import batches
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, role_of
+from placer.prediction.kernels.reductions import reduction_axes
 from placer.prediction.kernels.views import (
     FROM_MAP,
     VIEWS,
@@ -21,7 +23,6 @@ from placer.prediction.kernels.views import (
     turns_to_map,
 )
 
-_CONVS = ("Conv", "ConvTranspose")
 _SCALES = ("Clip", "Max", "Add", "Sqrt", "Expand", "Div", "Mul", "Reciprocal")
 
 
@@ -44,9 +45,7 @@ class Rows:
         """
         if norm.op != "LayerNormalization":
             return False
-        if self._is_normed_again(norm):
-            return True
-        return any(self.are_moved(reader) for reader in readers_of(self._graph, norm.outputs[0]))
+        return self._is_normed_again(norm) or self._are_moved_behind(norm)
 
     def are_scaled_and_moved(self, summed: Node) -> bool:
         """Whether rows are divided by what is ``summed`` of each, or the like, and moved then."""
@@ -60,9 +59,40 @@ class Rows:
                 seen.add(reader.name)
                 if scales and reader.op != "Expand":
                     behind = readers_of(self._graph, reader.outputs[0])
-                    return bool(behind) and all(self.are_moved(node) for node in behind)
+                    return bool(behind) and all(self._moves(node, reader) for node in behind)
                 waiting.append(reader)
         return False
+
+    def _moves(self, node: Node, scaled: Node) -> bool:
+        """Whether it moves what ``scaled`` makes, or it is moved after what it computes of it."""
+        computes = self._computes(node, {scaled.name}, scaled.index)
+        return self.are_moved(node) or (computes and self._are_moved_behind(node))
+
+    def _are_moved_behind(self, first: Node) -> bool:
+        """Whether rows are moved as ``first`` makes them or after nodes element by element.
+
+        Nodes that wait for what is computed later are in its kernel, and those that read a product
+        in the product's (50 small graphs).
+        """
+        region, names = [first], {first.name}
+        for node in region:
+            readers = readers_of(self._graph, node.outputs[0])
+            if any(self.are_moved(reader) for reader in readers):
+                return True
+            behind = [r for r in readers if self._computes(r, names, first.index)]
+            region += behind
+            names.update(reader.name for reader in behind)
+        return False
+
+    def _computes(self, node: Node, names: Container[str], position: int) -> bool:
+        """Whether it computes element by element of nodes of ``names`` and of what was before."""
+        if node.name in names or role_of(node) != "pointwise" or node.op in (*CONVS, *PRODUCTS):
+            return False
+        writers = [self._graph.producer.get(tensor) for tensor in node.inputs]
+        return all(
+            w is None or w.name in names or (w.index < position and w.op not in (*CONVS, *PRODUCTS))
+            for w in writers
+        )
 
     def are_moved(self, node: Node) -> bool:
         """Whether ``node`` moves or sums elements across the rows that it reads."""
@@ -75,7 +105,13 @@ class Rows:
             return not readers or not all(self._reads_columns(reader) for reader in readers)
         if node.op == "MatMul" and self._is_attention(node):
             return True
-        return node.op in ("Slice", "Gather", "ReduceMean") or _is_row_product(self._graph, node)
+        if node.op == "ReduceMean":
+            return not self._is_of_rows(node)
+        return node.op in ("Slice", "Gather") or _is_row_product(self._graph, node)
+
+    def _is_of_rows(self, mean: Node) -> bool:
+        rank = len(self._graph.type_of(mean.inputs[0]).shape or ())
+        return reduction_axes(self._graph, mean) == (rank - 1,)
 
     def _reads_columns(self, node: Node) -> bool:
         """Whether it reads rows and columns alike, as a product of single matrices does."""
@@ -92,7 +128,7 @@ class Rows:
         if list(before.attributes.get("perm", ())) != FROM_MAP or map_writer is None:
             return False
         readers = readers_of(self._graph, after.outputs[0])
-        return map_writer.op in _CONVS and any(r.op == "LayerNormalization" for r in readers)
+        return map_writer.op in CONVS and any(r.op == "LayerNormalization" for r in readers)
 
 
 def _is_row_product(graph: Graph, node: Node) -> bool:

@@ -112,6 +112,41 @@ GRAPHS = {
         "[root1] l = ReduceL2(q, last)\n[clip1] c = Clip(l, quarter)\n[div1] n = Div(q, c)\n"
         "[scores] p = MatMul(n, k)\n[soft] m = Softmax<axis = -1>(p)\n[mix] out = MatMul(m, k)"
     ),
+    "nodes that compute element by element are with what scales normed rows": heads(
+        "[norm1] n = LayerNormalization<axis = -1>(q, g, g)\n[silu1] r = Sigmoid(n)\n"
+        "[silu2] a = Mul(n, r)\n[scores] p = MatMul(a, k)\n[soft] m = Softmax<axis = -1>(p)\n"
+        "[mix] o = MatMul(m, k)\n[add1] out = Add(o, a)"
+    ),
+    "and with what divides rows by their length": heads(
+        "[root1] l = ReduceL2(q, last)\n[clip1] c = Clip(l, quarter)\n[div1] n = Div(q, c)\n"
+        "[mul1] a = Mul(n, g)\n[turn1] t = Transpose<perm = [0, 1, 3, 2]>(a)\n"
+        "[product1] out = MatMul(k, t)"
+    ),
+    "a residual that is added to normed rows is moved with them": heads(
+        "[norm1] n = LayerNormalization<axis = -1>(q, g, g)\n[add1] a = Add(n, k)\n"
+        "[turn1] t = Transpose<perm = [0, 2, 1]>(a)\n[tanh1] out = Tanh(t)",
+        "[1,16,16]",
+        "[1,16,16]",
+    ),
+    "but what is added to a product is in the product's kernel": heads(
+        "[product1] p = MatMul(k, w)\n[norm1] n = LayerNormalization<axis = -1>(q, g, g)\n"
+        "[add1] a = Add(p, n)\n[turn1] t = Transpose<perm = [0, 2, 1]>(a)\n[tanh1] out = Tanh(t)",
+        "[1,16,16]",
+        "[1,16,16]",
+    ),
+    "and what waits for another norm is in that one's": heads(
+        "[norm1] n = LayerNormalization<axis = -1>(q, g, g)\n[add1] a = Add(n, k)\n"
+        "[product1] p = MatMul(a, w)\n[norm2] o = LayerNormalization<axis = -1>(p, g, g)\n"
+        "[add2] b = Add(a, o)\n[turn1] t = Transpose<perm = [0, 2, 1]>(b)\n[add3] out = Add(t, k)",
+        "[1,16,16]",
+        "[1,16,16]",
+    ),
+    "means of normed rows move nothing": heads(
+        "[norm1] n = LayerNormalization<axis = -1>(q, g, g)\n[mean1] m = ReduceMean(n, last)\n"
+        "[add1] out = Add(m, k)",
+        "[1,16,16]",
+        "[1,16,16]",
+    ),
     "a number that an operand is scaled by is part of the product": heads(
         "[mul1] a = Mul(q, quarter)\n[turn1] t = Transpose<perm = [0, 1, 3, 2]>(a)\n"
         "[div1] b = Div(k, quarter)\n[product1] out = MatMul(t, b)"
@@ -130,6 +165,16 @@ def test_a_number_is_part_of_the_kernel_of_the_product(tmp_path: Path):
     quantized = placement_of(graph, ("a->product1", "k->product1"))
     nodes = [layer.nodes for layer in predicted(graph, quantized).layers]
     assert ("mul1", "relu1") in nodes
+
+
+def test_what_is_computed_of_normed_rows_before_a_move_is_not_in_the_kernel_of_the_sums(
+    tmp_path: Path,
+):
+    shown = GRAPHS["nodes that compute element by element are with what scales normed rows"]
+    graph = model_of(f'<ir_version: 9, opset_import: ["": 18]> g {shown}', tmp_path).graph
+    nodes = [layer.nodes for layer in predicted(graph, EMPTY).layers]
+    assert ("norm1", "relu1") in nodes
+    assert ("norm1", "silu1", "silu2") in nodes
 
 
 @pytest.mark.builder
