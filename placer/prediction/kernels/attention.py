@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 
 from placer.graph import Graph, Node
-from placer.prediction.kernels.reductions import is_written_out
 
 # A Softmax of old opsets is over all that follows its axis: exporters flatten before.
 _FLAT = ("Flatten", "Reshape")
@@ -21,7 +20,7 @@ def attentions(graph: Graph) -> Mapping[str, tuple[Node, ...]]:
     """By name of their first MatMul: products, scaling, mask and Softmax of each attention."""
     found = {}
     for softmax in graph.nodes:
-        if softmax.op != "Softmax" or _is_of_few_keys(graph, softmax):
+        if softmax.op != "Softmax" or _is_of_one_head(graph, softmax):
             continue
         inner, node = [softmax], graph.producer.get(softmax.inputs[0])
         while node is not None and node.op in (*_FLAT, "Mul", "Div", "Add"):
@@ -42,10 +41,9 @@ def attentions(graph: Graph) -> Mapping[str, tuple[Node, ...]]:
     return found
 
 
-def _is_of_few_keys(graph: Graph, softmax: Node) -> bool:
-    """Whether it is written out, of a single head: one of a spatial reduction in PVT v2."""
-    heads = math.prod((graph.type_of(softmax.outputs[0]).shape or ())[:-2])
-    return heads == 1 and is_written_out(graph, softmax)
+def _is_of_one_head(graph: Graph, softmax: Node) -> bool:
+    """Whether it is of a single head of a single sample, whose products are single matrices."""
+    return math.prod((graph.type_of(softmax.outputs[0]).shape or (0,))[:-2]) == 1
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:

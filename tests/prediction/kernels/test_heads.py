@@ -80,6 +80,17 @@ GRAPHS = {
     "scores that weight columns are no attention": heads(
         "[product1] s = MatMul(q, k)\n[soft] m = Softmax<axis = -1>(s)\n[mix] out = MatMul(k, m)"
     ),
+    "products of a single head of a single sample are single matrices, and no attention": heads(
+        "[turn1] t = Transpose<perm = [0, 1, 3, 2]>(k)\n[scores] p = MatMul(q, t)\n"
+        "[mul1] s = Mul(p, quarter)\n[soft] m = Softmax<axis = -1>(s)\n[mix] out = MatMul(m, k)",
+        "[1,1,64,16]",
+        "[1,1,32,16]",
+    ),
+    "of several samples they are one": heads(
+        "[scores] p = MatMul(q, k)\n[soft] m = Softmax<axis = -1>(p)\n[mix] out = MatMul(m, k)",
+        "[2,1,16,16]",
+        "[2,1,16,16]",
+    ),
     "a product of heads does Relu": heads(
         "[product1] s = MatMul(q, k)\n[relu3] r = Relu(s)\n[product2] out = MatMul(r, k)"
     ),
@@ -165,6 +176,18 @@ def test_a_number_is_part_of_the_kernel_of_the_product(tmp_path: Path):
     quantized = placement_of(graph, ("a->product1", "k->product1"))
     nodes = [layer.nodes for layer in predicted(graph, quantized).layers]
     assert ("mul1", "relu1") in nodes
+
+
+@pytest.mark.parametrize(("samples", "count"), [(1, 3), (2, 1)])
+def test_an_attention_of_a_single_head_is_one_kernel_for_several_samples(
+    samples: int, count: int, tmp_path: Path
+):
+    rows = f"[{samples},1,16,16]"
+    body = "[scores] p = MatMul(q, k)\n[soft] m = Softmax<axis = -1>(p)\n[mix] out = MatMul(m, k)"
+    text = heads(body, rows, rows)
+    graph = model_of(f'<ir_version: 9, opset_import: ["": 18]> g {text}', tmp_path).graph
+    nodes = [layer.nodes for layer in predicted(graph, EMPTY).layers]
+    assert sum(bool({"scores", "soft", "mix"} & set(names)) for names in nodes) == count
 
 
 def test_what_is_computed_of_normed_rows_before_a_move_is_not_in_the_kernel_of_the_sums(
