@@ -14,6 +14,7 @@ from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
 from placer.prediction.kernels.ports import KernelPorts
 from placer.prediction.kernels.units import Units
+from placer.prediction.kernels.views import keeps_all
 from placer.prediction.motion import Scale
 
 
@@ -82,7 +83,7 @@ class KernelLayers:
 
     def _only_turns(self, units: Sequence[Unit]) -> bool:
         """Whether heads that a product of activations wrote become rows again: of no node."""
-        if not any(u.node.op == "Transpose" for u in units):
+        if all(self._is_view(unit) for unit in units):
             return False
         if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
             return False
@@ -113,7 +114,7 @@ class KernelLayers:
             return False
         if any(reader.alone for unit in units for _, reader in unit.readers):
             return False
-        if all(unit.node.op in VIEWS for unit in units):
+        if all(self._is_view(unit) for unit in units):
             return True
         moves = all(unit.node.op in VIEWS or unit.node.op == "Transpose" for unit in units)
         writers = [w for unit in units for _, w in unit.reads if w not in units]
@@ -125,6 +126,11 @@ class KernelLayers:
         ):
             return True
         return self._kernels.is_in_place(units[0])
+
+    def _is_view(self, unit: Unit) -> bool:
+        """Whether all elements stay where they are, as those of a single head that is turned do."""
+        node = unit.node
+        return node.op in VIEWS or (node.op == "Transpose" and keeps_all(self._graph, node))
 
     def _quantize(self, unit: Unit) -> PredictedLayer:
         ((edge, _writer),) = unit.reads

@@ -34,6 +34,27 @@ def joint(between: str, queries: str = "q", keys: str = "u") -> str:
     return JOINT.replace("BETWEEN", turned).replace("QUERIES", queries).replace("KEYS", keys)
 
 
+ONE_HEAD = """
+    (float[1,64,32] x) => (float[1,64,32] out) <float[32,32] w = {1}, float[32] b = {1}> {
+      head = Constant<value = int64[4] {1, 64, 1, 32}>()
+      rows = Constant<value = int64[3] {1, 64, 32}>()
+      [product1] p1 = MatMul(x, w)
+      [bias1] a1 = Add(p1, b)
+      [head1] h1 = Reshape(a1, head)
+      [turn1] q = Transpose<perm = [0, 2, 1, 3]>(h1)
+      [product2] p2 = MatMul(x, w)
+      [bias2] a2 = Add(p2, b)
+      [head2] h2 = Reshape(a2, head)
+      [turn2] k = Transpose<perm = [0, 2, 3, 1]>(h2)
+      [scores] s = MatMul(q, k)
+      [soft] m = Softmax<axis = -1>(s)
+      [mix] o = MatMul(m, q)
+      [turn3] t = Transpose<perm = [0, 2, 1, 3]>(o)
+      [rows1] r = Reshape(t, rows)
+      [product3] out = MatMul(r, w)
+    }"""
+
+
 def heads(body: str, rows: str = "[1,4,16,16]", columns: str = "[1,4,16,16]") -> str:
     return f"""
     (float{rows} x, float{columns} y) => (float{rows} out)
@@ -86,6 +107,7 @@ GRAPHS = {
         "[1,1,64,16]",
         "[1,1,32,16]",
     ),
+    "turning a single head moves nothing": ONE_HEAD,
     "of several samples they are one": heads(
         "[scores] p = MatMul(q, k)\n[soft] m = Softmax<axis = -1>(p)\n[mix] out = MatMul(m, k)",
         "[2,1,16,16]",
@@ -188,6 +210,13 @@ def test_an_attention_of_a_single_head_is_one_kernel_for_several_samples(
     graph = model_of(f'<ir_version: 9, opset_import: ["": 18]> g {text}', tmp_path).graph
     nodes = [layer.nodes for layer in predicted(graph, EMPTY).layers]
     assert sum(bool({"scores", "soft", "mix"} & set(names)) for names in nodes) == count
+
+
+def test_turning_a_single_head_is_no_kernel(tmp_path: Path):
+    text = f'<ir_version: 9, opset_import: ["": 18]> g {ONE_HEAD}'
+    plan = predicted(model_of(text, tmp_path).graph, EMPTY)
+    assert not [layer for layer in plan.layers if {"turn3", "rows1"} & set(layer.nodes)]
+    assert [port.tensor for layer in plan.of_kind("reformat") for port in layer.outputs] == ["x"]
 
 
 def test_what_is_computed_of_normed_rows_before_a_move_is_not_in_the_kernel_of_the_sums(
