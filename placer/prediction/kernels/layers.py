@@ -43,6 +43,8 @@ class KernelLayers:
             elif not self._is_gone(units):
                 yield from self._weights(units)
                 yield from self._kernel(units)
+            elif all(self._is_view(unit) for unit in units):
+                yield from self._quantized_view(units)
 
     def _only_casts(self, units: Sequence[Unit]) -> bool:
         """Whether it only makes other types; what leaves the graph in its shape at that."""
@@ -131,6 +133,13 @@ class KernelLayers:
         """Whether all elements stay where they are, as those of a single head that is turned do."""
         node = unit.node
         return node.op in VIEWS or (node.op == "Transpose" and keeps_all(self._graph, node))
+
+    def _quantized_view(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
+        """The kernel that quantizes floats for what reads views of them; it is of no node."""
+        floats = [(e, port) for e, port in self._ports.inputs(units) if port.dtype == self._base]
+        integers = [port for port in self._ports.outputs(units) if is_quantized(port.dtype)]
+        if floats and integers:
+            yield self._conversion_of(*floats[0], integers[0])
 
     def _quantize(self, unit: Unit) -> PredictedLayer:
         ((edge, _writer),) = unit.reads

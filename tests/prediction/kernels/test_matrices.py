@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from placer.quantization import EMPTY
-from tests.prediction.kernels.test_predictor import check_built, model_of
+from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of, predicted
 
 WEIGHTS = """<float[64,64] w1 = {1}, float[64,64] w2 = {1}, float[64,64] w3 = {1},
      float[64] b = {1}, float[64] s = {1}>"""
@@ -111,3 +111,26 @@ def test_nvidias_builder_makes_the_layers_that_are_predicted(
 ):
     text = f'<ir_version: 9, opset_import: ["": 18]> g {GRAPHS[shown]}'
     check_built(model_of(text, tmp_path), EMPTY, builder)
+
+
+VIEW = """
+    (float[1,16,32] x) => (float[1,2,8,16] out)
+    <float[32,32] w1 = {1}, float[32,16] w2 = {1}> {
+      parts = Constant<value = int64[4] {1, 2, 8, 32}>()
+      [product1] p = MatMul(x, w1)
+      [view1] v = Reshape(p, parts)
+      [product2] out = MatMul(v, w2)
+    }"""
+QUANTIZED_VIEW = ("v->product2", "w2->product2")
+
+
+def test_a_view_of_what_a_float_product_writes_is_quantized_by_a_kernel_of_its_own(tmp_path: Path):
+    graph = model_of(f'<ir_version: 9, opset_import: ["": 18]> g {VIEW}', tmp_path).graph
+    plan = predicted(graph, placement_of(graph, QUANTIZED_VIEW))
+    assert [layer.output_types for layer in plan.of_kind("quantize")] == [("int8",)]
+
+
+@pytest.mark.builder
+def test_nvidias_builder_quantizes_the_view_so(tmp_path: Path, builder: ModuleType):
+    model = model_of(f'<ir_version: 9, opset_import: ["": 18]> g {VIEW}', tmp_path)
+    check_built(model, placement_of(model.graph, QUANTIZED_VIEW), builder)
