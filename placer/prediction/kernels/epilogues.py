@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
-from placer.prediction.kernels.parts import CONVS, PRODUCTS, REDUCE, SQUARES, VIEWS, Unit
+from placer.prediction.kernels.parts import (
+    CONVS,
+    SQUARES,
+    VIEWS,
+    Unit,
+    is_turned,
+    resizes,
+    sums_few,
+)
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import becomes_map
 
@@ -57,7 +65,7 @@ class Epilogues:
             if any(edge in self._form.scales for edge in inside):
                 continue
             others = [w for _, w in unit.reads if w is not None and w not in region]
-            if not count and self._is_turned(product, unit) and all(map(_is_turned, others)):
+            if not count and self._is_only_turned(product, unit) and all(map(is_turned, others)):
                 return []
             if count and not self._is_of_matrices(unit, region, others):
                 continue
@@ -127,7 +135,7 @@ class Epilogues:
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
         """Whether a product's kernel does it; a cast only of a single matrix."""
-        if unit.node.op == "PRelu" or _is_written_out(unit):
+        if unit.node.op == "PRelu" or sums_few(unit):
             return False
         if unit.node.op == "Pow" and unit.role != "cast":  # In FP32, of what is cast in any case.
             return len(self._graph.edges_of(unit.node.inputs[0])) == 1
@@ -177,7 +185,7 @@ class Epilogues:
             if edge in self._form.scales:
                 return True
             other = self._graph.type_of(reader.outputs[0]).shape if reader.outputs else shape
-            if reader.role == "pointwise" and other != shape and not _is_written_out(reader):
+            if reader.role == "pointwise" and other != shape and not sums_few(reader):
                 return True
         return False
 
@@ -263,7 +271,7 @@ class Epilogues:
     def _is_float_product(self, unit: Unit) -> bool:
         return unit.role == "product" and not unit.integers
 
-    def _is_turned(self, product: Unit, unit: Unit) -> bool:
+    def _is_only_turned(self, product: Unit, unit: Unit) -> bool:
         """Whether what is computed of a product's rows is only transposed, which it is with it.
 
         But what adds other rows than transposed ones is computed before.
@@ -292,19 +300,3 @@ def _sums_squares(unit: Unit) -> bool:
 def _squares(unit: Unit) -> bool:
     """Whether it makes the squares of a large map for the kernel that sums them."""
     return unit.role == "move" and unit.node.op in SQUARES
-
-
-def _is_turned(unit: Unit) -> bool:
-    """Whether what it makes was transposed, and then computed element by element at most."""
-    if unit.role == "pointwise" and not _is_written_out(unit):
-        return any(writer is not None and _is_turned(writer) for _, writer in unit.reads)
-    return unit.role == "move" and unit.node.op == "Transpose"
-
-
-def _is_written_out(unit: Unit) -> bool:
-    """Whether it is a product or sum of so few elements that each is an operand."""
-    return unit.works and unit.node.op in (*CONVS, *PRODUCTS, *REDUCE)
-
-
-def resizes(unit: Unit) -> bool:
-    return unit.role == "move" and unit.node.op == "Resize"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from placer.graph import Edge
-from placer.prediction.kernels.epilogues import resizes
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat
+from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import product_shape, reduction
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.views import keeps_all

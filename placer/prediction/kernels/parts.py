@@ -106,3 +106,20 @@ def is_identity(node: Node) -> bool:
 def is_concat(unit: Unit) -> bool:
     """Whether it joins tensors."""
     return unit.role == "move" and unit.node.op == "Concat"
+
+
+def is_turned(unit: Unit) -> bool:
+    """Whether what it makes was transposed, and then computed element by element at most."""
+    if unit.role == "pointwise" and not sums_few(unit):
+        return any(writer is not None and is_turned(writer) for _, writer in unit.reads)
+    return unit.role == "move" and unit.node.op == "Transpose"
+
+
+def sums_few(unit: Unit) -> bool:
+    """Whether it is a product or sum of so few elements that each is an operand."""
+    return unit.works and unit.node.op in (*CONVS, *PRODUCTS, *REDUCE)
+
+
+def resizes(unit: Unit) -> bool:
+    """Whether it makes a map of another size."""
+    return unit.role == "move" and unit.node.op == "Resize"
