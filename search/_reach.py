@@ -10,8 +10,9 @@ from placer.rules.connected import connected
 from placer.rules.sites import Site
 from placer.search._moves import Move, Piece
 
-# Fusions span a few nodes, and pairs move past a pooling between them; a change further away than
-# this many leaves a layer as it is, but for layers of however many nodes (``LayerModel.spans``).
+# What becomes of a layer hangs on the layers beside it. A change further away than this many nodes
+# leaves it as it is, but for layers of many nodes and pairs that move past many
+# (``LayerModel.spans``, ``LayerModel.linked``).
 REACH = 4
 KEPT_PARTS = 1 << 14
 
@@ -20,12 +21,23 @@ class Reach:
     """Takes changes apart into pieces: sites that may do something to one node are in one piece."""
 
     def __init__(
-        self, graph: Graph, sites: Sequence[Site], spans: Sequence[frozenset[str]]
+        self,
+        graph: Graph,
+        sites: Sequence[Site],
+        spans: Sequence[frozenset[str]],
+        linked: Sequence[frozenset[str]],
     ) -> None:
-        """``spans``: nodes that may be one layer, however many there are."""
+        """``spans``: nodes that may be one layer, however many there are.
+
+        ``linked``: nodes of one long layer, and nodes that a pair is next to wherever it moves.
+        """
         own = {name: span for span in spans for name in span}
+        near: dict[str, list[frozenset[str]]] = {}
+        for link in linked:
+            for name in link:
+                near.setdefault(name, []).append(link)
         self._sites = sites
-        self._balls = tuple(_ball(graph, site, own) for site in sites)
+        self._balls = tuple(_ball(graph, site, own, near) for site in sites)
         self._sites_at: dict[int, list[int]] = {}
         for index in range(len(sites)):
             for node in self.nodes([index]):
@@ -65,10 +77,16 @@ class Reach:
         return self._pieces[move]
 
 
-def _ball(graph: Graph, site: Site, spans: Mapping[str, frozenset[str]]) -> frozenset[int]:
+def _ball(
+    graph: Graph,
+    site: Site,
+    spans: Mapping[str, frozenset[str]],
+    linked: Mapping[str, Sequence[frozenset[str]]],
+) -> frozenset[int]:
     """Indices of the nodes within ``REACH`` of the site's.
 
     ``spans``: by name the nodes with which a node may be one layer; it is no step to these.
+    ``linked``: by name those to which it is one step wherever they stand.
     """
     seen: set[int] = set()
     around = list(site.match.nodes.values())
@@ -80,7 +98,11 @@ def _ball(graph: Graph, site: Site, spans: Mapping[str, frozenset[str]]) -> froz
                 if other.index not in seen:
                     seen.add(other.index)
                     border.append(other)
-        around = [] if step == REACH else [near for node in border for near in _around(graph, node)]
+        around = []
+        if step < REACH:
+            around = [near for node in border for near in _around(graph, node)]
+            links = {link for node in border for link in linked.get(node.name, ())}
+            around += [graph.by_name[name] for link in links for name in link]
     return frozenset(seen)
 
 

@@ -64,7 +64,7 @@ class Landscape:
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._deltas = Deltas()
-        self._reach = Reach(space.graph, self.sites, layers.spans)
+        self._reach = Reach(space.graph, self.sites, layers.spans, layers.linked)
         self._known = lru_cache(maxsize=KEPT_PREDICTIONS)(self._find)
 
     def state(self, choices: Choices) -> State:

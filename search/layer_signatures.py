@@ -104,6 +104,11 @@ class LayerModel:
         """Nodes, by name, of which however many may become one layer."""
         return self._predictor.spans
 
+    @property
+    def linked(self) -> tuple[frozenset[str], ...]:
+        """By name, nodes of one long layer, and nodes that a pair is next to wherever it moves."""
+        return self._predictor.linked
+
     def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
         """Return the layers of ``placement``.
 

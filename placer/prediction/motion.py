@@ -185,6 +185,16 @@ def find_links(
     return tuple(found)
 
 
+def linked_nodes(links: Iterable[Link], graph: Graph) -> tuple[frozenset[str], ...]:
+    """Of each link the names of the nodes that write or read its tensors."""
+    found = []
+    for link in links:
+        writers = (graph.producer.get(edge.tensor) for edge in link.edges)
+        readers = {edge.node for edge in link.edges if not edge.is_graph_output}
+        found.append(frozenset(readers | {node.name for node in writers if node is not None}))
+    return tuple(found)
+
+
 def find_signed(matches: Matches, rules: Iterable[Rule]) -> frozenset[Edge]:
     """The edges of ``Rule.signed``."""
     return frozenset(_wanted([(rule, rule.signed) for rule in rules], matches))

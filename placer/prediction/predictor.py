@@ -28,6 +28,7 @@ from placer.prediction.motion import (
     find_passages,
     find_signed,
     find_unsigned,
+    linked_nodes,
     move_pairs,
     repeated,
     scale_of,
@@ -102,6 +103,13 @@ class Predictor:
     def spans(self) -> tuple[frozenset[str], ...]:
         """Nodes, by name, of which however many may become one layer."""
         return tuple(span for region in self._regions for span in region.spans)
+
+    @cached_property
+    def linked(self) -> tuple[frozenset[str], ...]:
+        """By name, nodes of one long layer, and nodes that a pair is next to wherever it moves."""
+        layers = [layer for region in self._regions for layer in region.long_layers]
+        links = dict.fromkeys(self._links.values())
+        return tuple(dict.fromkeys([*layers, *linked_nodes(links, self._target.graph)]))
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.

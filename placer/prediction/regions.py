@@ -15,6 +15,8 @@ from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
+LONG = 6  # Nodes of a layer of fewer are near each other.
+
 
 @dataclass(frozen=True, eq=False)
 class Region:
@@ -56,6 +58,13 @@ class Region:
         return tuple(
             frozenset(names[index] for i in part for index in parts[i]) for part in connected(parts)
         )
+
+    @property
+    def long_layers(self) -> Iterator[frozenset[str]]:
+        """The nodes, by name, of each layer that rules make of many."""
+        for candidate in self.claimed:
+            if len(candidate.nodes) >= LONG:
+                yield frozenset(node.name for node in candidate.nodes)
 
     def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
         """What the engine builds, by position."""

@@ -120,8 +120,50 @@ g (float[1,8,8,8] x) => (float[1,8,8,8] out) <float[8,8,1,1] w = {1}, float[8,16
 """
 
 
-def test_what_is_kept_of_a_change_holds_wherever_it_is_used():
-    land, rng = landscape(POOLED), np.random.default_rng(0)
+POOL = "MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"
+
+# Pairs move past however many nodes that only move elements, or poolings.
+MOVED = f"""
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,8,8] x) => (float[1,8,8,8] out)
+<float[8,8,1,1] w = {{1}}, int64[3] flat = {{1, 8, 64}}, int64[4] map = {{1, 8, 8, 8}}> {{
+  [conv0] a = Conv(x, w) [relu0] b = Relu(a)
+  [pool0] c = {POOL}(b) [pool1] d = {POOL}(c)
+  [view0] e = Reshape(d, flat) [move0] f = Transpose<perm = [0, 2, 1]>(e)
+  [move1] h = Transpose<perm = [0, 2, 1]>(f) [view1] i = Reshape(h, map)
+  [conv1] j = Conv(i, w) [relu1] k = Relu(j)
+  [conv2] l = Conv(i, w) [add1] m = Add(k, l)
+  [conv3] n = Conv(m, w) [relu3] out = Relu(n)
+}}
+"""
+
+# A layer from `scores` to `heads`.
+ATTENTION = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,64,32] x, float[1,2,16,64] k, float[1,2,64,16] v) => (float[1,64,32] out)
+<float[32,32] w = {1}, int64[4] apart = {1, 64, 2, 16}, int64[3] whole = {1, 64, 32},
+ float half = {0.5}> {
+  [fc0] a = MatMul(x, w)
+  [view0] b = Reshape(a, apart) [move] q = Transpose<perm = [0, 2, 1, 3]>(b)
+  [scores] s = MatMul(q, k) [scale] t = Mul(s, half) [cap] t1 = Tanh(t) [back] t2 = Div(t1, half)
+  [softmax] p = Softmax(t2) [mix] o = MatMul(p, v)
+  [heads] y = Transpose<perm = [0, 2, 1, 3]>(o) [view1] z = Reshape(y, whole)
+  [fc1] out = MatMul(z, w)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "pack"),
+    [
+        (POOLED, "onnxruntime"),
+        (MOVED, "onnxruntime"),
+        (MOVED, "tensorrt"),
+        (ATTENTION, "openvino"),
+    ],
+)
+def test_what_is_kept_of_a_change_holds_wherever_it_is_used(text: str, pack: str):
+    land, rng = landscape(text, pack), np.random.default_rng(0)
     for _ in range(40):
         state = tuple(int(rng.integers(len(names))) for names in land.names)
         before = land.predict(state).counts()

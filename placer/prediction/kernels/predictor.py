@@ -12,6 +12,7 @@ Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89 (benchmark
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from placer.graph import Graph
 from placer.prediction.claims import LayerCandidate
@@ -20,7 +21,13 @@ from placer.prediction.kernels.attention import attentions
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.units import Units
-from placer.prediction.motion import find_passages, normal_form, scale_of
+from placer.prediction.motion import (
+    find_links,
+    find_passages,
+    linked_nodes,
+    normal_form,
+    scale_of,
+)
 from placer.prediction.prediction import Prediction
 from placer.prediction.settled import without_settled_nodes
 from placer.prediction.steps import PairedCandidate, Step
@@ -59,6 +66,11 @@ class KernelPredictor:
     def spans(self) -> tuple[frozenset[str], ...]:
         """See ``Predictor.spans``; how far generated kernels reach is not known beforehand."""
         return ()
+
+    @cached_property
+    def linked(self) -> tuple[frozenset[str], ...]:
+        """See ``Predictor.linked``."""
+        return linked_nodes(find_links(self._passages, self._graph), self._graph)
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.
