@@ -27,19 +27,34 @@ def find_composite(graph: Graph, readers: Sequence[Edge]) -> Composite | None:
     if len(readers) != 2 or any(edge.is_graph_output for edge in readers):
         return None
     for first, second in (readers, readers[::-1]):
-        product = graph.by_name[second.node]
-        row = _row(graph, graph.by_name[first.node], product)
-        if product.op != "Mul" or row is None:
-            continue
-        last = _only_reader(graph, product)
-        scale = last if last is not None and _is_half(graph, last) else None
-        kind = _kind(graph, row, scale)
-        if kind is None:
-            continue
-        nodes = (*row, product, *([scale] if scale is not None and kind == "Gelu" else []))
-        inside = tuple(_edges_between(graph, nodes))
-        return Composite(kind, nodes, (first, second, *inside))
+        found = _from(graph, graph.by_name[first.node], graph.by_name[second.node])
+        if found is not None:
+            kind, nodes = found
+            inside = tuple(_edges_between(graph, nodes))
+            return Composite(kind, nodes, (first, second, *inside))
     return None
+
+
+def _from(graph: Graph, node: Node, other: Node) -> tuple[str, tuple[Node, ...]] | None:
+    """The activation whose row of nodes begins with ``node``, and its nodes in order.
+
+    ``other`` reads the same tensor: the product with it, or half of it, which the product reads.
+    """
+    half = other if _is_half(graph, other) else None
+    product = other if half is None else _only_reader(graph, half)
+    if product is None or product.op != "Mul":
+        return None
+    row = _row(graph, node, product)
+    if row is None:
+        return None
+    last = _only_reader(graph, product) if half is None else None
+    scale = last if last is not None and _is_half(graph, last) else None
+    kind = _kind(graph, row, half or scale)
+    if kind is None or (half is not None and kind != "Gelu"):
+        return None
+    behind = [scale] if scale is not None and kind == "Gelu" else []
+    before = [half] if half is not None else []
+    return kind, (*sorted([*before, *row], key=lambda found: found.index), product, *behind)
 
 
 def _row(graph: Graph, node: Node, product: Node) -> list[Node] | None:
@@ -63,7 +78,7 @@ def _only_reader(graph: Graph, node: Node) -> Node | None:
 
 
 def _kind(graph: Graph, row: Sequence[Node], scale: Node | None) -> str | None:
-    """What a row of nodes times what it reads is; ``scale``: a product with 0.5 behind."""
+    """What a row of nodes times what it reads is; ``scale``: a product with 0.5 around it."""
     ops = [node.op for node in row]
     if ops == ["Sigmoid"]:
         return "Swish"

@@ -62,6 +62,9 @@ def moved(rest: str, shape: str = "float[1,4,64,8]") -> str:
 VIEW = "[view] b = Reshape(a, heads) [move] c = Transpose<perm = [0, 2, 1, 3]>(b) "
 GELU = """[div] d = Div(c, root) [erf] e = Erf(d) [add] f = Add(e, one)
           [mul] g = Mul(c, f) [half] z = Mul(g, half)"""
+# As PyTorch's newer exporter writes it.
+HALVED = """[half] b1 = Mul(c, half) [div] d = Div(c, root) [erf] e = Erf(d) [add] f = Add(e, one)
+            [mul] z = Mul(b1, f)"""
 FC = [(Edge("x", "fc", 0),), (Edge("w", "fc", 1),)]
 
 
@@ -72,6 +75,7 @@ FC = [(Edge("x", "fc", 0),), (Edge("w", "fc", 1),)]
         ("[scale] z = Mul(c, half)", {"fc", "scale"}),
         ("[act] d = Sigmoid(c) [scale] z = Mul(d, half)", {"fc", "act", "scale"}),
         (GELU, {"fc", "div", "erf", "add", "mul", "half"}),
+        (HALVED, {"fc", "half", "div", "erf", "add", "mul"}),
         # No operator that OpenVINO calls element-wise; its first operand is the constant.
         ("[act] z = LeakyRelu(c)", {"fc"}),
         ("[scale] z = Mul(half, c)", {"fc"}),
@@ -94,7 +98,7 @@ g (float[1,16,8,8] x, float[1,16,8,8] u) => (float[1,16,8,8] z)
 """
 
 
-@pytest.mark.parametrize("act", ["[s] d = Sigmoid(c) [p] z = Mul(d, c)", GELU])
+@pytest.mark.parametrize("act", ["[s] d = Sigmoid(c) [p] z = Mul(d, c)", GELU, HALVED])
 def test_activations_of_several_nodes_follow_a_residual(act, tmp_path):
     predicted, actual = plans(RESIDUAL.replace("ACT", act), [], tmp_path)
     assert layers(predicted) == layers(actual)
