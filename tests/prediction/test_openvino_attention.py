@@ -88,6 +88,12 @@ def test_what_follows_movers_is_computed_before_them(rest, taken, pairs, tmp_pat
     assert frozenset(taken) in {nodes for nodes, _ in layers(actual)}
 
 
+@pytest.mark.parametrize(("rest", "pairs"), [("z = Neg(c)", []), ("z = Sub(half, c)", FC)])
+def test_plans_tell_where_signs_change_before_movers(rest, pairs, tmp_path):
+    _, actual = plans(moved(f"{VIEW} [sign] {rest}"), pairs, tmp_path)
+    assert frozenset({"fc", "sign"}) in {nodes for nodes, _ in layers(actual)}
+
+
 RESIDUAL = """
 g (float[1,16,8,8] x, float[1,16,8,8] u) => (float[1,16,8,8] z)
 <float[16,16,3,3] w = {1}, float root = {1.4142135}, float one = {1}, float half = {0.5}> {

@@ -34,11 +34,12 @@ _COMPOSITES = frozenset({"Gelu", "HSwish", "HSigmoid", "Swish", "Mish", "SoftPlu
 # MoveEltwiseUpThroughDataMov: past what only moves elements, and what it calls the operators then.
 _MOVERS = frozenset({*_VIEWS, "Transpose", "DepthToSpace", "Expand", "Gather"})
 _MOVING = ("Transpose", "Reshape", "Gather", "DepthToSpace", "Broadcast", "Tile")
-_MOVED: Mapping[str, str] = {
-    **{op: op for op in ("Abs", "Elu", "Erf", "Exp", "Floor", "Gelu", "Mish", "Power", "Relu")},
-    **{op: op for op in ("Sigmoid", "Sqrt", "Tanh", "Add", "Multiply", "Divide", "Subtract")},
-    **{"Mul": "Multiply", "Div": "Multiply", "Sub": "Add", "Pow": "Power", "Clip": "Clamp"},
-    **{"HardSwish": "HSwish", "Softplus": "SoftPlus", "Neg": "Negative", "Ceil": "Ceiling"},
+_MOVED: Mapping[str, tuple[str, ...]] = {
+    **{op: (op,) for op in ("Abs", "Elu", "Erf", "Exp", "Floor", "Gelu", "Mish", "Relu")},
+    **{op: (op,) for op in ("Sigmoid", "Sqrt", "Tanh", "Add")},
+    **{"Mul": ("Multiply",), "Div": ("Multiply", "Divide"), "Neg": ("Multiply",)},
+    **{"Sub": ("Add", "Subtract"), "Pow": ("Power",), "Clip": ("Clamp",), "Ceil": ("Ceiling",)},
+    **{"HardSwish": ("HSwish",), "Softplus": ("SoftPlus",)},
 }
 
 
@@ -270,14 +271,16 @@ def _find_homes_before(
         if not tags.scalars.issuperset(tags.constants.intersection(tags.nodes[number].input)):
             continue
         before = _before_movers(number, moved, homes, tags)
-        kind = _MOVED.get(tags.nodes[number].op_type, "")
+        kinds = _MOVED.get(tags.nodes[number].op_type, ())
         near = [n for n in unnamed if n in before or before & sources[n]]
-        own = next((name for name in near if unnamed[name][kind]), None)
+        own = next(((n, kind) for n in near for kind in kinds if unnamed[n][kind]), None)
         whole = next((name for name in near if _COMPOSITES & unnamed[name].keys()), None)
         if own is not None:
-            unnamed[own][kind] -= 1
-        if kind and (own or whole):
-            homes[number] = own or whole or ""
+            homes[number], kind = own
+            unnamed[homes[number]][kind] -= 1
+            moved.add(number)
+        elif kinds and whole is not None:
+            homes[number] = whole
             moved.add(number)
     return moved
 
