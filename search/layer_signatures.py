@@ -171,6 +171,8 @@ class LayerModel:
         if predicted.nodes:
             # By name: where the given shapes settle nodes, the predictor numbers the others anew.
             return self.graph.by_name[predicted.nodes[0].name].index
+        if predicted.layer.nodes:  # A kernel that prepares the weights of a node.
+            return self.graph.by_name[predicted.layer.nodes[0]].index
         edge = predicted.edges[0]
         if not edge.is_graph_output:
             return self.graph.by_name[edge.node].index

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from placer.graph import Graph
 from placer.graph.text import graph_of_text
 from placer.prediction.predictor import Predictor
+from placer.prediction.select import make_predictor
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
@@ -171,6 +172,38 @@ def test_what_is_kept_of_a_change_holds_wherever_it_is_used(text: str, pack: str
             after = land.predict(apply(state, [move])).counts()
             changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
             assert {n: count for n, count in delta.items() if count} == changed
+
+
+# TensorRT-RTX prepares weights in a kernel of their own, which is on no edge.
+RESIDUAL = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,64,32] x) => (float[1,64,32] out) <float[32,32] w = {1}, float[32,96] w3 = {1},
+ int64[5] apart = {1, 64, 3, 2, 16}, int64[1] first = {0}, int64[3] ones = {1, 1, 1},
+ int64[3] whole = {1, 64, 32}, float half = {0.5}> {
+  [fc0] a = MatMul(x, w) [relu0] b = Relu(a) [fc] c = MatMul(b, w3)
+  [view] d = Reshape(c, apart) [move] e = Transpose<perm = [2, 0, 3, 1, 4]>(d)
+  [split] e0, e1, e2 = Split<axis = 0>(e, ones)
+  [query] q0 = Squeeze(e0, first) [key] k0 = Squeeze(e1, first) [value] v = Squeeze(e2, first)
+  [scale] q = Mul(q0, half) [turn] k = Transpose<perm = [0, 1, 3, 2]>(k0)
+  [scores] s = MatMul(q, k) [softmax] p = Softmax(s) [mix] o = MatMul(p, v)
+  [back] y = Transpose<perm = [0, 2, 1, 3]>(o) [flat] z = Reshape(y, whole)
+  [fc1] f = MatMul(z, w) [sum] out = Add(f, b)
+}
+"""
+
+
+def test_changes_of_kernels_that_prepare_weights_are_predicted():
+    graph, pack = graph_of_text(RESIDUAL), load_pack("tensorrt-rtx")
+    space = build_space(graph, find_sites(graph, pack.rules))
+    predictor = make_predictor(graph, pack, ANY_TARGET, "float16")
+    land, rng = Landscape(space, LayerModel(graph, predictor)), np.random.default_rng(0)
+    for _ in range(10):
+        state = tuple(int(rng.integers(len(names))) for names in land.names)
+        assert land.deltas(state, land.all_moves)
+        layers = land.predict(state).layers
+        if any(layer.layer.name.startswith("weight of") for layer in layers):
+            return
+    pytest.fail("no such kernel was predicted")
 
 
 @settings(deadline=None)
