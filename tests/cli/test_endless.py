@@ -75,14 +75,23 @@ def running(command: str, seconds: int) -> Iterator[subprocess.Popen[str]]:
     """The command, of which each run of a model may take so long."""
     files = sorted(Path().rglob("*"))
     environment = {**os.environ, "PLACER_MAX_RUN_S": str(seconds)}
-    with subprocess.Popen(
-        (*PLACER, command, *COMMANDS[command]),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        yield process
+    # A shell's background job ignores Ctrl-C, and so would the process that it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            (*PLACER, command, *COMMANDS[command]),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
     left = [path for path in Path().rglob("*") if path not in files]
     assert not [path for path in left if path.name not in ("out", "placer.log")]
 
