@@ -63,14 +63,19 @@ def objective() -> Objective:
     return Objective(costs, np.tile(np.arange(layouts) * 0.01, (len(BOTH.names), 1)))
 
 
+def check_changes(land: Landscape, state: tuple[int, ...]) -> None:
+    """What each change does to the layers is what two predictions of the whole model tell."""
+    before = land.predict(state).counts()
+    for move, delta in land.deltas(state, land.all_moves).items():
+        after = land.predict(apply(state, [move])).counts()
+        changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
+        assert {n: count for n, count in delta.items() if count} == changed
+
+
 @settings(deadline=None)
 @given(states())
 def test_changes_predicted_together_are_those_predicted_one_by_one(state: tuple[int, ...]):
-    before = BOTH.predict(state).counts()
-    for move, delta in BOTH.deltas(state, BOTH.all_moves).items():
-        after = BOTH.predict(apply(state, [move])).counts()
-        changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
-        assert {n: count for n, count in delta.items() if count} == changed
+    check_changes(BOTH, state)
 
 
 # Operators that OpenVINO compiles into one layer: more of them than changes reach elsewhere.
@@ -99,11 +104,7 @@ g (float[1,8,8,8] x) => (float[1,8,8,8] out, float[1,8,8,8] d) <float[8,8,1,1] w
 def test_changes_reach_through_merged_layers_and_graph_inputs(text: str):
     land = landscape(text, "openvino")
     for state in itertools.islice(itertools.product(*map(range, map(len, land.names))), 40):
-        before = land.predict(state).counts()
-        for move, delta in land.deltas(state, land.all_moves).items():
-            after = land.predict(apply(state, [move])).counts()
-            changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
-            assert {n: count for n, count in delta.items() if count} == changed
+        check_changes(land, state)
 
 
 # Pairs move past the pooling, so that conv0 is near what reads the convolutions behind it.
@@ -167,11 +168,7 @@ def test_what_is_kept_of_a_change_holds_wherever_it_is_used(text: str, pack: str
     land, rng = landscape(text, pack), np.random.default_rng(0)
     for _ in range(40):
         state = tuple(int(rng.integers(len(names))) for names in land.names)
-        before = land.predict(state).counts()
-        for move, delta in land.deltas(state, land.all_moves).items():
-            after = land.predict(apply(state, [move])).counts()
-            changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
-            assert {n: count for n, count in delta.items() if count} == changed
+        check_changes(land, state)
 
 
 # TensorRT-RTX prepares weights in a kernel of their own, which is on no edge.
@@ -251,8 +248,4 @@ def test_changes_are_found_where_shapes_settle_nodes():
     for pack in ("onnxruntime", "tensorrt", "openvino"):
         land = landscape(SETTLED, pack)
         state = land.state(land.space.defaults)
-        before = land.predict(state).counts()
-        for move, delta in land.deltas(state, land.all_moves).items():
-            after = land.predict(apply(state, [move])).counts()
-            changed = {n: after[n] - before[n] for n in before | after if after[n] != before[n]}
-            assert {n: count for n, count in delta.items() if count} == changed
+        check_changes(land, state)
