@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from math import inf
 
 from placer.graph import Graph, Node
+from placer.rules.field_types import plain
 from placer.rules.match import Match, inside_subgraph, row_name
 from placer.rules.predicate_schema import subjects_of
 from placer.rules.predicates import Check, check_of
-from placer.rules.schema import NodePattern, Rule, plain
+from placer.rules.schema import NodePattern, Rule
 
 STANDARD = ("", "ai.onnx")
 _ORDERS = (False, True)  # Of the first two inputs: as they are, swapped.

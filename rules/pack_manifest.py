@@ -15,13 +15,13 @@ from pydantic import (
 
 from placer.common.yaml_file import Strict
 from placer.quantization import Scheme
-from placer.rules.schema import (
-    Condition,
+from placer.rules.condition import Condition
+from placer.rules.field_types import (
     EngineName,
     RuleId,
     Versions,
-    _version_range,
-    _without_control_characters,
+    version_range,
+    without_control_characters,
 )
 
 
@@ -48,7 +48,7 @@ def parse_requirement(text: str) -> PackRequirement:
         versions = f"=={versions}"
     if at and not versions.strip():
         raise ValueError(f"'{text}' has no version behind '@'; write e.g. '{name}@>=0.2'")
-    return PackRequirement(name, SpecifierSet(_version_range(versions)))
+    return PackRequirement(name, SpecifierSet(version_range(versions)))
 
 
 def _requirement(text: str) -> str:
@@ -145,7 +145,7 @@ class ManifestFile(Strict):
     @model_validator(mode="before")
     @classmethod
     def _is_printable(cls, data: object) -> object:
-        return _without_control_characters(data)
+        return without_control_characters(data)
 
     @model_validator(mode="after")
     def _says_enough(self) -> ManifestFile:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from pydantic import Field, model_validator
 
 from placer.common.yaml_file import Strict
-
-TensorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+from placer.rules.field_types import TensorName
 
 
 class AttributeIs(Strict):

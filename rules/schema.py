@@ -1,4 +1,4 @@
-"""The rule language, version 1: what a rule file and a pack manifest may say.
+"""The rule language, version 1: what a rule file may say.
 
 A rule is pure data. ``placer rules schema`` prints the JSON Schema of these models,
 ``docs/rules.md`` explains them with examples, and ``python -m placer.rules.packaging.reference``
@@ -7,91 +7,27 @@ writes ``docs/rule-reference.md`` from the descriptions here.
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Literal
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
 from placer.common.yaml_file import Strict
 from placer.quantization.scheme import Format
-from placer.rules.predicate_schema import Predicate, TensorName, subjects_of
-
-InputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*|_)[?*]?$")]
-OutputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*\*?|_)$")]
-Reference = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*\.([a-z][a-z0-9_]*|\*)$")]
-RuleId = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
-EngineName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
-
-
-def _one_or_many(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-def _sentence(text: str) -> str:
-    text = " ".join(text.split())
-    if len(text) < 10:
-        raise ValueError("say why in a sentence")
-    return text
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _version_range(text: str) -> str:
-    try:
-        SpecifierSet(text)
-    except InvalidSpecifier as error:
-        raise ValueError(f"'{text}' is no version range; write e.g. '>=1.18,<2'") from error
-    return text
-
-
-_STRING_OR_STRINGS = WithJsonSchema(
-    {
-        "anyOf": [
-            {"type": "string"},
-            {"type": "array", "items": {"type": "string"}, "minItems": 1},
-        ]
-    }
+from placer.rules.condition import Condition
+from placer.rules.field_types import (
+    InputName,
+    Names,
+    OutputNames,
+    Reference,
+    RuleId,
+    Source,
+    TensorName,
+    Why,
+    plain,
+    without_control_characters,
 )
-Names = Annotated[list[str], BeforeValidator(_one_or_many), Field(min_length=1), _STRING_OR_STRINGS]
-OutputNames = Annotated[
-    list[OutputName], BeforeValidator(_one_or_many), Field(min_length=1), _STRING_OR_STRINGS
-]
-
-
-def plain(written: str) -> str:
-    """A tensor's name without the mark behind it: ``b?`` is ``b``, ``xs*`` is ``xs``."""
-    return written.rstrip("?*")
-
-
-Why = Annotated[str, AfterValidator(_sentence)]
-Source = Annotated[str, AfterValidator(_one_line), Field(min_length=3)]
-Versions = Annotated[str, AfterValidator(_version_range)]
-
-
-def _without_control_characters(data: object) -> object:
-    """Texts of a pack are printed; an escape sequence in one could rewrite the terminal."""
-    for text in _strings(data):
-        if text.isprintable():
-            continue
-        if any(unicodedata.category(c) == "Cc" and c not in "\n\t" for c in text):
-            raise ValueError(f"control characters are not allowed; remove them from {text[:40]!r}")
-    return data
-
-
-def _strings(data: object) -> Iterator[str]:
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            yield from _strings(key)
-            yield from _strings(value)
-    elif isinstance(data, list):
-        for value in data:
-            yield from _strings(value)
+from placer.rules.fusion_schema import Fusion
+from placer.rules.predicate_schema import Predicate, subjects_of
 
 
 class NodePattern(Strict):
@@ -120,156 +56,6 @@ class NodePattern(Strict):
         description="However many such nodes in a row, what each writes being read once; the "
         "first input is the one that comes from the row, at any place if `commutative`.",
     )
-
-
-class Condition(Strict):
-    """On which engines something holds; what is not given is not asked.
-
-    What is not known of the engine or its GPU is taken to fit.
-    """
-
-    engine_versions: Versions | None = Field(
-        default=None, description="Version range of the engine, e.g. `>=8.5,<11`."
-    )
-    compute_capability: Versions | None = Field(
-        default=None, description="Range of the GPU's compute capability, e.g. `>=7.2`."
-    )
-    typing: Literal["strong", "weak"] | None = Field(
-        default=None,
-        description="`strong`: types as the graph says; `weak`: the engine chooses among FP32 and "
-        "FP16.",
-    )
-    signed_products: bool | None = Field(
-        default=None,
-        description="Whether the processor has products of two int8 operands (AMX-INT8 or "
-        "AVX-VNNI-INT8).",
-    )
-
-
-class Followers(Strict):
-    """What a layer takes along: nodes that follow one another, however many.
-
-    Each is the only one that reads what is written before it, with no pair between them, and its
-    other operands are constants; those of arithmetic are read there alone, and have one value or
-    one for each channel.
-    """
-
-    op: list[str] = Field(min_length=1, description="The operators that may follow.")
-    axis: int = Field(default=1, description="The axis of the channels; negative: from the end.")
-
-
-class Fusion(Strict):
-    """A layer that the engine builds when the layout's edges into it are quantized."""
-
-    nodes: list[str] = Field(
-        min_length=1,
-        description="The pattern nodes that become one layer; absent optional ones are left out.",
-    )
-    op: Names = Field(
-        description="The layer's operator in the engine's words; a list where it depends on the "
-        "first node's."
-    )
-    inputs: str = Field(
-        description="Type of the quantized edges that it reads, `float` if it reads none as "
-        "integers; all others are read in float."
-    )
-    outputs: str = Field(
-        description="Type of the first output. An integer type: the layer exists only if every "
-        "reader of its output is quantized with one scale. `float`: it never writes integers. "
-        "`readers`: integers if every reader is quantized with one scale, else float. `each`: what "
-        "each reader needs, float and integers beside each other. `same`: what it reads, in the "
-        "same scale."
-    )
-    reads: list[Reference] | Literal["any"] | None = Field(
-        default=None,
-        description="The quantized edges that it reads; by default those into its nodes that the "
-        "layout quantizes. `any`: its kernel quantizes and dequantizes by itself, so that pairs "
-        "may be on any of its edges and inside it, and it reads what there is.",
-    )
-    absorbs: list[Reference] = Field(
-        default=[],
-        description="Quantized edges inside the layer; any other pair inside a layer forbids it.",
-    )
-    in_place: list[Reference] = Field(
-        default=[],
-        description="Edges of tensors that it overwrites with its result, so it reads them in the "
-        "type that it writes: quantized ones in float where it writes float.",
-    )
-    readers_agree: bool = Field(
-        default=False,
-        description="The layer exists only if all readers of its outputs need the same: float, or "
-        "integers of one scale.",
-    )
-    readers_quantized: Literal["alike", "as-read"] | None = Field(
-        default=None,
-        description="The layer exists only if all that read its outputs carry a pair: `alike`, of "
-        "one scale; `as-read`, of the scale that the layer reads.",
-    )
-    merges: bool = Field(
-        default=False,
-        description="Layers of the rule that read one another are one, however many, if whatever "
-        "else reads their results runs after all of them. Only for a single node with `reads` "
-        "`any`, or [], where a pair between two keeps them apart.",
-    )
-    passes: list[str] = Field(
-        default=[],
-        description="Pattern nodes that the engine computes before the layer although they read "
-        "what one of its nodes writes, since that only moves elements.",
-    )
-    joins: bool = Field(
-        default=False,
-        description="Layers of the rule that read one tensor are one, if all of them can be built "
-        "and read it alike: as floats, or in one scale.",
-    )
-    takes: Followers | None = Field(
-        default=None,
-        description="What follows the layer and becomes part of it where no other layer has it.",
-    )
-    past: list[str] = Field(
-        default=[],
-        description="Operators that only move elements, past which the engine computes what "
-        "follows, if `takes` names it: what has one operand, or scalars besides, and is read once.",
-    )
-    copies: int = Field(
-        default=1,
-        ge=1,
-        le=8,
-        description="How many layers it is, each with an equal part of the work, as one for each "
-        "direction of a recurrent node.",
-    )
-    bare: list[Reference] = Field(
-        default=[],
-        description="Edges into the layer that carry no pair, else it does not exist.",
-    )
-    float_type: Literal["float", "float16"] | None = Field(
-        default=None,
-        description="The float type written where it is not the model's; `float` is FP32.",
-    )
-    float_like: Reference | None = Field(
-        default=None, description="The edge whose float type the layer writes."
-    )
-    first_when: list[Condition] = Field(
-        default=[],
-        description="Engines that, of overlapping layers alike in all else, build the one whose "
-        "nodes come first in the model; all others build the one whose nodes come last.",
-    )
-    later_input: Reference | None = Field(
-        default=None,
-        description="The edge by which overlapping layers alike in all else are told apart before "
-        "their order: the one is built whose edge is the later input of its node.",
-    )
-    later_input_when: list[Condition] = Field(
-        default=[Condition()], description="Engines that go by `later_input`."
-    )
-    when: Condition = Field(default=Condition(), description="Engines on which it is so.")
-
-    @model_validator(mode="after")
-    def _check_merging(self) -> Fusion:
-        if self.merges and (len(self.nodes) > 1 or self.reads not in ("any", [])):
-            raise ValueError("`merges` is for a single node with `reads` any or []")
-        if self.merges and self.takes is not None:
-            raise ValueError("`merges` joins what follows, too; leave `takes` out")
-        return self
 
 
 class Motion(Strict):
@@ -405,7 +191,7 @@ class Rule(Strict):
     @model_validator(mode="before")
     @classmethod
     def _is_printable(cls, data: object) -> object:
-        return _without_control_characters(data)
+        return without_control_characters(data)
 
     @model_validator(mode="after")
     def _consistent(self) -> Rule:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from packaging.specifiers import SpecifierSet
 
 if TYPE_CHECKING:  # An engine's process has targets but no rules, which take long to import.
-    from placer.rules.schema import Condition
+    from placer.rules.condition import Condition
 
 Typing = Literal["strong", "weak"]
 

@@ -18,9 +18,10 @@ from operator import attrgetter
 from placer.graph import Edge, Graph, Node
 from placer.prediction.motion import NormalForm, Scale
 from placer.quantization import Format
+from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
 from placer.rules.matcher import Matches
-from placer.rules.schema import Fusion, Layout, Rule
+from placer.rules.schema import Layout, Rule
 from placer.rules.target import Target
 
 FLOAT = "float"  # ONNX's name of FP32

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from placer.graph import Edge, Graph, Node
 from placer.prediction.claims import LayerCandidate
 from placer.prediction.composites import find_composite
-from placer.rules.schema import Followers, Fusion
+from placer.rules.fusion_schema import Followers, Fusion
 
 _EITHER_SIDE = frozenset({"Add", "Mul", "Sub"})  # c - x is x times -1, plus c.
 _ARITHMETIC = _EITHER_SIDE | {"Div"}

@@ -18,11 +18,12 @@ from placer.common.limits import Limits
 from placer.common.names import near
 from placer.common.yaml_file import parse_text
 from placer.errors import InputError
+from placer.rules.field_types import Versions
 from placer.rules.pack import Pack, PackId
 from placer.rules.pack_manifest import Manifest, ManifestFile, PackRequirement, parse_requirement
 from placer.rules.packaging.files import HASH_FILE, MANIFEST, PackFiles, read_pack_files
 from placer.rules.packaging.store import Store
-from placer.rules.schema import Rule, Versions
+from placer.rules.schema import Rule
 from placer.version import __version__
 
 MAX_DEPTH = 8

@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 from placer.common.files import read_text, write_text
 from placer.common.yaml_file import Strict, parse_text
 from placer.errors import InputError
+from placer.rules.field_types import RuleId
 from placer.rules.pack import Pack, PackId
-from placer.rules.schema import RuleId
 
 LOCK_NAME = "placer.lock"
 _HEAD = "# Written by `placer rules lock`. `placer optimize` refuses packs that differ.\n"

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, TypeAdapter
 
 from placer.common.files import write_text
+from placer.rules.field_types import InputName, OutputName, Reference, RuleId, TensorName
 from placer.rules.pack import Pack
 from placer.rules.pack_manifest import ManifestFile
 from placer.rules.packaging.load import builtin_pack_names, load_pack
-from placer.rules.predicate_schema import TensorName
-from placer.rules.schema import InputName, Layout, OutputName, Reference, Rule, RuleId
+from placer.rules.schema import Layout, Rule
 
 JsonSchema: TypeAlias = Mapping[str, Any]
 

@@ -20,11 +20,12 @@ from placer.model import load_model
 from placer.plan import Layer, Plan
 from placer.qdq import Inserter
 from placer.quantization import Placement
+from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
 from placer.rules.matcher import match_rules
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
-from placer.rules.schema import Fusion, Layout, Rule
+from placer.rules.schema import Layout, Rule
 from placer.rules.sites import find_sites, place
 
 Save = Callable[..., Path]

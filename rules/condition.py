@@ -1,0 +1,34 @@
+"""What a rule, a layout, a layer or a scheme may demand of the engine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from placer.common.yaml_file import Strict
+from placer.rules.field_types import Versions
+
+
+class Condition(Strict):
+    """On which engines something holds; what is not given is not asked.
+
+    What is not known of the engine or its GPU is taken to fit.
+    """
+
+    engine_versions: Versions | None = Field(
+        default=None, description="Version range of the engine, e.g. `>=8.5,<11`."
+    )
+    compute_capability: Versions | None = Field(
+        default=None, description="Range of the GPU's compute capability, e.g. `>=7.2`."
+    )
+    typing: Literal["strong", "weak"] | None = Field(
+        default=None,
+        description="`strong`: types as the graph says; `weak`: the engine chooses among FP32 and "
+        "FP16.",
+    )
+    signed_products: bool | None = Field(
+        default=None,
+        description="Whether the processor has products of two int8 operands (AMX-INT8 or "
+        "AVX-VNNI-INT8).",
+    )
