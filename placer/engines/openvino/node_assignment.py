@@ -1,0 +1,184 @@
+"""Which executed operation each node of the model is in.
+
+An operation names most of its nodes. OpenVINO forgets the names of others; these are looked for
+beside the nodes that are named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+
+from placer.engines.openvino.operations import (
+    MOVED,
+    MOVING,
+    Operation,
+)
+from placer.engines.openvino.tags import QUANTIZING, Tags
+
+_OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add"})
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+_COMPOSITES = frozenset({"Gelu", "HSwish", "HSigmoid", "Swish", "Mish", "SoftPlus"})
+# Past these OpenVINO computes ``MOVED`` operators.
+_MOVERS = frozenset({*_VIEWS, "Transpose", "DepthToSpace", "Expand", "Gather"})
+
+
+def is_pair(tags: Tags, number: int) -> bool:
+    """Whether the node is part of a Q/DQ pair."""
+    return tags.nodes[number].op_type in QUANTIZING
+
+
+def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
+    """The operation that each node is in; nodes that nothing is left of are not there."""
+    homes: dict[int, str] = {}
+    for op in operations:
+        for number in op.nodes:
+            homes.setdefault(number, op.name)
+    settled = tags.settled
+    lost = [
+        number
+        for number, node in enumerate(tags.nodes)
+        if number not in homes
+        and number not in settled
+        and number not in tags.idle
+        and node.op_type not in _VIEWS
+    ]
+    for number in lost:
+        if tags.twins.get(number) in homes:
+            homes[number] = homes[tags.twins[number]]
+    unnamed = {op.name: Counter(op.unnamed) for op in operations if op.unnamed}
+    moved = _find_homes_before(lost, homes, operations, unnamed, tags)
+    _find_homes_between(lost, homes, operations, tags, moved)
+    moved |= _find_homes_before(lost, homes, operations, unnamed, tags)
+    # OpenVINO gives an activation that it puts together from several nodes a name of its own.
+    inventive = {op.name for op in operations if op.invented}
+    for number in lost:
+        found = {homes[n] for n in tags.producers(number) - moved if n in homes}
+        if number not in homes and len(found) == 1 and found <= inventive:
+            homes[number] = found.pop()
+    for number in reversed(lost):
+        found = {homes.get(n, "") for n in tags.readers(number) - moved} - {""}
+        if number not in homes and len(found) == 1 and not _is_layout(tags, number):
+            homes[number] = found.pop()
+    return homes
+
+
+def _is_layout(tags: Tags, number: int) -> bool:
+    """Whether a lost node is a Transpose to the layout that its readers, all maps, read anyway."""
+    found, waiting = set[str](), tags.readers(number)
+    while waiting:
+        pairs = {n for n in waiting if is_pair(tags, n)}
+        found |= {tags.nodes[n].op_type for n in waiting - pairs}
+        waiting = {after for n in pairs for after in tags.readers(n)}
+    return tags.nodes[number].op_type == "Transpose" and bool(found) and found <= _OF_MAPS
+
+
+def _find_homes_between(
+    lost: Sequence[int],
+    homes: dict[int, str],
+    operations: Sequence[Operation],
+    tags: Tags,
+    moved: Set[int],
+) -> None:
+    """Give lost nodes the operation that stands where they stood, if it names none.
+
+    Slices become a Split, a Transpose part of a Reorder, a Reduce of other axes another Reduce.
+    ``moved``: nodes that are computed elsewhere, and so are not beside these.
+    """
+    beside = {number: name for number, name in homes.items() if number not in moved}
+    nameless = {op.name: op for op in operations if not op.nodes and op.reshapes}
+    passing = {op.name: op.sources for op in operations if not op.nodes and not op.reshapes}
+    sources = {op.name: _sources_behind(op.sources, passing) for op in operations}
+    readers: dict[str, set[str]] = {name: set() for name in nameless}
+    for op in operations:
+        for source in sources[op.name] & nameless.keys():
+            readers[source].add(op.name)
+    for number in (n for n in lost if n not in homes and not is_pair(tags, n)):
+        # Operations that stand for graph inputs are called after these.
+        before = _nearest_homes(number, tags.producers, beside) | set(tags.nodes[number].input)
+        behind = _nearest_homes(number, tags.readers, beside)
+        for name, op in nameless.items():
+            ends = op.kind in MOVING and not behind and not readers[name]
+            if before & sources[name] and (ends or behind & readers[name]):
+                homes[number] = beside[number] = name
+
+
+def _find_homes_before(
+    lost: Sequence[int],
+    homes: dict[int, str],
+    operations: Sequence[Operation],
+    unnamed: Mapping[str, Counter[str]],
+    tags: Tags,
+) -> set[int]:
+    """Give lost nodes that OpenVINO computes before what only moved elements for them their home.
+
+    The operation has no name from the graph: it is one of its own, or part of what wrote the
+    elements. Returns the nodes. ``unnamed``: what is in the operations without a name from the
+    graph, by these; what a node is found to be is taken away.
+    """
+    passing = {op.name: op.sources for op in operations if not op.unnamed and not op.nodes}
+    sources = {op.name: _sources_behind(op.sources, passing) for op in operations if op.unnamed}
+    moved = set[int]()
+    for number in (n for n in lost if n not in homes):
+        if not tags.scalars.issuperset(tags.constants.intersection(tags.nodes[number].input)):
+            continue
+        before = _before_movers(number, moved, homes, tags)
+        kinds = MOVED.get(tags.nodes[number].op_type, ())
+        near = [n for n in unnamed if n in before or before & sources[n]]
+        own = next(((n, kind) for n in near for kind in kinds if unnamed[n][kind]), None)
+        whole = next((name for name in near if _COMPOSITES & unnamed[name].keys()), None)
+        if own is not None:
+            homes[number], kind = own
+            unnamed[homes[number]][kind] -= 1
+            moved.add(number)
+        elif kinds and whole is not None:
+            homes[number] = whole
+            moved.add(number)
+    return moved
+
+
+def _before_movers(
+    number: int, moved: Set[int], homes: Mapping[int, str], tags: Tags
+) -> frozenset[str]:
+    """The operations of the movers that lead to a node, and what these get their elements from.
+
+    Operations that stand for graph inputs are called after these. Nothing where there is no mover,
+    or several nodes write the elements.
+    """
+    passed, origins = set[int](), set[str]()
+    waiting = {number}
+    while waiting:
+        found = waiting.pop()
+        data = {t for t in tags.nodes[found].input if t and t not in tags.constants}
+        producers = tags.producers(found) - tags.settled
+        written = {t for n in producers for t in tags.nodes[n].output}
+        origins |= data - written - {t for n in tags.settled for t in tags.nodes[n].output}
+        for producer in producers - passed:
+            if tags.nodes[producer].op_type in _MOVERS or producer in moved:
+                passed.add(producer)
+                waiting.add(producer)
+            else:
+                origins.add(homes.get(producer, ""))
+    names = {homes[n] for n in passed if n in homes}
+    return frozenset(names | origins if passed and len(origins) == 1 else ())
+
+
+def _sources_behind(names: Set[str], passing: Mapping[str, Set[str]]) -> set[str]:
+    """``names``, and what these read where they do nothing but convert it."""
+    found, waiting = set[str](), set(names)
+    while waiting:
+        found |= waiting
+        waiting = {before for name in waiting for before in passing.get(name, ())}
+    return found
+
+
+def _nearest_homes(
+    number: int, step: Callable[[int], set[int]], homes: Mapping[int, str]
+) -> set[str]:
+    """The operations of the nearest nodes that have one, going by ``step`` from node to node."""
+    found: set[str] = set()
+    waiting = step(number)
+    while waiting:
+        found |= {homes[n] for n in waiting if n in homes}
+        waiting = {after for n in waiting if n not in homes for after in step(n)}
+    return found
