@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.graph import Edge, Graph, Node
-from placer.prediction.claims import LayerCandidate
 from placer.prediction.composites import find_composite
+from placer.prediction.layer_candidate import LayerCandidate
 from placer.rules.fusion_schema import Followers, Fusion
 
 _EITHER_SIDE = frozenset({"Add", "Mul", "Sub"})  # c - x is x times -1, plus c.

@@ -8,18 +8,13 @@ placements that move to the same pairs have the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
-from placer.graph import Edge, Graph
+from placer.graph import Edge
 from placer.quantization import Format, Placement
 from placer.quantization.placement import Group, format_of
-from placer.rules.connected import connected
-from placer.rules.match import Match
-from placer.rules.matcher import Matches
-from placer.rules.schema import Motion, Rule
 
 
 class Scale(NamedTuple):
@@ -85,149 +80,6 @@ class NormalForm:
             for edge, scale in edges.items():
                 groups.setdefault(scale, set()).add((edge, is_second))
         return frozenset(frozenset(group) for group in groups.values())
-
-
-@dataclass(frozen=True, eq=False)
-class Link:
-    """Passages that share tensors: pairs move within a link and never to another one.
-
-    ``edges``: all of these tensors. ``signed``: those on which integers must be signed.
-    """
-
-    passages: tuple[Passage, ...]
-    edges: frozenset[Edge]
-    signed: frozenset[Edge] = frozenset()
-
-    @cached_property
-    def _leading_to(self) -> Mapping[Edge, Sequence[Edge]]:
-        """By edge behind a passage those before it."""
-        found: dict[Edge, list[Edge]] = {}
-        for passage in self.passages:
-            for edge in passage.after:
-                found.setdefault(edge, []).extend(passage.before)
-        return found
-
-    def with_signs(self, form: NormalForm) -> NormalForm:
-        """``form`` with the scales told apart in which signed integers are needed.
-
-        Those are the scales of the last pairs before ``signed``, wherever they stand.
-        """
-        waiting = [(edge, form.last(edge)) for edge in self.signed]
-        found = set[tuple[Edge, Scale]]()
-        while waiting:
-            edge, scale = waiting.pop()
-            if scale is None or (edge, scale) in found:
-                continue
-            found.add((edge, scale))
-            for before in self._leading_to.get(edge, ()):
-                own = form.last(before)
-                if own is not None and own.tensors <= scale.tensors:
-                    waiting.append((before, own))
-        scales = {scale for _, scale in found}
-        if not scales:
-            return form
-        return NormalForm(_signed(form.scales, scales), _signed(form.second, scales))
-
-
-def find_passages(matches: Matches, rules: Iterable[Rule]) -> tuple[Passage, ...]:
-    """The nodes of a graph that rules let Q and DQ pass, in node order."""
-    found = [
-        (match.anchor.index, _passage(match, motion, matches.graph))
-        for rule in rules
-        if (motion := rule.motion) is not None
-        for match in matches.of(rule)
-    ]
-    return tuple(passage for _, passage in sorted(found, key=lambda item: item[0]))
-
-
-def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
-    inside = {node.name for node in match.nodes.values()}
-    before = (e for t in match.tensors[motion.before] for e in graph.edges_of(t))
-    after = (e for t in match.tensors[motion.after] for e in graph.edges_of(t))
-    may_leave, may_enter = True, True
-    if motion.exclusive:
-        may_leave = all(
-            len(graph.edges_of(t)) == 1 or t in graph.inputs for t in match.tensors[motion.before]
-        )
-        may_enter = not any(
-            t in graph.outputs and len(graph.edges_of(t)) > 1 for t in match.tensors[motion.after]
-        )
-    return Passage(
-        before=tuple(e for e in before if e.node in inside and e.tensor not in graph.initializers),
-        after=tuple(after),
-        backward=motion.only != "forward" and may_leave,
-        forward=motion.only != "backward" and may_enter,
-        per_channel=motion.per_channel,
-        forward_first=motion.forward_first and motion.only != "backward" and may_enter,
-    )
-
-
-def _signed(pairs: Mapping[Edge, Scale], scales: Set[Scale]) -> Mapping[Edge, Scale]:
-    return {e: s._replace(signed=True) if s in scales else s for e, s in pairs.items()}
-
-
-def find_links(
-    passages: Sequence[Passage], graph: Graph, signed: Set[Edge] = frozenset()
-) -> tuple[Link, ...]:
-    """Split ``passages`` into links, in which their order is kept.
-
-    ``signed``: edges on which integers must be signed; each is in a link.
-    """
-    places = [{e.tensor for e in (*p.before, *p.after)} for p in passages]
-    alone = sorted({edge.tensor for edge in signed})
-    found = []
-    for part in connected([*places, *([tensor] for tensor in alone)]):
-        own = tuple(passages[i] for i in part if i < len(passages))
-        tensors = {t for i in part if i < len(passages) for t in places[i]}
-        tensors |= {alone[i - len(passages)] for i in part if i >= len(passages)}
-        edges = frozenset(edge for tensor in tensors for edge in graph.edges_of(tensor))
-        found.append(Link(own, edges, edges & signed))
-    return tuple(found)
-
-
-def linked_nodes(links: Iterable[Link], graph: Graph) -> tuple[frozenset[str], ...]:
-    """Of each link the names of the nodes that write or read its tensors."""
-    found = []
-    for link in links:
-        writers = (graph.producer.get(edge.tensor) for edge in link.edges)
-        readers = {edge.node for edge in link.edges if not edge.is_graph_output}
-        found.append(frozenset(readers | {node.name for node in writers if node is not None}))
-    return tuple(found)
-
-
-def find_signed(matches: Matches, rules: Iterable[Rule]) -> frozenset[Edge]:
-    """The edges of ``Rule.signed``."""
-    return frozenset(_wanted([(rule, rule.signed) for rule in rules], matches))
-
-
-def find_unsigned(
-    matches: Matches, rules: Iterable[Rule], passages: Sequence[Passage]
-) -> frozenset[str]:
-    """The same of ``Rule.unsigned``, whose pairs are uint8, as far as Q moves backward."""
-    moving = [passage for passage in passages if passage.backward]
-    return _leading_to([(rule, rule.unsigned) for rule in rules], matches, moving)
-
-
-def _leading_to(
-    wanted: Iterable[tuple[Rule, Sequence[str]]],
-    matches: Matches,
-    passages: Sequence[Passage],
-) -> frozenset[str]:
-    """The tensors of the edges that are wanted of each rule's matches, and what leads there."""
-    needed = set(_wanted(wanted, matches))
-    for passage in reversed(passages):
-        if not needed.isdisjoint(passage.after):
-            needed.update(passage.before)
-    return frozenset(edge.tensor for edge in needed)
-
-
-def _wanted(wanted: Iterable[tuple[Rule, Sequence[str]]], matches: Matches) -> Iterator[Edge]:
-    """The edges that each rule refers to, at all of its matches."""
-    for rule, references in wanted:
-        if references:
-            for match in matches.of(rule):
-                for reference in references:
-                    yield from match.edges(reference, matches.graph)
 
 
 def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from placer.graph import Edge
-from placer.prediction.claims import FLOAT, LayerCandidate, Written
+from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import BuildTarget
+from placer.prediction.layer_candidate import LayerCandidate, Written
 from placer.prediction.motion import NormalForm, Scale, Scales
 from placer.prediction.regions import Region
 from placer.prediction.steps import CONVS, PairedCandidate

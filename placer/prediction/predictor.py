@@ -20,20 +20,16 @@ from placer.prediction.conversions import (
     type_name,
 )
 from placer.prediction.idle import WithoutIdle, without_idle_nodes
-from placer.prediction.motion import (
+from placer.prediction.motion import NormalForm, Scale, move_pairs, repeated, scale_of
+from placer.prediction.paired import Decisions
+from placer.prediction.passages import (
     Link,
-    NormalForm,
-    Scale,
     find_links,
     find_passages,
     find_signed,
     find_unsigned,
     linked_nodes,
-    move_pairs,
-    repeated,
-    scale_of,
 )
-from placer.prediction.paired import Decisions
 from placer.prediction.prediction import BLANK, Prediction, behind
 from placer.prediction.prediction_draft import PredictionDraft
 from placer.prediction.regions import Region, find_regions

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from placer.graph import Edge, Node
-from placer.prediction.claims import ANY, LayerCandidate, find_claims
+from placer.prediction.claims import ANY, find_claims
 from placer.prediction.followers import Follower, followers
+from placer.prediction.layer_candidate import LayerCandidate
 from placer.prediction.motion import NormalForm
 from placer.rules.connected import connected
 from placer.rules.matcher import Matches

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from placer.graph import Edge, Node
 from placer.plan import Layer, Port
 from placer.plan.dtypes import is_quantized
-from placer.prediction.claims import ANY, FLOAT, Claim, LayerCandidate, Written
+from placer.prediction.claims import ANY, FLOAT, Claim
 from placer.prediction.conversions import (
     BuildTarget,
     Conversion,
@@ -17,6 +17,7 @@ from placer.prediction.conversions import (
     TensorFormats,
     type_name,
 )
+from placer.prediction.layer_candidate import LayerCandidate, Written
 from placer.prediction.layouts import Layout, can_read, fills_groups, written_layout
 from placer.prediction.motion import Scale, Scales
 

@@ -15,19 +15,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from placer.graph import Graph
-from placer.prediction.claims import LayerCandidate
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.kernels.attention import attentions
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.units import Units
-from placer.prediction.motion import (
-    find_links,
-    find_passages,
-    linked_nodes,
-    normal_form,
-    scale_of,
-)
+from placer.prediction.layer_candidate import LayerCandidate
+from placer.prediction.motion import normal_form, scale_of
+from placer.prediction.passages import find_links, find_passages, linked_nodes
 from placer.prediction.prediction import Prediction
 from placer.prediction.settled import without_settled_nodes
 from placer.prediction.steps import PairedCandidate, Step
