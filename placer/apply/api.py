@@ -10,15 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from placer.accuracy.metrics import finite
-from placer.apply.apply import (
-    AUTO,
-    Applied,
-    Scales,
-    calibrated_scales,
-    kept_scales,
-    quantized_model,
-)
+from placer.apply.apply import Applied
 from placer.apply.apply import apply_placement as find_edges
+from placer.apply.candidate import AUTO, Scales, calibrated_scales, kept_scales, quantized_model
 from placer.apply.distance import distance
 from placer.apply.recovering import Recovered
 from placer.apply.recovering import recover as recovered_model

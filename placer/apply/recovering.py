@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from placer.accuracy.evaluator import Run
-from placer.apply.apply import Applied, Scales, quantized_model
+from placer.apply.apply import Applied
+from placer.apply.candidate import Scales, quantized_model
 from placer.calibration.dataset import Dataset
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.model import Model

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from placer.apply.apply import Applied, Lost, apply_placement, kept_scales
+from placer.apply.apply import Applied, Lost, apply_placement
+from placer.apply.candidate import kept_scales
 from placer.common.files import write_text
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError

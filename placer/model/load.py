@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +12,9 @@ import numpy as np
 import onnx
 import onnx.checker
 import onnx.defs
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from placer.common.custom_ops import custom_op_libraries
-from placer.common.names import unknown
-from placer.common.shapes import MAX_DIMENSION
 from placer.errors import InputError
 from placer.graph import Graph, index_graph, tensor_type
 from placer.graph.edit import (
@@ -40,6 +38,7 @@ from placer.model.early_norms import set_apart
 from placer.model.entered_bodies import enter_bodies
 from placer.model.fixed_inputs import fix_in_place
 from placer.model.importing import Imported, import_model, is_quantized
+from placer.model.input_shapes import input_shapes_of
 from placer.model.normalize import normalize, tidy, tidy_quantized
 from placer.model.validate import check_sizes, parse_model, read_model
 
@@ -141,7 +140,7 @@ def load_model(
     proto, notes = normalize(proto, base_dir, path)
     notes = (*fixed, *notes)
     scopes = enter_bodies(proto, base_dir, path) if bodies else {}
-    input_shapes = _input_shapes(proto, dict(shapes or {}), path)
+    input_shapes = input_shapes_of(proto, dict(shapes or {}), path)
     values = infer_flat_values(proto, base_dir, input_shapes, path, scopes)
     types = {name: tensor_type(value) for name, value in values.items()}
     check_sizes(types, path)
@@ -197,7 +196,7 @@ def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     """
     proto = read_model(path)
     check_tensors(list(all_tensors(proto.graph)), path.parent, path)
-    input_shapes = _input_shapes(proto, dict(shapes or {}), path)
+    input_shapes = input_shapes_of(proto, dict(shapes or {}), path)
     fix_input_shapes(fixed := ModelProto(graph=GraphProto(input=proto.graph.input)), input_shapes)
     check_sizes({value.name: tensor_type(value) for value in fixed.graph.input}, path)
     types = {value.name: tensor_type(value) for value in proto.graph.input}
@@ -267,91 +266,6 @@ def _check_node(node: NodeProto, opset: int, path: Path) -> None:
             f"{path}: node '{name}' uses operator {op} of the unknown domain '{node.domain}'; "
             "give the library that has it to `custom_ops`, or export it with standard operators"
         )
-
-
-def _input_shapes(
-    proto: ModelProto, given: dict[str, tuple[int, ...]], path: Path
-) -> dict[str, tuple[int, ...]]:
-    weights = {tensor.name for tensor in proto.graph.initializer}  # Old exporters list them, too.
-    inputs = {value.name: value for value in proto.graph.input if value.name not in weights}
-    names = list(inputs)
-    for name in given:
-        if name not in names:
-            raise InputError(f"{path}, shapes: {unknown('input', name, names)}")
-    shapes = {name: _input_shape(value, given.get(name), path) for name, value in inputs.items()}
-    known = {name: tuple(size for size in sizes if size) for name, sizes in shapes.items()}
-    unknown_inputs = [name for name, sizes in shapes.items() if len(known[name]) < len(sizes)]
-    if unknown_inputs:
-        shown = " and ".join(_dimensions(inputs[name], shapes[name]) for name in unknown_inputs)
-        flags = " ".join(
-            f"{name}={'x'.join(str(size or 'N') for size in shapes[name])}"
-            for name in unknown_inputs
-        )
-        raise InputError(
-            f"{path}: {shown}; give them with `shapes`, as {flags}, a number for each N"
-        )
-    return known
-
-
-def _input_shape(
-    value: ValueInfoProto, given: tuple[int, ...] | None, path: Path
-) -> tuple[int | None, ...]:
-    """The sizes of an input's dimensions; None for those that are not known."""
-    if not value.type.HasField("tensor_type"):
-        raise InputError(f"{path}: input '{value.name}' is no tensor; placer needs tensor inputs")
-    tensor = value.type.tensor_type
-    dims = list(tensor.shape.dim) if tensor.HasField("shape") else None
-    _check_holds_values(value.name, dims or (), path)
-    if given is not None:
-        _check_given(value.name, dims, given)
-        return given
-    if dims is None:
-        raise InputError(
-            f"{path}: input '{value.name}' has no shape; "
-            f"give it with `shapes`, e.g. {value.name}=1x3x224x224"
-        )
-    sizes = [d.dim_value if d.dim_value > 0 else None for d in dims]
-    if sizes and sizes[0] is None:
-        sizes[0] = 1
-    return tuple(sizes)
-
-
-def _dimensions(value: ValueInfoProto, sizes: Sequence[int | None]) -> str:
-    """What is not known of an input, for a message."""
-    dims = value.type.tensor_type.shape.dim
-    labels = [d.dim_param if d.dim_param not in ("", "?") else "?" for d in dims]
-    shown = ", ".join(str(size or label) for size, label in zip(sizes, labels, strict=True))
-    return f"input '{value.name}' has unknown dimensions [{shown}]"
-
-
-def _check_holds_values(
-    name: str, dims: Iterable[onnx.TensorShapeProto.Dimension], path: Path
-) -> None:
-    # Negative sizes mean unknown ones, to ONNX Runtime too. 0 is a size, which no sample has.
-    if any(d.HasField("dim_value") and d.dim_value == 0 for d in dims):
-        raise InputError(
-            f"{path}: input '{name}' has a dimension of 0, so that it holds no values; "
-            "export it with the size that it has, or with a dynamic dimension"
-        )
-
-
-def _check_given(
-    name: str, dims: list[onnx.TensorShapeProto.Dimension] | None, given: tuple[int, ...]
-) -> None:
-    shown = "x".join(map(str, given))
-    if any(size < 1 for size in given):
-        raise InputError(f"shape {name}={shown}: every dimension must be at least 1")
-    if any(size > MAX_DIMENSION for size in given):
-        raise InputError(f"shape {name}={shown} has a dimension above {MAX_DIMENSION:,}; give less")
-    if dims is None:
-        return
-    if len(dims) != len(given):
-        raise InputError(f"shape {name}={shown}: the input has {len(dims)} dimensions")
-    for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
-        if dim.dim_value > 0 and dim.dim_value != size:
-            raise InputError(
-                f"shape {name}={shown}: dimension {axis} is fixed to {dim.dim_value} in the model"
-            )
 
 
 def _first_line(error: Exception) -> str:

@@ -11,7 +11,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from placer.apply.apply import apply_placement, kept_scales, quantized_model
+from placer.apply.apply import apply_placement
+from placer.apply.candidate import kept_scales, quantized_model
 from placer.apply.training import export_qat
 from placer.graph import Edge
 from placer.graph.text import parse_model

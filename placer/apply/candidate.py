@@ -1,0 +1,129 @@
+"""The Q/DQ model of a placement that was found in a float model, and the ranges of its pairs."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx.helper
+
+from placer.accuracy.evaluator import Evaluator
+from placer.apply.apply import Applied
+from placer.calibration.collect import METHODS, calibrate
+from placer.calibration.dataset import Dataset
+from placer.calibration.methods import threshold
+from placer.common.names import unknown
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.errors import InputError, RunError
+from placer.model import Model
+from placer.qdq import Inserter
+from placer.qdq.bases import Base, InputOutputTypes
+from placer.qdq.mixed_precision import MixedPrecision
+from placer.quantization import Placement, Ranges, Scheme
+from placer.quantization.placement_file import PlacementFile
+
+log = logging.getLogger(__name__)
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """What a placement is inserted with. ``sqnr``: in dB, on calibration data; None without."""
+
+    ranges: Ranges
+    method: str
+    sqnr: float | None
+    calibrated: bool
+
+
+def kept_scales(applied: Applied, file: PlacementFile, model: Model) -> Scales:
+    """The file's own ranges; raises InputError if it has none of a quantized activation."""
+    missing = sorted(_activations(applied.placement, model) - applied.ranges.keys())
+    if missing:
+        raise InputError(f"{file.path} has no range of tensor '{missing[0]}'; give `data`")
+    return Scales(applied.ranges, "kept", None, file.calibrated)
+
+
+def calibrated_scales(
+    applied: Applied,
+    model: Model,
+    scheme: Scheme,
+    data: Dataset,
+    method: str = AUTO,
+    cache_dir: Path | None = None,
+) -> Scales:
+    """Ranges of ``model`` on ``data`` by ``method``, one of ``METHODS``.
+
+    ``auto``: the one with the highest SQNR against the float model on ``data``, as run by ONNX
+    Runtime. Tensors that the user pinned keep the file's range or
+    their own method. Raises InputError for an unknown method, RunError if ONNX Runtime refuses the
+    model.
+    """
+    if method not in (AUTO, *METHODS):
+        raise InputError(unknown("calibration", method, (AUTO, *METHODS)))
+    activations = _activations(applied.placement, model)
+    calibration = calibrate(model, activations, data, cache_dir)
+    # The file tells of tensors in a body that runs on no sample.
+    unseen = (set(activations) - calibration.statistics.keys()) & applied.ranges.keys()
+    kept = {tensor: applied.ranges[tensor] for tensor in sorted(unseen)}
+    inserter = Inserter(model, scheme)
+    reference = OnnxRuntimeModel(model.proto, model.base_dir, threads=1)
+    evaluator = Evaluator(model.graph, (), data, reference.run)
+    # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
+    some = METHODS[:2] if scheme.has_float8 else METHODS
+    pinned = {
+        tensor: applied.ranges[tensor]
+        if pin == "range"
+        else threshold(calibration.statistics[tensor], pin, scheme)
+        for tensor, pin in applied.pinned.items()
+        if tensor in calibration.statistics
+    }
+    tried = {
+        name: {**kept, **calibration.ranges(name, scheme), **pinned}
+        for name in (some if method == AUTO else (method,))
+    }
+    scores = {}
+    for name, ranges in tried.items():
+        proto = inserter.insert(applied.placement, ranges)
+        try:
+            run = OnnxRuntimeModel(proto, model.base_dir, threads=1).run
+            scores[name] = evaluator.evaluate(run).sqnr
+        except RunError as error:  # The engine that the model is for may still run it.
+            log.warning("calibration %s: %s", name, error)
+            scores[name] = -math.inf
+    best = max(scores, key=lambda name: scores[name])
+    sqnr = scores[best] if math.isfinite(scores[best]) else None
+    return Scales(tried[best], best, sqnr, not data.synthetic)
+
+
+def _activations(placement: Placement, model: Model) -> set[str]:
+    return {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
+
+
+def quantized_model(
+    model: Model,
+    placement: Placement,
+    scales: Scales,
+    scheme: Scheme,
+    base: Base = "float",
+    io_type: InputOutputTypes = "keep",
+) -> onnx.ModelProto:
+    """``model`` with the pairs of ``placement``; ``base`` and ``io_type``: see ``precision``.
+
+    Raises InputError if the pairs cannot be inserted or the rest cannot be converted.
+    """
+    if base == "float":
+        proto = Inserter(model, scheme).insert(placement, scales.ranges)
+    else:
+        inserter = Inserter(model, scheme)
+        remainder = MixedPrecision.of(inserter, base, io_type, scales.ranges, placement.edges)
+        proto = remainder.insert(placement)
+    properties = {entry.key: entry.value for entry in proto.metadata_props}
+    properties["placer.placement"] = placement.id
+    properties["placer.calibrated"] = str(scales.calibrated).lower()
+    onnx.helper.set_model_props(proto, properties)
+    return proto
