@@ -13,7 +13,8 @@ from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_constants, may_fold
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.control_flow import flatten_conditionals
-from placer.model.normalize import drop_unused_initializers, infer_values, remove_identities
+from placer.model.identities import remove_identities
+from placer.model.normalize import drop_unused_initializers, infer_values
 
 
 def enter_bodies(proto: ModelProto, base_dir: Path, path: Path) -> dict[str, Scope]:

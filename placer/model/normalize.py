@@ -9,13 +9,12 @@ folded into the weighted node before them, nodes named and sorted. Outputs stay 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import onnx
 import onnx.inliner
 import onnx.shape_inference
-import onnx.version_converter
 from onnx import (
     GraphProto,
     ModelProto,
@@ -23,7 +22,6 @@ from onnx import (
     TensorProto,
     ValueInfoProto,
     helper,
-    numpy_helper,
 )
 
 from placer.common.ort_session import one_line
@@ -33,31 +31,23 @@ from placer.graph.edit import (
     fix_input_shapes,
     reads,
     remove_dead_nodes,
-    rename_tensors,
-    replace_nodes,
     sort_nodes,
     standard_opset,
     subgraphs,
-    without_initializers,
     without_large_tensors,
 )
-from placer.graph.external_data import is_external
 from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_repeatedly, may_fold
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
 from placer.model.early_norms import put_back
 from placer.model.fused_operators import take_apart
+from placer.model.identities import remove_identities
+from placer.model.opset import MIN_OPSET, raise_opset
 
-MIN_OPSET = 17
 MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads
 
-_CONVERTER_ERRORS = (
-    RuntimeError,
-    onnx.version_converter.ConvertError,
-    onnx.shape_inference.InferenceError,
-)
 _INFERENCE_ERRORS = (
     RuntimeError,
     onnx.shape_inference.InferenceError,
@@ -95,7 +85,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
     taken = _take_apart(proto, path)
     opset = standard_opset(proto)
     if opset < MIN_OPSET:
-        _raise_opset(proto, path)
+        raise_opset(proto, path)
         notes.append(f"opset {opset} raised to {MIN_OPSET}")
         constants_to_initializers(graph)  # The converter turns attributes into Constants.
         put_back(proto)
@@ -225,93 +215,6 @@ def _name_domain(node: NodeProto) -> None:
     for graph in subgraphs(node):
         for inner in graph.node:
             _name_domain(inner)
-
-
-def _raise_opset(proto: ModelProto, path: Path) -> None:
-    if standard_opset(proto) == 0:  # Operators of other domains alone: there is nothing to raise.
-        proto.opset_import.append(helper.make_opsetid("", MIN_OPSET))
-        return
-    stub = without_large_tensors(proto)
-    try:
-        adopt(proto, onnx.version_converter.convert_version(stub, MIN_OPSET))
-    except _CONVERTER_ERRORS as error:
-        raise InputError(
-            f"{path}: opset {standard_opset(proto)} cannot be raised to {MIN_OPSET}"
-            f"{_culprit(stub)}: {one_line(error)}; "
-            f"export the model with opset {MIN_OPSET} or later"
-        ) from error
-
-
-def _culprit(stub: ModelProto) -> str:
-    """Name the first node whose operator alone makes the converter fail."""
-    for node in stub.graph.node:
-        alone = without_initializers(stub, ())
-        del alone.graph.node[:]
-        alone.graph.node.append(node)
-        bound = {v.name for v in alone.graph.input} | {t.name for t in alone.graph.initializer}
-        for tensor in node.input:
-            if tensor and tensor not in bound:
-                alone.graph.input.append(
-                    helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None)
-                )
-        del alone.graph.output[:]
-        for tensor in node.output:
-            alone.graph.output.append(
-                helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None)
-            )
-        try:
-            onnx.version_converter.convert_version(alone, MIN_OPSET)
-        except _CONVERTER_ERRORS:
-            return f" at node '{node.name or node.output[0]}' ({node.op_type})"
-    return ""
-
-
-def remove_identities(graph: GraphProto) -> int:
-    """Remove Identity nodes, and Dropout nodes whose mask is unused, by renaming tensors."""
-    outputs = {value.name for value in graph.output}
-    sources = {value.name for value in graph.input} | {t.name for t in graph.initializer}
-    sources |= {t.values.name for t in graph.sparse_initializer}
-    false = {t.name for t in graph.initializer if _is_false(t)}
-    read = {tensor for node in graph.node for tensor in reads(node)} | outputs
-    kept: list[NodeProto] = []
-    new_name: dict[str, str] = {}
-
-    def resolve(tensor: str) -> str:
-        while tensor in new_name:
-            tensor = new_name[tensor]
-        return tensor
-
-    for node in graph.node:
-        if not _is_identity(node, read, false):
-            kept.append(node)
-            continue
-        source, target = resolve(node.input[0]), node.output[0]
-        if target not in outputs:
-            new_name[target] = source
-        elif source in outputs or source in sources:
-            kept.append(node)  # Two names that must both survive.
-        else:
-            new_name[source] = target
-    for node in kept if new_name else ():
-        rename_tensors(node, resolve)
-    count = len(graph.node) - len(kept)
-    if count:
-        replace_nodes(graph, kept)
-    return count
-
-
-def _is_identity(node: NodeProto, read: Collection[str], false: Collection[str]) -> bool:
-    if node.domain:
-        return False
-    training = len(node.input) > 2 and node.input[2] != "" and node.input[2] not in false
-    mask = len(node.output) > 1 and node.output[1] in read
-    return node.op_type == "Identity" or (node.op_type == "Dropout" and not training and not mask)
-
-
-def _is_false(tensor: TensorProto) -> bool:
-    if tensor.data_type != TensorProto.BOOL or is_external(tensor):
-        return False
-    return not numpy_helper.to_array(tensor).any()
 
 
 def drop_unused_initializers(graph: GraphProto) -> None:

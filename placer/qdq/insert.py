@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.edit import rename_tensors, without_initializers
 from placer.graph.flat import body_inputs, nest
 from placer.model import Model
-from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node, taken_names
-from placer.qdq.weights import QuantizedConstant, WeightQuantizer
-from placer.quantization import FLOAT8, Format, Placement, Range, Ranges, Scheme, union
+from placer.qdq.draft import Draft, ScaleNames
+from placer.qdq.parts import PairName, claim, naming, pair_node, taken_names
+from placer.qdq.weights import WeightQuantizer
+from placer.quantization import Format, Placement, Range, Ranges, Scheme, union
 from placer.quantization.numerics import (
     Quantization,
     activation_quantization,
@@ -30,48 +30,6 @@ _STANDARD = ("", "ai.onnx")
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _OPSET_OF_HALF = 19  # From here on QuantizeLinear takes float16 and bfloat16, and makes FP8.
 _IR_OF_FLOAT8 = 9
-
-
-class ScaleNames(NamedTuple):
-    """A group of activations: its tensors, its scale by the initializer's name, and their values.
-
-    ``dtype``: of the scale. ``integer``: type of the quantized values.
-    """
-
-    tensors: tuple[str, ...]
-    scale: str
-    quantization: Quantization
-    dtype: np.dtype[Any]
-    integer: np.dtype[Any]
-
-    @property
-    def is_float8(self) -> bool:
-        """Whether the quantized values are FP8."""
-        return self.integer == quantized_dtype(FLOAT8)
-
-
-@dataclass(eq=False)
-class _Draft:
-    """What one insertion adds: gathered first, then written in node order."""
-
-    reads: dict[tuple[str, int], str] = field(default_factory=dict)  # new tensor by (node, input)
-    outputs: dict[str, str] = field(default_factory=dict)  # float name of outputs a pair writes
-    behind: dict[str, list[NodeProto]] = field(default_factory=dict)  # by producing tensor
-    before: dict[str, list[NodeProto]] = field(default_factory=dict)  # by consumer node
-    tensors: dict[str, TensorProto] = field(default_factory=dict)
-    names: set[PairName] = field(default_factory=set)
-    scales: dict[tuple[str, int], Quantization] = field(default_factory=dict)
-    groups: list[ScaleNames] = field(default_factory=list)
-
-    def add(self, name: str, values: np.ndarray) -> None:
-        """Add an initializer."""
-        self.tensors[name] = new_tensor(name, values)
-
-    def add_constant(self, constant: QuantizedConstant, reader: str) -> None:
-        """Add a quantized constant before the node ``reader`` unless it is there already."""
-        if constant.tensors[0].name not in self.tensors:
-            self.tensors.update({t.name: t for t in constant.tensors})
-            self.before.setdefault(reader, []).append(constant.node)
 
 
 class Inserter:
@@ -131,7 +89,7 @@ class Inserter:
         take, or a missing or infinite range, RunError for a scale that the tensor's type cannot
         hold.
         """
-        draft = _Draft()
+        draft = Draft()
         groups = placement.sorted()
         for group in groups:
             for edge in group:
@@ -147,7 +105,7 @@ class Inserter:
 
         Raises what ``insert`` raises for ranges.
         """
-        draft = _Draft()
+        draft = Draft()
         for group in placement.sorted():
             self._draft_group(self._without_biases(group, placement), ranges, draft, placement)
         constants = self._graph.initializers.keys()
@@ -219,7 +177,7 @@ class Inserter:
             )
 
     def _draft_group(
-        self, group: list[Edge], ranges: Ranges, draft: _Draft, placement: Placement
+        self, group: list[Edge], ranges: Ranges, draft: Draft, placement: Placement
     ) -> None:
         by_tensor: dict[str, list[Edge]] = {}
         for edge in group:
@@ -275,7 +233,7 @@ class Inserter:
         parameters: tuple[str, str],
         quantization: Quantization,
         scheme: Scheme,
-        draft: _Draft,
+        draft: Draft,
     ) -> None:
         tensor = name.base
         integers, floats = name.of("quantized"), name.of("dequantized")
@@ -296,7 +254,7 @@ class Inserter:
                 draft.reads[edge.node, edge.input_index] = floats
                 draft.scales[edge.node, edge.input_index] = quantization
 
-    def _draft_weight(self, edge: Edge, placement: Placement, draft: _Draft) -> None:
+    def _draft_weight(self, edge: Edge, placement: Placement, draft: Draft) -> None:
         if not self.is_weight(edge):
             return
         per_tensor = edge in placement.per_tensor
@@ -313,7 +271,7 @@ class Inserter:
         draft.add_constant(made, next(readers))
         draft.reads[edge.node, edge.input_index] = made.node.output[0]
 
-    def _write(self, draft: _Draft) -> ModelProto:
+    def _write(self, draft: Draft) -> ModelProto:
         candidate = ModelProto()
         candidate.CopyFrom(self._shell)
         nodes = candidate.graph.node
@@ -341,7 +299,7 @@ class Inserter:
         nest(candidate.graph, self._graph.scopes)
         return candidate
 
-    def _write_initializers(self, graph: GraphProto, draft: _Draft) -> None:
+    def _write_initializers(self, graph: GraphProto, draft: Draft) -> None:
         reads = Counter(self._reads)
         for name, index in draft.reads:
             reads[self._graph.by_name[name].inputs[index]] -= 1

@@ -13,7 +13,7 @@ from placer.accuracy.evaluator import Run
 from placer.common.ort_session import create_session, run_once
 from placer.graph.edit import subgraphs, without_initializers
 from placer.qdq import Inserter
-from placer.qdq.insert import ScaleNames
+from placer.qdq.draft import ScaleNames
 from placer.quantization import Placement, Ranges
 
 _THREADS = 1

@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from placer.engines.openvino.operations import (
-    MOVED,
-    MOVING,
-    Operation,
-)
+from placer.engines.openvino.operations import MOVED, MOVING, Operation
 from placer.engines.openvino.tags import QUANTIZING, Tags
 
 _OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add"})

@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer.engines.openvino.node_assignment import assign_nodes, is_pair
-from placer.engines.openvino.operations import (
-    RECURRENT_KINDS,
-    Operation,
-    read_operations,
-)
+from placer.engines.openvino.operations import RECURRENT_KINDS, Operation, read_operations
 from placer.engines.openvino.tags import Tags
 from placer.plan import Kind, Layer, Plan
 

@@ -1,0 +1,61 @@
+"""Raise the opset of a model to the lowest that placer works on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.shape_inference
+import onnx.version_converter
+from onnx import ModelProto, TensorProto, helper
+
+from placer.common.ort_session import one_line
+from placer.errors import InputError
+from placer.graph.edit import adopt, standard_opset, without_initializers, without_large_tensors
+
+MIN_OPSET = 17
+_CONVERTER_ERRORS = (
+    RuntimeError,
+    onnx.version_converter.ConvertError,
+    onnx.shape_inference.InferenceError,
+)
+
+
+def raise_opset(proto: ModelProto, path: Path) -> None:
+    """Raise the opset to ``MIN_OPSET`` in place; InputError, with the node, if that cannot be."""
+    if standard_opset(proto) == 0:  # Operators of other domains alone: there is nothing to raise.
+        proto.opset_import.append(helper.make_opsetid("", MIN_OPSET))
+        return
+    stub = without_large_tensors(proto)
+    try:
+        adopt(proto, onnx.version_converter.convert_version(stub, MIN_OPSET))
+    except _CONVERTER_ERRORS as error:
+        raise InputError(
+            f"{path}: opset {standard_opset(proto)} cannot be raised to {MIN_OPSET}"
+            f"{_culprit(stub)}: {one_line(error)}; "
+            f"export the model with opset {MIN_OPSET} or later"
+        ) from error
+
+
+def _culprit(stub: ModelProto) -> str:
+    """Name the first node whose operator alone makes the converter fail."""
+    for node in stub.graph.node:
+        alone = without_initializers(stub, ())
+        del alone.graph.node[:]
+        alone.graph.node.append(node)
+        bound = {v.name for v in alone.graph.input} | {t.name for t in alone.graph.initializer}
+        for tensor in node.input:
+            if tensor and tensor not in bound:
+                alone.graph.input.append(
+                    helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None)
+                )
+        del alone.graph.output[:]
+        for tensor in node.output:
+            alone.graph.output.append(
+                helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None)
+            )
+        try:
+            onnx.version_converter.convert_version(alone, MIN_OPSET)
+        except _CONVERTER_ERRORS:
+            return f" at node '{node.name or node.output[0]}' ({node.op_type})"
+    return ""

@@ -1,0 +1,56 @@
+"""What one insertion adds to a model, before it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from placer.qdq.parts import PairName, new_tensor
+from placer.qdq.weights import QuantizedConstant
+from placer.quantization import FLOAT8
+from placer.quantization.numerics import Quantization, quantized_dtype
+
+
+class ScaleNames(NamedTuple):
+    """A group of activations: its tensors, its scale by the initializer's name, and their values.
+
+    ``dtype``: of the scale. ``integer``: type of the quantized values.
+    """
+
+    tensors: tuple[str, ...]
+    scale: str
+    quantization: Quantization
+    dtype: np.dtype[Any]
+    integer: np.dtype[Any]
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether the quantized values are FP8."""
+        return self.integer == quantized_dtype(FLOAT8)
+
+
+@dataclass(eq=False)
+class Draft:
+    """What one insertion adds: gathered first, then written in node order."""
+
+    reads: dict[tuple[str, int], str] = field(default_factory=dict)  # new tensor by (node, input)
+    outputs: dict[str, str] = field(default_factory=dict)  # float name of outputs a pair writes
+    behind: dict[str, list[NodeProto]] = field(default_factory=dict)  # by producing tensor
+    before: dict[str, list[NodeProto]] = field(default_factory=dict)  # by consumer node
+    tensors: dict[str, TensorProto] = field(default_factory=dict)
+    names: set[PairName] = field(default_factory=set)
+    scales: dict[tuple[str, int], Quantization] = field(default_factory=dict)
+    groups: list[ScaleNames] = field(default_factory=list)
+
+    def add(self, name: str, values: np.ndarray) -> None:
+        """Add an initializer."""
+        self.tensors[name] = new_tensor(name, values)
+
+    def add_constant(self, constant: QuantizedConstant, reader: str) -> None:
+        """Add a quantized constant before the node ``reader`` unless it is there already."""
+        if constant.tensors[0].name not in self.tensors:
+            self.tensors.update({t.name: t for t in constant.tensors})
+            self.before.setdefault(reader, []).append(constant.node)
