@@ -1,18 +1,15 @@
-"""Rules made ready for matching: bind the nodes of one pattern to those of a graph."""
+"""Bind the nodes of one rule's pattern to those of a graph."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
+from typing import NamedTuple
 
 from placer.graph import Graph, Node
-from placer.rules.field_types import plain
 from placer.rules.match import Match, inside_subgraph, row_name
-from placer.rules.predicate_schema import subjects_of
-from placer.rules.predicates import Check, check_of
-from placer.rules.schema import NodePattern, Rule
+from placer.rules.pattern_step import Step, steps_of
+from placer.rules.schema import Rule
 
 STANDARD = ("", "ai.onnx")
 _ORDERS = (False, True)  # Of the first two inputs: as they are, swapped.
@@ -20,36 +17,12 @@ Tensors = dict[str, tuple[str, ...]]
 Ports = dict[tuple[str, str], tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """One entry of a pattern node's inputs; ``name``: None if it binds nothing."""
+class _Bound(NamedTuple):
+    """What of a pattern is bound so far; see ``Match``."""
 
-    name: str | None
-    port: tuple[str, str]
-    required: bool
-    variadic: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One node of a pattern, and the conditions that can be told once it is bound.
-
-    ``outputs``: names, None for those that bind nothing, and whether each takes all that remain.
-    ``most``: how many inputs it takes. ``near``: its tensors by which a node is looked for,
-    ``first`` the first output's name.
-    """
-
-    name: str
-    ops: Sequence[str]
-    inputs: tuple[_Input, ...]
-    most: float
-    outputs: tuple[tuple[str | None, bool], ...]
-    near: tuple[str, ...]
-    first: str
-    optional: bool
-    commutative: bool
-    repeat: bool
-    checks: tuple[Check, ...]
+    nodes: dict[str, Node]
+    tensors: Tensors
+    ports: Ports
 
 
 class Binder:
@@ -58,10 +31,7 @@ class Binder:
     def __init__(self, graph: Graph, rule: Rule) -> None:
         self._graph = graph
         self._rule = rule
-        checks = _checks_by_node(rule)
-        self._steps = tuple(
-            _step(name, pattern, checks[name]) for name, pattern in rule.pattern.items()
-        )
+        self._steps = steps_of(rule)
         references = {r for layout in rule.layouts.values() for r in layout.quantize}
         self._ports: dict[tuple[object, ...], Ports] = {}
         self._quantized = [reference.partition(".")[::2] for reference in sorted(references)]
@@ -69,48 +39,35 @@ class Binder:
     def matches(self, node: Node) -> list[Match]:
         """All that begin at ``node``, those that leave out an optional node included."""
         found: list[Match] = []
-        self._bind(0, node, {}, {}, {}, found)
+        self._bind(0, node, _Bound({}, {}, {}), found)
         return found
 
     def nodes(self) -> Sequence[Node]:
         """The nodes that a match may begin at, in node order."""
         return _nodes_of(self._graph, self._steps[0].ops)
 
-    def _bind(
-        self,
-        depth: int,
-        node: Node,
-        nodes: dict[str, Node],
-        tensors: Tensors,
-        ports: Ports,
-        found: list[Match],
-    ) -> None:
+    def _bind(self, depth: int, node: Node, bound: _Bound, found: list[Match]) -> None:
         """Bind the step at ``depth`` to ``node``, once per input order, and go on from there."""
         step = self._steps[depth]
-        if node.domain not in STANDARD or node in nodes.values():
+        if node.domain not in STANDARD or node in bound.nodes.values():
             return
         if len(node.inputs) > step.most:
             return
         for swapped in _ORDERS if step.commutative and len(node.inputs) > 1 else _ORDERS[:1]:
-            own, own_ports = tensors.copy(), ports.copy()
-            if not _bind_inputs(step, node.inputs, swapped, own, own_ports):
+            tensors, ports = bound.tensors.copy(), bound.ports.copy()
+            if not _bind_inputs(step, node.inputs, swapped, tensors, ports):
                 continue
-            if not _bind_outputs(step, node.outputs, own):
+            if not _bind_outputs(step, node.outputs, tensors):
                 continue
-            bound = {**nodes, step.name: node}
-            if self._holds(step, bound, own):
-                self._extend(depth + 1, bound, own, own_ports, found)
+            nodes = {**bound.nodes, step.name: node}
+            if self._holds(step, nodes, tensors):
+                self._extend(depth + 1, _Bound(nodes, tensors, ports), found)
             if len(set(node.inputs)) < len(node.inputs):
                 return  # Both orders bind the same tensors.
 
-    def _extend(
-        self,
-        depth: int,
-        nodes: dict[str, Node],
-        tensors: Tensors,
-        ports: Ports,
-        found: list[Match],
-    ) -> None:
+    def _extend(self, depth: int, bound: _Bound, found: list[Match]) -> None:
+        """Bind the steps from ``depth`` on in all ways; a match is found where none is left."""
+        nodes, tensors, ports = bound
         if depth == len(self._steps):
             if self._is_closed(nodes) and self._is_quantizable(nodes, tensors):
                 # Nearly all matches of a rule have the same ports.
@@ -119,42 +76,35 @@ class Binder:
             return
         step = self._steps[depth]
         if step.repeat:
-            self._extend_row(depth, nodes, tensors, ports, found)
+            self._extend_row(depth, bound, found)
             return
         for node in self._neighbours(step, tensors):
-            self._bind(depth, node, nodes, tensors, ports, found)
+            self._bind(depth, node, bound, found)
         if step.optional:
             own = tensors.copy()
             source = own.setdefault(step.near[0], tensors.get(step.first, ()))
             if own.setdefault(step.first, source) == source and self._holds(step, nodes, own):
-                self._extend(depth + 1, nodes, own, ports, found)
+                self._extend(depth + 1, _Bound(nodes, own, ports), found)
 
-    def _extend_row(
-        self,
-        depth: int,
-        nodes: dict[str, Node],
-        tensors: Tensors,
-        ports: Ports,
-        found: list[Match],
-    ) -> None:
+    def _extend_row(self, depth: int, bound: _Bound, found: list[Match]) -> None:
         """Bind however many nodes in a row to the step at ``depth``, and go on from each."""
         step, row = self._steps[depth], list[Node]()
-        current = tensors[step.near[0]]
+        current = bound.tensors[step.near[0]]
         while True:
-            bound = nodes | {row_name(step.name, i): node for i, node in enumerate(row)}
-            own = tensors.copy()
+            nodes = bound.nodes | {row_name(step.name, i): node for i, node in enumerate(row)}
+            tensors = bound.tensors.copy()
             fits = bool(row) or step.optional
-            fits = fits and own.setdefault(step.first, current) == current
-            if fits and self._holds(step, bound, own):
-                self._extend(depth + 1, bound, own, ports, found)
-            node = self._next_in_row(step, current, bound)
+            fits = fits and tensors.setdefault(step.first, current) == current
+            if fits and self._holds(step, nodes, tensors):
+                self._extend(depth + 1, _Bound(nodes, tensors, bound.ports), found)
+            node = self._next_in_row(step, current, nodes)
             if node is None:
                 return
             row.append(node)
             current = node.outputs
 
     def _next_in_row(
-        self, step: _Step, current: tuple[str, ...], bound: Mapping[str, Node]
+        self, step: Step, current: tuple[str, ...], bound: Mapping[str, Node]
     ) -> Node | None:
         edges = self._graph.edges_of(current[0]) if current else ()
         if len(edges) != 1 or edges[0].is_graph_output:
@@ -165,10 +115,10 @@ class Binder:
             return None
         return node if len(self._graph.edges_of(node.outputs[0])) == 1 else None
 
-    def _holds(self, step: _Step, nodes: Mapping[str, Node], tensors: Tensors) -> bool:
+    def _holds(self, step: Step, nodes: Mapping[str, Node], tensors: Tensors) -> bool:
         return not step.checks or all(check(nodes, tensors, self._graph) for check in step.checks)
 
-    def _neighbours(self, step: _Step, tensors: Tensors) -> Iterable[Node]:
+    def _neighbours(self, step: Step, tensors: Tensors) -> Iterable[Node]:
         """Graph nodes that may be the pattern node, given the tensors bound so far."""
         graph = self._graph
         bound = [tensors[name][0] for name in step.near if len(tensors.get(name, ())) == 1]
@@ -218,7 +168,7 @@ def _nodes_of(graph: Graph, ops: Sequence[str]) -> Sequence[Node]:
 
 
 def _bind_inputs(
-    step: _Step, inputs: tuple[str, ...], swapped: bool, tensors: Tensors, ports: Ports
+    step: Step, inputs: tuple[str, ...], swapped: bool, tensors: Tensors, ports: Ports
 ) -> bool:
     if swapped:
         inputs = (inputs[1], inputs[0], *inputs[2:])
@@ -243,7 +193,7 @@ def _bind_inputs(
     return position == count
 
 
-def _bind_outputs(step: _Step, outputs: tuple[str, ...], tensors: Tensors) -> bool:
+def _bind_outputs(step: Step, outputs: tuple[str, ...], tensors: Tensors) -> bool:
     """Bind the outputs; outputs beyond those that the pattern names are not looked at."""
     for position, (name, variadic) in enumerate(step.outputs):
         taken = outputs[position:] if variadic else outputs[position : position + 1]
@@ -254,58 +204,3 @@ def _bind_outputs(step: _Step, outputs: tuple[str, ...], tensors: Tensors) -> bo
             if tensors.setdefault(name, bound) != bound:
                 return False
     return True
-
-
-def _step(name: str, pattern: NodePattern, checks: Iterable[Check]) -> _Step:
-    tensors = [plain(written) for written in pattern.inputs]
-    return _Step(
-        name,
-        pattern.op,
-        tuple(
-            _Input(
-                None if tensor == "_" else tensor,
-                (name, tensor),
-                not written.endswith(("?", "*")),
-                written.endswith("*"),
-            )
-            for written, tensor in zip(pattern.inputs, tensors, strict=True)
-        ),
-        inf if any(name.endswith("*") for name in pattern.inputs) else len(pattern.inputs),
-        tuple(
-            (None if written == "_" else plain(written), written.endswith("*"))
-            for written in pattern.output
-        ),
-        tuple(tensors),
-        plain(pattern.output[0]),
-        pattern.optional,
-        pattern.commutative,
-        pattern.repeat,
-        tuple(checks),
-    )
-
-
-def _checks_by_node(rule: Rule) -> Mapping[str, list[Check]]:
-    """The conditions by the pattern node with which all that they are about is bound, or absent."""
-    order = {name: position for position, name in enumerate(rule.pattern)}
-    known = _bound_at(rule)
-    found: dict[str, list[Check]] = {name: [] for name in rule.pattern}
-    for predicate in rule.where:
-        subjects = subjects_of(predicate)
-        positions = [order[name] for name in subjects.nodes]
-        positions += [known[name] for name in subjects.tensors]
-        found[list(order)[max(positions)]].append(check_of(predicate))
-    return found
-
-
-def _bound_at(rule: Rule) -> Mapping[str, int]:
-    """The position of the node with which a tensor name is bound: one that cannot be absent, or
-    else the last that has the name.
-    """
-    sure: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for position, pattern in enumerate(rule.pattern.values()):
-        for tensor in map(plain, (*pattern.inputs, *pattern.output)):
-            last[tensor] = position
-            if not pattern.optional:
-                sure.setdefault(tensor, position)
-    return last | sure

@@ -1,0 +1,118 @@
+"""Predicates on which nodes write and read tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.graph import Graph, Node
+from placer.rules.check import Check, Nodes, Tensors, within
+from placer.rules.memory import written_with
+from placer.rules.predicate_schema import ConsumersAre, ReadBefore, ReadBy, WrittenBy
+
+_MOVES = frozenset(
+    {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Concat"}
+)
+
+
+def is_read_once(tensor: str, graph: Graph) -> bool:
+    """Whether one node reads the tensor, and once; it is no graph output."""
+    edges = graph.edges_of(tensor)
+    return len(edges) == 1 and not edges[0].is_graph_output
+
+
+def consumers_are(condition: ConsumersAre) -> Check:
+    """The check on how often tensors are read, graph outputs included."""
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        count = sum(len(graph.edges_of(t)) for t in tensors.get(condition.tensor, ()))
+        return within(count, condition.at_least, condition.at_most)
+
+    return check
+
+
+def written_by(condition: WrittenBy) -> Check:
+    """The check that nodes of certain operators write all tensors."""
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        writers = [graph.producer.get(tensor) for tensor in tensors.get(condition.tensor, ())]
+        return bool(writers) and all(w is not None and w.op in condition.op for w in writers)
+
+    return check
+
+
+def read_by(condition: ReadBy) -> Check:
+    """The check that nodes of certain operators read the tensors, and nothing else does."""
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        edges = [e for tensor in tensors.get(condition.tensor, ()) for e in graph.edges_of(tensor)]
+        readers = [graph.by_name.get(edge.node) for edge in edges]
+        return bool(readers) and all(r is not None and r.op in condition.op for r in readers)
+
+    return check
+
+
+def read_before(condition: ReadBefore) -> Check:
+    """The check that all other readers of a tensor lead to a node, so that they run before it."""
+
+    def check(nodes: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        node = nodes.get(condition.node)
+        read = tensors.get(condition.tensor, ())
+        if condition.with_parts:
+            read = tuple([part for tensor in read for part in written_with(tensor, graph)])
+        edges = [edge for tensor in read for edge in graph.edges_of(tensor)]
+        if node is None or any(edge.is_graph_output for edge in edges):
+            return False
+        readers = {graph.by_name[edge.node].index for edge in edges} - {node.index}
+        return readers <= _ancestors(node, min(readers, default=node.index), graph)
+
+    return check
+
+
+def _ancestors(node: Node, first: int, graph: Graph) -> set[int]:
+    """The indices of the nodes that lead to ``node``, from the index ``first`` on."""
+    found: set[int] = set()
+    waiting = [node]
+    while waiting:
+        for tensor in waiting.pop().inputs:
+            writer = graph.producer.get(tensor)
+            if writer is not None and writer.index >= first and writer.index not in found:
+                found.add(writer.index)
+                waiting.append(writer)
+    return found
+
+
+def different(names: Sequence[str]) -> Check:
+    """The check that no two names are bound to one tensor."""
+
+    def check(_: Nodes, tensors: Tensors, __: Graph) -> bool:
+        found = [tensor for name in names for tensor in tensors.get(name, ())]
+        return len(found) >= len(names) and len(set(found)) == len(found)
+
+    return check
+
+
+def written_apart(names: Sequence[str]) -> Check:
+    """The check that no node writes two of the tensors."""
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        found = [tensor for name in names for tensor in tensors.get(name, ())]
+        written = [set(written_with(tensor, graph)) for tensor in found]
+        return len(found) >= len(names) and len(set[str]().union(*written)) == sum(
+            map(len, written)
+        )
+
+    return check
+
+
+def is_moved_to_output(tensor: str, graph: Graph) -> bool:
+    """Whether the tensor is a graph output, or becomes one where elements are only moved."""
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        own = waiting.pop()
+        if own in graph.outputs:
+            return True
+        for reader in (graph.by_name[edge.node] for edge in graph.edges_of(own)):
+            if reader.op in _MOVES and (reader.op == "Concat" or reader.inputs[0] == own):
+                waiting += [output for output in reader.outputs if output not in seen]
+                seen.update(reader.outputs)
+    return False

@@ -1,0 +1,153 @@
+"""Predicates on the shapes of tensors and on what nodes do with axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from onnx import numpy_helper
+
+from placer.graph import Graph, Node
+from placer.graph.external_data import is_external
+from placer.rules.check import Check, Nodes, Tensors, within
+from placer.rules.predicate_schema import DimIs, ElementsAre, RankIs
+
+Shape = tuple[int, ...] | None
+
+
+def is_scalar(tensor: str, graph: Graph) -> bool:
+    """Whether the tensor has one element, of whatever rank."""
+    shape = graph.type_of(tensor).shape
+    return shape is not None and all(dim == 1 for dim in shape)
+
+
+def rank_is(condition: RankIs) -> Check:
+    """The check that the rank of each tensor is one of those given."""
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        shapes = list(_shapes(condition.tensor, tensors, graph))
+        return bool(shapes) and all(s is not None and len(s) in condition.one_of for s in shapes)
+
+    return check
+
+
+def dim_is(condition: DimIs) -> Check:
+    """The check that one dimension of each tensor is within limits and a multiple of a number."""
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        shapes = list(_shapes(condition.tensor, tensors, graph))
+        return bool(shapes) and all(_dim_within(condition, shape) for shape in shapes)
+
+    return check
+
+
+def _dim_within(condition: DimIs, shape: Shape) -> bool:
+    if shape is None or not -len(shape) <= condition.axis < len(shape):
+        return False
+    dim = shape[condition.axis]
+    if not within(dim, condition.at_least, condition.at_most):
+        return False
+    return condition.multiple_of is None or dim % condition.multiple_of == 0
+
+
+def elements_are(condition: ElementsAre) -> Check:
+    """The check that each tensor has as many elements, from an axis on, as limits allow."""
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        shapes = list(_shapes(condition.tensor, tensors, graph))
+        return bool(shapes) and all(_elements_within(condition, shape) for shape in shapes)
+
+    return check
+
+
+def _elements_within(condition: ElementsAre, shape: Shape) -> bool:
+    # A scalar has an element, though no axis to count from.
+    if shape is None or condition.from_axis >= max(len(shape), 1):
+        return False
+    count = math.prod(shape[condition.from_axis :])
+    return within(count, condition.at_least, condition.at_most)
+
+
+def same_shape(names: Sequence[str]) -> Check:
+    """The check that the shapes of all tensors are known and equal."""
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        shapes = {shape for name in names for shape in _shapes(name, tensors, graph)}
+        return len(shapes) == 1 and None not in shapes
+
+    return check
+
+
+def _shapes(name: str, tensors: Tensors, graph: Graph) -> Iterator[Shape]:
+    return (graph.type_of(tensor).shape for tensor in tensors.get(name, ()))
+
+
+def depthwise(name: str) -> Check:
+    """The check that a Conv has one group for each channel, and more than one."""
+
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        node = nodes.get(name)
+        if node is None:
+            return False
+        groups: int = node.attributes.get("group", 1)
+        shape = graph.type_of(node.inputs[0]).shape
+        return groups > 1 and shape is not None and len(shape) > 1 and shape[1] == groups
+
+    return check
+
+
+def keeps_order(name: str) -> Check:
+    """The check that a Transpose moves no elements: only axes of length 1 change places."""
+
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        node = nodes.get(name)
+        if node is None or node.op != "Transpose":
+            return False
+        shape = graph.type_of(node.inputs[0]).shape
+        if shape is None:
+            return False
+        axes = node.attributes.get("perm", list(reversed(range(len(shape)))))
+        moved = [axis for axis in axes if shape[axis] != 1]
+        return moved == sorted(moved)
+
+    return check
+
+
+def is_square(tensor: str, graph: Graph) -> bool:
+    """Whether the last two dimensions are equal."""
+    shape = graph.type_of(tensor).shape
+    return shape is not None and len(shape) > 1 and shape[-1] == shape[-2]
+
+
+def is_turned(tensor: str, graph: Graph) -> bool:
+    """Whether a Transpose wrote the tensor that swaps the last two axes and no others."""
+    node = graph.producer.get(tensor)
+    shape = graph.type_of(tensor).shape
+    if node is None or node.op != "Transpose" or shape is None or len(shape) < 2:
+        return False
+    axes = list(range(len(shape)))
+    turned = [*axes[:-2], axes[-1], axes[-2]]
+    return list(node.attributes.get("perm", axes[::-1])) == turned
+
+
+def over_last_axis(name: str) -> Check:
+    """The check that a Softmax or Reduce operator works along the last axis alone."""
+
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        node = nodes.get(name)
+        shape = None if node is None else graph.type_of(node.inputs[0]).shape
+        if node is None or not shape:
+            return False
+        return [axis % len(shape) for axis in _axes(node, graph)] == [len(shape) - 1]
+
+    return check
+
+
+def _axes(node: Node, graph: Graph) -> list[int]:
+    """The axes of a Softmax or Reduce operator; [] where none are given, as for all of them."""
+    if node.op in ("Softmax", "LogSoftmax"):
+        return [int(node.attributes.get("axis", -1))]
+    given = graph.initializers.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if given is not None and not is_external(given):
+        return [int(axis) for axis in numpy_helper.to_array(given).ravel()]
+    return [int(axis) for axis in node.attributes.get("axes", ())]
