@@ -28,6 +28,7 @@ from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.setup.bodies_run import bodies_run
 from placer.optimizer.setup.candidates import Candidates
+from placer.optimizer.setup.layer_cache import FILE_NAME
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.trials.layer_times import ProfiledLayers, layer_costs
 from placer.optimizer.trials.proposer import make_landscapes
@@ -325,7 +326,10 @@ def test_times_weighted_by_branches_are_not_kept_for_other_runs(folder: Path, tm
     task = prepare(asked, QuietObserver())
     assert layer_costs(task, "float") is None
     plain = replace(task.model, graph=replace(task.model.graph, scopes={}))
-    assert layer_costs(replace(task, model=plain), "float") is not None
+    kept = layer_costs(replace(task, model=plain), "float")
+    assert kept is not None
+    assert kept.path == tmp_path / FILE_NAME
+    assert kept.engine.startswith(f"{task.engine.name} {task.engine.version}, ")
 
 
 class WholeIf(OnnxRuntimeModel):

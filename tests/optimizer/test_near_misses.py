@@ -49,6 +49,7 @@ def test_the_fastest_come_first_and_those_too_slow_or_too_far_off_are_left_out()
 
 def test_one_that_misses_a_gate_on_latency_too_is_left_out():
     near = trial(1, 0.5, 19, missed=True)
+    assert found("sqnr>=20", FASTEST, near) == [(1, 1.0)]
     assert near.measurement is not None
     late = replace(near.measurement, gates=(GateResult("fp16<=1", 1.2, "", 0.2),))
     assert found("sqnr>=20", FASTEST, replace(near, measurement=late)) == []

@@ -10,9 +10,10 @@ import pytest
 
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.errors import RunError
-from placer.model import save, save_model
+from placer.model import load_model, save, save_model
 from placer.optimizer.outcome import written
 from placer.optimizer.setup.candidates import Candidates
+from placer.quantization.placement_file import load_placement
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 from tests.few_digits import FEW_BY_MINMAX
@@ -76,7 +77,8 @@ def test_where_the_fastest_is_no_result_the_next_one_is(
         save_model(proto, base_dir, path)
 
     monkeypatch.setattr(written, "save_model", spoil_once)
-    finished = placer("optimize", save(WIDE), *PREDICTED, "--budget", 4, "-o", "out")
+    path = save(WIDE)
+    finished = placer("optimize", path, *PREDICTED, "--budget", 4, "-o", "out")
     assert finished.code == 0, finished.err
     result = Result.read("out")
     assert result.verdict == "faster"
@@ -84,6 +86,8 @@ def test_where_the_fastest_is_no_result_the_next_one_is(
     told = r"warning: trial (\d+) met the gates, but as it was written it misses sqnr>=15; it is no"
     (refused,) = re.findall(told, finished.out)
     assert result.best.trial != int(refused)
+    kept = load_placement(Path("out/placement.yaml"), load_model(path).graph)
+    assert kept.id == result.best.placement
     assert not result.within_error
     assert Path("out/optimized.onnx").exists()
 
