@@ -10,11 +10,9 @@ python benchmarks/rtx_fidelity.py --placements 4 --model networks/StarNet.onnx
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
-from command_line import parser_of
-from exported_networks import Network, export, timm_network
+from exported_networks import Network, timm_network, write_sets
 from torch import Tensor, nn
 from torchvision.models.segmentation import lraspp_mobilenet_v3_large
 
@@ -81,17 +79,5 @@ ASIDE: Mapping[str, Network] = {
 }
 
 
-def main() -> None:
-    """Write all of them to a folder."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--folder", type=Path, required=True)
-    folder = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for title, network in ASIDE.items():
-        path = folder / f"{title}.onnx"
-        if not path.exists():
-            export(network, path)
-
-
 if __name__ == "__main__":
-    main()
+    write_sets(__doc__, {".": ASIDE})

@@ -10,9 +10,10 @@ python benchmarks/openvino_fidelity.py --placements 4 --model networks/kept/NAFN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import timm
 import torch
@@ -111,10 +112,21 @@ def _vary(module: nn.Module) -> None:
                 values.add_(0.1 * torch.randn_like(values))
 
 
+def drawn_by_lot(
+    pairs: Sequence[Mapping[str, Network]], seed: int
+) -> tuple[Mapping[str, Network], Mapping[str, Network]]:
+    """One network of each pair, which may be read, and the other one, which is set aside."""
+    lot, read, aside = Random(seed), dict[str, Network](), dict[str, Network]()
+    for pair in pairs:
+        first, second = lot.sample(sorted(pair), 2)
+        read[first], aside[second] = pair[first], pair[second]
+    return read, aside
+
+
 def write_sets(description: str | None, sets: Mapping[str, Mapping[str, Network]]) -> None:
     """Write each of ``sets`` to a folder of its name in ``--folder``; what is there stays.
 
-    ``description``: of the command that does so.
+    ``description``: of the command that does so. A set called ``.`` goes to ``--folder`` itself.
     """
     parser = parser_of(description)
     parser.add_argument("--folder", type=Path, required=True)
@@ -126,7 +138,7 @@ def write_sets(description: str | None, sets: Mapping[str, Mapping[str, Network]
             path = folder / f"{title}.onnx"
             if not path.exists():
                 export(network, path)
-            print(f"{name}: {title}", flush=True)
+            print(path.relative_to(arguments.folder), flush=True)
 
 
 if __name__ == "__main__":

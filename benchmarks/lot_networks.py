@@ -10,9 +10,8 @@ python benchmarks/openvino_fidelity.py --placements 6 --model networks/aside/Hie
 from __future__ import annotations
 
 from collections.abc import Mapping
-from random import Random
 
-from exported_networks import Network, timm_network, write_sets
+from exported_networks import Network, drawn_by_lot, timm_network, write_sets
 
 _SMALL = {"img_size": 64}
 _SHALLOW = {"img_size": 64, "depth": 3}
@@ -69,18 +68,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "EfficientViM": timm_network("efficientvim_m1", 64, dynamo=True),
     },
 )
-
-
-def drawn() -> tuple[Mapping[str, Network], Mapping[str, Network]]:
-    """The networks that were read and those aside."""
-    lot, read, aside = Random(20261123), dict[str, Network](), dict[str, Network]()
-    for pair in PAIRS:
-        first, second = lot.sample(sorted(pair), 2)
-        read[first], aside[second] = pair[first], pair[second]
-    return read, aside
-
-
-READ, ASIDE = drawn()
+READ, ASIDE = drawn_by_lot(PAIRS, seed=20261123)
 
 
 if __name__ == "__main__":

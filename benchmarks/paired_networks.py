@@ -11,10 +11,9 @@ python benchmarks/openvino_fidelity.py --placements 6 --model networks/aside/BEi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from random import Random
 
 import torch
-from exported_networks import Network, timm_network, write_sets
+from exported_networks import Network, drawn_by_lot, timm_network, write_sets
 from paired_modules import BlazeFace, Demucs, Ecapa, Encoder, EsrGan, Restormer, StackedHourglass
 
 _BEIT = {"img_size": 64, "embed_dim": 96, "depth": 3, "num_heads": 3}
@@ -65,18 +64,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "Demucs": Network(lambda: Demucs(16), (torch.zeros(1, 2, 1024),), True),
     },
 )
-
-
-def drawn() -> tuple[Mapping[str, Network], Mapping[str, Network]]:
-    """The networks that were read and those aside."""
-    lot, read, aside = Random(7), dict[str, Network](), dict[str, Network]()
-    for pair in PAIRS:
-        first, second = lot.sample(sorted(pair), 2)
-        read[first], aside[second] = pair[first], pair[second]
-    return read, aside
-
-
-READ, ASIDE = drawn()
+READ, ASIDE = drawn_by_lot(PAIRS, seed=7)
 
 
 if __name__ == "__main__":

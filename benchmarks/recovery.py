@@ -172,15 +172,27 @@ def task_of(
     ``counts``: samples to calibrate with and to evaluate on.
     """
     path, shapes = subject(name, folder, size, seed, counts)
-    engine = {"tensorrt": ("fusion-model", "a100"), "onnxruntime": ("onnxruntime", None)}[pack]
+    engine, gpu = {"tensorrt": ("fusion-model", "a100"), "onnxruntime": ("onnxruntime", None)}[pack]
+    return prepared(path, shapes, folder, preset, engine, gpu)
+
+
+def prepared(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    folder: Path,
+    preset: str,
+    engine: str,
+    gpu: str | None = None,
+) -> Task:
+    """A run of the model at ``path`` with the samples in ``folder``, before its first trial."""
     request = Request(
         model=path,
         output=folder / "out",
         shape_ranges={key: ShapeRange.fixed(shape) for key, shape in shapes.items()},
         data=str(folder / "calibration.npz"),
         evaluation_data=str(folder / "evaluation.npz"),
-        engine=engine[0],
-        gpu=engine[1],
+        engine=engine,
+        gpu=gpu,
         preset=preset,  # type: ignore[arg-type]
     )
     return prepare(request, QuietObserver())

@@ -18,19 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recovery import NETWORKS, subject
+from recovery import NETWORKS, prepared, subject
 from rich.console import Console
 from rich.table import Table
 
 from placer.accuracy.evaluator import Evaluator
 from placer.calibration.dataset import load_dataset
 from placer.common.files import write_text
-from placer.common.shapes import ShapeRange
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.options.request import Request
 from placer.optimizer.outcome.recovered import recover
-from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import set_up
 from placer.recovery.crossfit import score, worst_db
@@ -59,24 +56,6 @@ def parts(
     for file, start in (("evaluation", 0), ("unseen", 1)):
         np.savez(folder / f"{file}.npz", **{key: all_[start::2] for key, all_ in samples.items()})
     return path, dict(shapes)
-
-
-def task_of(
-    name: str, folder: Path, engine: str, preset: str, seed: int, counts: tuple[int, int]
-) -> Task:
-    """A run of the network before its first trial."""
-    path, shapes = parts(name, folder, seed, counts)
-    request = Request(
-        model=path,
-        output=folder / "out",
-        shape_ranges={key: ShapeRange.fixed(shape) for key, shape in shapes.items()},
-        data=str(folder / "calibration.npz"),
-        evaluation_data=str(folder / "evaluation.npz"),
-        engine=engine,
-        preset=preset,  # type: ignore[arg-type]
-        threads=1,
-    )
-    return prepare(request, QuietObserver())
 
 
 def row_of(task: Task, folder: Path) -> dict[str, Any]:
@@ -138,8 +117,8 @@ def main() -> None:
         for seed in range(arguments.seeds):
             with tempfile.TemporaryDirectory() as text:
                 counts = (arguments.calibration, arguments.evaluation)
-                given = (arguments.engine, arguments.preset, seed, counts)
-                task = task_of(name, Path(text), *given)
+                path, shapes = parts(name, Path(text), seed, counts)
+                task = prepared(path, shapes, Path(text), arguments.preset, arguments.engine)
                 rows.append({"seed": seed, **row_of(task, Path(text))})
             print(name, rows[-1], flush=True)
             if arguments.json is not None:
