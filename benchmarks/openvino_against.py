@@ -34,7 +34,8 @@ def against(
         if not able:
             found[name] = {"placer": None, "verdict": "behind: nothing as accurate was found"}
         else:
-            best = pairs[min(able, key=lambda one: float(np.median(times[one])))]
+            # By paired ratios, as they are reported: medians of times drift with the machine.
+            best = pairs[min(able, key=lambda one: float(pairs[one]["ratio"][0]))]
             _, low, high = best["ratio"]
             verdict = "ahead" if high < 1 else "behind" if low > 1 else "no difference"
             found[name] = {**best, "verdict": verdict}
