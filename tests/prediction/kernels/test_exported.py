@@ -5,8 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from placer.quantization import EMPTY
-from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of
+from tests.prediction.kernels.building import builder_test, check_built, model_of, placement_of
 
 CUT = """
     (float[1,256,8,8] x) => (float[1,CHANNELS,8,8] out)
@@ -122,12 +121,7 @@ def text_of(graph: str) -> str:
     return f'<ir_version: 9, opset_import: ["": 18]> g {graph}'
 
 
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", GRAPHS)
-def test_nvidias_builder_makes_the_layers_that_are_predicted(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    check_built(model_of(text_of(GRAPHS[shown]), tmp_path), EMPTY, builder)
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=18)
 
 
 @pytest.mark.builder

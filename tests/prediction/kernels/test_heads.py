@@ -1,12 +1,16 @@
 """Joint queries, keys and values, and products of heads, as NVIDIA's builder makes them."""
 
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from placer.quantization import EMPTY
-from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of, predicted
+from tests.prediction.kernels.building import (
+    builder_test,
+    model_of,
+    placement_of,
+    predicted,
+)
 
 JOINT = """
     (float[1,16,64] x) => (float[1,4,16,16] out)
@@ -229,10 +233,4 @@ def test_what_is_computed_of_normed_rows_before_a_move_is_not_in_the_kernel_of_t
     assert ("norm1", "silu1", "silu2") in nodes
 
 
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", GRAPHS)
-def test_nvidias_builder_makes_the_layers_that_are_predicted(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    text = f'<ir_version: 9, opset_import: ["": 18]> g {GRAPHS[shown]}'
-    check_built(model_of(text, tmp_path), EMPTY, builder)
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=18)

@@ -6,7 +6,13 @@ from types import ModuleType
 import pytest
 
 from placer.model import Model
-from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of, predicted
+from tests.prediction.kernels.building import (
+    builder_test,
+    check_built,
+    model_of,
+    placement_of,
+    predicted,
+)
 
 SILU = "[gate1] s1 = Sigmoid(c1) [mul1] a = Mul(c1, s1)"
 NECK = f"""
@@ -112,14 +118,7 @@ def model(graph: str, folder: Path) -> Model:
     return model_of(f'<ir_version: 9, opset_import: ["": 18]> g {graph}', folder)
 
 
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", GRAPHS)
-def test_nvidias_builder_makes_the_layers_that_are_predicted(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    pairs, graph = GRAPHS[shown]
-    given = model(graph, tmp_path)
-    check_built(given, placement_of(given.graph, tuple(pairs.split())), builder)
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=18)
 
 
 def test_the_neck_of_a_detector_keeps_its_activations_with_the_convs(tmp_path: Path):

@@ -5,8 +5,13 @@ from types import ModuleType
 
 import pytest
 
-from placer.quantization import EMPTY
-from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of, predicted
+from tests.prediction.kernels.building import (
+    builder_test,
+    check_built,
+    model_of,
+    placement_of,
+    predicted,
+)
 
 WEIGHTS = """<float[64,64] w1 = {1}, float[64,64] w2 = {1}, float[64,64] w3 = {1},
      float[64] b = {1}, float[64] s = {1}>"""
@@ -104,13 +109,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", GRAPHS)
-def test_nvidias_builder_makes_the_layers_that_are_predicted(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    text = f'<ir_version: 9, opset_import: ["": 18]> g {GRAPHS[shown]}'
-    check_built(model_of(text, tmp_path), EMPTY, builder)
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=18)
 
 
 VIEW = """

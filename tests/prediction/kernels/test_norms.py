@@ -11,7 +11,13 @@ from placer.prediction.roofline import Roofline
 from placer.prediction.select import make_predictor
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
-from tests.prediction.kernels.test_predictor import TARGET, check_built, model_of, placement_of
+from tests.prediction.kernels.building import (
+    TARGET,
+    builder_test,
+    check_built,
+    model_of,
+    placement_of,
+)
 
 GROUP_NORM = """
     (float[1,16,8,8] x) => (float[1,16,8,8] out)
@@ -108,12 +114,7 @@ def text_of(shown: str) -> str:
     return f'<ir_version: 9, opset_import: ["": 17]> g {GRAPHS[shown]}'
 
 
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", GRAPHS)
-def test_nvidias_builder_makes_the_layers_that_are_predicted(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    check_built(model_of(text_of(shown), tmp_path), EMPTY, builder)
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=17)
 
 
 @pytest.mark.builder

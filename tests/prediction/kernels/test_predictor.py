@@ -3,31 +3,25 @@
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
-import onnx
-import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import numpy_helper
 
-from placer.engines.tensorrt.offline_builder import check_model
-from placer.graph import Graph
-from placer.model import Model, load_model
-from placer.plan import Plan
-from placer.plan.diff import diff_plans
-from placer.plan.readers.rtx_log import typed_layers
 from placer.prediction.gpus import load_gpu
 from placer.prediction.layer_classes import load_layer_classes
 from placer.prediction.roofline import Roofline
 from placer.prediction.select import make_predictor
-from placer.qdq import Inserter
-from placer.qdq.mixed_precision import MixedPrecision
-from placer.quantization import EMPTY, Placement, Range
+from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
-from placer.rules.target import Target
+from tests.prediction.kernels.building import (
+    TARGET,
+    builder_test,
+    check_built,
+    model_of,
+    placement_of,
+    predicted,
+)
 
-TARGET = Target(compute_capability="8.9", typing="strong")
 CONVS = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,3,32,32] image) => (float[1,16,32,32] out)
@@ -358,26 +352,6 @@ QUANTIZED = {
 }
 
 
-def model_of(text: str, folder: Path) -> Model:
-    path, proto = folder / "model.onnx", onnx.parser.parse_model(text)
-    for index, weight in enumerate(proto.graph.initializer):
-        values = np.random.default_rng(index).normal(0, 0.1, tuple(weight.dims))
-        filled = numpy_helper.from_array(values.astype(np.float32), weight.name)
-        weight.CopyFrom(filled)
-    onnx.save(proto, path)
-    return load_model(path)
-
-
-def placement_of(graph: Graph, pairs: tuple[str, ...]) -> Placement:
-    edges = [edge for edges in graph.consumers.values() for edge in edges]
-    return Placement.of(e for e in edges if f"{e.tensor}->{e.node}" in pairs)
-
-
-def predicted(graph: Graph, placement: Placement) -> Plan:
-    predictor = make_predictor(graph, load_pack("tensorrt-rtx"), TARGET, "float16")
-    return predictor.predict(placement).plan
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_layers_are_those_of_a_compiler_that_generates_kernels(case: str, tmp_path: Path):
     pairs, expected = CASES[case]
@@ -397,37 +371,10 @@ def test_nvidias_builder_makes_the_same_layers(case: str, tmp_path: Path, builde
     check_built(model, placement_of(model.graph, CASES[case][0]), builder)
 
 
-def check_built(model: Model, placement: Placement, builder: ModuleType) -> None:
-    """Fail unless the builder makes exactly the layers that are predicted."""
-    tensors = {t for node in model.graph.nodes for t in (*node.inputs, *node.outputs)}
-    inserter = Inserter(model, load_pack("tensorrt-rtx").manifest.scheme)
-    ranges = dict.fromkeys(tensors, Range(-4.0, 4.0))
-    mixed = MixedPrecision.of(inserter, "float16", "keep", ranges, placement.edges)
-    report = check_model(builder, mixed.insert(placement), "sm89")
-    assert report.accepted, report.refusals
-    actual = Plan(tuple(typed_layers(report.plan.layers)), report.plan.source)
-    found = diff_plans(predicted(model.graph, placement), actual)
-    assert found.exact.f1 == 1.0, found.sentences
-    assert found.false_conversions == found.missed_conversions == 0
-
-
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", GRAPHS)
-def test_nvidias_builder_makes_the_layers_that_are_predicted(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    model = model_of(f'<ir_version: 9, opset_import: ["": 17]> g {GRAPHS[shown]}', tmp_path)
-    check_built(model, EMPTY, builder)
-
-
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", QUANTIZED)
-def test_nvidias_builder_makes_the_layers_that_are_predicted_of_pairs(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    pairs, graph = QUANTIZED[shown]
-    model = model_of(f'<ir_version: 9, opset_import: ["": 17]> g {graph}', tmp_path)
-    check_built(model, placement_of(model.graph, tuple(pairs.split())), builder)
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=17)
+test_nvidias_builder_makes_the_layers_that_are_predicted_of_pairs = builder_test(
+    QUANTIZED, opset=17
+)
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,12 +1,6 @@
 """Norms of rows of maps, and what Convs of groups and means are read by, as the builder has it."""
 
-from pathlib import Path
-from types import ModuleType
-
-import pytest
-
-from placer.quantization import EMPTY
-from tests.prediction.kernels.test_predictor import check_built, model_of
+from tests.prediction.kernels.building import builder_test
 
 
 def normed(body: str, channels: int = 64) -> str:
@@ -80,10 +74,4 @@ GRAPHS = {
 }
 
 
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", GRAPHS)
-def test_nvidias_builder_makes_the_layers_that_are_predicted(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    text = f'<ir_version: 9, opset_import: ["": 18]> g {GRAPHS[shown]}'
-    check_built(model_of(text, tmp_path), EMPTY, builder)
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=18)

@@ -1,12 +1,11 @@
 """Sums of few elements, products of vectors: what NVIDIA's builder makes of them is predicted."""
 
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from placer.quantization import EMPTY
-from tests.prediction.kernels.test_predictor import check_built, model_of, predicted
+from tests.prediction.kernels.building import builder_test, model_of, predicted
 
 SUM = """
     (float[1,LENGTH,16,16] x) => (float[1,1,16,16] out) {
@@ -185,10 +184,4 @@ def test_no_kernel_shapes_a_vector_for_its_product(shown: str, tmp_path: Path):
     assert sorted(nodes) == ["mix1", "relu1", "tanh1"]
 
 
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", GRAPHS)
-def test_nvidias_builder_makes_the_layers_that_are_predicted(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    text = f'<ir_version: 9, opset_import: ["": 18]> g {GRAPHS[shown]}'
-    check_built(model_of(text, tmp_path), EMPTY, builder)
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=18)
