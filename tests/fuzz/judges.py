@@ -14,7 +14,10 @@ import onnx
 import onnxruntime as ort
 import yaml
 from onnx import ModelProto
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from placer.common.ort_session import ORT_ERRORS
+from placer.errors import InputError
 from placer.model import load_model
 from tests.fuzz.outcome import Case
 from tests.fuzz.scores import METRICS, Outputs, agrees, holds, parsed, rounding, score
@@ -22,6 +25,8 @@ from tests.fuzz.stripping import differs_in_structure
 from tests.qdq.strip import strip
 
 Inputs = Mapping[str, np.ndarray]
+# How ONNX Runtime says that it does not run a model; a ValueError tells of inputs that do not fit.
+REFUSALS = (*ORT_ERRORS, ort_errors.NoSuchFile, ort_errors.EPFail, ValueError)
 # What is left without its pairs of a quantized model whose pairs do not saturate: of 1,600 that
 # were imported none had less. From 3 dB on an import is kept (docs/import.md), with the distance
 # told, so that one below this is to be looked at, not wrong at once.
@@ -112,7 +117,7 @@ class _Run:
         try:
             session = _session(path, optimized=self.is_float)
             found = [_run(session, inputs) for inputs in self.samples]
-        except Exception as error:  # ONNX Runtime's errors have no common base.
+        except REFUSALS as error:
             if "bfloat16" in str(error):
                 raise Unjudged("ONNX Runtime has no kernels for BF16") from error
             return f"the source runs, what was written does not: {error}"
@@ -171,7 +176,7 @@ def applied(case: Case, folder: Path) -> str:
     wanted = source.run(inputs)
     try:
         found = _run(_session(written), inputs)
-    except Exception as error:  # ONNX Runtime's errors have no common base.
+    except REFUSALS as error:
         return f"the source runs, what was written does not: {error}"
     for name, values in wanted.items():
         if not _is_alike(values, found.get(name)):
@@ -192,11 +197,11 @@ def region(case: Case, folder: Path) -> str:
     made_up = source.made_up()
     try:
         wanted = {**made_up, **_run(inside, made_up)}
-    except Exception as error:  # ONNX Runtime's errors have no common base.
+    except REFUSALS as error:
         raise Unjudged("the source does not run") from error
     try:
         found = _run(_session(written), {name: wanted[name] for name in starts})
-    except Exception as error:  # ONNX Runtime's errors have no common base.
+    except REFUSALS as error:
         return f"the source runs, the region does not: {error}"
     problem = _not_equal({name: wanted[name] for name in ends}, found)
     return problem or _wrong_data(case, folder, inside, made_up)
@@ -229,7 +234,7 @@ def imported(case: Case, folder: Path) -> str:
     written = folder / "net.float.onnx"
     try:
         found = _run(_session(written), inputs)
-    except Exception as error:  # ONNX Runtime's errors have no common base.
+    except REFUSALS as error:
         return f"the source runs, the float model does not: {error}"
     for name, values in wanted.items():
         if not _is_alike(values, found.get(name)):
@@ -247,7 +252,7 @@ def _stripped(source: _Source, inputs: Inputs) -> Outputs:
     """Outputs of the source without its pairs, of those models that have nothing but pairs."""
     try:
         return _run(_session(strip(source.proto).SerializeToString()), inputs)
-    except Exception:  # Other operators or external data: then the distance alone judges.
+    except (InputError, *REFUSALS):  # Other operators or external data: the distance alone judges.
         return {}
 
 
@@ -262,14 +267,14 @@ class _Source:
                 raise Unjudged("the source is random")
         try:
             self._session = _session(path)
-        except Exception as error:  # ONNX Runtime's errors have no common base.
+        except REFUSALS as error:
             raise Unjudged("the source does not run") from error
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """All outputs by name."""
         try:
             return _run(self._session, inputs)
-        except Exception as error:  # ONNX Runtime's errors have no common base.
+        except REFUSALS as error:
             raise Unjudged("the source does not run") from error
 
     def made_up(self, largest: float = 1.0) -> dict[str, np.ndarray]:
@@ -300,7 +305,7 @@ class _Source:
                 copy.graph.output.add(name=name)
         try:
             return _session(copy.SerializeToString())
-        except Exception as error:  # ONNX Runtime's errors have no common base.
+        except REFUSALS as error:
             raise Unjudged("the source does not run with more outputs") from error
 
     def check_optimizer(self, inputs: Inputs, expected: Outputs) -> None:
@@ -322,7 +327,7 @@ class _Source:
         ]
         try:
             found = _run(self.with_outputs(integers), inputs)
-        except Exception as error:  # ONNX Runtime's errors have no common base.
+        except REFUSALS as error:
             raise Unjudged("the source does not run with more outputs") from error
         for name in integers:
             values = found[name]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +32,11 @@ def verdict(case: Case, outcome: Outcome, folder: Path) -> Outcome:
     if outcome.kind != "success" or judge is None:
         return outcome
     with tempfile.TemporaryDirectory() as aside:
-        told = Path(aside) / "told.json"
-        ended = in_child(lambda: _judge(judge, case, folder, told), _SECONDS)
+        told, printed = Path(aside) / "told.json", Path(aside) / "printed.txt"
+        ended = in_child(lambda: _judge(judge, case, folder, told, printed), _SECONDS)
+        if ended.code:  # A fault of the oracle's own: nobody shall take this for checked.
+            text = f"the oracle failed: {printed.read_text(errors='replace')[-1500:]}"
+            return replace(outcome, kind="false success", text=f"{outcome.text}\n{text}")
         if not told.is_file():
             died = "took too long" if ended.status is None else "died"
             return replace(outcome, judged=f"the oracle {died}")
@@ -44,8 +46,11 @@ def verdict(case: Case, outcome: Outcome, folder: Path) -> Outcome:
     return replace(outcome, judged=unjudged or "yes")
 
 
-def _judge(judge: Callable[[Case, Path], str], case: Case, folder: Path, told: Path) -> int:
-    sink = os.open(os.devnull, os.O_WRONLY)
+def _judge(
+    judge: Callable[[Case, Path], str], case: Case, folder: Path, told: Path, printed: Path
+) -> int:
+    """Write what is wrong and why it could not be judged to ``told``, all else to ``printed``."""
+    sink = os.open(printed, os.O_WRONLY | os.O_CREAT)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
     os.chdir(folder)
@@ -55,7 +60,5 @@ def _judge(judge: Callable[[Case, Path], str], case: Case, folder: Path, told: P
         answer = ("", str(reason))
     except MemoryError:
         answer = ("", "the oracle has too little memory")
-    except Exception:  # Nobody shall take this for checked.
-        answer = (f"the oracle failed: {traceback.format_exc()[-1500:]}", "")
     told.write_text(json.dumps(answer))
     return 0
