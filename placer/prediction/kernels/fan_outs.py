@@ -15,6 +15,7 @@ from placer.graph.weights import weight_input
 from placer.prediction.kernels.views import only_reader, readers_of
 
 _VIEWS = ("Squeeze", "Reshape", "Transpose", "Unsqueeze")
+_RANK = 4  # Of heads of samples; those of windows besides are cut out in one kernel.
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _is_multiplied(graph: Graph, part: str) -> bool:
             return False
         node = readers[0]
         if node.op == "MatMul":
-            return True
+            return len(graph.type_of(part).shape or ()) <= _RANK
         if scaled or not (node.op in _VIEWS or _scales(graph, node)):
             return False
         scaled = node.op == "Mul"

@@ -27,6 +27,29 @@ class Generated:
             for _, writer in unit.reads:
                 if writer is not None and self._may_join(writer, unit):
                     self._groups.merge(writer.group, unit.group)
+        self._let_wait()
+
+    def _let_wait(self) -> None:
+        """Compute in the kernel of their readers what waits for something else there.
+
+        An INT8 block reads a tensor that is scaled beside it, as RepGhost and MetaFormers do: the
+        sum behind the block scales it, not the kernel that writes it (20 small graphs).
+        """
+        for unit in reversed(self._groups.units):
+            readers = {reader.group for _, reader in unit.readers}
+            turns = unit.node.op == "Transpose"
+            if len(readers) == 1 and unit.works and (turns or unit.role == "pointwise"):
+                (later,) = readers
+                if self._may_wait(unit, self._groups.by_number[later]):
+                    self._groups.move(unit, later)
+
+    def _may_wait(self, unit: Unit, later: Sequence[Unit]) -> bool:
+        own = self._groups.of(unit)
+        if unit in later or len(own) == 1 or set(unit.outputs) & set(self._graph.outputs):
+            return False
+        if not all(other.generated for other in (*own, *later)):
+            return False
+        return self._groups.have_other_path(own, later)
 
     def _may_join(self, writer: Unit, unit: Unit) -> bool:
         own = self._groups.of(writer)

@@ -32,6 +32,13 @@ class Groups:
             unit.group = one
         self.by_number[one] += moved
 
+    def move(self, unit: Unit, group: int) -> None:
+        """Let a unit, which others stay behind, be part of another kernel."""
+        left = [other for other in self.of(unit) if other is not unit]
+        self.by_number[unit.group] = left
+        unit.group = group
+        self.by_number[group].append(unit)
+
     def reorder(self, units: list[Unit]) -> None:
         """Let ``units`` be all that there are, in the order in which they run."""
         self.units = units

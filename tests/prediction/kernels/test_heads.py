@@ -59,6 +59,28 @@ ONE_HEAD = """
     }"""
 
 
+WINDOWS = """
+    (float[1,4,16,64] x) => (float[1,4,4,16,16] out) <float[64,192] w = {1}, float[192] b = {1}> {
+      shape = Constant<value = int64[6] {1, 4, 16, 3, 4, 16}>()
+      zero = Constant<value = int64[1] {0}>()
+      quarter = Constant<value = float {0.25}>()
+      [product1] p = MatMul(x, w)
+      [bias1] a = Add(p, b)
+      [heads1] r = Reshape(a, shape)
+      [turn1] t = Transpose<perm = [3, 0, 4, 1, 2, 5]>(r)
+      [parts] q0, k0, v0 = Split<axis = 0, num_outputs = 3>(t)
+      [view1] q = Squeeze(q0, zero)
+      [view2] k = Squeeze(k0, zero)
+      [view3] v = Squeeze(v0, zero)
+      [mul1] qs = Mul(q, quarter)
+      [turn2] u = Transpose<perm = [0, 1, 2, 4, 3]>(k)
+      [mul2] ks = Mul(u, quarter)
+      [scores] s = MatMul(qs, ks)
+      [soft] m = Softmax<axis = -1>(s)
+      [mix] out = MatMul(m, v)
+    }"""
+
+
 def heads(body: str, rows: str = "[1,4,16,16]", columns: str = "[1,4,16,16]") -> str:
     return f"""
     (float{rows} x, float{columns} y) => (float{rows} out)
@@ -80,6 +102,7 @@ GRAPHS = {
         "[add1] qs = Add(q, c)", "qs"
     ),
     "and if one is divided": joint("[div1] qs = Div(q, quarter)", "qs"),
+    "and if there are heads of several windows": WINDOWS,
     "columns that are cut out as they are may be read by anything": """
         (float[1,16,32] x) => (float[1,16,32] out) <float[32,64] w = {1}, float[64] b = {1}> {
           [relu1] r = Relu(x)

@@ -1,0 +1,95 @@
+"""What is computed of a tensor beside an INT8 block, as NVIDIA's builder makes it."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from placer.model import Model
+from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of, predicted
+
+PAIRS = "x->conv1 w->conv1 a->conv2 w->conv2 s->conv3 w->conv3"
+
+
+def block(beside: str, end: str = "[add1] s = Add(r, u)\n[conv3] out = CONV(s, w)") -> str:
+    """``beside`` makes ``u`` of ``c`` and ``a``, which the block of ``conv2`` reads."""
+    body = f"""
+    (float[1,16,8,8] x) => (float[1,16,8,8] out)
+    <float[16,16,3,3] w = {{1}}, float[16,1,1] g = {{1}}> {{
+      [conv1] c = CONV(x, w)
+      [relu1] a = Relu(c)
+      {beside}
+      [conv2] d = CONV(a, w)
+      [relu2] r = Relu(d)
+      {end}
+    }}"""
+    return body.replace("CONV", "Conv<pads = [1, 1, 1, 1]>")
+
+
+SCALED = block("[mul1] u = Mul(a, g)")
+GRAPHS = {
+    "the sum behind the block scales what it adds": (PAIRS, SCALED),
+    "and dequantizes it where it reads the block's own integers": (PAIRS + " a->mul1", SCALED),
+    "and quantizes it where the sum has a pair": (PAIRS + " u->add1", SCALED),
+    "so it does with several nodes": (
+        PAIRS,
+        block("[gate1] t = Sigmoid(a)\n[mul1] m = Mul(a, t)\n[mul2] u = Mul(m, g)"),
+    ),
+    "though it reads more tensors then": (
+        PAIRS,
+        block("[gate1] t = Sigmoid(c)\n[mul1] u = Mul(a, t)"),
+    ),
+    "and with what is transposed": (
+        PAIRS,
+        block("[mul1] m = Mul(a, g)\n[turn1] u = Transpose<perm = [0, 1, 3, 2]>(m)"),
+    ),
+    "but what two kernels read is computed before them": (
+        PAIRS,
+        block(
+            "[mul1] u = Mul(a, g)",
+            "[add1] s = Add(r, u)\n[conv3] e = CONV(s, w)\n[relu3] f = Relu(e)\n"
+            "[add2] out = Add(f, u)",
+        ),
+    ),
+    "and so is what the block reads too": (
+        PAIRS + " u->conv4 w->conv4",
+        block(
+            "[mul1] u = Mul(a, g)",
+            "[conv4] e = CONV(u, w)\n[add1] f = Add(r, e)\n[add2] s = Add(f, u)\n"
+            "[conv3] out = CONV(s, w)",
+        ),
+    ),
+    "and what a float Conv's kernel computes": ("a->conv2 w->conv2 s->conv3 w->conv3", SCALED),
+}
+
+
+def model(shown: str, tmp_path: Path) -> Model:
+    return model_of(f'<ir_version: 9, opset_import: ["": 18]> g {shown}', tmp_path)
+
+
+def test_the_kernel_of_the_sum_scales_what_it_adds(tmp_path: Path):
+    graph = model(SCALED, tmp_path).graph
+    nodes = [
+        layer.nodes for layer in predicted(graph, placement_of(graph, tuple(PAIRS.split()))).layers
+    ]
+    assert ("relu1",) in nodes
+    assert ("add1", "mul1", "relu2") in nodes
+
+
+def test_what_two_kernels_read_is_computed_before_them(tmp_path: Path):
+    pairs, shown = GRAPHS["but what two kernels read is computed before them"]
+    graph = model(shown, tmp_path).graph
+    nodes = [
+        layer.nodes for layer in predicted(graph, placement_of(graph, tuple(pairs.split()))).layers
+    ]
+    assert ("mul1", "relu1") in nodes
+
+
+@pytest.mark.builder
+@pytest.mark.parametrize("shown", GRAPHS)
+def test_nvidias_builder_makes_the_layers_that_are_predicted(
+    shown: str, tmp_path: Path, builder: ModuleType
+):
+    pairs, text = GRAPHS[shown]
+    subject = model(text, tmp_path)
+    check_built(subject, placement_of(subject.graph, tuple(pairs.split())), builder)
