@@ -26,7 +26,6 @@ def factors(
 
     ``is_attention``: whether a product is part of an attention in one kernel.
     """
-    weighted = _weights_of_values(graph)
     found: dict[str, Node] = {}
     for node in reversed(graph.nodes):
         if number(graph, node) is None or _ends_gelu(graph, node):
@@ -34,24 +33,8 @@ def factors(
         product = _product(graph, form, node, found)
         given = (Edge(tensor, node.name, i) for i, tensor in enumerate(node.inputs))
         quantized = any(edge in form.scales for edge in given)
-        if product is None or quantized or is_attention(product):
-            continue
-        if product.name not in weighted:
+        if product is not None and not quantized and not is_attention(product):
             found[node.name] = product
-    return found
-
-
-def _weights_of_values(graph: Graph) -> set[str]:
-    """Names of the products whose results a Softmax reads: these are scaled otherwise."""
-    found: set[str] = set()
-    for softmax in graph.nodes:
-        node: Node | None = softmax if softmax.op == "Softmax" else None
-        while node is not None:
-            made = [graph.producer[t] for t in node.inputs if t in graph.producer]
-            node = made[0] if len(made) == 1 else None
-            if node is not None and node.op in PRODUCTS:
-                found.add(node.name)
-                break
     return found
 
 

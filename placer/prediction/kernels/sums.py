@@ -100,7 +100,7 @@ class Sums:
         if self.is_row_product(summed) or not reduction(self._graph, summed.node).innermost:
             return False
         if summed.node.op == "Softmax":
-            return unit.node.op == "Transpose"
+            return unit.node.op == "Transpose" and self._rows.are_moved(unit.node)
         if not self._spreads(unit, self._shape(summed.node.inputs[0])):
             return False
         length = reduction(self._graph, summed.node).length

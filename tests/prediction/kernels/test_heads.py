@@ -214,6 +214,25 @@ GRAPHS = {
     "and so is one that scales what a weight multiplies": heads(
         "[mul1] a = Mul(q, quarter)\n[product1] p = MatMul(a, w)\n[product2] out = MatMul(p, k)"
     ),
+    "and one that scales queries of scores that weight columns": heads(
+        "[mul1] a = Mul(q, quarter)\n[scores] s = MatMul(a, k)\n[soft] m = Softmax<axis = -1>(s)\n"
+        "[mix] out = MatMul(k, m)"
+    ),
+    "or keys of heads that are narrower than the values": heads(
+        "[mul1] a = Mul(k, quarter)\n[turn1] t = Transpose<perm = [0, 1, 3, 2]>(a)\n"
+        "[scores] s = MatMul(k, t)\n[soft] m = Softmax<axis = -1>(s)\n[mix] out = MatMul(m, q)",
+        "[1,4,16,32]",
+    ),
+    "weights that are turned for a product of single matrices are read as columns": heads(
+        "[soft] m = Softmax<axis = -1>(q)\n[turn1] t = Transpose<perm = [0, 2, 1]>(m)\n"
+        "[mix] out = MatMul(k, t)",
+        "[2,16,16]",
+        "[2,16,16]",
+    ),
+    "but moved for one of heads": heads(
+        "[soft] m = Softmax<axis = -1>(q)\n[turn1] t = Transpose<perm = [0, 1, 3, 2]>(m)\n"
+        "[mix] out = MatMul(k, t)"
+    ),
 }
 
 
