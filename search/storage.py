@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from placer.errors import InputError, RunError
-from placer.search.reasons import reason_of
+from placer.search.database_errors import reason_of
 from placer.search.records import Outcome
 from placer.search.study_storage import StudyStorage
 from placer.search.tables import OPEN_ATTEMPTS, check_tables, make_file, template

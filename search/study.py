@@ -24,8 +24,8 @@ from placer.common.interrupts import held_back
 from placer.errors import InputError, RunError
 from placer.quantization import Placement
 from placer.results.parts import StopReason
-from placer.search.patience import Patience
-from placer.search.reasons import reason_of
+from placer.search.database_errors import reason_of
+from placer.search.database_retries import DatabaseRetries
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal, Proposer
 from placer.search.space import Space
@@ -77,7 +77,7 @@ class Study:
         self._shared = shared
         self._place = place or name
         self._lock = Lock()  # One thread at a time looks for the next trial.
-        self._patience = Patience.with_(storage)
+        self._retries = DatabaseRetries.of(storage)
         with reading(self._place):
             self._study = self._ask(lambda: open_study(storage, name))
         self._trials = TrialStore(storage, self._study, space, shared=shared, place=self._place)
@@ -93,7 +93,7 @@ class Study:
     def _ask(self, operation: Callable[[], T]) -> T:
         """What ``operation``, which Ctrl-C does not cut short, returns once the database answers.
 
-        Raises RunError if it fails, or does not answer for ``patience.PATIENCE_S``.
+        Raises RunError if it fails, or does not answer for ``database_retries.WAIT_S``.
         """
 
         def uncut() -> T:
@@ -101,7 +101,7 @@ class Study:
                 return operation()
 
         try:
-            return self._patience(uncut)
+            return self._retries(uncut)
         except (SQLAlchemyError, StorageInternalError) as error:
             reason = FULL if is_full(error) else f"failed ({reason_of(error)})"
             raise RunError(

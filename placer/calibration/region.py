@@ -14,7 +14,7 @@ import onnxruntime as ort
 from onnx import ValueInfoProto
 
 from placer.calibration.dataset import Dataset, load_dataset
-from placer.common.drafts import drafted
+from placer.common.file_groups import written_together
 from placer.common.files import cannot_write
 from placer.common.ort_session import create_session, run_once
 from placer.errors import InputError
@@ -86,7 +86,7 @@ def extract_region(
         starts, ends = tensors_around(source.proto, around, depth, path)
     region = cut_region(source.proto, types, starts, ends, path)
     dataset = None if data is None else load_dataset(data, source)
-    with drafted(target) as draft:
+    with written_together(target) as draft:
         if dataset is not None:
             samples = _values(source, types, starts, dataset)
             _write_data(samples, len(dataset), draft.with_suffix(".npz"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.checkup.step import Step
-from placer.checkup.subject import Asked
+from placer.checkup.subject import RequestedEngine
 from placer.checkup.suite import Suite
 from placer.common.files import write_text
 from placer.engines.doctor import Diagnosis, diagnose
@@ -64,7 +64,7 @@ def check_up(
     Steps that fail are in the result. Raises InputError for wrong options and RunError if the
     engine cannot run here.
     """
-    asked = Asked(engine, threads, device, engine_options or {})
+    asked = RequestedEngine(engine, threads, device, engine_options or {})
     made, pack = asked.make()
     steps = []
     try:

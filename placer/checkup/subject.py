@@ -33,7 +33,7 @@ SAMPLES = 4
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedEngine:
     """The engine as the user names it."""
 
     engine: str

@@ -16,7 +16,7 @@ import onnx
 
 from placer.checkup.networks import attention, convolutions
 from placer.checkup.step import Failed, Outcome, Skipped, Step, attempt
-from placer.checkup.subject import Asked, Subject, sqnr
+from placer.checkup.subject import RequestedEngine, Subject, sqnr
 from placer.common.statistics import paired_ratio
 from placer.engines.abilities import (
     HasImplicit,
@@ -49,7 +49,7 @@ _CRASH_AFTER_S = 0.2
 class Suite:
     """Runs the steps on the engine that was ``asked`` for; files are written to ``folder``."""
 
-    def __init__(self, asked: Asked, engine: Engine, pack: Pack, folder: Path) -> None:
+    def __init__(self, asked: RequestedEngine, engine: Engine, pack: Pack, folder: Path) -> None:
         self._asked, self._engine, self._pack, self._folder = asked, engine, pack, folder
 
     def steps(self) -> Iterator[Step]:

@@ -35,7 +35,7 @@ Profiles = Annotated[
 
 
 @dataclass(frozen=True)
-class Asked:
+class ModelAndOptions:
     """The model and the options of a run, by keyword; ``told``: where they come from."""
 
     model: Path
@@ -49,7 +49,7 @@ def with_project(
     typed: Mapping[str, Any],
     file: Path | None,
     profiles: Sequence[str],
-) -> Asked:
+) -> ModelAndOptions:
     """``typed`` with the options of the project ``file`` that were not typed.
 
     ``file``: by default ``placer.yaml`` beside ``model``, without a model in the current folder.
@@ -63,7 +63,7 @@ def with_project(
             raise InputError(f"no model is given, and there is no {FILE} here; name a model")
         if profiles:
             raise InputError(f"`profile` {profiles[0]}: there is no {path}; give `project`")
-        return Asked(model, typed)
+        return ModelAndOptions(model, typed)
     # Imported only now, for the same reason.
     from placer.optimizer.options.project import keywords_of, read_project  # noqa: PLC0415
 
@@ -71,7 +71,9 @@ def with_project(
     if file is None and not _is_for(project, path, model):
         if profiles:
             raise InputError(f"`profile` {profiles[0]}: {path} is for {project.model}")
-        return Asked(model or Path(), typed, f"{path} is for {project.model} and not read")
+        return ModelAndOptions(
+            model or Path(), typed, f"{path} is for {project.model} and not read"
+        )
     if model is None and project.model is None:
         raise InputError(f"{path}: field 'model' is missing; set it, or name a model")
     chosen = model or path.parent / str(project.model)
@@ -81,7 +83,7 @@ def with_project(
     unset = {keyword: value for keyword, value in kept.items() if not _was_typed(context, keyword)}
     _drop_other_device(context, unset)
     named = f", profile {', '.join(profiles)}" if profiles else ""
-    return Asked(chosen, {**typed, **unset}, f"options of {path}{named}")
+    return ModelAndOptions(chosen, {**typed, **unset}, f"options of {path}{named}")
 
 
 def _is_for(project: Project, path: Path, model: Path | None) -> bool:

@@ -177,14 +177,14 @@ def learn_command(
     already is never written over. A person reviews the draft.
     """
     # Help is shown without what takes long to import.
-    from placer.learning.candidate import Asked, learn_from_builder  # noqa: PLC0415
+    from placer.learning.candidate import LearningRequest, learn_from_builder  # noqa: PLC0415
     from placer.learning.learn import told  # noqa: PLC0415
     from placer.learning.write import drafts_or_pack, write_draft  # noqa: PLC0415
 
     del source  # The only one there is.
     loaded = drafts_or_pack(output, pack)
     shapes = optima(shape_ranges_of(shape or []))
-    lesson = learn_from_builder(Asked(candidate, placement, loaded, gpu, shapes))
+    lesson = learn_from_builder(LearningRequest(candidate, placement, loaded, gpu, shapes))
     for sentence in told(lesson):
         typer.echo(sentence)
     if lesson.rule is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Dataset
-from placer.common.drafts import drafted
+from placer.common.file_groups import written_together
 from placer.common.files import write_text
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.openvino.ir_import import SUFFIX as IR_SUFFIX
@@ -186,7 +186,7 @@ def _import_ir(
     samples = samples_of(data, model)
     sqnr = distance(source, model, quantized, inputs_of(model, samples))
     placement_file = target.with_name(f"{target.stem}.placement.yaml")
-    with drafted(target) as draft:
+    with written_together(target) as draft:
         save_model(quantized, model.base_dir, draft)
         text = _placement_text(matched.imported, pack, model)
         write_text(draft.with_name(placement_file.name), text)
@@ -224,7 +224,7 @@ def _write(
     placement_file: Path,
 ) -> None:
     """Write both files, or none if the float model cannot be read back."""
-    with drafted(target) as draft:
+    with written_together(target) as draft:
         save_model(model.proto, model.base_dir, draft)
         written = load_model(draft, shapes, bodies=pack.enters_bodies)
         write_text(draft.with_name(placement_file.name), _placement_text(imported, pack, written))

@@ -16,7 +16,7 @@ import onnxruntime as ort
 
 from placer.common.ort_session import Session, create_session, run_once
 from placer.engines.base import Compiled, Remainder, Tensors
-from placer.engines.courses import Courses, mean_seconds
+from placer.engines.execution_paths import ExecutionPaths, mean_seconds
 from placer.engines.onnxruntime_layers import layers_plan
 from placer.engines.onnxruntime_profile import median_us, profile, profile_in_turn, run_session
 from placer.engines.rounds import cpu_clock, time_calls
@@ -50,7 +50,7 @@ class OnnxRuntimeEngine:
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
-        return mean_seconds(inputs, lambda course: self._measure(models, course, rounds))
+        return mean_seconds(inputs, lambda sample: self._measure(models, sample, rounds))
 
     def _measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         calls = []
@@ -142,15 +142,15 @@ def _session(
 def _kernel_times(session: Session, inputs: Tensors) -> dict[str, float]:
     """Median microseconds by name of the node over some runs of a session that profiles.
 
-    Over several courses their mean by share; a node that does not run takes no time.
+    Over several execution paths their mean by share; a node that does not run takes no time.
     """
-    if not isinstance(inputs, Courses):
+    if not isinstance(inputs, ExecutionPaths):
         return {name: median_us(events) for name, events in profile(session, inputs).items()}
     times: dict[str, float] = defaultdict(float)
-    found = profile_in_turn(session, [course.inputs for course in inputs.courses])
-    for course, by_name in zip(inputs.courses, found, strict=True):
+    found = profile_in_turn(session, [path.inputs for path in inputs.paths])
+    for path, by_name in zip(inputs.paths, found, strict=True):
         for name, events in by_name.items():
-            times[name] += course.share * median_us(events)
+            times[name] += path.share * median_us(events)
     return times
 
 

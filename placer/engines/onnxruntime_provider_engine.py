@@ -15,7 +15,7 @@ import onnxruntime as ort
 
 from placer.common.ort_session import Session, create_session
 from placer.engines.base import Compiled, Remainder, Tensors
-from placer.engines.courses import mean_seconds
+from placer.engines.execution_paths import mean_seconds
 from placer.engines.onnxruntime import processor
 from placer.engines.onnxruntime_coverage import PAIR_OPS
 from placer.engines.onnxruntime_profile import Event, median_us, profile, run_session
@@ -86,8 +86,8 @@ class ProviderEngine:
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
 
-        def measure(course: Tensors) -> np.ndarray:
-            calls = [partial(model.run, course) for model in models]
+        def measure(sample: Tensors) -> np.ndarray:
+            calls = [partial(model.run, sample) for model in models]
             return time_calls(calls, rounds, self._now)
 
         return mean_seconds(inputs, measure)

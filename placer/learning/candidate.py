@@ -29,7 +29,7 @@ from placer.rules.target import Target
 
 
 @dataclass(frozen=True)
-class Asked:
+class LearningRequest:
     """What to learn from.
 
     ``candidate``: a float model, of which the default placement of ``pack`` is taken if there is no
@@ -44,7 +44,7 @@ class Asked:
     shapes: Mapping[str, tuple[int, ...]]
 
 
-def learn_from_builder(asked: Asked) -> Lesson:
+def learn_from_builder(asked: LearningRequest) -> Lesson:
     """Build the candidate and parts of it in a process apart, and draft the rule that is missing.
 
     Raises InputError for wrong input and RunError without the builder.
@@ -70,7 +70,7 @@ def learn_from_builder(asked: Asked) -> Lesson:
         return learn(case, BuilderPlans(asked.pack, target, build), evidence)
 
 
-def candidate_case(asked: Asked, target: Target) -> Case:
+def candidate_case(asked: LearningRequest, target: Target) -> Case:
     """The candidate's float model with fixed shapes, and its placement.
 
     Raises InputError for what ``load_model`` and ``load_placement`` refuse.

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
-from placer.common.drafts import drafted
+from placer.common.file_groups import written_together
 from placer.common.names import unknown
 from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
@@ -59,7 +59,7 @@ def fix_inputs(
     tidy(proto)
     fix_in_place(proto, values, shapes or {}, path)
     proto, _ = normalize(proto, path.parent, path)
-    with drafted(target) as draft:
+    with written_together(target) as draft:
         save_model(proto, path.parent, draft)
     return FixedModel(target, len(proto.graph.node), bodies_of(proto))
 

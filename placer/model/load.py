@@ -1,4 +1,4 @@
-"""Load an ONNX file as a normalised float model, and save models without losing work."""
+"""Load an ONNX file as a normalised float model."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, 
 from placer.model.early_norms import put_back
 from placer.model.fused_operators import take_apart
 from placer.model.identities import remove_identities
-from placer.model.opset import MIN_OPSET, raise_opset
+from placer.model.minimum_opset import MIN_OPSET, raise_opset
 
 MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads

@@ -1,4 +1,4 @@
-"""The door: ONNX files read and checked before anything works on them.
+"""ONNX files read and checked, once, before anything works on them.
 
 What passes is a binary ONNX model of the structure that protobuf alone does not promise, within
 the limits of ``placer.common.limits``. The rest of placer trusts it.

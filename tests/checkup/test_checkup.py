@@ -10,7 +10,7 @@ import pytest
 
 from placer.checkup.networks import attention, convolutions
 from placer.checkup.step import Failed, Outcome, Skipped, attempt
-from placer.checkup.subject import Asked, Subject, sqnr
+from placer.checkup.subject import RequestedEngine, Subject, sqnr
 from placer.checkup.suite import agrees
 from placer.engines.base import Engine
 from placer.errors import InputError, RunError
@@ -27,7 +27,7 @@ EVERY_STEP = [
 
 @pytest.fixture(scope="module")
 def onnxruntime() -> tuple[Engine, Pack]:
-    return Asked("onnxruntime").make()
+    return RequestedEngine("onnxruntime").make()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_an_engine_that_only_predicts_is_refused(placer: Callable[..., Finished]
     finished = placer("doctor", "--full", "--engine", "fusion-model")
     assert finished.code == 2
     with pytest.raises(InputError, match="needs a GPU to predict for"):
-        Asked("fusion-model").make()
+        RequestedEngine("fusion-model").make()
 
 
 def test_an_output_without_the_suite_is_refused(placer: Callable[..., Finished], tmp_path: Path):

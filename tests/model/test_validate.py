@@ -1,4 +1,4 @@
-"""The door: files that are no usable model are refused in one sentence, before any work."""
+"""Files that are no usable model are refused in one sentence, before any work."""
 
 import os
 from collections.abc import Callable

@@ -16,7 +16,7 @@ from placer.calibration.body_runs import runs_of_bodies
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import load_dataset
 from placer.engines.base import Compiled, Tensors
-from placer.engines.courses import Course, Courses
+from placer.engines.execution_paths import ExecutionPath, ExecutionPaths
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.errors import RunError
@@ -116,8 +116,8 @@ def test_ranges_are_those_of_the_samples_that_take_the_branch(folder: Path, mode
     data = load_dataset(folder / "both.npz", model)
     found = calibrate(model, ["n", "m_1"], data).statistics
     expected = {name: [] for name in found}
-    for sample, course in runs_of_bodies(model, data):
-        (scope,) = course
+    for sample, bodies in runs_of_bodies(model, data):
+        (scope,) = bodies
         assert (scope[-1].attribute == "then_branch") == sample.inputs["go"].item()
         values = sample.inputs["x"] @ model.array("shared")
         taken, value = ("n", np.maximum(values, 0)) if sample.inputs["go"] else ("m_1", values)
@@ -205,8 +205,8 @@ def test_products_with_scales_of_run_time_stay_in_their_branches(folder: Path, t
 
 def test_onnxruntime_runs_integer_layers_in_branches(folder: Path, model: Model):
     data = load_dataset(folder / "both.npz", model)
-    samples = {next(iter(course))[-1].attribute: s for s, course in runs_of_bodies(model, data)}
-    inputs = Courses([Course(sample.inputs, 0.5) for sample in samples.values()])
+    samples = {next(iter(bodies))[-1].attribute: s for s, bodies in runs_of_bodies(model, data)}
+    inputs = ExecutionPaths([ExecutionPath(sample.inputs, 0.5) for sample in samples.values()])
     engine = OnnxRuntimeEngine()
     compiled = engine.compile(candidate(model, folder), folder)
     plan = compiled.plan(inputs)
@@ -238,7 +238,7 @@ class Verified(OnnxRuntimeEngine):
 def test_outputs_of_the_rarer_branch_are_verified_too(folder: Path, model: Model):
     samples = [sample.inputs for sample in load_dataset(folder / "both.npz", model)][:2]
     assert [inputs["go"].item() for inputs in samples] == [False, True]
-    inputs = Courses([Course(samples[0], 0.25), Course(samples[1], 0.75)])
+    inputs = ExecutionPaths([ExecutionPath(samples[0], 0.25), ExecutionPath(samples[1], 0.75)])
     candidates = Candidates(model, Verified(), Inserter(model, PACK.manifest.scheme), {})
     compiled = WrongInOneBranch(model.proto, model.base_dir, threads=1)
     candidates.verify(EMPTY, candidates.compile(EMPTY), inputs)
@@ -264,7 +264,7 @@ class Clockless(OnnxRuntimeEngine):
 
 def test_an_engine_in_a_worker_measures_all_courses(folder: Path, model: Model, tmp_path: Path):
     samples = [sample.inputs for sample in load_dataset(folder / "both.npz", model)][:2]
-    inputs = Courses([Course(samples[0], 0.25), Course(samples[1], 0.75)])
+    inputs = ExecutionPaths([ExecutionPath(samples[0], 0.25), ExecutionPath(samples[1], 0.75)])
     with IsolatedEngine(EngineSpec(__name__, "Clockless"), Limits(), tmp_path) as engine:
         compiled = engine.compile(model.proto, model.base_dir)
         assert engine.measure([compiled], inputs, 2).tolist() == [[1.5], [1.5]]
@@ -276,10 +276,10 @@ def test_an_engine_in_a_worker_measures_all_courses(folder: Path, model: Model, 
 def test_a_run_measures_both_branches_by_how_often_they_are_taken(folder: Path):
     task = prepare(request(folder, "both.npz"), QuietObserver())
     assert {edge.node for edge in task.edges} == {"first", "act", "second", "first_1", "act_1"}
-    assert isinstance(task.inputs, Courses)
-    shares = [course.share for course in task.inputs.courses]
+    assert isinstance(task.inputs, ExecutionPaths)
+    shares = [path.share for path in task.inputs.paths]
     assert sum(shares) == pytest.approx(1)
-    assert {course.inputs["go"].item() for course in task.inputs.courses} == {True, False}
+    assert {path.inputs["go"].item() for path in task.inputs.paths} == {True, False}
     assert not [text for text in task.warnings if "branch" in text or "bodies" in text]
 
 
@@ -306,15 +306,15 @@ def test_latency_leaves_out_rare_courses(tmp_path: Path):
     text = f"""<ir_version: 8, opset_import: ["": 17]>
         g ({inputs}, float[2,4] x0) => (float[2,4] x{count}) {{ {chain} }}"""
     onnx.save(parse_model(text), tmp_path / "m.onnx")
-    # Ten samples differ in their courses; ten more take that of the last.
+    # Ten samples differ in their execution paths; ten more take that of the last.
     numbers = np.append(np.arange(10), np.full(10, 9))
     switches = {f"go{i}": numbers >> i & 1 == 1 for i in range(count)}
     np.savez(tmp_path / "d.npz", x0=np.ones((20, 2, 4), np.float32), **switches)
     model = load_model(tmp_path / "m.onnx", bodies=True)
     data, told = load_dataset(tmp_path / "d.npz", model), []
     taken = bodies_run(model, data, data, told.append).inputs
-    assert isinstance(taken, Courses)
-    assert [course.share for course in taken.courses] == [11 / 18, *[1 / 18] * 7]
+    assert isinstance(taken, ExecutionPaths)
+    assert [path.share for path in taken.paths] == [11 / 18, *[1 / 18] * 7]
     assert told[0] == (
         "latency is that of the 8 most frequent of 10 combinations of bodies that run, which 90% "
         "of the samples have"

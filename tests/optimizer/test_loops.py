@@ -13,7 +13,7 @@ from placer.calibration.activations import activations, passes
 from placer.calibration.body_runs import most_runs
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import Dataset, load_dataset
-from placer.engines.courses import Courses
+from placer.engines.execution_paths import ExecutionPaths
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import InputError
 from placer.graph import tensor_type
@@ -186,8 +186,8 @@ def test_onnxruntime_runs_integer_layers_in_a_loop(model: Model, data: Dataset, 
 
 def test_latency_is_that_of_the_median_number_of_trips(model: Model, data: Dataset):
     taken = bodies_run(model, data, data, pytest.fail).inputs
-    assert isinstance(taken, Courses)
-    assert [(one.inputs["trips"].item(), one.share) for one in taken.courses] == [(3, 1)]
+    assert isinstance(taken, ExecutionPaths)
+    assert [(one.inputs["trips"].item(), one.share) for one in taken.paths] == [(3, 1)]
 
 
 def test_a_body_that_runs_on_no_sample_stays_float(folder: Path):

@@ -17,7 +17,7 @@ from placer.cli.app import app
 from placer.engines.fusion_model import BASES
 from placer.graph.text import parse_model
 from placer.onboarding.manifest import Options
-from placer.optimizer.options.request import Request, Verb, options
+from placer.optimizer.options.request import CommandName, Request, options
 from placer.qdq.bases import InputOutputTypes
 from tests.conftest import DIGITS, Finished
 
@@ -32,8 +32,8 @@ TERMINAL = {"--quiet", "--json", "--debug", "--project", "--profile"}
 ONBOARDING = {"priority", "time_limit"}
 
 
-def of_verb(verb: Verb) -> set[str]:
-    return {keyword for keyword, known in OPTIONS.items() if verb in known.option.verbs}
+def of_command(command: CommandName) -> set[str]:
+    return {keyword for keyword, known in OPTIONS.items() if command in known.option.commands}
 
 
 def choices(hint: Any) -> set[str]:
@@ -61,7 +61,7 @@ def test_choices_are_those_of_the_modules_that_take_them():
 def test_the_python_api_has_every_option_with_its_default_and_choices():
     parameters = inspect.signature(placer.optimize).parameters
     hints = get_type_hints(inspect.unwrap(placer.optimize))
-    assert set(parameters) == {"model", "observer", *of_verb("optimize")}
+    assert set(parameters) == {"model", "observer", *of_command("optimize")}
     for keyword, known in OPTIONS.items():
         default = getattr(Request(Path("m.onnx")), known.field)
         expected = True if keyword == "cache" else default
@@ -69,18 +69,18 @@ def test_the_python_api_has_every_option_with_its_default_and_choices():
         assert choices(hints[keyword]) == set(known.choices), keyword
 
 
-@pytest.mark.parametrize("verb", ["optimize", "worker"])
-def test_the_command_line_has_every_option_with_its_help_and_group(verb: Verb):
-    command = typer.main.get_command(app).commands[verb].load()
-    flags = {param.opts[0]: param for param in command.params if param.opts[0].startswith("--")}
-    own = {"--model", "--function"} if verb == "worker" else set()
-    expected = {OPTIONS[keyword].flag for keyword in of_verb(verb)}
+@pytest.mark.parametrize("command", ["optimize", "worker"])
+def test_the_command_line_has_every_option_with_its_help_and_group(command: CommandName):
+    loaded = typer.main.get_command(app).commands[command].load()
+    flags = {param.opts[0]: param for param in loaded.params if param.opts[0].startswith("--")}
+    own = {"--model", "--function"} if command == "worker" else set()
+    expected = {OPTIONS[keyword].flag for keyword in of_command(command)}
     assert flags.keys() - TERMINAL - own == expected
-    for keyword in of_verb(verb):
+    for keyword in of_command(command):
         known = OPTIONS[keyword]
         param = flags[known.flag]
         assert param.rich_help_panel == known.option.group
-        if verb == "optimize":
+        if command == "optimize":
             assert param.help == known.option.help
             default = True if keyword == "cache" else getattr(Request(Path("m")), known.field)
             assert (param.default or None) == (default or None), keyword
@@ -88,8 +88,8 @@ def test_the_command_line_has_every_option_with_its_help_and_group(verb: Verb):
 
 def test_the_manifest_has_every_option_with_its_choices():
     hints = get_type_hints(Options, include_extras=False)
-    assert set(Options.model_fields) == of_verb("onboard") | ONBOARDING
-    for keyword in of_verb("onboard") - {"beats"}:  # Which its own reader checks.
+    assert set(Options.model_fields) == of_command("onboard") | ONBOARDING
+    for keyword in of_command("onboard") - {"beats"}:  # Which its own reader checks.
         assert choices(hints[keyword]) == set(OPTIONS[keyword].choices), keyword
 
 
@@ -224,7 +224,7 @@ def text_of(keyword: str) -> str:
     return {"shapes": "{image: 0x1:1x1:2x2}", "engine_options": "{a: []}"}.get(keyword, '""')
 
 
-@pytest.mark.parametrize("keyword", sorted(of_verb("onboard") - {"cache"}))
+@pytest.mark.parametrize("keyword", sorted(of_command("onboard") - {"cache"}))
 def test_the_manifest_refuses(placer: Placer, keyword: str):
     text = f"models:\n  - model: {MODEL}\n    {keyword}: {text_of(keyword)}\n"
     Path("models.yaml").write_text(text)

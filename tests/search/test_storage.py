@@ -24,8 +24,8 @@ from sqlalchemy.exc import OperationalError
 
 from placer.errors import InputError, RunError
 from placer.quantization import Placement
-from placer.search import patience
-from placer.search.patience import Patience
+from placer.search import database_retries
+from placer.search.database_retries import DatabaseRetries
 from placer.search.records import Outcome
 from placer.search.samplers import Proposal, RandomProposer
 from placer.search.storage import open_storage, open_study
@@ -193,7 +193,7 @@ def test_a_restart_of_the_server_and_cut_connections_lose_no_trial(server: postg
 def test_a_server_that_stays_away_ends_the_search_in_one_sentence(
     server: postgresql.Server, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(patience, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(database_retries, "WAIT_S", 2.0)
     study = shared_study(server.url, "left alone")
     server.stop()
     try:
@@ -224,14 +224,14 @@ def test_only_lost_connections_are_waited_for(monkeypatch: pytest.MonkeyPatch):
             raise errors.pop()
         return "done"
 
-    assert Patience(100)(operation) == "done"
+    assert DatabaseRetries(100)(operation) == "done"
     assert pauses == [0.25, 0.5, 1.0]
     errors += [StorageInternalError("something else"), lost()]
     with pytest.raises(StorageInternalError, match="something else"):
-        Patience(100)(operation)
+        DatabaseRetries(100)(operation)
     errors[:] = [lost()]
     with pytest.raises(StorageInternalError):
-        Patience(0)(operation)
+        DatabaseRetries(0)(operation)
 
 
 @pytest.mark.parametrize(

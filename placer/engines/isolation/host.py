@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from placer.engines.base import Tensors
-from placer.engines.courses import Courses
+from placer.engines.execution_paths import ExecutionPaths
 from placer.engines.isolation.process import Limits, Logs, WorkerProcess
 from placer.engines.isolation.protocol import (
     Build,
@@ -222,5 +222,5 @@ def _data_file(path: Path) -> Path:
 
 
 def _sent(inputs: Tensors) -> dict[str, np.ndarray]:
-    """``inputs`` as the worker gets them: several courses stay such, which dict() would lose."""
-    return inputs if isinstance(inputs, Courses) else dict(inputs)
+    """``inputs`` as the worker gets them; dict() would lose that there are several paths."""
+    return inputs if isinstance(inputs, ExecutionPaths) else dict(inputs)

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from placer.engines.base import Compiled, Remainder, Tensors
-from placer.engines.courses import mean_seconds
+from placer.engines.execution_paths import mean_seconds
 from placer.engines.openvino.library import load_openvino
 from placer.engines.openvino.requests import Burst, infer, reason, set_inputs
 from placer.engines.openvino.runtime_plan import read_plan
@@ -166,7 +166,7 @@ class OpenVinoEngine:
 
         With the objective throughput, wall time over the number of inferences made in it.
         """
-        return mean_seconds(inputs, lambda course: self._measure(models, course, rounds))
+        return mean_seconds(inputs, lambda sample: self._measure(models, sample, rounds))
 
     def _measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         calls, sizes = [], []

@@ -42,11 +42,11 @@ Recover = Literal[
 Sampler = Literal["surrogate", "tpe", "random", "exhaustive"]
 
 Group = Literal["Model and data", "Accuracy", "Engine", "Search", "Output"]
-Verb = Literal["optimize", "onboard", "worker"]
-_MOST: frozenset[Verb] = frozenset({"optimize", "onboard"})
-_ALL: frozenset[Verb] = frozenset({"optimize", "onboard", "worker"})
-_OPTIMIZE: frozenset[Verb] = frozenset({"optimize"})
-_STUDY: frozenset[Verb] = frozenset({"optimize", "worker"})
+CommandName = Literal["optimize", "onboard", "worker"]
+_MOST: frozenset[CommandName] = frozenset({"optimize", "onboard"})
+_ALL: frozenset[CommandName] = frozenset({"optimize", "onboard", "worker"})
+_OPTIMIZE: frozenset[CommandName] = frozenset({"optimize"})
+_STUDY: frozenset[CommandName] = frozenset({"optimize", "worker"})
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Option:
 
     ``default``: in words, where None stands for it. ``keyword``: its name in Python and in the
     manifest, unless it is the field's. ``flag``: its name on the command line, without dashes,
-    unless it is the keyword's. ``least``: the smallest number that makes sense. ``verbs``: the
+    unless it is the keyword's. ``least``: the smallest number that makes sense. ``commands``: the
     commands that take it, ``onboard`` in its manifest.
     """
 
@@ -65,7 +65,7 @@ class Option:
     keyword: str = ""
     flag: str = ""
     least: int | None = None
-    verbs: frozenset[Verb] = _MOST
+    commands: frozenset[CommandName] = _MOST
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Request:
 
     model: Path
     output: Annotated[
-        Path | None, Option("Output", "Folder of the results.", "MODEL.placer", verbs=_OPTIMIZE)
+        Path | None, Option("Output", "Folder of the results.", "MODEL.placer", commands=_OPTIMIZE)
     ] = None
     shape_ranges: Annotated[
         Mapping[str, ShapeRange],
@@ -105,7 +105,7 @@ class Request:
         Option(
             "Model and data",
             "Library with custom operators, as ONNX Runtime loads it; any number of times.",
-            verbs=_ALL,
+            commands=_ALL,
         ),
     ] = ()
     data: Annotated[
@@ -113,7 +113,7 @@ class Request:
         Option(
             "Model and data",
             "Calibration data: .npz, .npy, a folder of them or of images, or module:function.",
-            verbs=_ALL,
+            commands=_ALL,
         ),
     ] = None
     evaluation_data: Annotated[
@@ -123,7 +123,7 @@ class Request:
             "Data for the gates.",
             "a disjoint half of data",
             keyword="eval_data",
-            verbs=_ALL,
+            commands=_ALL,
         ),
     ] = None
     gates: Annotated[
@@ -205,14 +205,14 @@ class Request:
     ] = "latency"
     device: Annotated[
         str | None,
-        Option("Engine", "Device that the engine runs on.", "its first", verbs=_STUDY),
+        Option("Engine", "Device that the engine runs on.", "its first", commands=_STUDY),
     ] = None
     devices: Annotated[
         tuple[str, ...],
         Option(
             "Engine",
             "Devices of this machine to search on at once, e.g. 0,1,2,3.",
-            verbs=_OPTIMIZE,
+            commands=_OPTIMIZE,
         ),
     ] = ()
     engine_options: Annotated[
@@ -296,11 +296,12 @@ class Request:
         Option(
             "Search",
             "URL of an Optuna storage that workers share, e.g. postgresql://...",
-            verbs=_STUDY,
+            commands=_STUDY,
         ),
     ] = None
     study: Annotated[
-        str | None, Option("Search", "Name of the study in storage.", "the model's", verbs=_STUDY)
+        str | None,
+        Option("Search", "Name of the study in storage.", "the model's", commands=_STUDY),
     ] = None
     seed: Annotated[int, Option("Search", "Fixes everything but measured times.", least=0)] = 0
     export: Annotated[
@@ -308,7 +309,7 @@ class Request:
         Option(
             "Output",
             "Write the result also as openvino: optimized.xml and optimized.bin.",
-            verbs=_OPTIMIZE,
+            commands=_OPTIMIZE,
         ),
     ] = None
     cache_dir: Annotated[
@@ -317,7 +318,7 @@ class Request:
             "Output",
             "Keep calibration statistics and times of layers on disk.",
             keyword="cache",
-            verbs=_ALL,
+            commands=_ALL,
         ),
     ] = None
 

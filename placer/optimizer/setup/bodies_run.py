@@ -10,15 +10,15 @@ from typing import NamedTuple
 from placer.calibration.body_runs import Ran, bodies_that_run, runs_of_bodies
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Tensors
-from placer.engines.courses import Course, Courses
+from placer.engines.execution_paths import ExecutionPath, ExecutionPaths
 from placer.graph import Graph
 from placer.graph.scopes import Scope
 from placer.model import Model
 from placer.rules.restriction import restricted
 from placer.rules.sites import Site
 
-# Each course is measured in turn: many Ifs that samples decide apart have a course for each sample.
-MOST_COURSES = 8
+# Each path is measured in turn: many Ifs that samples decide apart have one for each sample.
+MOST_PATHS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +42,14 @@ def bodies_run(
 ) -> BodiesRun:
     """Look which bodies run on both data sets.
 
-    ``warn`` is told of those that stay float, and of rare courses that latency leaves out.
+    ``warn`` is told of those that stay float, and of rare execution paths that latency leaves out.
 
     Raises RunError if ONNX Runtime refuses the model.
     """
     graph = model.graph
     if not graph.scopes:
         return BodiesRun(graph, next(iter(evaluation)).inputs)
-    inputs, evaluated = _by_course(model, evaluation, warn)
+    inputs, evaluated = _by_path(model, evaluation, warn)
     both = bodies_that_run(model, calibration) & evaluated
     idle = {name: scope for name, scope in graph.scopes.items() if scope not in both}
     told = _sentence(graph, idle) if idle else ""
@@ -68,24 +68,24 @@ def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
     )
 
 
-def _by_course(model: Model, data: Dataset, warn: Callable[[str], None]) -> tuple[Tensors, Ran]:
-    """A sample of each course with the share of those that take it, and all bodies that run."""
+def _by_path(model: Model, data: Dataset, warn: Callable[[str], None]) -> tuple[Tensors, Ran]:
+    """A sample of each path with the share of those that take it, and all bodies that run."""
     found: dict[Ran, list[_Sample]] = defaultdict(list)
     for number, (_, runs) in enumerate(runs_of_bodies(model, data)):
         found[frozenset(runs)].append(_Sample(runs.total(), number))
     total = sum(map(len, found.values()))
-    kept = sorted(found.values(), key=len, reverse=True)[:MOST_COURSES]
+    kept = sorted(found.values(), key=len, reverse=True)[:MOST_PATHS]
     covered = sum(map(len, kept))
     if len(kept) < len(found):
         warn(
-            f"latency is that of the {MOST_COURSES} most frequent of {len(found)} combinations of "
+            f"latency is that of the {MOST_PATHS} most frequent of {len(found)} combinations of "
             f"bodies that run, which {covered / total:.0%} of the samples have"
         )
     shares = {_typical(samples): len(samples) / covered for samples in kept}
     chosen = zip(sorted(shares), data.choose(sorted(shares)), strict=True)
     inputs = {number: sample.inputs for number, sample in chosen}
-    courses = [Course(inputs[number], share) for number, share in shares.items()]
-    return Courses(courses), frozenset[Scope]().union(*found)
+    paths = [ExecutionPath(inputs[number], share) for number, share in shares.items()]
+    return ExecutionPaths(paths), frozenset[Scope]().union(*found)
 
 
 class _Sample(NamedTuple):

@@ -14,7 +14,7 @@ from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.sanity import invalid_output
 from placer.engines.abilities import abilities_of
 from placer.engines.base import Compiled, CompilesWritten, Engine, Tensors
-from placer.engines.courses import each_course
+from placer.engines.execution_paths import each_path
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import RunError
 from placer.model import Model
@@ -95,20 +95,20 @@ class Candidates:
     def verify(self, placement: Placement, compiled: Compiled, inputs: Tensors) -> None:
         """Raise RunError if ``compiled`` gives garbage on ``inputs``, by ONNX Runtime's results.
 
-        Of several courses each is looked at: other branches of an If have other kernels. Engines
-        that run on ONNX Runtime are not compared with themselves, and a candidate that it does not
-        run cannot be compared.
+        Each of several execution paths is looked at: other branches of an If have other kernels.
+        Engines that run on ONNX Runtime are not compared with themselves, and a candidate that it
+        does not run cannot be compared.
         """
         if not self.engine.verified:
             return
         try:
             on_cpu = self._on_cpu(placement)
-            references = [on_cpu.run(course) for course in each_course(inputs)]
+            references = [on_cpu.run(sample) for sample in each_path(inputs)]
         except RunError as error:
             log.info("not compared with ONNX Runtime: %s", error)
             return
-        for course, reference in zip(each_course(inputs), references, strict=True):
-            problem = invalid_output(compiled.run(course), reference)
+        for sample, reference in zip(each_path(inputs), references, strict=True):
+            problem = invalid_output(compiled.run(sample), reference)
             if problem is not None:
                 raise RunError(f"invalid output: {problem}")
 

@@ -38,8 +38,8 @@ class Task:
     recovered float model's outputs against the file's, None if ONNX Runtime does not run that.
     ``bases``: the base precisions that the search decides between, that of the float model first;
     none if there is nothing to decide. ``schemes``: those that ``scheme`` auto stands for, that of
-    the trials first. ``inputs``: the sample that latency is measured on, ``Courses`` where samples
-    take different branches of an If.
+    the trials first. ``inputs``: the sample that latency is measured on,
+    ``ExecutionPaths`` where samples take different branches of an If.
     """
 
     request: Request

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.common.drafts import drafted
+from placer.common.file_groups import written_together
 from placer.common.folder_lock import locked
 from placer.errors import InputError
 from tests.conftest import DIGITS, Finished
@@ -23,7 +23,7 @@ def written(folder: Path) -> dict[str, str]:
 
 def test_all_files_go_beside_the_target_at_the_end(tmp_path: Path):
     target = tmp_path / "new" / "model"
-    with drafted(target) as draft:
+    with written_together(target) as draft:
         draft.write_text("model")
         draft.with_suffix(".data").write_text("data")
         assert not target.exists()
@@ -33,7 +33,7 @@ def test_all_files_go_beside_the_target_at_the_end(tmp_path: Path):
 def test_nothing_is_written_if_anything_goes_wrong(tmp_path: Path):
     (tmp_path / "old").mkdir()
     for name in ("old", "new"):
-        with pytest.raises(ZeroDivisionError), drafted(tmp_path / name / "model") as draft:
+        with pytest.raises(ZeroDivisionError), written_together(tmp_path / name / "model") as draft:
             draft.write_text(str(1 // 0))
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert not list((tmp_path / "old").iterdir())
@@ -41,7 +41,10 @@ def test_nothing_is_written_if_anything_goes_wrong(tmp_path: Path):
 
 def test_a_folder_in_the_way_is_named_before_anything_is_moved(tmp_path: Path):
     (tmp_path / "model").mkdir()
-    with pytest.raises(InputError, match="model is a folder"), drafted(tmp_path / "model") as draft:
+    with (
+        pytest.raises(InputError, match="model is a folder"),
+        written_together(tmp_path / "model") as draft,
+    ):
         draft.write_text("model")
         draft.with_suffix(".data").write_text("data")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

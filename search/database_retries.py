@@ -1,4 +1,4 @@
-"""Waiting for a database server that restarts, or whose connections were cut."""
+"""Repeat what a database server did not answer, as it restarts or its connections were cut."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 
-from placer.search.reasons import reason_of
+from placer.search.database_errors import reason_of
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 # For how long a server is waited for, and seconds before the first and between the last attempts.
-PATIENCE_S = 120.0
+WAIT_S = 120.0
 _FIRST_S, _LONGEST_S = 0.25, 8.0
 
 
 @dataclass(frozen=True)
-class Patience:
+class DatabaseRetries:
     """Repeats what a server did not answer, for at most ``seconds``; 0 for a file."""
 
     seconds: float
 
     @staticmethod
-    def with_(storage: BaseStorage) -> Patience:
-        """What ``storage`` deserves: a file that fails now will fail in a minute, too."""
+    def of(storage: BaseStorage) -> DatabaseRetries:
+        """Retries for ``storage``; none for a file, which will fail in a minute, too."""
         server = isinstance(storage, RDBStorage) and storage.engine.dialect.name != "sqlite"
-        return Patience(PATIENCE_S if server else 0.0)
+        return DatabaseRetries(WAIT_S if server else 0.0)
 
     def __call__(self, operation: Callable[[], T]) -> T:
         """Return what ``operation`` returns, which must do no harm if it is done twice.

@@ -1,4 +1,4 @@
-"""Raise the opset of a model to the lowest that placer works on."""
+"""The lowest opset that placer works on, and models raised to it."""
 
 from __future__ import annotations
 

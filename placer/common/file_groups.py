@@ -13,7 +13,7 @@ from placer.errors import InputError
 
 
 @contextmanager
-def drafted(target: Path) -> Iterator[Path]:
+def written_together(target: Path) -> Iterator[Path]:
     """A path with the name of ``target`` in a new folder, whose files in the end go beside it.
 
     None of them does if the block raises, and ``target`` comes last. Another process that writes
