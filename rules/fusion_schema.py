@@ -95,6 +95,11 @@ class Fusion(Strict):
         description="Operators that only move elements, past which the engine computes what "
         "follows, if `takes` names it: what has one operand, or scalars besides, and is read once.",
     )
+    past_biased: list[str] = Field(
+        default=[],
+        description="Further ones where the layer adds a bias, or ends in an activation that is no "
+        "Relu or Clip: a scale alone, as that of DQ, is moved behind them instead.",
+    )
     copies: int = Field(
         default=1,
         ge=1,

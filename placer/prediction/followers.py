@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.composites import find_composite
 from placer.prediction.layer_candidate import LayerCandidate
-from placer.rules.fusion_schema import Followers, Fusion
+from placer.rules.fusion_schema import Followers
 
 _EITHER_SIDE = frozenset({"Add", "Mul", "Sub"})  # c - x is x times -1, plus c.
 _ARITHMETIC = _EITHER_SIDE | {"Div"}
+# A scale and a shift of each channel, which axis 1 holds.
+_NORM = "BatchNormalization"
+# What DQ moves past.
+_SCALED = frozenset({"Relu", "Clip"})
 # Of what follows, what OpenVINO's MoveEltwiseUpThroughDataMov does not take for element-wise.
 _STAYS = frozenset({"LeakyRelu", "PRelu", "HardSigmoid", "Swish"})
 
@@ -33,7 +37,7 @@ class Follower:
     @property
     def is_affine(self) -> bool:
         """Whether it is a scale or a shift."""
-        return self.kind in _ARITHMETIC
+        return self.kind in _ARITHMETIC or self.kind == _NORM
 
 
 def followers(candidate: LayerCandidate) -> Iterator[Follower]:
@@ -42,9 +46,10 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
     if fusion is None or fusion.takes is None:
         return
     graph, readers = candidate.graph, candidate.readers
+    past = [*fusion.past, *(fusion.past_biased if _is_biased(candidate) else ())]
     has_moved = False
     while True:
-        path, movers = _movers(graph, readers, fusion)
+        path, movers = _movers(graph, readers, past)
         has_moved = has_moved or bool(movers)
         if movers:
             readers = graph.edges_of(movers[-1].outputs[0])
@@ -55,12 +60,20 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
         readers = graph.edges_of(found.nodes[-1].outputs[0])
 
 
-def _movers(graph: Graph, readers: Sequence[Edge], fusion: Fusion) -> tuple[list[Edge], list[Node]]:
+def _is_biased(candidate: LayerCandidate) -> bool:
+    """Whether what a product's DQ would scale has more done to it than that."""
+    first, *rest = candidate.nodes
+    return any(first.inputs[2:3]) or any(node.op not in _SCALED for node in rest)
+
+
+def _movers(
+    graph: Graph, readers: Sequence[Edge], past: Container[str]
+) -> tuple[list[Edge], list[Node]]:
     """Nodes that only move elements, each read once, and the edges that lead to them."""
     edges, movers = list[Edge](), list[Node]()
     while len(readers) == 1 and not readers[0].is_graph_output and not readers[0].input_index:
         node = graph.by_name[readers[0].node]
-        if node.op not in fusion.past or node.domain not in ("", "ai.onnx"):
+        if node.op not in past or node.domain not in ("", "ai.onnx"):
             break
         edges.append(readers[0])
         movers.append(node)
@@ -109,9 +122,11 @@ def _may_follow(graph: Graph, node: Node, takes: Followers, shares: bool) -> boo
     constants = [t for t in node.inputs if t in graph.initializers]
     if len(constants) < sum(1 for t in node.inputs if t) - 1:
         return False
+    shape = graph.type_of(node.outputs[0]).shape
+    if node.op == _NORM:
+        return shape is not None and takes.axis % max(1, len(shape)) == 1
     if node.op not in _ARITHMETIC:
         return True
-    shape = graph.type_of(node.outputs[0]).shape
     return shape is not None and all(
         (shares or len(graph.edges_of(t)) == 1) and _is_per_channel(graph, t, shape, takes.axis)
         for t in constants

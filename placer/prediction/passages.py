@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,8 @@ from placer.rules.connected import connected
 from placer.rules.match import Match
 from placer.rules.matcher import Matches
 from placer.rules.schema import Motion, Rule
+
+_Place = tuple[Edge, bool]  # Of a pair: its edge, and whether it is the last one there.
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,26 +36,71 @@ class Link:
                 found.setdefault(edge, []).extend(passage.before)
         return found
 
-    def with_signs(self, form: NormalForm) -> NormalForm:
+    @cached_property
+    def _behind(self) -> Mapping[str, Sequence[Edge]]:
+        """By tensor the edges behind the passages that read it."""
+        found: dict[str, list[Edge]] = {}
+        for passage in self.passages:
+            for tensor in dict.fromkeys(edge.tensor for edge in passage.before):
+                found.setdefault(tensor, []).extend(passage.after)
+        return found
+
+    @cached_property
+    def _beside(self) -> Mapping[str, Sequence[Edge]]:
+        """By tensor its edges."""
+        found: dict[str, list[Edge]] = {}
+        for edge in self.edges:
+            found.setdefault(edge.tensor, []).append(edge)
+        return found
+
+    def with_signs(self, form: NormalForm, given: Container[Edge]) -> NormalForm:
         """``form`` with the scales told apart in which signed integers are needed.
 
-        Those are the scales of the last pairs before ``signed``, wherever they stand.
+        Those of the last pairs before ``signed``, wherever they stand, and wherever what these
+        write is read. Pairs of one scale that stand apart quantize apart. ``given``: the edges
+        that had a pair before motion.
         """
-        waiting = [(edge, form.last(edge)) for edge in self.signed]
-        found = set[tuple[Edge, Scale]]()
+        found = self._leading_to_signed(form, given)
+        waiting = list(found)
         while waiting:
-            edge, scale = waiting.pop()
-            if scale is None or (edge, scale) in found:
+            for other in self._also_read(waiting.pop(), form, given):
+                if other not in found:
+                    found.add(other)
+                    waiting.append(other)
+        if not found:
+            return form
+        arriving = {edge for edge, is_last in found if not is_last or edge not in form.second}
+        second = {edge for edge, is_last in found if is_last}
+        return NormalForm(_signed(form.scales, arriving), _signed(form.second, second))
+
+    def _leading_to_signed(self, form: NormalForm, given: Container[Edge]) -> set[_Place]:
+        waiting, found = list(self.signed), set[_Place]()
+        while waiting:
+            edge = waiting.pop()
+            scale = form.last(edge)
+            if scale is None or (edge, True) in found:
                 continue
-            found.add((edge, scale))
-            for before in self._leading_to.get(edge, ()):
+            found.add((edge, True))
+            for before in () if edge in given else self._leading_to.get(edge, ()):
                 own = form.last(before)
                 if own is not None and own.tensors <= scale.tensors:
-                    waiting.append((before, own))
-        scales = {scale for _, scale in found}
-        if not scales:
-            return form
-        return NormalForm(_signed(form.scales, scales), _signed(form.second, scales))
+                    waiting.append(before)
+        return found
+
+    def _also_read(
+        self, place: _Place, form: NormalForm, given: Container[Edge]
+    ) -> Iterator[_Place]:
+        """Where the integers of ``place`` are read, too: beside it, and behind what passes them."""
+        edge, is_last = place
+        scale = form.last(edge) if is_last else form.scales[edge]
+        for other in self._beside[edge.tensor]:
+            if is_last and edge in given and other in given and form.last(other) == scale:
+                yield other, True
+        if not is_last and edge in form.second:
+            return  # What passes the node is in the second scale.
+        for other in self._behind.get(edge.tensor, ()):
+            if form.scales.get(other) == scale and (other not in given or other in form.second):
+                yield other, other not in form.second
 
 
 def find_passages(matches: Matches, rules: Iterable[Rule]) -> tuple[Passage, ...]:
@@ -89,8 +136,8 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
     )
 
 
-def _signed(pairs: Mapping[Edge, Scale], scales: Set[Scale]) -> Mapping[Edge, Scale]:
-    return {e: s._replace(signed=True) if s in scales else s for e, s in pairs.items()}
+def _signed(pairs: Mapping[Edge, Scale], edges: Set[Edge]) -> Mapping[Edge, Scale]:
+    return {e: s._replace(signed=True) if e in edges else s for e, s in pairs.items()}
 
 
 def find_links(

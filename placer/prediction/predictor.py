@@ -190,7 +190,7 @@ class Predictor:
                 again = (e for e in repeated(own, link.passages) if self._requantizes(own[e]))
                 twice = {edge: own[edge] for edge in again} | dict(form.second)
                 form = NormalForm(form.scales, twice)
-            form = link.with_signs(form)
+            form = link.with_signs(form, own)
             edges |= link.edges
             moved.update(form.scales)
             second.update(form.second)

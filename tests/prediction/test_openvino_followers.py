@@ -1,0 +1,121 @@
+"""What follows a kernel and becomes part of it, and where integers are signed, as OpenVINO does."""
+
+import pytest
+
+from placer.graph import Edge
+from tests.prediction.test_openvino_plans import conversions, layers, plans
+
+CONV = """
+g (float[1,16,8,8] x, float[1,16,8,8] r) => (float[1,16,8,8] out)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] w2 = {1}, float[16] gain = {1}, float[16] shift = {1},
+ float[16] mean = {1}, float[16] power = {1}> {
+  [root] variance = Exp(power)
+  [conv] a = Conv(x, w)
+  [act] b = ACT
+  [norm] c = BatchNormalization(b, gain, shift, mean, variance)
+  [conv2] out = Conv(c, w2)
+}
+"""
+LINEAR = """
+g (float[1,16,32] x) => (float[1,16,32] out)
+<float[32,32] w = {1}, float[32,32] w2 = {1}> {
+  [fc] a = MatMul(x, w)
+  [act] b = ACT(a)
+  [fc2] out = MatMul(b, w2)
+}
+"""
+NORMALIZED = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] out)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] w2 = {1}, float least = {0.001},
+ int64[4] shape = {1, 16, 8, 8}> {
+  [conv] a = Conv(x, w)
+  [norm] n = REDUCE<axes = [1]>(a)
+  [clip] c = Clip(n, least)
+  [expand] e = Expand(c, shape)
+  [div] y = Div(a, e)
+  [conv2] out = Conv(y, w2)
+}
+"""
+VIEWED = """
+g (float[1,16,8,8] x, float[1,16,64] k) => (float[1,64,64] out)
+<float[16,16,3,3] w = {1}, float[16] bias = {1}, float half = {0.5}, int64[3] shape = {1, 16, 64}> {
+  [conv] a = Conv<pads = [1, 1, 1, 1]>(INPUTS)
+  [view] b = Reshape(a, shape)
+  [act] c = ACT
+  [turn] d = Transpose<perm = [0, 2, 1]>(c)
+  [product] out = MatMul(d, k)
+}
+"""
+SPLIT = """
+g (float[1,64,32] x) => (float[1,2,64,16] out)
+<float[32,96] w = {1}, int64[5] heads = {1, 64, 3, 2, 16}, int64[1] first = {0}, float half = {0.5},
+ int64[3] ones = {1, 1, 1}> {
+  [fc] a = MatMul(x, w)
+  [view] b = Reshape(a, heads)
+  [move] c = Transpose<perm = [2, 0, 3, 1, 4]>(b)
+  [split] c0, c1, c2 = Split<axis = 0>(c, ones)
+  [query] q0 = Squeeze(c0, first)
+  [key] k0 = Squeeze(c1, first)
+  [value] v = Squeeze(c2, first)
+  [scale] q = Mul(q0, half)
+  [turn] k1 = Transpose<perm = [0, 1, 3, 2]>(k0)
+  [scale2] k = Mul(k1, half)
+  [scores] s = MatMul(q, k)
+  [softmax] p = Softmax(s)
+  [mix] out = MatMul(p, v)
+}
+"""
+READ = (Edge("x", "conv", 0),), (Edge("w", "conv", 1),)
+PARTS = (Edge("c0", "query", 0), Edge("c1", "key", 0), Edge("c2", "value", 0))
+
+
+def agree(text, pairs, folder):
+    predicted, actual = plans(text, list(pairs), folder)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    return {names for names, _ in layers(actual)}
+
+
+@pytest.mark.parametrize("pairs", [(), READ], ids=["float", "int8"])
+@pytest.mark.parametrize("act", ["Relu(a)", "Add(a, r)"])
+def test_a_conv_takes_a_norm_behind_its_activation(act, pairs, tmp_path):
+    parts = agree(CONV.replace("ACT", act), pairs, tmp_path)
+    assert any({"act", "norm"} <= part for part in parts)
+    assert frozenset({"conv", "act", "norm"}) in parts or (act, pairs) == ("Add(a, r)", READ)
+
+
+@pytest.mark.parametrize("act", ["Neg", "Round", "Softplus"])
+def test_a_linear_layer_takes_any_operator_of_one_operand_that_kernels_have(act, tmp_path):
+    assert frozenset({"fc", "act"}) in agree(LINEAR.replace("ACT", act), (), tmp_path)
+
+
+@pytest.mark.parametrize("reduce", ["ReduceL1", "ReduceL2", "ReduceProd"])
+def test_a_reduction_takes_what_follows(reduce, tmp_path):
+    parts = agree(NORMALIZED.replace("REDUCE", reduce), READ, tmp_path)
+    assert {frozenset({"norm", "clip"}), frozenset({"expand", "div"})} <= parts
+
+
+@pytest.mark.parametrize("act", ["Mul(b, half)", "Sigmoid(b)"])
+@pytest.mark.parametrize(("inputs", "takes"), [("x, w, bias", True), ("x, w", False)])
+def test_an_int8_conv_takes_what_follows_a_view_only_if_it_adds_a_bias(
+    inputs, takes, act, tmp_path
+):
+    """Without one the scale of its DQ is moved behind the view and keeps them apart."""
+    text = VIEWED.replace("INPUTS", inputs).replace("ACT", act)
+    assert (frozenset({"conv", "act"}) in agree(text, READ, tmp_path)) == takes
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        # Three pairs of one scale: the one before the values is signed, the others are not.
+        [PARTS],
+        # One of the same scale in front of them all.
+        [(Edge("c", "split", 0), *PARTS)],
+        [(Edge("a", "view", 0),), PARTS],
+    ],
+    ids=["parts", "whole and parts", "another in front"],
+)
+def test_pairs_of_one_scale_that_stand_apart_are_signed_apart(pairs, tmp_path):
+    predicted, actual = plans(SPLIT, pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
