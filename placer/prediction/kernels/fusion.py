@@ -13,6 +13,7 @@ from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import Unit
 from placer.prediction.kernels.quantizers import Quantizers
 from placer.prediction.kernels.reductions import sums_places
+from placer.prediction.kernels.rows_of_maps import RowsOfMaps
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.units import Units
 
@@ -32,6 +33,7 @@ class Kernels:
         self._join_products()
         self._fuse_epilogues()
         self._turn_maps()
+        RowsOfMaps(self._groups).add()
         self._quantizers.add(self.is_float)
         self._quantizers.dequantize_pools()
         self._groups.find_dependences()

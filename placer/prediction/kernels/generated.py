@@ -49,6 +49,8 @@ class Generated:
             return False
         if not all(other.generated for other in (*own, *later)):
             return False
+        if any(self._is_written_out_product(reader) for _, reader in unit.readers):
+            return False
         return self._groups.have_other_path(own, later)
 
     def _may_join(self, writer: Unit, unit: Unit) -> bool:

@@ -1,12 +1,15 @@
 """What is computed of a tensor beside an INT8 block, as NVIDIA's builder makes it."""
 
 from pathlib import Path
-from types import ModuleType
 
-import pytest
-
-from placer.model import Model
-from tests.prediction.kernels.test_predictor import check_built, model_of, placement_of, predicted
+from placer.graph import Graph
+from tests.prediction.kernels.building import (
+    builder_test,
+    model_of,
+    placement_of,
+    predicted,
+    text_of,
+)
 
 PAIRS = "x->conv1 w->conv1 a->conv2 w->conv2 s->conv3 w->conv3"
 
@@ -63,33 +66,21 @@ GRAPHS = {
 }
 
 
-def model(shown: str, tmp_path: Path) -> Model:
-    return model_of(f'<ir_version: 9, opset_import: ["": 18]> g {shown}', tmp_path)
+def layers_of(pairs: str, shown: str, tmp_path: Path) -> list[tuple[str, ...]]:
+    graph: Graph = model_of(text_of(shown, 18), tmp_path).graph
+    plan = predicted(graph, placement_of(graph, tuple(pairs.split())))
+    return [layer.nodes for layer in plan.layers]
 
 
 def test_the_kernel_of_the_sum_scales_what_it_adds(tmp_path: Path):
-    graph = model(SCALED, tmp_path).graph
-    nodes = [
-        layer.nodes for layer in predicted(graph, placement_of(graph, tuple(PAIRS.split()))).layers
-    ]
+    nodes = layers_of(PAIRS, SCALED, tmp_path)
     assert ("relu1",) in nodes
     assert ("add1", "mul1", "relu2") in nodes
 
 
 def test_what_two_kernels_read_is_computed_before_them(tmp_path: Path):
-    pairs, shown = GRAPHS["but what two kernels read is computed before them"]
-    graph = model(shown, tmp_path).graph
-    nodes = [
-        layer.nodes for layer in predicted(graph, placement_of(graph, tuple(pairs.split()))).layers
-    ]
-    assert ("mul1", "relu1") in nodes
+    shown = GRAPHS["but what two kernels read is computed before them"]
+    assert ("mul1", "relu1") in layers_of(*shown, tmp_path)
 
 
-@pytest.mark.builder
-@pytest.mark.parametrize("shown", GRAPHS)
-def test_nvidias_builder_makes_the_layers_that_are_predicted(
-    shown: str, tmp_path: Path, builder: ModuleType
-):
-    pairs, text = GRAPHS[shown]
-    subject = model(text, tmp_path)
-    check_built(subject, placement_of(subject.graph, tuple(pairs.split())), builder)
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=18)
