@@ -59,6 +59,7 @@ from placer.fitting.predicted import PredictedNetwork, predict
 from placer.fitting.records import Records
 from placer.model import load_model
 from placer.prediction.fitted import CostTable
+from placer.prediction.plan_parts import moves_tensors
 from placer.prediction.select import make_predictor
 from placer.results.result import versions
 
@@ -142,7 +143,7 @@ def measured(arguments: argparse.Namespace, chosen: Makers, folder: Path) -> lis
             record = bench.measure(name, model)
             records.keep(record)
         predictor = make_predictor(model.graph, pack, target_of(engine), "float")
-        found.append(predict(record, model.graph, predictor))
+        found.append(predict(record, model.graph, predictor, moves_tensors(pack)))
     if isinstance(engine, IsolatedEngine):
         engine.close()
     return found

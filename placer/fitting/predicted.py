@@ -12,7 +12,8 @@ from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.graph import Graph
 from placer.plan import Plan
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.layer_parts import Part, layer_parts
+from placer.prediction.layer_parts import Part
+from placer.prediction.plan_parts import plan_parts
 from placer.prediction.select import AnyPredictor
 from placer.search.layer_signatures import measured_times
 
@@ -47,8 +48,13 @@ class PredictedNetwork:
         return abs(float(np.log(np.median(copy / self.record.seconds[:, 0]))))
 
 
-def predict(record: NetworkRecord, graph: Graph, predictor: AnyPredictor) -> PredictedNetwork:
-    """What ``predictor`` says of the builds of ``record``, whose network is ``graph``."""
+def predict(
+    record: NetworkRecord, graph: Graph, predictor: AnyPredictor, moves: bool
+) -> PredictedNetwork:
+    """What ``predictor`` says of the builds of ``record``, whose network is ``graph``.
+
+    ``moves``: see ``plan_parts``.
+    """
     builds = []
     for build in record.builds:
         layers = predictor.predict(build.placement).layers
@@ -59,13 +65,13 @@ def predict(record: NetworkRecord, graph: Graph, predictor: AnyPredictor) -> Pre
     us = [base_us * float(np.median(column / seconds[:, 0])) for column in seconds.T]
     costs = Network(
         record.network,
-        tuple(_costs(build, time, graph) for build, time in zip(builds, us, strict=True)),
+        tuple(_costs(build, time, graph, moves) for build, time in zip(builds, us, strict=True)),
     )
     return PredictedNetwork(record, tuple(builds), costs)
 
 
-def _costs(build: PredictedBuild, us: float, graph: Graph) -> Build:
-    parts = [layer_parts(layer, graph) for layer in build.layers]
+def _costs(build: PredictedBuild, us: float, graph: Graph, moves: bool) -> Build:
+    parts = plan_parts(build.layers, graph, moves)
     times = measured_times(build.layers, build.built) if build.built.layers else []
     layers: tuple[tuple[tuple[Part, ...], float], ...] = ()
     if times:

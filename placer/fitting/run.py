@@ -36,6 +36,7 @@ from placer.prediction.fitted import (
     NetworkEvidence,
 )
 from placer.prediction.layer_parts import CostKey
+from placer.prediction.plan_parts import moves_tensors
 from placer.prediction.select import make_predictor
 from placer.qdq.bases import Base, parse_base
 
@@ -228,7 +229,7 @@ class _Run:
                 told=f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}",
             )
         predictor = make_predictor(model.graph, bench.pack, target_of(bench.engine), bench.base)
-        return [predict(record, model.graph, predictor)]
+        return [predict(record, model.graph, predictor, moves_tensors(bench.pack))]
 
     def _remark(self, remark: str, told: str = "") -> None:
         """Keep ``remark`` for the file, once, and tell the user, who may know names and paths."""
@@ -278,6 +279,7 @@ class _Run:
             engine_version=target.engine_version,
             compute_capability=target.compute_capability,
             typing=target.typing,
+            moves=moves_tensors(pack),
         )
 
     def _evidence(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,10 +19,12 @@ from placer.graph import Graph
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.estimator import Estimator
 from placer.prediction.layer_parts import EVERY_KIND, CostKey, Part, ancestors, layer_parts
+from placer.prediction.plan_parts import plan_parts
+from placer.prediction.prediction import Prediction
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
-FORMAT = "placer-fit/2"
+FORMAT = "placer-fit/3"
 
 
 class _Document(BaseModel):
@@ -55,7 +57,10 @@ class Cost(_Document):
 
 
 class FittedEngine(_Document):
-    """What was measured: the engine as it names itself, and what its rules were predicted with."""
+    """What was measured: the engine as it names itself, and what its rules were predicted with.
+
+    ``moves``: whether the costs are of ``plan_parts`` with what is moved between memory layouts.
+    """
 
     name: str
     version: str
@@ -68,6 +73,7 @@ class FittedEngine(_Document):
     engine_version: str | None = None
     compute_capability: str | None = None
     typing: Literal["strong", "weak"] | None = None
+    moves: bool = False
 
 
 class FitErrors(_Document):
@@ -242,7 +248,16 @@ class FittedEstimator(Estimator):
         super().__init__(source, fit.errors.latency, fit.errors.ratio)
         self._graph = graph
         self._costs = CostTable(fit.costs)
+        self._moves = fit.engine.moves
 
     def layer_us(self, predicted: PredictedLayer) -> float:
-        """Estimated time of one layer in microseconds; 0 for a no-op."""
+        """Estimated time of one layer in microseconds; 0 for a no-op.
+
+        Without what is moved between memory layouts, which takes the layers around it to tell.
+        """
         return self._costs.layer_us(layer_parts(predicted, self._graph))
+
+    def _times(self, prediction: Prediction) -> Iterator[float]:
+        if not self._moves:
+            return super()._times(prediction)
+        return map(self._costs.layer_us, plan_parts(prediction.layers, self._graph, moves=True))

@@ -23,6 +23,7 @@ _INTERPOLATED = {"linear": 2, "cubic": 4}
 # Activations that are no comparison and no product.
 _SMOOTH = frozenset({"Elu", "Erf", "Gelu", "HardSwish", "Mish", "Sigmoid", "Softplus", "Tanh"})
 _MILLION = 1e6
+ROW_MAJOR_KIND = "row-major "  # How kinds begin whose kernel differs where channels are not last.
 
 
 class CostKey(NamedTuple):
