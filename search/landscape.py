@@ -17,7 +17,8 @@ import numpy as np
 
 from placer.quantization import Placement
 from placer.quantization.placement import Change as PlacementChange
-from placer.rules.sites import Placer, Site
+from placer.rules.incremental_placement import IncrementalPlacer
+from placer.rules.sites import Site
 from placer.search._deltas import Deltas, Objective
 from placer.search._moves import Move, Moves, Piece, State, apply, batches
 from placer.search._reach import Reach
@@ -58,7 +59,7 @@ class Landscape:
         decided = set(self.sites)
         fixed = [site for site in space.sites if site not in decided]
         self._fixed = tuple(tuple(site.layouts).index(site.default) for site in fixed)
-        self._placer = Placer([*self.sites, *fixed])
+        self._placer = IncrementalPlacer([*self.sites, *fixed])
         # The states predicted last, the latest at the end.
         self._predicted: OrderedDict[State, tuple[np.ndarray, PredictedLayers]] = OrderedDict()
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())

@@ -14,8 +14,9 @@ from placer.prediction.predictor import Predictor
 from placer.quantization import EMPTY, FLOAT8, Placement
 from placer.quantization.placement import grouped
 from placer.rules.connected import connected
+from placer.rules.incremental_placement import IncrementalPlacer
 from placer.rules.packaging.load import load_pack
-from placer.rules.sites import Placer, ResolvedLayout, Site, find_sites, place
+from placer.rules.sites import ResolvedLayout, Site, find_sites, place
 from placer.rules.target import Target
 from placer.search.layer_signatures import LayerModel
 from tests.prediction.small_rules import PACK
@@ -172,7 +173,7 @@ def numbers(sites: tuple[Site, ...], choices: dict[str, str]) -> tuple[int, ...]
 @settings(deadline=None)
 @given(st.data())
 def test_a_placer_places_as_place_does(case: tuple[str, str], data: st.DataObject):
-    sites, placer = SITES[case], Placer(SITES[case])
+    sites, placer = SITES[case], IncrementalPlacer(SITES[case])
     for choices in data.draw(st.lists(layouts(sites), max_size=4)):
         assert placer.place(numbers(sites, choices)) == place(sites, choices)
 
@@ -183,7 +184,7 @@ def test_a_placer_places_as_place_does(case: tuple[str, str], data: st.DataObjec
 def test_a_placer_changes_what_placements_differ_in(case: tuple[str, str], data: st.DataObject):
     sites = SITES[case]
     before, after = data.draw(layouts(sites)), data.draw(layouts(sites))
-    change = Placer(sites).change(numbers(sites, before), numbers(sites, after))
+    change = IncrementalPlacer(sites).change(numbers(sites, before), numbers(sites, after))
     assert change == place(sites, before).change_to(place(sites, after))
 
 
@@ -212,7 +213,7 @@ def any_sites(draw: st.DrawFn) -> tuple[Site, ...]:
 @settings(max_examples=300)
 @given(any_sites())
 def test_a_placer_places_any_layouts_as_place_does(sites: tuple[Site, ...]):
-    assert Placer(sites).place(numbers(sites, {})) == place(sites, {})
+    assert IncrementalPlacer(sites).place(numbers(sites, {})) == place(sites, {})
 
 
 def test_a_placer_sees_a_set_broken_by_a_site_that_shares_no_quantized_tensor():
@@ -226,7 +227,7 @@ def test_a_placer_sees_a_set_broken_by_a_site_that_shares_no_quantized_tensor():
         replace(first, layouts={first.default: whole}),
         replace(second, layouts={second.default: keeper}),
     )
-    assert Placer(sites).place(numbers(sites, {})) == place(sites, {}) == EMPTY
+    assert IncrementalPlacer(sites).place(numbers(sites, {})) == place(sites, {}) == EMPTY
 
 
 @pytest.mark.parametrize("text", [ATTENTION, BRANCHES])
