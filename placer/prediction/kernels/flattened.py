@@ -46,7 +46,9 @@ class Flattened:
         writers = [writer for _, writer in unit.reads]
         if not _is_row_by_row(unit) or any(map(_is_of_batches, writers)):
             return False
-        return any(self._is_made_of_rows(writer) for writer in writers)
+        rank = len(self._graph.type_of(unit.node.outputs[0]).shape or ())
+        of_rows = any if rank <= _RANK else all  # Maps that are added to rows make a map of them.
+        return of_rows(self._is_made_of_rows(writer) for writer in writers)
 
     def keeps_matrix(self, unit: Unit) -> bool:
         """Whether ``unit`` goes on with the matrices that it reads."""

@@ -16,6 +16,14 @@ from tests.prediction.kernels.building import (
 WEIGHTS = """<float[64,64] w1 = {1}, float[64,64] w2 = {1}, float[64,64] w3 = {1},
      float[64] b = {1}, float[64] s = {1}>"""
 BATCHES = "(float[4,16,64] x) => (float[4,16,64] out) " + WEIGHTS
+ROWS = """(float[1,4,16,64] x) => (float[1,4,16,64] out) WEIGHTS {
+      [product1] p = MatMul(x, w1)
+      [add1] y = Add(p, b)
+      RESIDUAL
+      [product2] o = MatMul(r, w2)
+      [sum2] a = Add(o, LAST)
+      [product4] out = MatMul(a, w1)
+    }""".replace("WEIGHTS", WEIGHTS)
 MAP = """(float[1,64,32] x) => (float[1,32,8,8] out)
     <float[32,32] w1 = {1}, float[32,32] w2 = {1}, float[32] b = {1}, float[32,1,3,3] w3 = {1}>"""
 BLOCK = """
@@ -52,6 +60,12 @@ GRAPHS = {
       [sum2] v = Add(r, q)
       [product3] out = MatMul(v, w3)
     }""",
+    "rows of a map that rows of another product were added to are a matrix": ROWS.replace(
+        "RESIDUAL", "[product3] q = MatMul(x, w3) [add3] z = Add(q, s) [sum1] r = Add(z, y)"
+    ).replace("LAST", "z"),
+    "those that a map was added to are a map": ROWS.replace(
+        "RESIDUAL", "[relu1] z = Relu(x) [sum1] r = Add(z, y)"
+    ).replace("LAST", "r"),
     "what a norm makes is a matrix": BATCHES
     + """{
       [norm1] n = LayerNormalization<axis = -1>(x, s, b)
