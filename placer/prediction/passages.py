@@ -81,9 +81,12 @@ class Link:
             if scale is None or (edge, True) in found:
                 continue
             found.add((edge, True))
-            for before in () if edge in given else self._leading_to.get(edge, ()):
+            for before in self._leading_to.get(edge, ()):
                 own = form.last(before)
-                if own is not None and own.tensors <= scale.tensors:
+                if own is None or not own.tensors <= scale.tensors:
+                    continue
+                # Q of a given pair is what writes the integers, unless it moved on.
+                if edge not in given or (own == scale and before not in given):
                     waiting.append(before)
         return found
 

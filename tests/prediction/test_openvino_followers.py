@@ -119,3 +119,22 @@ def test_an_int8_conv_takes_what_follows_a_view_only_if_it_adds_a_bias(
 def test_pairs_of_one_scale_that_stand_apart_are_signed_apart(pairs, tmp_path):
     predicted, actual = plans(SPLIT, pairs, tmp_path)
     assert layers(predicted) == layers(actual)
+
+
+TURNED = """
+g (float[1,64,2,16] x, float[1,64,2,16] z) => (float[1,2,64,64] out) <float half = {0.5}> {
+  [query] q = Transpose<perm = [0, 2, 1, 3]>(x)
+  [tanh] a = Tanh(z)
+  [move] b = Transpose<perm = [0, 2, 1, 3]>(a)
+  [turn] k = Transpose<perm = [0, 1, 3, 2]>(b)
+  [scores] s = MatMul(q, k)
+  [softmax] out = Softmax(s)
+}
+"""
+KEYS, QUERIES = (Edge("a", "move", 0),), (Edge("x", "query", 0),)
+
+
+@pytest.mark.parametrize("pairs", [(KEYS,), (KEYS, QUERIES)], ids=["keys", "both"])
+def test_a_product_reads_keys_as_they_lie_before_their_transpose(pairs, tmp_path):
+    """Though DQ of the pair before would move past it."""
+    assert frozenset({"turn", "scores"}) in agree(TURNED, pairs, tmp_path)
