@@ -1,6 +1,8 @@
-"""Twenty-four more networks of timm in pairs, none of another benchmark: one of each was read.
+"""Twenty-four more networks of timm in pairs: one of each, drawn by lot, was set aside.
 
-As ``lot_networks``, with other families and another lot, drawn before anything was measured.
+No set that OpenVINO's plans were compared on before has these models of timm. Sixteen are in
+``exported_aside`` and ``exported_*pairs``, often exported otherwise, which are for TensorRT-RTX.
+The lot was drawn before anything was measured, and ``read`` may be read.
 
 python benchmarks/second_lot_networks.py --folder networks
 python benchmarks/openvino_fidelity.py --placements 3 --model networks/aside/PiT.onnx
