@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -33,6 +34,7 @@ def verdict(case: Case, outcome: Outcome, folder: Path) -> Outcome:
         return outcome
     with tempfile.TemporaryDirectory() as aside:
         told, printed = Path(aside) / "told.json", Path(aside) / "printed.txt"
+        printed.touch()  # The process may end before it writes anything.
         ended = in_child(lambda: _judge(judge, case, folder, told, printed), _SECONDS)
         if ended.code:  # A fault of the oracle's own: nobody shall take this for checked.
             text = f"the oracle failed: {printed.read_text(errors='replace')[-1500:]}"
@@ -53,6 +55,8 @@ def _judge(
     sink = os.open(printed, os.O_WRONLY | os.O_CREAT)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
+    # Tracebacks too, which pytest's own sys.stderr would keep from there.
+    sys.stderr = os.fdopen(2, "w", closefd=False)
     os.chdir(folder)
     try:
         answer = (judge(case, folder), "")

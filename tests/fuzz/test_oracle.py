@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from tests.fuzz import oracle
 from tests.fuzz.oracle import verdict
 from tests.fuzz.outcome import Case, Outcome
 from tests.fuzz.processes import MEMORY_BYTES, Ended, in_child
@@ -112,6 +113,23 @@ def test_what_is_not_as_told_is_a_false_success(tmp_path: Path, change: Change, 
     outcome = verdict(case, SUCCESS, tmp_path)
     assert outcome.kind == "false success"
     assert told in outcome.text
+
+
+def test_a_fault_of_the_oracle_is_told_and_taken_for_no_check(tmp_path: Path):
+    case = written(tmp_path)
+    (tmp_path / "out/result.json").write_text("{}")
+    outcome = verdict(case, SUCCESS, tmp_path)
+    assert outcome.kind == "false success"
+    assert "the oracle failed: Traceback" in outcome.text
+    assert "KeyError" in outcome.text
+
+
+def test_a_process_that_ends_before_the_oracle_begins_is_no_fault_of_the_fuzzer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(oracle, "in_child", lambda target, seconds: Ended(99 << 8, 0.0, 0))
+    outcome = verdict(written(tmp_path), SUCCESS, tmp_path)
+    assert (outcome.kind, outcome.text) == ("false success", "\nthe oracle failed: ")
 
 
 def test_what_takes_too_much_is_killed():
