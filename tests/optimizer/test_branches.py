@@ -262,7 +262,7 @@ class Clockless(OnnxRuntimeEngine):
         return np.full((rounds, len(models)), 1.0 if inputs["go"] else 3.0)
 
 
-def test_an_engine_in_a_worker_measures_all_courses(folder: Path, model: Model, tmp_path: Path):
+def test_an_engine_in_a_worker_measures_all_paths(folder: Path, model: Model, tmp_path: Path):
     samples = [sample.inputs for sample in load_dataset(folder / "both.npz", model)][:2]
     inputs = ExecutionPaths([ExecutionPath(samples[0], 0.25), ExecutionPath(samples[1], 0.75)])
     with IsolatedEngine(EngineSpec(__name__, "Clockless"), Limits(), tmp_path) as engine:
@@ -293,7 +293,7 @@ def test_a_branch_that_no_sample_takes_stays_float(folder: Path):
     )
 
 
-def test_latency_leaves_out_rare_courses(tmp_path: Path):
+def test_latency_leaves_out_rare_paths(tmp_path: Path):
     count = 5
     chain = " ".join(
         f"""x{i + 1} = If (go{i}) <
