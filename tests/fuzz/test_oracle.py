@@ -127,7 +127,7 @@ def test_a_fault_of_the_oracle_is_told_and_taken_for_no_check(tmp_path: Path):
 def test_a_process_that_ends_before_the_oracle_begins_is_no_fault_of_the_fuzzer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(oracle, "in_child", lambda target, seconds: Ended(99 << 8, 0.0, 0))
+    monkeypatch.setattr(oracle, "in_child", lambda *_: Ended(99 << 8, 0.0, 0))
     outcome = verdict(written(tmp_path), SUCCESS, tmp_path)
     assert (outcome.kind, outcome.text) == ("false success", "\nthe oracle failed: ")
 
