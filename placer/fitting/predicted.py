@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from placer.common.statistics import Ratio, paired_ratio
+from placer.engines.onnxruntime_providers import parse_provider
 from placer.fitting.costs import Build, Network
 from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.graph import Graph
 from placer.plan import Plan
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.layer_parts import Part
-from placer.prediction.plan_parts import plan_parts
+from placer.prediction.plan_parts import moves_tensors, plan_parts
 from placer.prediction.select import AnyPredictor
+from placer.rules.pack import Pack
 from placer.search.layer_signatures import measured_times
 
 
@@ -48,12 +51,23 @@ class PredictedNetwork:
         return abs(float(np.log(np.median(copy / self.record.seconds[:, 0]))))
 
 
+def counts_moves(pack: Pack, engine_options: Mapping[str, str]) -> bool:
+    """Whether costs count what is moved between memory layouts; see ``plan_parts``.
+
+    ONNX Runtime's optimizers move tensors for its CPU provider's kernels alone, and other
+    providers share its ``pack``.
+    """
+    if not moves_tensors(pack):
+        return False
+    return parse_provider(engine_options.get("provider", "CPU")) is None
+
+
 def predict(
     record: NetworkRecord, graph: Graph, predictor: AnyPredictor, moves: bool
 ) -> PredictedNetwork:
     """What ``predictor`` says of the builds of ``record``, whose network is ``graph``.
 
-    ``moves``: see ``plan_parts``.
+    ``moves``: see ``plan_parts`` and ``counts_moves``.
     """
     builds = []
     for build in record.builds:

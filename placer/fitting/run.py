@@ -24,7 +24,7 @@ from placer.fitting.costs import features, fit_costs
 from placer.fitting.leave_out import COVERAGE, LeftOut, conformal_quantile, leave_out
 from placer.fitting.measure import Bench, model_paths
 from placer.fitting.networks import network_names, write_network
-from placer.fitting.predicted import PredictedNetwork, predict
+from placer.fitting.predicted import PredictedNetwork, counts_moves, predict
 from placer.fitting.records import Records
 from placer.fitting.rules import rule_evidence
 from placer.model import load_model
@@ -36,7 +36,6 @@ from placer.prediction.fitted import (
     NetworkEvidence,
 )
 from placer.prediction.layer_parts import CostKey
-from placer.prediction.plan_parts import moves_tensors
 from placer.prediction.select import make_predictor
 from placer.qdq.bases import Base, parse_base
 
@@ -178,6 +177,7 @@ class _Run:
             },
         )
         self._remarks: list[str] = []
+        self._moves = counts_moves(bench.pack, options.engine_options)
 
     def fitted(self, folder: Path) -> Fit:
         """Measure what was not measured yet, and fit; ``folder`` is for generated networks."""
@@ -229,7 +229,7 @@ class _Run:
                 told=f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}",
             )
         predictor = make_predictor(model.graph, bench.pack, target_of(bench.engine), bench.base)
-        return [predict(record, model.graph, predictor, moves_tensors(bench.pack))]
+        return [predict(record, model.graph, predictor, self._moves)]
 
     def _remark(self, remark: str, told: str = "") -> None:
         """Keep ``remark`` for the file, once, and tell the user, who may know names and paths."""
@@ -279,7 +279,7 @@ class _Run:
             engine_version=target.engine_version,
             compute_capability=target.compute_capability,
             typing=target.typing,
-            moves=moves_tensors(pack),
+            moves=self._moves,
         )
 
     def _evidence(

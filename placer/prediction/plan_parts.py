@@ -20,7 +20,10 @@ _BY_LAYOUT = frozenset({"AveragePool", "GlobalAveragePool", "MaxPool", "Resize"}
 
 
 def moves_tensors(pack: Pack) -> bool:
-    """Whether the engine of ``pack`` moves tensors between memory layouts as ``lay_out`` says."""
+    """Whether the engine of ``pack`` moves tensors between memory layouts as ``lay_out`` says.
+
+    That holds where it runs on a CPU.
+    """
     return pack.manifest.engine == _LAID_OUT
 
 

@@ -13,10 +13,12 @@ import placer
 from placer.cli.app import app
 from placer.errors import InputError, RunError
 from placer.fitting.networks import network_names, write_network
+from placer.fitting.predicted import counts_moves
 from placer.fitting.records import Records
 from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.prediction.devices import load_device
+from placer.rules.packaging.load import load_pack
 
 # Small, and each different: a Conv, a pool, a Gemm of some widths.
 SECRET = """
@@ -182,6 +184,21 @@ def test_wrong_options_are_refused(options: dict[str, object], said: str, tmp_pa
     with pytest.raises(InputError, match=said):
         placer.fit(**given)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("pack", "options", "moves"),
+    [
+        ("onnxruntime", {}, True),
+        ("onnxruntime", {"provider": "cpu"}, True),
+        ("onnxruntime", {"provider": "CUDA"}, False),
+        ("openvino", {}, False),
+    ],
+)
+def test_moves_between_memory_layouts_are_those_of_onnx_runtime_on_a_cpu(
+    pack: str, options: dict[str, str], moves: bool
+):
+    assert counts_moves(load_pack(pack), options) == moves
 
 
 def test_a_folder_as_output_is_refused_before_anything_is_measured(tmp_path: Path):
