@@ -35,13 +35,17 @@ class Generated:
         An INT8 block reads a tensor that is scaled beside it, as RepGhost and MetaFormers do: the
         sum behind the block scales it, not the kernel that writes it (20 small graphs).
         """
+        left = set[int]()
         for unit in reversed(self._groups.units):
             readers = {reader.group for _, reader in unit.readers}
             turns = unit.node.op == "Transpose"
             if len(readers) == 1 and unit.works and (turns or unit.role == "pointwise"):
                 (later,) = readers
                 if self._may_wait(unit, self._groups.by_number[later]):
+                    left.add(unit.group)
                     self._groups.move(unit, later)
+        for number in sorted(left):
+            self._groups.split(number)
 
     def _may_wait(self, unit: Unit, later: Sequence[Unit]) -> bool:
         own = self._groups.of(unit)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from placer.prediction.kernels.parts import CONVS, Unit
 from placer.prediction.kernels.units import Units
+from placer.rules.connected import connected
 
 
 class Groups:
@@ -22,8 +23,7 @@ class Groups:
 
     def start(self, unit: Unit) -> None:
         """Let a unit that is new be a kernel of its own."""
-        unit.group = min(*self.by_number, 0) - 1
-        self.by_number[unit.group] = [unit]
+        self._start([unit])
 
     def merge(self, one: int, other: int) -> None:
         """Let two kernels be one."""
@@ -38,6 +38,20 @@ class Groups:
         self.by_number[unit.group] = left
         unit.group = group
         self.by_number[group].append(unit)
+
+    def split(self, number: int) -> None:
+        """Let units of a kernel that nothing in it joins any more be kernels of their own."""
+        own = self.by_number[number]
+        read = [{unit.index, *(w.index for _, w in unit.reads if w in own)} for unit in own]
+        self.by_number[number], *others = ([own[i] for i in part] for part in connected(read))
+        for part in others:
+            self._start(part)
+
+    def _start(self, units: list[Unit]) -> None:
+        number = min(*self.by_number, 0) - 1
+        for unit in units:
+            unit.group = number
+        self.by_number[number] = units
 
     def reorder(self, units: list[Unit]) -> None:
         """Let ``units`` be all that there are, in the order in which they run."""

@@ -46,6 +46,15 @@ GRAPHS = {
         PAIRS,
         block("[mul1] m = Mul(a, g)\n[turn1] u = Transpose<perm = [0, 1, 3, 2]>(m)"),
     ),
+    "and what it alone joined is in two kernels then": (
+        PAIRS + " x->conv4 w->conv4 b->conv5 w->conv5",
+        block(
+            "[conv4] e = Conv<pads = [2, 2, 2, 2], dilations = [2, 2]>(x, w)\n"
+            "[gate1] b = Sigmoid(e)\n[mul1] u = Mul(a, b)",
+            "[conv5] f = CONV(b, w)\n[add2] t = Add(r, f)\n[add1] s = Add(t, u)\n"
+            "[conv3] out = CONV(s, w)",
+        ),
+    ),
     "but what two kernels read is computed before them": (
         PAIRS,
         block(
@@ -76,6 +85,11 @@ def test_the_kernel_of_the_sum_scales_what_it_adds(tmp_path: Path):
     nodes = layers_of(PAIRS, SCALED, tmp_path)
     assert ("relu1",) in nodes
     assert ("add1", "mul1", "relu2") in nodes
+
+
+def test_what_waits_leaves_two_kernels_where_it_alone_joined_them(tmp_path: Path):
+    nodes = layers_of(*GRAPHS["and what it alone joined is in two kernels then"], tmp_path)
+    assert {("relu1",), ("gate1",)} <= set(nodes)
 
 
 def test_what_two_kernels_read_is_computed_before_them(tmp_path: Path):
