@@ -11,6 +11,8 @@ from placer.prediction.kernels.reductions import product_shape, reduction
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.views import keeps_all
 
+_GATES = ("Sigmoid", "HardSigmoid")
+
 
 class Generated:
     """The generated units of one placement, which kernels are made of."""
@@ -55,7 +57,28 @@ class Generated:
             return False
         if any(self._is_written_out_product(reader) for _, reader in unit.readers):
             return False
-        return self._groups.have_other_path(own, later)
+        return not self._reads_twice(unit) and self._groups.have_other_path(own, later)
+
+    def _reads_twice(self, unit: Unit) -> bool:
+        """Whether what stays is read by ``unit``, and there or in what it alone reads once more.
+
+        The kernel that writes it computes that, as x * x and x + tanh(x). Gates of an operand, as
+        in SiLU and HardSwish, are an activation, which reads it once (21 small graphs).
+        """
+        if unit.node.op == "Mul" and any(w and w.node.op in _GATES for _, w in unit.reads):
+            return False
+        own, waiting = self._groups.of(unit), [unit]
+        for other in waiting:
+            waiting += [
+                writer
+                for writer in dict.fromkeys(w for _, w in other.reads)
+                if writer in own
+                and writer not in waiting
+                and all(reader in waiting for _, reader in writer.readers)
+                and not set(writer.outputs) & set(self._graph.outputs)
+            ]
+        read = [e.tensor for u in waiting for e, w in u.reads if w in own and w not in waiting]
+        return any(read.count(edge.tensor) > 1 for edge, _ in unit.reads)
 
     def _may_join(self, writer: Unit, unit: Unit) -> bool:
         own = self._groups.of(writer)

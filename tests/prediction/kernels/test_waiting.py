@@ -55,7 +55,12 @@ GRAPHS = {
             "[conv3] out = CONV(s, w)",
         ),
     ),
-    "but what two kernels read is computed before them": (
+    "but a square is computed where its operand is": (PAIRS, block("[mul1] u = Mul(a, a)")),
+    "and so is what is added to what is made of it": (
+        PAIRS,
+        block("[act1] t = Tanh(a)\n[mul1] u = Add(a, t)"),
+    ),
+    "what two kernels read is computed before them": (
         PAIRS,
         block(
             "[mul1] u = Mul(a, g)",
@@ -87,13 +92,18 @@ def test_the_kernel_of_the_sum_scales_what_it_adds(tmp_path: Path):
     assert ("add1", "mul1", "relu2") in nodes
 
 
+def test_a_square_is_computed_in_the_kernel_that_writes_its_operand(tmp_path: Path):
+    shown = GRAPHS["but a square is computed where its operand is"]
+    assert ("mul1", "relu1") in layers_of(*shown, tmp_path)
+
+
 def test_what_waits_leaves_two_kernels_where_it_alone_joined_them(tmp_path: Path):
     nodes = layers_of(*GRAPHS["and what it alone joined is in two kernels then"], tmp_path)
     assert {("relu1",), ("gate1",)} <= set(nodes)
 
 
 def test_what_two_kernels_read_is_computed_before_them(tmp_path: Path):
-    shown = GRAPHS["but what two kernels read is computed before them"]
+    shown = GRAPHS["what two kernels read is computed before them"]
     assert ("mul1", "relu1") in layers_of(*shown, tmp_path)
 
 
