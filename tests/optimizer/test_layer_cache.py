@@ -86,10 +86,12 @@ def test_a_second_run_of_another_model_begins_with_what_the_first_measured(
     assert finished.code == 0, finished.err
     remembered = study_attribute(Path("large/study.db"), "remembered")
     assert set(remembered) == {signature for _, signature in first}
-    # Microseconds as parts of the larger model's latency.
-    latency_us = 1e3 * result(Path("large")).baseline.latency.median_ms
-    largest = max(first.values())[0]
-    assert max(remembered.values()) == pytest.approx(largest / latency_us, rel=0.5)
+    # Microseconds as parts of the larger model's latency, one for all of them. Which latency that
+    # was is not kept: a factor of 10 tells other units, not a busy machine.
+    latencies = [time / remembered[signature] for (_, signature), (time, _) in first.items()]
+    assert latencies == pytest.approx([latencies[0]] * len(latencies))
+    median_us = 1e3 * result(Path("large")).baseline.latency.median_ms
+    assert 0.1 < latencies[0] / median_us < 10
     second = rows(path)
     shared = [key for key in first if second[key][1] > first[key][1]]
     assert shared  # Layers of the same work in both models.
