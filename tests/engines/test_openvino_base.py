@@ -106,6 +106,8 @@ def test_the_result_says_the_type_that_it_was_judged_in_and_a_resumed_run_keeps_
     properties = {e.key: e.value for e in onnx.load(folder.model).metadata_props}
     assert properties[BASE_PROPERTY] == base
     assert read_placement(folder.placement).base == base
-    judged = {trial.number: (trial.placement, trial.base) for trial in result.trials}
-    if result.best.trial is not None:  # The float model is no trial.
-        assert judged[result.best.trial] == (result.best.placement, base)
+    judged: dict[int | None, tuple[str, str | None]] = {
+        trial.number: (trial.placement, trial.base) for trial in result.trials
+    }
+    judged[None] = (EMPTY.id, base)  # The float model is no trial.
+    assert judged[result.best.trial] == (result.best.placement, base)
