@@ -16,7 +16,6 @@ from placer.engines.abilities import target_of
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.select import select_engine
-from placer.errors import InputError
 from placer.graph.shapes import ShapeRange, optima
 from placer.model import Model, load_model
 from placer.plan import Plan
@@ -42,7 +41,10 @@ class RequestedEngine:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def make(self, ranges: Mapping[str, ShapeRange] | None = None) -> tuple[Engine, Pack]:
-        """A new engine, for these ranges of input shapes; see ``select_engine``."""
+        """A new engine, for these ranges of input shapes; see ``select_engine``.
+
+        Raises InputError for an engine that only estimates, too.
+        """
         engine, pack, _ = select_engine(
             self.engine,
             threads=self.threads,
@@ -53,11 +55,8 @@ class RequestedEngine:
             shape_ranges=ranges or {},
             device=self.device,
             extra=self.extra,
+            measures=True,
         )
-        if engine.estimated:
-            raise InputError(
-                f"engine {engine.name} predicts and runs nothing; name one that measures"
-            )
         return engine, pack
 
 

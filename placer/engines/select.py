@@ -75,6 +75,7 @@ BUILT_IN: Mapping[str, EngineFactory] = MappingProxyType(
         BUILT_PLAN: BuiltPlanFactory(),
     }
 )
+ESTIMATING = ("fusion-model", BUILT_PLAN)
 
 
 def select_engine(
@@ -91,13 +92,17 @@ def select_engine(
     scheme: str | None = None,
     shape_ranges: Mapping[str, ShapeRange] | None = None,
     objective: Objective = "latency",
+    measures: bool = False,
 ) -> tuple[Engine, Pack, str]:
     """Return the engine called ``name`` (``auto`` chooses), its pack and why it was taken.
 
-    ``pack`` None takes the engine's own, ``scheme`` None the pack's own. The others: see
-    EngineOptions. Raises InputError for an unknown name and for options that the engine does not
-    take, RunError if it cannot run here.
+    ``pack`` None takes the engine's own, ``scheme`` None the pack's own; ``measures`` asks for one
+    that does not estimate. The others: see EngineOptions. Raises InputError for an unknown name,
+    for options that the engine does not take and for one that estimates where it must measure,
+    RunError if it cannot run here.
     """
+    if measures and name in ESTIMATING:
+        raise _estimates(name)
     registry = Registry.installed(BUILT_IN)
     found, factory, why = registry.resolve(name)
     if objective == "throughput" and not isinstance(factory, MeasuresThroughput):
@@ -124,6 +129,8 @@ def select_engine(
         objective=objective,
     )
     engine = registry.create(found, factory, options)
+    if measures and engine.estimated:  # A plug-in's.
+        raise _estimates(found)
     if scheme is not None:  # Some engines know their GPU only now.
         load_pack(pack or own).with_scheme(scheme, target_of(engine))
     return engine, rules, f"{why}; every latency is an estimate" if engine.estimated else why
@@ -155,3 +162,10 @@ def _own_pack(factory: EngineFactory, extra: Mapping[str, str], gpu: str | None)
     if isinstance(factory, FusionModelFactory) and gpu is not None:
         return pack_of(load_device(gpu), factory.rules)
     return factory.rules_for(extra) if isinstance(factory, ChoosesRules) else factory.rules
+
+
+def _estimates(name: str) -> InputError:
+    return InputError(
+        f"engine {name} estimates latencies and runs nothing; choose one that measures, "
+        "e.g. onnxruntime"
+    )

@@ -76,11 +76,13 @@ def test_garbage_fails_a_step(tmp_path: Path, onnxruntime: tuple[Engine, Pack]):
     assert step.said == "outputs are 0.0 dB from ONNX Runtime's, 40 are needed"
 
 
-def test_an_engine_that_only_predicts_is_refused(placer: Callable[..., Finished]):
+def test_an_engine_that_only_estimates_is_refused(placer: Callable[..., Finished]):
     finished = placer("doctor", "--full", "--engine", "fusion-model")
     assert finished.code == 2
-    with pytest.raises(InputError, match="needs a GPU to predict for"):
-        RequestedEngine("fusion-model").make()
+    said = "estimates latencies and runs nothing; choose one that measures"
+    for engine in ("fusion-model", "tensorrt-rtx-build"):
+        with pytest.raises(InputError, match=f"engine {engine} {said}"):
+            RequestedEngine(engine).make()
 
 
 def test_an_output_without_the_suite_is_refused(placer: Callable[..., Finished], tmp_path: Path):

@@ -173,7 +173,10 @@ def test_a_model_that_cannot_be_read_is_left_out_and_too_few_are_refused(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"engine": "fusion-model"}, "needs a GPU|predicts and runs nothing"),
+        (
+            {"engine": "fusion-model"},
+            "estimates latencies and runs nothing; choose one that measures",
+        ),
         ({"rounds": 2}, "`rounds` is 2; give 3 or more"),
         ({"placements": 0}, "`placements` is 0; give 1 or more"),
         ({"models": "nowhere"}, "nowhere is no folder"),
