@@ -29,7 +29,7 @@ from placer.model import load_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
 from placer.plan.diff import diff_plans
-from placer.plan.differences import CONVERSIONS, PlanDiff, Score, sentences
+from placer.plan.diff_result import CONVERSIONS, PlanDiff, Score, sentences
 from placer.prediction.gpus import load_gpu
 from placer.prediction.layer_classes import load_layer_classes
 from placer.prediction.predictor import Predictor

@@ -42,7 +42,7 @@ from placer.graph.edit import fix_input_shapes
 from placer.model import Model, load_model
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
-from placer.plan.differences import sentences
+from placer.plan.diff_result import sentences
 from placer.plan.json_format import plan_json
 from placer.plan.readers.read import read_plan
 from placer.plan.readers.rtx_log import typed_layers

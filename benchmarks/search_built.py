@@ -36,7 +36,7 @@ from placer.optimizer.setup.trial_setup import set_up
 from placer.optimizer.trials.proposer import predictor_of
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
-from placer.plan.differences import PlanDiff
+from placer.plan.diff_result import PlanDiff
 from placer.quantization import EMPTY, Placement
 from placer.quantization.placement_file import load_placement
 from placer.results.result import versions

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from placer.optimizer.api import function_gate, optimize, work
     from placer.optimizer.observer import Observer, QuietObserver
     from placer.optimizer.options.project_draft import init_project
-    from placer.plan.compare import diff_plans
+    from placer.plan.diff_files import diff_plans
     from placer.probing.api import sensitivity
     from placer.report import write_comparison, write_report
     from placer.results.result import Result
@@ -110,7 +110,7 @@ _MODULES = {
     "check_up": "placer.checkup.run",
     "custom_ops": "placer.common.custom_ops",
     "diagnose": "placer.engines.doctor",
-    "diff_plans": "placer.plan.compare",
+    "diff_plans": "placer.plan.diff_files",
     "evaluate": "placer.evaluation.evaluate",
     "explain": "placer.engines.explanation",
     "export_qat": "placer.apply.training",

@@ -16,7 +16,7 @@ from placer.errors import RunError
 EXAMPLES = ("placer plan diff predicted.json layers.json --profile times.json",)
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
-    from placer.plan.differences import PlanDiff
+    from placer.plan.diff_result import PlanDiff
 
 plan_app = typer.Typer(
     help="Plans: compare predicted with actual layers.", no_args_is_help=True, add_completion=False

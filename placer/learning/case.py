@@ -16,7 +16,7 @@ from placer.graph import Graph
 from placer.model import Model, load_model
 from placer.plan import Layer, Plan
 from placer.plan.diff import diff_plans
-from placer.plan.differences import PlanDiff
+from placer.plan.diff_result import PlanDiff
 from placer.quantization import Placement
 
 

@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from placer.plan.differences import (
+from placer.plan.diff_result import (
     CONVERSIONS,
     ConversionDiff,
     Pair,

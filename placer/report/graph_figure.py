@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from placer.graph import Edge, Node
 from placer.plan import Layer, Plan
-from placer.plan.differences import CONVERSIONS
+from placer.plan.diff_result import CONVERSIONS
 from placer.report.graph_layout import Layout, Point, layered_layout
 from placer.report.run_folder import Run, Topology, computes_integers, float_name
 from placer.report.style import BAD, CONVERSION, FLOAT, INK, INTEGER, NO_OP, base_layout

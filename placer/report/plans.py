@@ -9,7 +9,7 @@ from typing import Literal
 
 from placer.plan import Layer, Plan
 from placer.plan.diff import diff_plans
-from placer.plan.differences import PlanDiff
+from placer.plan.diff_result import PlanDiff
 
 State = Literal[
     "same", "other type", "other layers", "predicted only", "actual only", "not compared"

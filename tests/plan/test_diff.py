@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placer.plan import Kind, Layer, Plan, Port
 from placer.plan.diff import diff_plans
-from placer.plan.differences import CONVERSIONS, ConversionDiff, PlanDiff, Score, sentences
+from placer.plan.diff_result import CONVERSIONS, ConversionDiff, PlanDiff, Score, sentences
 from placer.plan.readers.read import read_plan
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from placer.plan.diff import diff_plans
-from placer.plan.differences import PlanDiff
+from placer.plan.diff_result import PlanDiff
 from placer.prediction.gpus import load_gpu
 from placer.prediction.layer_classes import load_layer_classes
 from placer.prediction.roofline import Roofline

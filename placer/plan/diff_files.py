@@ -1,4 +1,4 @@
-"""Two plans compared, from reading their files to a document of the differences."""
+"""The plans of two files compared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from placer.errors import InputError
 from placer.plan.diff import diff_plans as compare
-from placer.plan.differences import PlanDiff
+from placer.plan.diff_result import PlanDiff
 from placer.plan.plan import Plan
 from placer.plan.readers.read import read_plan
 
