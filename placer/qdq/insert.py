@@ -7,13 +7,12 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from placer.errors import InputError
 from placer.graph import Edge
-from placer.graph.edit import rename_tensors, without_initializers
-from placer.graph.flat import body_inputs, nest
 from placer.model import Model
+from placer.qdq.candidate_writer import CandidateWriter
 from placer.qdq.draft import Draft, ScaleNames
 from placer.qdq.parts import PairName, claim, naming, pair_node, taken_names
 from placer.qdq.weights import WeightQuantizer
@@ -24,12 +23,10 @@ from placer.quantization.numerics import (
     quantize_activation,
     quantized_dtype,
 )
-from placer.version import __version__
 
 _STANDARD = ("", "ai.onnx")
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _OPSET_OF_HALF = 19  # From here on QuantizeLinear takes float16 and bfloat16, and makes FP8.
-_IR_OF_FLOAT8 = 9
 
 
 class Inserter:
@@ -38,29 +35,21 @@ class Inserter:
     Activations and other constants get one scale per tensor; weights and biases are those of
     ``WeightQuantizer``.
 
-    What rarely depends on the placement (the graph without initializers, quantized weights and
-    biases) is made once and copied; initializers that stay float are copied as bytes or remain
-    external references.
+    Quantized weights and biases rarely depend on the placement: they are made once and copied.
     """
 
     def __init__(self, model: Model, scheme: Scheme) -> None:
         self.model = model
         self._graph = model.graph
         self.scheme = scheme
-        names = list(self._graph.initializers)
-        self._shell = without_initializers(model.proto, names)
-        del self._shell.graph.node[:]
-        self._shell.producer_name, self._shell.producer_version = "placer", __version__
-        if scheme.has_float8:
-            self._shell.ir_version = max(self._shell.ir_version, _IR_OF_FLOAT8)
         self._opset = max(e.version for e in model.proto.opset_import if e.domain in _STANDARD)
-        self._body_inputs = body_inputs((n.proto for n in self._graph.nodes), self._graph.scopes)
-        self._reads = Counter(t for t, edges in self._graph.consumers.items() for _ in edges)
+        reads = Counter(t for t, edges in self._graph.consumers.items() for _ in edges)
+        self._writer = CandidateWriter(model, scheme, reads)
         self._taken = taken_names(self._graph)
         # Its names come first: they are the same whatever other formats there are.
-        self._weights = WeightQuantizer(model, scheme, self._reads, self._taken)
+        self._weights = WeightQuantizer(model, scheme, reads, self._taken)
         self._in_format = {
-            chosen: WeightQuantizer(model, scheme.in_format(chosen), self._reads, self._taken)
+            chosen: WeightQuantizer(model, scheme.in_format(chosen), reads, self._taken)
             for chosen in scheme.formats
         }
 
@@ -98,7 +87,7 @@ class Inserter:
         for group in groups:
             for edge in group:
                 self._draft_weight(edge, placement, draft)
-        return self._write(draft)
+        return self._writer.write(draft)
 
     def scales(self, placement: Placement, ranges: Ranges) -> list[ScaleNames]:
         """What ``insert`` gives to groups of activations that have no constant in them.
@@ -270,40 +259,3 @@ class Inserter:
         readers = (e.node for e in self._graph.edges_of(edge.tensor) if not e.is_graph_output)
         draft.add_constant(made, next(readers))
         draft.reads[edge.node, edge.input_index] = made.node.output[0]
-
-    def _write(self, draft: Draft) -> ModelProto:
-        candidate = ModelProto()
-        candidate.CopyFrom(self._shell)
-        nodes = candidate.graph.node
-        floats = draft.outputs
-        renamed = {edge.node for tensor in floats for edge in self._graph.edges_of(tensor)}
-        renamed.update(self._graph.producer[tensor].name for tensor in floats)
-        for tensor in (*self._graph.inputs, *self._body_inputs):
-            nodes.extend(draft.behind.get(tensor, ()))
-        for node in self._graph.nodes:
-            nodes.extend(draft.before.get(node.name, ()))
-            copy = nodes.add()
-            copy.CopyFrom(node.proto)
-            if node.name in renamed:
-                rename_tensors(copy, lambda tensor: floats.get(tensor, tensor))
-            for index in range(len(node.inputs)):
-                new = draft.reads.get((node.name, index))
-                if new is not None:
-                    copy.input[index] = new
-            for tensor in node.outputs:
-                for made in draft.behind.get(tensor, ()):
-                    nodes.append(made)
-                    if tensor in floats and made.op_type == "QuantizeLinear":
-                        nodes[-1].input[0] = floats[tensor]
-        self._write_initializers(candidate.graph, draft)
-        nest(candidate.graph, self._graph.scopes)
-        return candidate
-
-    def _write_initializers(self, graph: GraphProto, draft: Draft) -> None:
-        reads = Counter(self._reads)
-        for name, index in draft.reads:
-            reads[self._graph.by_name[name].inputs[index]] -= 1
-        graph.initializer.extend(
-            tensor for name, tensor in self._graph.initializers.items() if reads[name] > 0
-        )
-        graph.initializer.extend(draft.tensors.values())
