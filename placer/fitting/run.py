@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
-
 from placer.common.files import write_text
 from placer.common.shapes import optima
 from placer.engines.abilities import target_of
@@ -20,28 +18,21 @@ from placer.engines.isolation import IsolatedEngine
 from placer.engines.rounds import TIMING
 from placer.engines.select import select_engine
 from placer.errors import InputError, PlacerError
-from placer.fitting.costs import features, fit_costs
-from placer.fitting.leave_out import COVERAGE, LeftOut, conformal_quantile, leave_out
+from placer.fitting.costs import fit_costs
+from placer.fitting.evidence import GIVEN, evidence
+from placer.fitting.leave_out import COVERAGE, conformal_quantile, leave_out
 from placer.fitting.measure import Bench, model_paths
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, counts_moves, predict
 from placer.fitting.records import Records
 from placer.fitting.rules import rule_evidence
 from placer.model import load_model
-from placer.prediction.fitted import (
-    FORMAT,
-    BuildEvidence,
-    Fit,
-    FittedEngine,
-    NetworkEvidence,
-)
-from placer.prediction.layer_parts import CostKey
+from placer.prediction.fitted import FORMAT, Fit, FittedEngine
 from placer.prediction.select import make_predictor
 from placer.qdq.bases import Base, parse_base
 
 # Copies of one model that differ by more make a machine too noisy to tell placements apart.
 TOO_NOISY = 0.05
-GIVEN = "model "  # What records call networks that the user gave, before the name of the file.
 
 
 @dataclass(frozen=True)
@@ -257,7 +248,7 @@ class _Run:
             remarks=tuple(self._remarks),
             costs=fit_costs([network.costs for network in networks]),
             rules=rule_evidence(build for network in networks for build in network.builds),
-            networks=tuple(self._evidence(networks, left)),
+            networks=tuple(evidence(networks, left, self._options.names)),
         )
         return found.signed()
 
@@ -278,37 +269,3 @@ class _Run:
             typing=target.typing,
             moves=self._moves,
         )
-
-    def _evidence(
-        self, networks: list[PredictedNetwork], left: LeftOut
-    ) -> Iterator[NetworkEvidence]:
-        given = 0
-        for network in networks:
-            name = network.record.network
-            if name.startswith(GIVEN) and not self._options.names:
-                given += 1
-                name = f"{GIVEN}{given}"
-            builds = tuple(_builds(network, left))
-            yield NetworkEvidence(name=name, noise=network.noise, builds=builds)
-
-
-def _builds(network: PredictedNetwork, left: LeftOut) -> Iterator[BuildEvidence]:
-    estimates = left.estimates[network.costs.name]
-    builds = zip(network.costs.builds, network.ratios, estimates, strict=True)
-    for build, ratio, estimated_us in builds:
-        kinds = features(build.parts)
-        yield BuildEvidence(
-            label=build.label,
-            measured_us=build.us,
-            estimated_us=estimated_us,
-            ratio=ratio.median,
-            ratio_interval=(ratio.low, ratio.high),
-            estimated_ratio=estimated_us / estimates[0],
-            kinds=tuple(_kind(key, kinds[key]) for key in sorted(kinds)),
-        )
-
-
-def _kind(key: CostKey, amounts: np.ndarray) -> tuple[str, str, float, float, float, float]:
-    """Amounts to six digits, as in the costs."""
-    times, mops, read_mb, written_mb = (float(f"{amount:.6g}") for amount in amounts)
-    return key.name, key.dtype, times, mops, read_mb, written_mb
