@@ -14,9 +14,10 @@ from placer.graph import Edge
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import BuildTarget
 from placer.prediction.layer_candidate import LayerCandidate, Written
+from placer.prediction.layer_types import CONVS
 from placer.prediction.motion import NormalForm, Scale, Scales
 from placer.prediction.regions import Region
-from placer.prediction.steps import CONVS, PairedCandidate
+from placer.prediction.steps import PairedCandidate
 
 KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 15, 1 << 16
 _BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from placer.graph import Edge, Node
 from placer.plan import Layer, Port
-from placer.plan.dtypes import is_quantized
 from placer.prediction.claims import ANY, FLOAT, Claim
 from placer.prediction.conversions import (
     BuildTarget,
@@ -18,8 +18,9 @@ from placer.prediction.conversions import (
     type_name,
 )
 from placer.prediction.layer_candidate import LayerCandidate, Written
+from placer.prediction.layer_types import FLOATS, LayerTypes, reads_integers, takes_any
 from placer.prediction.layouts import Layout, can_read, fills_groups, written_layout
-from placer.prediction.motion import Scale, Scales
+from placer.prediction.motion import Scales
 
 NO_OP = "NoOp"
 # No layer but a reformat of each input that its producer does not write into the joined tensor.
@@ -74,6 +75,11 @@ class StepDraft:
         """What the step is of."""
         return self.paired.candidate
 
+    @cached_property
+    def _types(self) -> LayerTypes:
+        feeds_float_conv = self.paired.feeds_float_conv
+        return LayerTypes(self.candidate, self.target, feeds_float_conv, self.tensors.formats)
+
     def step(self) -> Step:
         """What was added."""
         return Step(
@@ -95,7 +101,7 @@ class StepDraft:
             edge: self.tensors.as_float(edge) if edge in floats else self._read(edge, claim)
             for edge in self.candidate.reads
         }
-        if _takes_any(claim):
+        if takes_any(claim):
             reads = self._alike(reads)
         op = _operator(nodes, claim)
         if op == IN_PLACE_CONCAT:
@@ -104,11 +110,11 @@ class StepDraft:
         outputs = []
         for tensor, scales in zip(self.candidate.writes, written, strict=True):
             ready = tuple(
-                (() if scale is None else (scale,), self._output_type(tensor, claim, reads, scale))
+                (() if scale is None else (scale,), self._types.written(tensor, reads, scale))
                 for scale in scales
             )
             if tensor in self.tensors.formats:
-                forced = ready[0][1] == FLOAT and _reads_integers(claim) and not _is_like(claim)
+                forced = ready[0][1] == FLOAT and reads_integers(claim) and not _is_like(claim)
                 layout = self._layout(reads, ready[0][1])
                 self.tensors.formats[tensor] = self.tensors.formats[tensor]._replace(
                     ready=ready, forced=forced, layout=layout, rounded=self.paired.rounds
@@ -144,8 +150,8 @@ class StepDraft:
             return self._as_rounded(edge)
         is_like = claim is not None and claim.like == edge
         port = self.tensors.as_float(edge, is_like)
-        wanted = self._computes_in(edge)
-        if port.dtype == wanted or (_takes_any(claim) and wanted == self.target.base):
+        wanted = self._types.computes_in(edge)
+        if port.dtype == wanted or (takes_any(claim) and wanted == self.target.base):
             return port
         if is_like and self.tensors.is_dequantized(edge):
             return port
@@ -158,21 +164,6 @@ class StepDraft:
         if chain and self.tensors.formats[edge.tensor].rounded and len(data) == 1:
             return self.tensors.as_integers(edge)
         return self.tensors.as_it_is(edge)
-
-    def _computes_in(self, edge: Edge) -> str:
-        """The float type that the layer computes in, as far as it depends on ``edge``.
-
-        Under weak typing a float Conv stays in the FP32 that a kernel reading INT8 had to write
-        (hehern bevfusion: Conv_144), and a Softmax in front of a graph output computes in its type
-        (ResNet50 on RTX 3090).
-        """
-        nodes, claim = self.candidate.nodes, self.candidate.claim
-        if self.target.target.typing != "weak":
-            return self.target.base
-        if nodes and nodes[-1].op in _SOFTMAX and _all_leave(self.candidate.readers):
-            return type_name(self.target.graph, nodes[-1].outputs[0])
-        is_conv = any(node.op in CONVS for node in nodes) and not _reads_integers(claim)
-        return FLOAT if is_conv and self.tensors.formats[edge.tensor].forced else self.target.base
 
     def _copied(self, edge: Edge, port: Port) -> Port:
         """What a Concat joins: ``port``, copied unless what writes it writes it in place.
@@ -232,7 +223,7 @@ class StepDraft:
 
     def _alike(self, reads: dict[Edge, Port]) -> dict[Edge, Port]:
         """One float type for a layer that takes any."""
-        floats = {port.dtype for port in reads.values() if port.dtype in _FLOATS}
+        floats = {port.dtype for port in reads.values() if port.dtype in FLOATS}
         if len(floats) <= 1:
             return reads
         return {
@@ -242,66 +233,7 @@ class StepDraft:
             for edge, port in reads.items()
         }
 
-    def _output_type(
-        self,
-        tensor: str,
-        claim: Claim | None,
-        reads: Mapping[Edge, Port],
-        scale: Scale | None,
-    ) -> str:
-        if tensor not in self.tensors.formats:
-            return type_name(self.target.graph, tensor)
-        if scale is not None:
-            same = claim is not None and claim.fusion.outputs == "same"
-            read = [port.dtype for port in reads.values() if same and is_quantized(port.dtype)]
-            return read[0] if read else self.target.integer_of(tensor, scale)
-        floats = [port.dtype for port in reads.values() if port.dtype in _FLOATS]
-        if claim is None or claim.fusion.outputs == "same":
-            return floats[0] if floats else self.target.base
-        if claim.like is not None and claim.like in reads:
-            like = reads[claim.like].dtype
-            return like if like in _FLOATS else self.target.base
-        if claim.fusion.float_type is not None:
-            return claim.fusion.float_type
-        if self.target.target.typing == "weak":
-            return self._weak_type(tensor, claim, reads)
-        return self.target.base
 
-    def _weak_type(self, tensor: str, claim: Claim, reads: Mapping[Edge, Port]) -> str:
-        """The float type that the builder chooses where it may."""
-        leaves = _all_leave(self.target.graph.edges_of(tensor))
-        if leaves and (claim.demanded or claim.nodes[-1].op in _SOFTMAX):
-            return type_name(self.target.graph, tensor)
-        last = self._last_softmax(tensor)
-        if claim.demanded and last is not None:
-            return type_name(self.target.graph, last.outputs[0])
-        if claim.demanded:
-            # Kernels that read INT8 write FP32 as well: for a float Conv, which does not read the
-            # format in which they write FP16; a ConvTranspose's always (hehern bevfusion).
-            up = any(node.op == "ConvTranspose" for node in claim.nodes)
-            return FLOAT if up or self.paired.feeds_float_conv else self.target.base
-        forced = any(
-            self.tensors.formats[e.tensor].forced for e in reads if e.tensor in self.tensors.formats
-        )
-        return FLOAT if forced and FLOAT in {p.dtype for p in reads.values()} else self.target.base
-
-    def _last_softmax(self, tensor: str) -> Node | None:
-        """The Softmax that alone reads ``tensor`` and writes a graph output, if there is one.
-
-        It computes in that output's type, and a kernel reading INT8 writes that for it (Keras
-        ResNet50 with pairs on RTX 3090).
-        """
-        graph = self.target.graph
-        readers = graph.edges_of(tensor)
-        node = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
-        if node is None or node.op not in _SOFTMAX:
-            return None
-        return node if _all_leave(graph.edges_of(node.outputs[0])) else None
-
-
-_FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
-CONVS = frozenset({"Conv", "ConvTranspose"})
-_SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
 # Operators whose layers do not write into a joined tensor: a Resize is one of its own (hehern
 # bevfusion), a Reshape none, so that what it passes on is copied (a YOLOv8m on Orin, TensorRT 8.5).
 _OWN_BUFFER = frozenset({"Resize", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -316,19 +248,6 @@ def _overwritten_in_float(claim: Claim | None, written: Sequence[Written]) -> Se
 
 def _is_like(claim: Claim | None) -> bool:
     return claim is not None and claim.like is not None
-
-
-def _reads_integers(claim: Claim | None) -> bool:
-    return claim is not None and bool(claim.demanded)
-
-
-def _takes_any(claim: Claim | None) -> bool:
-    """Whether the layer computes in the float type that it gets."""
-    return claim is None or claim.fusion.outputs == "same"
-
-
-def _all_leave(edges: Iterable[Edge]) -> bool:
-    return all(edge.is_graph_output for edge in edges)
 
 
 def _operator(nodes: Sequence[Node], claim: Claim | None) -> str:
