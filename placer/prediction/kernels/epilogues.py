@@ -1,4 +1,4 @@
-"""What prepared kernels compute behind a product or a norm."""
+"""What prepared kernels compute behind a product."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CASTS_FIRST = frozenset({"LayerNormalization"})
 
 
 class Epilogues:
-    """The units that the kernel of a float product or norm computes as well.
+    """The units that the kernel of a float product computes as well.
 
     ``groups``: units by number of their kernel; ``before``: of each unit those that it depends on,
     as bits; ``joins_floats``: whether a unit is a Concat whose parts are written there.
@@ -46,7 +46,7 @@ class Epilogues:
         joins_floats: Callable[[Unit], bool],
     ) -> None:
         self._joins_floats = joins_floats
-        self._made, self._units, self._groups, self._before = made, units, groups, before
+        self._units, self._groups, self._before = units, groups, before
         self._graph, self._form = made.graph, made.form
         self._outputs = frozenset(made.graph.outputs)
         self._flattened = Flattened(made.graph, made.form, groups)
@@ -247,29 +247,6 @@ class Epilogues:
         leaves = any(t in self._graph.outputs for t in unit.outputs)
         leaves = leaves and not any(reader.role == "cast" for _, reader in unit.readers)
         return leaves or any(reader not in region for _, reader in unit.readers)
-
-    def of_norm(self, norm: Unit) -> Sequence[Unit]:
-        """Relu behind the kernel of a norm, and behind a GroupNorm's SiLU too unless it is cast."""
-        whole = self._made.is_whole_norm(norm)
-        readers = [r for e, r in norm.readers if e not in self._form.scales]
-        if len(readers) != len(norm.readers) or set(norm.outputs) & set(self._graph.outputs):
-            return []
-        ops = [reader.node.op for reader in readers]
-        if ops == ["Relu"]:
-            found = readers
-            if not whole and any(self._is_float_product(r) for _, r in found[0].readers):
-                return []
-        elif whole and sorted(ops) == ["Mul", "Sigmoid"]:
-            found = sorted(readers, key=lambda unit: unit.index)
-            if [w for _, w in found[1].reads if w not in (norm, found[0])]:
-                return []
-        else:
-            return []
-        casts = any(reader.role == "cast" for _, reader in found[-1].readers)
-        return [] if whole and casts else found
-
-    def _is_float_product(self, unit: Unit) -> bool:
-        return unit.role == "product" and not unit.integers
 
     def _is_only_turned(self, product: Unit, unit: Unit) -> bool:
         """Whether what is computed of a product's rows is only transposed, which it is with it.

@@ -10,6 +10,7 @@ from placer.prediction.kernels.epilogues import Epilogues
 from placer.prediction.kernels.flattened import Flattened
 from placer.prediction.kernels.generated import Generated
 from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.norm_epilogues import epilogue_of_norm
 from placer.prediction.kernels.parts import Unit
 from placer.prediction.kernels.quantizers import Quantizers
 from placer.prediction.kernels.reductions import sums_places
@@ -73,7 +74,7 @@ class Kernels:
         )
         for unit in self._groups.units:
             if unit.role == "norm":
-                for other in epilogues.of_norm(unit):
+                for other in epilogue_of_norm(self._made, unit):
                     self._groups.merge(unit.group, other.group)
                 continue
             alone = len(self.groups[unit.group]) == 1

@@ -1,0 +1,33 @@
+"""What the kernels of norms compute behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.prediction.kernels.parts import Unit
+from placer.prediction.kernels.units import Units
+
+
+def epilogue_of_norm(made: Units, norm: Unit) -> Sequence[Unit]:
+    """Relu behind the kernel of a norm, and behind a GroupNorm's SiLU too unless it is cast."""
+    whole = made.is_whole_norm(norm)
+    readers = [r for e, r in norm.readers if e not in made.form.scales]
+    if len(readers) != len(norm.readers) or set(norm.outputs) & set(made.graph.outputs):
+        return []
+    ops = [reader.node.op for reader in readers]
+    if ops == ["Relu"]:
+        found = readers
+        if not whole and any(_is_float_product(r) for _, r in found[0].readers):
+            return []
+    elif whole and sorted(ops) == ["Mul", "Sigmoid"]:
+        found = sorted(readers, key=lambda unit: unit.index)
+        if [w for _, w in found[1].reads if w not in (norm, found[0])]:
+            return []
+    else:
+        return []
+    casts = any(reader.role == "cast" for _, reader in found[-1].readers)
+    return [] if whole and casts else found
+
+
+def _is_float_product(unit: Unit) -> bool:
+    return unit.role == "product" and not unit.integers
