@@ -81,6 +81,19 @@ def test_a_model_without_a_matching_site(placer: Placer):
     refused(placer("optimize", write(follower)), "there is nothing to do")
 
 
+def test_a_model_whose_only_site_needs_quantized_readers(placer: Placer):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (float[1,4,4,4] y) {
+      [pool] y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)
+    }
+    """
+    finished = placer(
+        "optimize", write(text), "--engine", "fusion-model", "--gpu", "a100", "--pack", "openvino"
+    )
+    refused(finished, "there is nothing to do")
+
+
 def test_shape_flags(placer: Placer):
     refused(placer("optimize", MODEL, "--shape", "x=1x3"), "unknown input 'x'; ")
     refused(placer("optimize", MODEL, "--shape", "image"), "write NAME=1x3x224x224")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from placer.calibration.dataset import (
-    Dataset,
-)
+from placer.calibration.dataset import Dataset
 from placer.calibration.masked import masked_tensors
 from placer.errors import InputError
 from placer.graph import Edge
@@ -19,7 +17,7 @@ from placer.rules.connected import connected
 from placer.rules.pack import Pack
 from placer.rules.restriction import without_tensors
 from placer.rules.sites import Site
-from placer.search.space import Space, build_space
+from placer.search.space import Choices, Space, build_space
 
 
 def quantizable_sites(
@@ -71,10 +69,18 @@ def pins_of(request: Request, sites: tuple[Site, ...], model: Model, pack: Pack)
 def space_of(sites: tuple[Site, ...], model: Model, pack: Pack, why: str) -> Space:
     """The choices at ``sites``; InputError if there are none, which ``why`` explains."""
     space = build_space(model.graph, sites)
-    # Sites that only follow others have nothing to follow.
-    if not space.groups and not space.placement({}).edges:
+    # Sites that only follow others may have nothing to follow, nor layouts the readers they need.
+    if not any(space.placement(choices).edges for choices in _alone_and_together(space)):
         raise InputError(
             f"no rule of pack '{pack.manifest.name}' matches a node of {model.path} that it "
             f"could quantize; {why}"
         )
     return space
+
+
+def _alone_and_together(space: Space) -> Iterator[Choices]:
+    yield space.defaults
+    yield space.everything
+    for group in space.groups:
+        for layout in group.offered:
+            yield {**space.everything, group.name: layout}
