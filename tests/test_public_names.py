@@ -16,6 +16,7 @@ import pytest
 import placer
 from placer.plan.json_format import plan_json
 from tests.conftest import DIGITS, two_convs
+from tests.few_digits import CALIBRATION
 
 MODEL = DIGITS / "digits.onnx"
 DATA = DIGITS / "calibration.npz"
@@ -56,7 +57,7 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     placement = folder / "placement.yaml"
     placer.explain(MODEL).write_improved(placement)
     found = placer.apply_placement(
-        placement, MODEL, data=DATA, calibration="minmax", output=folder / "out", cache=False
+        placement, MODEL, data=CALIBRATION, calibration="minmax", output=folder / "out", cache=False
     )
     return found.folder / "optimized.onnx"
 

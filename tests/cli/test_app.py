@@ -16,32 +16,33 @@ from tests.conftest import DIGITS, Finished
 
 PROGRAM = """
 import sys
-sys.argv = ["placer", *{words}]
 from placer.cli.app import main
-try:
-    main()
-except SystemExit as end:
-    assert not end.code, end.code
 heavy = "onnx", "onnxruntime", "optuna", "sqlalchemy", "plotly", "pydantic", "numpy"
-print("imported:", *(name for name in heavy if name in sys.modules))
+for words in {lines}:
+    sys.argv = ["placer", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+    print("imported:", *(name for name in heavy if name in sys.modules))
 """
 
 
-def imported(*words: str) -> list[str]:
-    """Libraries, of those that take long to import, that a command line imports."""
+def imported(*lines: tuple[str, ...]) -> list[list[str]]:
+    """Libraries, of those that take long, that a process has imported after each command line."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(words=words)],
+        [sys.executable, "-c", PROGRAM.format(lines=lines)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1].split()[1:]
+    said = (line for line in done.stdout.splitlines() if line.startswith("imported:"))
+    return [line.split()[1:] for line in said]
 
 
-@pytest.mark.parametrize("words", [("--version",), ("-V",), ("--help",)])
-def test_help_and_version_import_no_library_that_takes_long(words: tuple[str, ...]):
-    assert imported(*words) == []
+def test_help_and_version_import_no_library_that_takes_long():
+    assert imported(("--version",), ("-V",), ("--help",)) == [[], [], []]
 
 
 def test_the_list_of_commands_says_what_their_own_help_says():
@@ -125,30 +126,31 @@ def test_json_stays_json_where_a_native_library_prints(tmp_path: Path):
     assert "from the descriptor" in done.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_the_shell_completes_commands_and_options(shell: str):
-    def completed(words: str) -> str:
-        number = str(len(words.split(" ")) - 1)
-        environment = {
-            **os.environ,
-            "_PLACER_COMPLETE": f"complete_{shell}",
-            "COMP_WORDS": words,
-            "COMP_CWORD": number,
-            "_TYPER_COMPLETE_ARGS": words,
-        }
-        program = "import sys; sys.argv = ['placer']; from placer.cli.app import main; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.stdout
-
-    assert "optimize" in completed("placer opt")
-    assert "--eval-data" in completed("placer optimize --eval")
-    assert "diff" in completed("placer plan d")
+@pytest.mark.parametrize(
+    ("shell", "words", "expected"),
+    [
+        ("bash", "placer opt", "optimize"),
+        ("bash", "placer plan d", "diff"),
+        ("zsh", "placer optimize --eval", "--eval-data"),
+    ],
+)
+def test_the_shell_completes_commands_and_options(shell: str, words: str, expected: str):
+    environment = {
+        **os.environ,
+        "_PLACER_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+        "_TYPER_COMPLETE_ARGS": words,
+    }
+    program = "import sys; sys.argv = ['placer']; from placer.cli.app import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert expected in done.stdout
 
 
 def test_ctrl_c_outside_of_a_search_is_a_sentence(
@@ -187,11 +189,11 @@ def test_what_nobody_foresaw_is_a_sentence_and_a_file(
     assert "KeyError" in "".join(f.read_text() for f in tmp_path.glob("placer-error-*.txt"))
 
 
-@pytest.mark.parametrize(
-    "command", ["optimize", "worker", "apply", "import", "explain", "extract", "check", "bench"]
-)
-def test_the_help_of_a_command_imports_no_engine(command: str):
-    assert imported(command, "--help") in ([], ["pydantic"])  # Which Typer reads options with.
+def test_the_help_of_a_command_imports_no_engine():
+    commands = ("optimize", "worker", "apply", "import", "explain", "extract", "check", "bench")
+    found = dict(zip(commands, imported(*((name, "--help") for name in commands)), strict=True))
+    for name in commands:
+        assert found[name] in ([], ["pydantic"]), name  # Which Typer reads options with.
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in COMMANDS])

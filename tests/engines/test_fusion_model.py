@@ -259,7 +259,8 @@ def test_gates_are_those_of_the_model_that_is_written(
     x = np.random.default_rng(1).uniform(-1, 1, (32, 16, 8, 8)).astype(np.float32)
     np.savez("data.npz", x=x)
     flags = ("--engine", "fusion-model", "--gpu", "slow.yaml", "--preset", "quick", "--budget", "3")
-    gate = ("--gate", "sqnr>=25", "--data", "data.npz", "--eval-data", "data.npz")
+    data_flags = ("--data", "data.npz", "--eval-data", "data.npz", "--calibration", "minmax")
+    gate = ("--gate", "sqnr>=25", *data_flags)
     finished = placer(
         "optimize", model, *flags, *gate, "--base", base, "--io-type", io, "-o", "out"
     )

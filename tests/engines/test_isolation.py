@@ -413,7 +413,6 @@ except KeyboardInterrupt:
             r"^the engine failed while starting: ModuleNotFoundError: No module named "
             r"'no_such_vendor'; its log is .*worker-1\.log$",
         ),
-        (EngineSpec("tests.engines.hostile", "NoEngine"), r"AttributeError: .*'NoEngine'"),
         (EngineSpec(HOSTILE.module, HOSTILE.factory, {"wrong": 1}), r"TypeError: .*'wrong'"),
         (
             EngineSpec(HOSTILE.module, HOSTILE.factory, {"at_start": "refuse"}),

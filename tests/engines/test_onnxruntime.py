@@ -2,7 +2,7 @@
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -124,44 +124,40 @@ def test_a_chain_runs_on_integers_from_end_to_end(save: Save):
     assert others.count("QuantizeLinear") == others.count("DequantizeLinear") == 1
 
 
-def compiled(
-    path: Path, quantized: bool, shapes: Mapping[str, tuple[int, ...]] | None = None
-) -> tuple[onnx.ModelProto, Plan]:
-    """The float model at ``path`` or its default candidate, and what runs of it."""
+def float_and_default(
+    path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> Iterator[tuple[onnx.ModelProto, Plan]]:
+    """The float model at ``path`` and its default candidate, and what runs of each."""
     model = load_model(path, shapes or {})
-    proto = model.proto
-    if quantized:
-        placement = place(find_sites(model.graph, PACK.rules), {})
-        tensors = {e.tensor for e in placement.edges} - model.graph.initializers.keys()
-        scheme = PACK.manifest.scheme
-        ranges = calibrate(model, tensors, synthetic_dataset(model, 1, 0)).ranges("minmax", scheme)
-        proto = Inserter(model, scheme).insert(placement, ranges)
-    return proto, OnnxRuntimeEngine().compile(proto, model.base_dir).plan()
+    placement = place(find_sites(model.graph, PACK.rules), {})
+    tensors = {e.tensor for e in placement.edges} - model.graph.initializers.keys()
+    scheme = PACK.manifest.scheme
+    ranges = calibrate(model, tensors, synthetic_dataset(model, 1, 0)).ranges("minmax", scheme)
+    for proto in (model.proto, Inserter(model, scheme).insert(placement, ranges)):
+        yield proto, OnnxRuntimeEngine().compile(proto, model.base_dir).plan()
 
 
-@pytest.mark.parametrize("quantized", [False, True], ids=["float", "int8"])
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "unet", "c2f", "vit_block"])
 def test_every_node_of_a_network_is_in_one_layer_or_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, quantized: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     topologies = importlib.import_module("topologies")
     onnx.save(topologies.TOPOLOGIES[name](), tmp_path / "net.onnx")
-    assert_covered(*compiled(tmp_path / "net.onnx", quantized))
+    for proto, plan in float_and_default(tmp_path / "net.onnx"):
+        assert_covered(proto, plan)
 
 
-@pytest.mark.parametrize("quantized", [False, True], ids=["float", "int8"])
 @pytest.mark.parametrize(
     ("name", "size"), [("v2.0_cls", (48, 192)), ("v4_det", (64, 64)), ("v4_rec", (48, 64))]
 )
-def test_every_node_of_an_ocr_network_is_in_one_layer_or_removed(
-    name: str, size: tuple[int, int], quantized: bool
-):
+def test_every_node_of_an_ocr_network_is_in_one_layer_or_removed(name: str, size: tuple[int, int]):
     package = importlib.util.find_spec("rapidocr_onnxruntime")
     if package is None or package.origin is None:
         pytest.skip("rapidocr-onnxruntime is not installed")
     (path,) = Path(package.origin).parent.glob(f"models/*{name}_infer.onnx")
-    assert_covered(*compiled(path, quantized, {"x": (1, 3, *size)}))
+    for proto, plan in float_and_default(path, {"x": (1, 3, *size)}):
+        assert_covered(proto, plan)
 
 
 def assert_covered(proto: onnx.ModelProto, plan: Plan) -> None:
@@ -186,7 +182,7 @@ def test_a_blocked_convolution_covers_the_add_and_the_relu_behind_it(save: Save)
       [relu1] y = Relu(s)
     }
     """
-    _, plan = compiled(save(text), quantized=False)
+    (_, plan), _ = float_and_default(save(text))
     computing = {layer.nodes: layer for layer in plan.of_kind("compute")}
     assert computing.keys() == {("conv1",), ("add1", "conv2", "relu1")}
     (fused,) = (layer for nodes, layer in computing.items() if "add1" in nodes)
@@ -205,7 +201,7 @@ def test_layers_do_not_reach_past_tensors_that_onnx_runtime_invents(save: Save):
       [matmul1] y = MatMul(r, w2)
     }
     """
-    proto, plan = compiled(save(text), quantized=True)
+    _, (proto, plan) = float_and_default(save(text))
     assert_covered(proto, plan)
     assert all(len(layer.nodes) <= 1 for layer in plan.layers)
 

@@ -127,7 +127,8 @@ def test_what_cannot_be_kept_is_refused(save: Save):
 def test_the_result_is_held_against_the_model_that_was_given(save: Save, placer: Placer, text: str):
     path = save(text)
     np.save("data.npy", data(16))
-    options = ("--data", "data.npy", "--preset", "quick", "--budget", 3, "--gate", "sqnr>=15")
+    options = ("--data", "data.npy", "--calibration", "minmax", "--preset", "quick")
+    options += ("--budget", 3, "--gate", "sqnr>=15")
     finished = placer("optimize", path, *options, "-o", "out", "--engine", "onnxruntime")
     assert finished.came_to_a_result, finished.err
     found = Result.read("out")

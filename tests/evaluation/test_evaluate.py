@@ -21,6 +21,7 @@ from placer.model import load_model
 from placer.qdq import Inserter
 from placer.quantization import Placement, Range, Scheme
 from tests.conftest import DIGITS, Finished
+from tests.few_digits import copy_few_digits
 
 UINT8 = Scheme(activation="uint8", symmetric=False, bias="int32")
 THREE_LAYERS = """
@@ -145,12 +146,13 @@ def test_one_sample_has_no_interval():
 
 
 def test_labels_of_their_own_file(net: Path):
-    data = dict(np.load(DIGITS / "evaluation.npz"))
+    copy_few_digits(net)
+    data = dict(np.load(net / "evaluation.npz"))
     labels = data.pop("labels")
     np.savez(net / "images.npz", **data)
     np.save(net / "labels.npy", labels)
     model = DIGITS / "digits.onnx"
-    given = placer.evaluate(model, [model], data=DIGITS / "evaluation.npz")
+    given = placer.evaluate(model, [model], data=net / "evaluation.npz")
     apart = placer.evaluate(model, [model], data=net / "images.npz", labels=net / "labels.npy")
     assert value(apart, "top1", "logits") == value(given, "top1", "logits") > 0.9
     with pytest.raises(placer.InputError, match="labels for"):

@@ -44,7 +44,7 @@ g (float[1,32,32,32] image) => (float[1,32,32,32] scores)
 }
 """
 QUICK = (
-    *("--preset", "quick", "--budget", "4", "--gate", "sqnr>=5", "--engine", "onnxruntime"),
+    *("--preset", "quick", "--budget", "2", "--gate", "sqnr>=5", "--engine", "onnxruntime"),
     *("--calibration", "minmax"),
 )
 

@@ -101,7 +101,7 @@ def walks(draw: st.DrawFn) -> tuple[Predictor, list[Placement], list[int]]:
     return predictor_of(graph, draw(st.sampled_from(sorted(RULES))), typing, base), walk, near
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(walks())
 def test_from_a_near_prediction_follows_what_follows_from_scratch(
     case: tuple[Predictor, list[Placement], list[int]],
@@ -170,7 +170,7 @@ def numbers(sites: tuple[Site, ...], choices: dict[str, str]) -> tuple[int, ...]
 
 
 @pytest.mark.parametrize("case", SITES)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_a_placer_places_as_place_does(case: tuple[str, str], data: st.DataObject):
     sites, placer = SITES[case], IncrementalPlacer(SITES[case])
@@ -179,7 +179,7 @@ def test_a_placer_places_as_place_does(case: tuple[str, str], data: st.DataObjec
 
 
 @pytest.mark.parametrize("case", SITES)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_a_placer_changes_what_placements_differ_in(case: tuple[str, str], data: st.DataObject):
     sites = SITES[case]
@@ -231,7 +231,7 @@ def test_a_placer_sees_a_set_broken_by_a_site_that_shares_no_quantized_tensor():
 
 
 @pytest.mark.parametrize("text", [ATTENTION, BRANCHES])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_counts_and_changes_are_those_of_the_layers(text: str, data: st.DataObject):
     graph = graph_of_text(text)

@@ -20,6 +20,7 @@ def digits(output: Path, **changes: object) -> Request:
         "data": CALIBRATION,
         "evaluation_data": EVALUATION,
         "engine": "onnxruntime",
+        "calibration": "minmax",
         "preset": "quick",
         "budget": 4,
         "output": output,

@@ -1,6 +1,7 @@
 """What is worked out while a trial runs changes no proposal, however far it gets."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine
 
 NET = (BRANCHES, "tensorrt", "float16")
-TRIALS = 14
+TRIALS = 10
 
 
 class StopsAfter:
@@ -67,10 +68,15 @@ def proposals(limit: float | None, steps: Sequence[int] | None) -> list[tuple[st
     return [(record.kind, record.placement_id) for record in records]
 
 
+@cache
+def proposals_without_rehearsals(limit: float | None) -> list[tuple[str, str]]:
+    return proposals(limit, None)
+
+
 @pytest.mark.parametrize("limit", [None, 0.6])
 @pytest.mark.parametrize("steps", [[10_000], [0], [1, 7, 2, 30, 3]])
 def test_rehearsals_that_end_anywhere_change_no_proposal(limit: float | None, steps: list[int]):
-    plain = proposals(limit, None)
+    plain = proposals_without_rehearsals(limit)
     assert len(plain) > 6
     assert proposals(limit, steps) == plain
 
