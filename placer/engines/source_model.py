@@ -10,10 +10,9 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto
 
 from placer.accuracy.evaluator import Run
 from placer.accuracy.metrics import GroupSums, decibels
@@ -21,6 +20,7 @@ from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset
 from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
+from placer.engines.source_pairs import SourcePair, source_pairs, without_pair
 from placer.errors import InputError, LimitError, RunError
 from placer.model import Model, load_as_is, load_model
 
@@ -78,7 +78,7 @@ class Source:
 
     def material_pairs(self, samples: Sequence[Tensors]) -> frozenset[str]:
         """What those QuantizeLinear nodes write without which the outputs are others."""
-        pairs = list(_pairs(self.proto))
+        pairs = list(source_pairs(self.proto))
         if len(pairs) > MOST_PAIRS:
             log.warning("only %d of %d pairs are looked at one by one", MOST_PAIRS, len(pairs))
         outputs = [self.run(inputs) for inputs in samples]
@@ -89,10 +89,10 @@ class Source:
         )
 
     def _sqnr_without(
-        self, pair: _Pair, samples: Sequence[Tensors], outputs: Sequence[Tensors]
+        self, pair: SourcePair, samples: Sequence[Tensors], outputs: Sequence[Tensors]
     ) -> float:
         try:
-            run = _run_of(_without(self.proto, pair), self.model)
+            run = _run_of(without_pair(self.proto, pair), self.model)
             sums = [output_sums(w, run(i)) for w, i in zip(outputs, samples, strict=True)]
         except LimitError:
             raise
@@ -157,66 +157,6 @@ def output_sums(wanted: Tensors, found: Tensors) -> dict[str, GroupSums]:
 
 def _is_float(values: np.ndarray) -> bool:
     return values.dtype.kind == "f" or "float" in values.dtype.name
-
-
-class _Pair(NamedTuple):
-    """What a QuantizeLinear writes and reads, and what the DequantizeLinear nodes of it write.
-
-    ``clamps``: whether it keeps what a node writes from being negative, as the Relu does that the
-    importer puts back.
-    """
-
-    integers: str
-    source: str
-    targets: tuple[str, ...]
-    clamps: bool
-
-
-def _pairs(proto: ModelProto) -> Iterator[_Pair]:
-    """Pairs of activations whose integers nothing else reads."""
-    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    outputs = {value.name for value in proto.graph.output}
-    written = {tensor for node in proto.graph.node for tensor in node.output}
-    readers: dict[str, list[tuple[str, str]]] = {}
-    for node in proto.graph.node:
-        for tensor in node.input:
-            readers.setdefault(tensor, []).append((node.op_type, node.output[0]))
-    for node in proto.graph.node:
-        if node.op_type != "QuantizeLinear" or node.input[0] in constants:
-            continue
-        read = readers.get(node.output[0], [])
-        targets = tuple(target for _, target in read)
-        if not read or any(op != "DequantizeLinear" for op, _ in read):
-            continue
-        if outputs.isdisjoint((node.output[0], *targets)):
-            zero_point = constants.get(node.input[2]) if len(node.input) > 2 else None
-            clamps = node.input[0] in written and _is_lowest(zero_point)
-            yield _Pair(node.output[0], node.input[0], targets, clamps)
-
-
-def _is_lowest(zero_point: TensorProto | None) -> bool:
-    if zero_point is None or zero_point.data_type == TensorProto.UINT8:
-        return zero_point is None or not numpy_helper.to_array(zero_point).any()
-    values = numpy_helper.to_array(zero_point)
-    return values.dtype == np.int8 and bool((values == -128).all())
-
-
-def _without(proto: ModelProto, pair: _Pair) -> ModelProto:
-    """``proto`` with readers of the pair reading what it reads."""
-    copy = ModelProto()
-    copy.CopyFrom(proto)
-    del copy.graph.node[:]
-    instead = f"{pair.integers}/instead"
-    for node in proto.graph.node:
-        added = copy.graph.node.add()
-        if node.op_type == "QuantizeLinear" and node.output[0] == pair.integers:
-            op = "Relu" if pair.clamps else "Identity"
-            added.CopyFrom(helper.make_node(op, [pair.source], [instead]))
-        elif node.output[0] in pair.targets:
-            added.CopyFrom(helper.make_node("Identity", [instead], [node.output[0]]))
-        else:
-            added.CopyFrom(node)
-    return copy
 
 
 def samples_of(data: str | None, model: Model) -> Dataset:

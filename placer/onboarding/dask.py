@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from placer.errors import InputError, PlacerError, RunError
 from placer.onboarding.describe import Described, describe
-from placer.onboarding.manifest import Options
+from placer.onboarding.manifest_fields import Options
 from placer.onboarding.planning import Planned
 from placer.onboarding.process import Outcome, start
 from placer.results.onboarding import Record

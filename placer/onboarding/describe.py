@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from placer.engines.registry import Registry
 from placer.engines.select import BUILT_IN
 from placer.errors import PlacerError
-from placer.onboarding.manifest import Options
+from placer.onboarding.manifest_fields import Options
 from placer.optimizer.options.request import Request
 from placer.optimizer.setup.chosen_engine import engine_for
 from placer.rules.packaging.lock import check_lock

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from placer.onboarding.describe import Described, describe
-from placer.onboarding.manifest import Options
+from placer.onboarding.manifest_fields import Options
 from placer.onboarding.planning import Planned
 from placer.onboarding.process import Outcome, start
 

@@ -16,7 +16,8 @@ from placer.accuracy.gates import Gate
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import is_external
 from placer.onboarding.describe import Described
-from placer.onboarding.manifest import Job, Options
+from placer.onboarding.manifest import Job
+from placer.onboarding.manifest_fields import Options
 from placer.version import __version__
 
 # A study goes on with another value of these; with another of any other input it is begun anew.

@@ -8,74 +8,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, PositiveInt
 
 from placer.common.durations import parse_duration
 from placer.common.files import read_text
-from placer.common.yaml_file import LOADER, Strict, parse_text
+from placer.common.yaml_file import LOADER, parse_text
 from placer.errors import InputError
-from placer.optimizer.options.run_options import Devices, Duration, RunOptions
+from placer.onboarding.manifest_fields import NAME, Entry, Manifest, Options, Target
 from placer.results.folder import SUFFIX, OnboardingFolder
 
-_NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 # Names of what lies beside the folders of the models.
 _FILES = OnboardingFolder(Path())
 _RESERVED = tuple(path.name for path in (_FILES.summary, _FILES.report, _FILES.junit))
 _NEW = ".new"
-
-
-class Options(RunOptions):
-    """What ``placer.optimize`` takes, under its names; null is its default.
-
-    Paths are relative to the manifest's folder, where modules of ``module:function`` are looked
-    for too.
-    """
-
-    priority: int = Field(default=0, description="Models of higher priority come first.")
-    time_limit: Duration | None = Field(
-        default=None, description="Time after which the model's process is killed, e.g. 2h."
-    )
-
-
-class Entry(Options):
-    """One model, or all that a glob matches; what it sets counts instead of the defaults."""
-
-    model: str = Field(min_length=1, description="Path or glob, from the manifest's folder.")
-    name: Annotated[str, Field(pattern=f"^{_NAME}$")] | None = Field(
-        default=None, description="Of the folder of the results; not with a glob."
-    )
-
-
-class Target(Options):
-    """What every model is optimized for besides; it counts before what entries say."""
-
-
-class Manifest(Strict):
-    """What ``placer onboard`` does."""
-
-    output: str | None = Field(
-        default=None,
-        description="Folder of all results; by default MANIFEST.placer beside the manifest.",
-    )
-    devices: Devices = Field(
-        default=[], description="GPUs to use; each serves one model at a time."
-    )
-    jobs: PositiveInt | None = Field(
-        default=None,
-        description="Models at a time; by default as many as there are devices, or one.",
-    )
-    executor: str | None = Field(
-        default=None,
-        description="Dask scheduler whose workers optimize the models, dask://HOST:PORT.",
-    )
-    targets: dict[Annotated[str, Field(pattern=f"^{_NAME}$")], Target] = Field(
-        default={}, description="Engines or GPUs by name; each model is optimized for each of them."
-    )
-    defaults: Options = Field(default=Options(), description="What counts for every model.")
-    models: list[Entry] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -149,12 +95,6 @@ def read_manifest(
     at_once = at_once or manifest.jobs
     slots = _slots(manifest, at_once, path)
     return Onboarding(path, folder, out, slots, tuple(ordered), executor, at_once)
-
-
-def manifest_schema() -> dict[str, Any]:
-    """JSON Schema of the manifest."""
-    schema = Manifest.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def new_folder(folder: Path) -> Path:
@@ -297,7 +237,7 @@ def _from(text: str, folder: str) -> str:
 
 def _safe(name: str) -> str:
     cleaned = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:100]
-    return cleaned if re.fullmatch(_NAME, cleaned) else f"_{cleaned}"[:100]
+    return cleaned if re.fullmatch(NAME, cleaned) else f"_{cleaned}"[:100]
 
 
 def _check_names(jobs: Sequence[Job], path: Path) -> None:

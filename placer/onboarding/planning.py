@@ -15,7 +15,8 @@ from placer.common.names import unknown
 from placer.errors import InputError
 from placer.onboarding.describe import Described, question_key
 from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
-from placer.onboarding.manifest import Job, Onboarding, Options, new_folder
+from placer.onboarding.manifest import Job, Onboarding, new_folder
+from placer.onboarding.manifest_fields import Options
 from placer.results.folder import OutputFolder
 from placer.results.onboarding import DONE, SETTLED, Record
 from placer.results.result import Result

@@ -15,7 +15,8 @@ from placer.cli.onboard import markdown_of
 from placer.errors import InputError, RunError
 from placer.onboarding.dask import OnDask
 from placer.onboarding.describe import Described
-from placer.onboarding.manifest import Options, read_manifest
+from placer.onboarding.manifest import read_manifest
+from placer.onboarding.manifest_fields import Options
 from placer.onboarding.planning import plan
 from placer.onboarding.process import Outcome
 from placer.results.onboarding import ModelSummary, Summary

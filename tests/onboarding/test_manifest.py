@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from placer.errors import InputError
-from placer.onboarding.manifest import Job, manifest_schema, read_manifest
+from placer.onboarding.manifest import Job, read_manifest
+from placer.onboarding.manifest_fields import manifest_schema
 from placer.results.onboarding import summary_schema
 from tests.conftest import DIGITS, Finished
 from tests.onboarding.nets import (

@@ -10,7 +10,8 @@ from placer.errors import InputError
 from placer.onboarding.describe import Described, describe
 from placer.onboarding.executors import Local
 from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
-from placer.onboarding.manifest import Job, Options, read_manifest
+from placer.onboarding.manifest import Job, read_manifest
+from placer.onboarding.manifest_fields import Options
 from placer.onboarding.planning import Planned, clean_up, make_ready, settle
 from placer.onboarding.runner import onboard
 from placer.results.onboarding import Record, exit_code_of

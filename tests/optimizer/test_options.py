@@ -16,7 +16,7 @@ from placer.calibration.methods import METHODS
 from placer.cli.app import app
 from placer.engines.fusion_model import BASES
 from placer.graph.text import parse_model
-from placer.onboarding.manifest import Options
+from placer.onboarding.manifest_fields import Options
 from placer.optimizer.options.request import CommandName, Request, options
 from placer.qdq.bases import InputOutputTypes
 from tests.conftest import DIGITS, Finished

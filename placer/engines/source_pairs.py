@@ -1,0 +1,69 @@
+"""Pairs of activations in a quantized model as it was given, and the model without one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+
+class SourcePair(NamedTuple):
+    """What a QuantizeLinear writes and reads, and what the DequantizeLinear nodes of it write.
+
+    ``clamps``: whether it keeps what a node writes from being negative, as the Relu does that the
+    importer puts back.
+    """
+
+    integers: str
+    source: str
+    targets: tuple[str, ...]
+    clamps: bool
+
+
+def source_pairs(proto: ModelProto) -> Iterator[SourcePair]:
+    """Pairs of activations whose integers nothing else reads."""
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    outputs = {value.name for value in proto.graph.output}
+    written = {tensor for node in proto.graph.node for tensor in node.output}
+    readers: dict[str, list[tuple[str, str]]] = {}
+    for node in proto.graph.node:
+        for tensor in node.input:
+            readers.setdefault(tensor, []).append((node.op_type, node.output[0]))
+    for node in proto.graph.node:
+        if node.op_type != "QuantizeLinear" or node.input[0] in constants:
+            continue
+        read = readers.get(node.output[0], [])
+        targets = tuple(target for _, target in read)
+        if not read or any(op != "DequantizeLinear" for op, _ in read):
+            continue
+        if outputs.isdisjoint((node.output[0], *targets)):
+            zero_point = constants.get(node.input[2]) if len(node.input) > 2 else None
+            clamps = node.input[0] in written and _is_lowest(zero_point)
+            yield SourcePair(node.output[0], node.input[0], targets, clamps)
+
+
+def _is_lowest(zero_point: TensorProto | None) -> bool:
+    if zero_point is None or zero_point.data_type == TensorProto.UINT8:
+        return zero_point is None or not numpy_helper.to_array(zero_point).any()
+    values = numpy_helper.to_array(zero_point)
+    return values.dtype == np.int8 and bool((values == -128).all())
+
+
+def without_pair(proto: ModelProto, pair: SourcePair) -> ModelProto:
+    """``proto`` with readers of the pair reading what it reads."""
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    del copy.graph.node[:]
+    instead = f"{pair.integers}/instead"
+    for node in proto.graph.node:
+        added = copy.graph.node.add()
+        if node.op_type == "QuantizeLinear" and node.output[0] == pair.integers:
+            op = "Relu" if pair.clamps else "Identity"
+            added.CopyFrom(helper.make_node(op, [pair.source], [instead]))
+        elif node.output[0] in pair.targets:
+            added.CopyFrom(helper.make_node("Identity", [instead], [node.output[0]]))
+        else:
+            added.CopyFrom(node)
+    return copy
