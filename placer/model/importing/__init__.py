@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from placer.model.importing.imported import ActivationScale, Imported, Loss, WeightScale
+from placer.model.importing.imported import Imported, Loss
 from placer.model.importing.reader import import_model, is_quantized
+from placer.model.importing.scales import ActivationScale, WeightScale
 from placer.model.importing.tensorrt_check import Finding, check_pairs
 
 __all__ = [

@@ -9,9 +9,9 @@ import numpy as np
 from onnx import NodeProto
 
 from placer.model.importing.constants import zero_point_and_type
-from placer.model.importing.imported import LIMITS
 from placer.model.importing.operators import QUANTIZE
 from placer.model.importing.quantized_tensors import Quantized
+from placer.model.importing.scales import LIMITS
 from placer.model.importing.state import ImportState
 
 _BEFORE_RELU = frozenset(

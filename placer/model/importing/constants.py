@@ -9,10 +9,10 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from placer.model.importing import arithmetic
-from placer.model.importing.imported import LIMITS, WeightScale
 from placer.model.importing.operators import input_at, integer
 from placer.model.importing.qoperator import Operand
 from placer.model.importing.quantized_tensors import Quantized
+from placer.model.importing.scales import LIMITS, WeightScale
 from placer.model.importing.state import ImportState
 
 

@@ -8,10 +8,10 @@ from onnx import NodeProto, TensorProto, helper
 from placer.model.importing import dynamic
 from placer.model.importing.constants import constant_info, dequantize_constant
 from placer.model.importing.dynamic import Bias, Factor, Product
-from placer.model.importing.imported import LIMITS
 from placer.model.importing.operators import input_at
 from placer.model.importing.qoperator import Operand
 from placer.model.importing.quantized_tensors import Quantized
+from placer.model.importing.scales import LIMITS
 from placer.model.importing.state import ImportState
 
 _RESHAPES = ("Reshape", "Unsqueeze", "Squeeze")

@@ -11,9 +11,9 @@ from placer.graph.edit import reads
 from placer.model.importing import arithmetic
 from placer.model.importing.copies import copy_node
 from placer.model.importing.expansion import expand_quantize
-from placer.model.importing.imported import LIMITS
 from placer.model.importing.operators import input_at, integer
 from placer.model.importing.quantized_tensors import Quantized
+from placer.model.importing.scales import LIMITS
 from placer.model.importing.state import ImportState
 
 # Hand integers on, or choose among them, so they do the same to the float values behind them.

@@ -11,10 +11,10 @@ from placer.model.importing import arithmetic
 from placer.model.importing.clamping import clamp, stands_for_relu
 from placer.model.importing.constants import constant_operand, zero_point_and_type
 from placer.model.importing.expansion import expand_dequantize
-from placer.model.importing.imported import LIMITS
 from placer.model.importing.operators import input_at, integer
 from placer.model.importing.qoperator import Operand
 from placer.model.importing.quantized_tensors import INTEGERS, Quantized
+from placer.model.importing.scales import LIMITS
 from placer.model.importing.state import ImportState
 
 

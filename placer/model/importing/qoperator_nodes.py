@@ -9,9 +9,9 @@ from placer.model.importing import qoperator
 from placer.model.importing.clamping import stands_for_relu, write_clamp
 from placer.model.importing.constants import constant_operand
 from placer.model.importing.expansion import expand_dequantize
-from placer.model.importing.imported import LIMITS
 from placer.model.importing.qoperator import Decomposed, Operand
 from placer.model.importing.quantized_tensors import Quantized
+from placer.model.importing.scales import LIMITS
 from placer.model.importing.state import ImportState
 
 

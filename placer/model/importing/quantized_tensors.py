@@ -10,7 +10,8 @@ import numpy as np
 from onnx import TensorProto
 
 from placer.model.importing import arithmetic
-from placer.model.importing.imported import ActivationScale, WeightScale, digest, type_name
+from placer.model.importing.imported import digest
+from placer.model.importing.scales import ActivationScale, WeightScale, type_name
 
 INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16})
 _FLOAT8 = frozenset(

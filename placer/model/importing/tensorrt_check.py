@@ -18,8 +18,8 @@ from onnx import ModelProto, NodeProto, TensorProto
 from placer.graph.edit import reads
 from placer.graph.external_data import read_tensor
 from placer.model.constant_folding import fold_constants
-from placer.model.importing.imported import type_name
 from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
+from placer.model.importing.scales import type_name
 from placer.model.normalize import infer_values, tidy_quantized
 
 Verdict = Literal["refused", "altered", "undocumented"]
