@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from placer.calibration.archives import read_arrays
-from placer.calibration.images import IMAGES, PREPROCESSING, open_images
+from placer.calibration.images import IMAGES, open_images
 from placer.calibration.layout import Samples, samples_in
+from placer.calibration.preprocessing import PREPROCESSING
 from placer.calibration.sample import LABELS, Note, Read, Sample, converted
 from placer.calibration.specs import InputSpec, Specs
 from placer.common.user_code import UserCode, load_function

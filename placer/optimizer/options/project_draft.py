@@ -18,7 +18,7 @@ from onnx import ModelProto, ValueInfoProto
 from placer.accuracy.gates import default_gates
 from placer.calibration.archives import array_shapes
 from placer.calibration.data_shapes import shapes_of_data
-from placer.calibration.images import PREPROCESSING
+from placer.calibration.preprocessing import PREPROCESSING
 from placer.calibration.sample import LABELS
 from placer.calibration.sources import files_of, function_of
 from placer.common.files import make_output_folder, write_bytes, write_text
