@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
+from placer.prediction.kernels.lines import may_follow, writes_line
 from placer.prediction.kernels.parts import (
     CONVS,
     SQUARES,
@@ -58,11 +59,14 @@ class Epilogues:
         count = batches(self._graph, product.node)
         if count > 1:
             return self._rectified(product)
+        line = writes_line(self._graph, product)
         for unit in self._units[product.index + 1 :]:
             inside = [edge for edge, writer in unit.reads if writer in region]
             if not inside or not self._may_end(product, unit) or len(self._groups[unit.group]) > 1:
                 continue
             if any(edge in self._form.scales for edge in inside):
+                continue
+            if line and not may_follow(self._graph, unit, region):
                 continue
             others = [w for _, w in unit.reads if w is not None and w not in region]
             if not count and self._is_only_turned(product, unit) and all(map(is_turned, others)):

@@ -84,7 +84,7 @@ class Generated:
         own = self._groups.of(writer)
         if not all(u.generated for u in own) or writer.group == unit.group:
             return False
-        if unit.alone or any(u.alone for u in own):
+        if unit.alone or any(u.alone for u in own) or self._is_left_to_readers(writer, unit):
             return False
         if self._sums.is_of_large_map(unit) and self._sums.ends_turned(writer, unit):
             return False
@@ -115,6 +115,19 @@ class Generated:
         if views and self._sums.multiplies_row(unit):
             return False
         return self._may_fuse(writer, unit)
+
+    def _is_left_to_readers(self, writer: Unit, unit: Unit) -> bool:
+        """Whether the kernel of other sums, or of a Concat, does what only reads a sum.
+
+        A bias behind a product of one row and before a Softmax, and views of means that are joined.
+        """
+        readers = [reader for _, reader in unit.readers]
+        if not readers or writer.role != "reduce":
+            return False
+        if self._sums.is_row_product(writer):
+            sums = all(r.role == "reduce" and not self._sums.is_row_product(r) for r in readers)
+            return sums and not unit.works
+        return unit.node.op in VIEWS and all(map(is_concat, readers))
 
     def _is_written_out_product(self, unit: Unit) -> bool:
         """Whether it multiplies matrices element by element; it reads what is there, many times."""

@@ -19,6 +19,7 @@ from placer.prediction.conversions import PredictedLayer
 from placer.prediction.kernels.attention import attentions
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
+from placer.prediction.kernels.order import depth_first
 from placer.prediction.kernels.units import Units
 from placer.prediction.layer_candidate import LayerCandidate
 from placer.prediction.motion import normal_form, scale_of
@@ -49,7 +50,7 @@ class KernelPredictor:
         integer: str,
         matches: Matches | None = None,
     ) -> None:
-        self._graph = without_settled_nodes(graph)
+        self._graph = depth_first(without_settled_nodes(graph))
         if matches is None or matches.graph is not self._graph:
             matches = Matches(self._graph)
         self._base, self._integer = base, integer

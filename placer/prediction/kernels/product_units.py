@@ -15,6 +15,10 @@ from placer.prediction.kernels.wiring import UnitGraph
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Mul", "HardSwish", "HardSigmoid", "Tanh", "LeakyRelu", "Gelu")
 
+# Beyond these, a row is not multiplied by a generated kernel (50 small graphs: 256 x 512 and
+# 4096 x 384 are, 264 x 512 and 256 x 520 are not, nor is any of 252 rows and fewer).
+_LARGE_WEIGHT, _LONG_ROW, _MANY_COLUMNS = 256 * 512, 256, 512
+
 
 class ProductUnits:
     """Adds the units of products.
@@ -94,7 +98,7 @@ class ProductUnits:
         shape = product_shape(self._graph, node)
         rows = math.prod(shape[:-1]) if shape else 0
         weighted = weight_input(self._graph, node) is not None
-        is_sum = rows == 1 and node.name not in self._multiplied
+        is_sum = rows == 1 and node.name not in self._multiplied and not self._is_prepared(node)
         if weighted and not self._made.reads_integers(node) and (is_sum or shape[-1:] == (1,)):
             product = self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
             if is_sum and len(node.inputs) > 2 and node.inputs[2]:
@@ -117,6 +121,20 @@ class ProductUnits:
         if padded is not None:
             self._made.relink(product, edges[0], padded)
         self._finish(product, node)
+
+    def _is_prepared(self, node: Node) -> bool:
+        """Whether a prepared kernel multiplies a single row: by a large weight, or if it is joined.
+
+        A generated kernel would compute its row, which none does that ends with a Concat.
+        """
+        columns = product_shape(self._graph, node)[-1]
+        length = (self._graph.type_of(node.inputs[0]).shape or (0,))[-1]
+        if length >= _LONG_ROW and columns >= _MANY_COLUMNS and length * columns > _LARGE_WEIGHT:
+            return True
+        before = self._graph.producer.get(node.inputs[0])
+        while before is not None and before.op in _ACTIVATIONS and len(before.inputs) == 1:
+            before = self._graph.producer.get(before.inputs[0])
+        return before is not None and before.op == "Concat"
 
     def _is_of_vector(self, node: Node) -> bool:
         """Whether it multiplies one matrix and one vector, both activations in float.
@@ -163,7 +181,8 @@ class ProductUnits:
         return unit
 
     def _finish(self, product: Unit, node: Node) -> None:
-        biased = product.grouped and len(node.inputs) > 2 and bool(node.inputs[2])
+        apart = product.grouped or node.op == "Gemm"
+        biased = apart and len(node.inputs) > 2 and bool(node.inputs[2])
         if (product.integers or biased) and node.name not in self._unscaled:
             self._made.add_epilogue(node, product)
         else:
