@@ -103,10 +103,11 @@ class ManifestFile(Strict):
         "or matrix products is one kernel, as TensorRT-RTX builds it; `fuses` are not looked at. "
         "Left out, that of the extended pack.",
     )
-    dequantizes: Literal["once", "each"] | None = Field(
+    dequantizes: Literal["once", "each", "rounded"] | None = Field(
         default=None,
         description="Whether readers in float of one tensor of integers share a layer that "
         "dequantizes it (`once`, which is what counts if nothing is said) or have one for `each`. "
+        "`rounded`: once, and where no kernel takes Q along, one layer rounds and writes float. "
         "Left out, that of the extended pack.",
     )
     constants: Literal["folded", "dequantized"] | None = Field(

@@ -185,6 +185,11 @@ class Rule(Strict):
         description="Edges that need unsigned integers where the scheme's activations may be "
         "signed: what is quantized at them, or where pairs move on to them, is uint8.",
     )
+    shared: list[Reference] = Field(
+        default=[],
+        description="Edges on which integers are read only where another edge of the tensor, none "
+        "of these, carries the same pair.",
+    )
     when: Condition = Field(default=Condition(), description="Engines on which the rule holds.")
     tests: list[RuleTest] = Field(default=[], description="The rule's own tests.")
 
@@ -208,8 +213,8 @@ class Rule(Strict):
         for tensor in (self.motion.before, self.motion.after) if self.motion else ():
             if tensor not in names:
                 raise ValueError(f"motion: unknown tensor '{tensor}'")
-        for field, references in (("signed", self.signed), ("unsigned", self.unsigned)):
-            for reference in references:
+        for field in ("signed", "unsigned", "shared"):
+            for reference in getattr(self, field):
                 self._check_reference(field, reference, names)
         return self
 

@@ -32,6 +32,7 @@ class Claim:
 
     ``demanded``: edges that must carry a pair and are read as integers. ``absorbed``: edges between
     the nodes that must carry a pair. ``paired``: both; ``bare``: edges that must be float.
+    ``beside``: by edge of ``demanded`` those of which one must carry the same pair, where any must.
     ``in_place``: edges read in the type that is written. ``passed``: nodes that run before the
     layer though they read what it writes. Of overlapping claims alike in all else
     the one of the highest ``input_index`` is met, then that of the first nodes if ``goes_first``.
@@ -50,6 +51,7 @@ class Claim:
     input_index: int = 0
     goes_first: bool = False
     passed: frozenset[str] = frozenset()
+    beside: tuple[tuple[Edge, tuple[Edge, ...]], ...] = ()
 
     @property
     def rank(self) -> tuple[bool, int, int, int, int, tuple[int, ...]]:

@@ -75,6 +75,8 @@ class BuildTarget:
     """What layers are predicted for.
 
     ``dequantizes_once``: readers in float of one tensor share its dequantization.
+    ``rounds_alone``: a pair whose Q no kernel takes along is one layer for readers in float, which
+    rounds, and no conversion.
     ``folds_constants``: constants with a pair are dequantized when the model is built.
     ``unsigned``: tensors that are uint8 where they are quantized, whatever ``integer`` is.
     ``integers``: the type by scale, where it is not ``integer`` for all.
@@ -88,6 +90,7 @@ class BuildTarget:
     folds_constants: bool = True
     unsigned: frozenset[str] = frozenset()
     integers: Callable[[Scale], str] | None = None
+    rounds_alone: bool = False
 
     def integer_of(self, tensor: str, scale: Scale | None = None) -> str:
         """The type of ``tensor`` where it is quantized with ``scale``; None: a constant's."""
@@ -154,11 +157,16 @@ class TensorDraft:
         """Whether ``edge`` reads, in float, what went through a pair or was written as integers."""
         return bool(self.chains[edge]) or () not in dict(self.formats[edge.tensor].ready)
 
-    def as_float(self, edge: Edge, is_like: bool = False) -> Port:
-        """The tensor in float: as written, or through the DQ of the pair on ``edge``."""
+    def as_float(self, edge: Edge, is_like: bool = False, in_place: bool = False) -> Port:
+        """The tensor in float: as written, or through the DQ of the pair on ``edge``.
+
+        ``in_place``: it is overwritten with what the layer writes.
+        """
         port = self.port(edge.tensor)
         chain = self.chains[edge]
         if not chain and not is_quantized(port.dtype):
+            return port
+        if self._is_rounded_alone(edge, port, in_place):
             return port
         source = self.as_integers(edge) if chain else port
         scales = chain or self.formats[edge.tensor].ready[0][0]
@@ -169,6 +177,15 @@ class TensorDraft:
             dtype = type_name(self.target.graph, edge.tensor)
         known = self.serve(edge, dtype, scales) if self.target.dequantizes_once else None
         return known or self.convert(edge, "dequantize", source, dtype, scales)
+
+    def _is_rounded_alone(self, edge: Edge, port: Port, in_place: bool) -> bool:
+        """Whether what ``edge`` reads in float is rounded and never written as integers for it.
+
+        The sum that a Conv overwrites is, where the kernel that writes it takes Q along.
+        """
+        if not self.target.rounds_alone or is_quantized(port.dtype) or edge.is_graph_output:
+            return False
+        return len(self.chains[edge]) == 1 and self.formats[edge.tensor].rounded == in_place
 
     def constant(self, edge: Edge) -> Port:
         """A constant that is dequantized in every run, for each reader by a layer of its own."""

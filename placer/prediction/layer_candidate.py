@@ -99,6 +99,9 @@ class LayerCandidate:
         for edge in claim.paired:
             if edge not in scales:
                 return False
+        for edge, others in claim.beside:
+            if all(scales.get(other) != scales[edge] for other in others):
+                return False
         return all(edge not in scales for edge in claim.bare) and self._fits_formats(claim, form)
 
     def _fits_formats(self, claim: Claim, form: NormalForm) -> bool:

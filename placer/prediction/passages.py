@@ -177,6 +177,15 @@ def find_signed(matches: Matches, rules: Iterable[Rule]) -> frozenset[Edge]:
     return frozenset(_wanted([(rule, rule.signed) for rule in rules], matches))
 
 
+def find_shared(matches: Matches, rules: Iterable[Rule]) -> Mapping[Edge, tuple[Edge, ...]]:
+    """The edges of ``Rule.shared``, each with those of which one must carry the same pair."""
+    edges = frozenset(_wanted([(rule, rule.shared) for rule in rules], matches))
+    return {
+        edge: tuple(e for e in matches.graph.edges_of(edge.tensor) if e not in edges)
+        for edge in edges
+    }
+
+
 def find_unsigned(
     matches: Matches, rules: Iterable[Rule], passages: Sequence[Passage]
 ) -> frozenset[str]:

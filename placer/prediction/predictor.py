@@ -51,9 +51,9 @@ class Predictor:
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
-    ``dequantizes_once``, ``folds_constants``, ``integers``: see ``BuildTarget``. ``keeps_idle``:
-    nodes that hand on what they read are layers, too. ``requantizes``: whether a pair that
-    stands before a node and behind it, too, is a layer there; None: it never is.
+    ``dequantizes_once``, ``folds_constants``, ``integers``, ``rounds_alone``: see ``BuildTarget``.
+    ``keeps_idle``: nodes that hand on what they read are layers, too. ``requantizes``: whether a
+    pair that stands before a node and behind it, too, is a layer there; None: it never is.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Predictor:
         integers: Callable[[Scale], str] | None = None,
         keeps_idle: bool = True,
         requantizes: Callable[[Scale], bool] | None = None,
+        rounds_alone: bool = False,
     ) -> None:
         graph = without_settled_nodes(graph)
         self._left = WithoutIdle(graph, {}) if keeps_idle else without_idle_nodes(graph)
@@ -87,6 +88,7 @@ class Predictor:
             folds_constants,
             find_unsigned(matches, rules, passages),
             integers,
+            rounds_alone,
         )
         self._requantizes = requantizes
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from placer.graph import Edge, Node
-from placer.prediction.claims import ANY, find_claims
+from placer.prediction.claims import ANY, Claim, find_claims
 from placer.prediction.followers import Follower, followers
 from placer.prediction.layer_candidate import LayerCandidate
 from placer.prediction.motion import NormalForm
+from placer.prediction.passages import find_shared
 from placer.rules.connected import connected
 from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
@@ -36,7 +37,9 @@ class Region:
     def outside(self) -> frozenset[Edge]:
         """What else it depends on than the pairs on edges into and out of its nodes."""
         claims = [candidate.claim for candidate in self.claimed if candidate.claim is not None]
-        return frozenset(edge for claim in claims for edge in (*claim.absorbed, *claim.bare))
+        found = [edge for claim in claims for edge in (*claim.absorbed, *claim.bare)]
+        found += [edge for claim in claims for _, others in claim.beside for edge in others]
+        return frozenset(found)
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -121,7 +124,12 @@ class Region:
 def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
     """All regions of a graph; ``rules`` must be those that hold for ``target``."""
     graph = matches.graph
-    claims = [claim for rule in rules for claim in find_claims(matches, rule, target)]
+    shared = find_shared(matches, rules)
+    claims = [
+        _with_beside(claim, shared)
+        for rule in rules
+        for claim in find_claims(matches, rule, target)
+    ]
     claimed = [
         LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
         for claim in sorted(claims, key=lambda claim: claim.rank)
@@ -144,6 +152,11 @@ def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tup
             )
         )
     return tuple(found)
+
+
+def _with_beside(claim: Claim, shared: Mapping[Edge, tuple[Edge, ...]]) -> Claim:
+    found = tuple((edge, shared[edge]) for edge in claim.demanded if edge in shared)
+    return replace(claim, beside=found) if found else claim
 
 
 def _reach(candidate: LayerCandidate) -> tuple[int, ...]:

@@ -57,6 +57,7 @@ def make_predictor(
         integers=integers,
         keeps_idle=manifest.idle != "removed",
         requantizes=requantizes,
+        rounds_alone=manifest.dequantizes == "rounded",
     )
 
 

@@ -98,7 +98,9 @@ class StepDraft:
         nodes, claim = self.candidate.nodes, self.candidate.claim
         floats = _overwritten_in_float(claim, written)
         reads = {
-            edge: self.tensors.as_float(edge) if edge in floats else self._read(edge, claim)
+            edge: self.tensors.as_float(edge, in_place=True)
+            if edge in floats
+            else self._read(edge, claim)
             for edge in self.candidate.reads
         }
         if takes_any(claim):

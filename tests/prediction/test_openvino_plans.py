@@ -106,6 +106,35 @@ g (float[1,16,8,8] x) => (float[1,64,16] y)
 }
 """
 
+BIASED = TOKENS.replace("w = {1}", "w = {1}, float[16] bias = {1}").replace(
+    "(x, w)", "(x, w, bias)"
+)
+# Strides of a Conv with a 1x1 kernel are taken past what its DQ does.
+STRIDED = """
+g (float[1,16,8,8] x) => (float[1,16,4,4] y, float[1,16,8,8] z)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] w2 = {1}, float[16,16,3,3] w3 = {1}> {
+  [conv1] a = Conv(x, w)
+  [conv2] y = Conv<strides = [2, 2]>(a, w2)
+  [conv3] z = Conv<pads = [1, 1, 1, 1]>(a, w3)
+}
+"""
+ROUNDED = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,16,8,8] z)
+<float[16,16,1,1] w = {1}> {
+  [conv1] y = Conv(x, w)
+  [softmax1] z = Softmax(x)
+}
+"""
+# The Conv overwrites what SECOND writes with the sum.
+SUMMED = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}, float[16,16,3,3] w2 = {1}> {
+  [conv1] a = Conv(x, w)
+  [second] b = SECOND
+  [add1] y = Add(a, b)
+}
+"""
+
 
 def varied(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` with constants as networks have: OpenVINO treats one value throughout apart."""
@@ -146,6 +175,7 @@ def conversions(plan: Plan) -> Counter[tuple[str, str, str]]:
 
 
 X, W, W2 = Edge("x", "conv1", 0), Edge("w", "conv1", 1), Edge("w2", "conv2", 1)
+W3, SUM = Edge("w3", "conv3", 1), [(X,), (W,), (Edge("b", "add1", 1),)]
 TWICE = [(Edge("b", "pool1", 0), Edge("c", "conv2", 0)), (W2,)]
 BRANCHES = (Edge("b", "concat1", 0), Edge("e", "concat1", 1))
 
@@ -173,6 +203,15 @@ BRANCHES = (Edge("b", "concat1", 0), Edge("e", "concat1", 1))
         (OUT, [], ("conv1",)),
         (OUT, [(X,), (W,)], ("conv1",)),
         (TOKENS, [], ("conv1",)),
+        (BIASED, [(X,), (W,)], ("conv1",)),
+        # StridesOptimization: only a DQ that something else reads, too, stays in one piece.
+        (STRIDED, [(Edge("a", "conv2", 0),), (W2,)], ("conv2",)),
+        (STRIDED, [(Edge("a", "conv2", 0), Edge("a", "conv3", 0)), (W2,), (W3,)], "quantize"),
+        # A Q that no kernel takes along is one layer with its DQ, and rounds.
+        (SUMMED.replace("SECOND", "Conv<pads = [1, 1, 1, 1]>(x, w2)"), SUM, "quantize"),
+        (SUMMED.replace("SECOND", "MaxPool<kernel_shape = [1, 1]>(x)"), SUM, "quantize"),
+        (ROUNDED, [(Edge("x", "softmax1", 0),)], ("softmax1",)),
+        (ROUNDED, [(X, Edge("x", "softmax1", 0)), (W,)], "quantize"),
         (TOKENS, [(X,), (W,)], ("turn1",)),
     ],
 )
