@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 from placer.search.landscape import Landscape, State
 from placer.search.latency_model import LatencyModel
+from placer.search.noise_model import NoiseModel, NoiseObservation
 from placer.search.observe import observations
 from placer.search.records import TrialRecord
 from placer.search.space import BASE, Choices
@@ -52,3 +54,25 @@ class Knowledge:
         if state not in self._noises:
             self._noises[state] = self.probe(self.landscape.choices(state))
         return self._noises[state]
+
+    def guessing(self, trials: Sequence[TrialRecord]) -> Knowledge:
+        """The same without measurements: what was not measured is as noisy as the rest lets expect.
+
+        Leaves what is known of noise as it is.
+        """
+
+        @cache
+        def model() -> NoiseModel:
+            found = {
+                self.landscape.state(trial.choices): trial.noise
+                for trial in self.own(trials)
+                if trial.noise is not None
+            }
+            found.update(self._noises)
+            known = [NoiseObservation(state, noise) for state, noise in found.items()]
+            return NoiseModel(self.landscape, known)
+
+        def guess(choices: Choices) -> float:
+            return model().predict(self.landscape.state(choices))
+
+        return replace(self, probe=guess, _noises=dict(self._noises))

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NoReturn
 
 from placer.search._knowledge import Knowledge
 from placer.search._round import Round
@@ -146,10 +145,11 @@ class SurrogateProposer:
         """Predict what the next proposal will look at if ``running`` turns out as predicted.
 
         What it finds is dropped: the next proposal is the same without a rehearsal, and sooner made
-        with one. Ends early once ``landscape.cancel`` is set, and where noise had to be measured.
+        with one. Measures no noise: what was not measured is guessed. Ends early once
+        ``landscape.cancel`` is set.
         """
         rehearsing = copy.copy(self)
-        rehearsing._known, rehearsing._reserve = replace(self._known, probe=_unknown), None
+        rehearsing._known, rehearsing._reserve = self._known.guessing(trials), None
         with suppress(Cancelled):
             # The first proposals are given; that after them takes longest.
             known = self._as_expected(trials, [running])
@@ -193,9 +193,3 @@ class SurrogateProposer:
                 if proposal is not None:
                     return proposal
         return None
-
-
-def _unknown(choices: Choices) -> NoReturn:
-    """What is told of noise that was not measured."""
-    del choices
-    raise Cancelled

@@ -81,25 +81,34 @@ def test_rehearsals_that_end_anywhere_change_no_proposal(limit: float | None, st
     assert proposals(limit, steps) == plain
 
 
-def predictions_for_the_fourth(*, rehearses: bool) -> int:
-    """How often changes are predicted for the first proposal that is not given."""
+def predictions_for(proposals: range, limit: float | None, *, rehearses: bool) -> int:
+    """How often changes are predicted for these proposals, besides in rehearsals."""
     land = landscape(*NET)
-    engine, proposer = Engine(land), SurrogateProposer(land, 0, silent)
+    engine = Engine(land, noise=None if limit is None else noise(land), limit=limit or 1.0)
+    proposer = SurrogateProposer(land, 0, engine.noise, noise_limit=limit)
     records: list[TrialRecord] = []
-    for number in range(3):
+    never, found = land.cancel, 0
+    for number in range(proposals.stop):
+        land.cancel = StopsAfter(10_000)  # type: ignore[assignment]
         proposal = proposer.propose(records)
         assert proposal is not None
+        found += (10_000 - land.cancel.left) * (number in proposals)  # type: ignore[attr-defined]
+        land.cancel = never
         if rehearses:
             proposer.rehearse(records, proposal)
         records.append(engine.trial(number, proposal))
-    land.cancel = StopsAfter(10_000)  # type: ignore[assignment]
-    proposer.propose(records)
-    return 10_000 - land.cancel.left  # type: ignore[attr-defined]
+    return found
 
 
-def test_after_a_rehearsal_less_is_left_to_predict():
-    with_it = predictions_for_the_fourth(rehearses=True)
-    assert with_it < 0.5 * predictions_for_the_fourth(rehearses=False)
+# The first three proposals are given; the gate binds from the second on.
+@pytest.mark.parametrize(
+    ("limit", "proposals", "share"), [(None, range(3, 4), 0.5), (0.6, range(3, 7), 0.1)]
+)
+def test_after_a_rehearsal_less_is_left_to_predict(
+    limit: float | None, proposals: range, share: float
+):
+    with_it = predictions_for(proposals, limit, rehearses=True)
+    assert with_it < share * predictions_for(proposals, limit, rehearses=False)
 
 
 def test_noise_is_not_measured_in_a_rehearsal():
