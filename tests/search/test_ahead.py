@@ -16,7 +16,7 @@ from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine
 
 NET = (BRANCHES, "tensorrt", "float16")
-TRIALS = 10
+TRIALS = 14
 
 
 class StopsAfter:
