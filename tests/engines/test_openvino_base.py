@@ -25,7 +25,7 @@ from tests.conftest import DIGITS, two_convs
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
 import openvino
 
-from placer.engines.openvino.engine import OpenVinoEngine
+from placer.engines.openvino.engine import OpenVinoEngine, create
 from placer.engines.openvino.export import save_as_openvino
 
 Save = Callable[..., Path]
@@ -58,6 +58,20 @@ def test_a_model_is_computed_in_the_type_that_it_names(save: Save, tmp_path: Pat
     name_base(proto, "float16")
     with pytest.raises(RunError, match="is for base float16, which OpenVINO does not compute in"):
         engine.compile(proto, tmp_path)
+
+
+@pytest.mark.skipif(HAS_BFLOAT16, reason="this CPU has bfloat16")
+def test_a_cpu_without_bfloat16_computes_what_names_float_and_refuses_the_rest(
+    save: Save, tmp_path: Path
+):
+    proto = onnx.load(save(CHAIN))
+    engine = create(base="auto")
+    name_base(proto, "float")
+    engine.compile(proto, tmp_path)
+    name_base(proto, "bfloat16")
+    with pytest.raises(RunError, match="for base bfloat16, which this CPU does not compute in"):
+        engine.compile(proto, tmp_path)
+    create(base="float").compile(proto, tmp_path)
 
 
 def test_candidates_of_an_earlier_result_do_not_keep_its_type(save: Save):

@@ -98,6 +98,10 @@ class OpenVinoEngine:
             self._now, self.clock = time.perf_counter, _THROUGHPUT_CLOCK
             self._interval_s = _THROUGHPUT_INTERVAL_S
 
+    def has_bfloat16(self) -> bool:
+        """Whether this CPU computes in bfloat16."""
+        return "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OpenVinoModel:
         """Compile ``model``; raises RunError with OpenVINO's reason if it refuses it."""
         with tempfile.TemporaryDirectory() as folder:
@@ -139,6 +143,11 @@ class OpenVinoEngine:
             base = model.get_rt_info(named).astype(str) if model.has_rt_info(named) else "float"
         if base not in PRECISIONS:
             raise RunError(f"the model is for base {base}, which OpenVINO does not compute in")
+        if base == "bfloat16" and not self.has_bfloat16():
+            raise RunError(
+                "the model is for base bfloat16, which this CPU does not compute in; "
+                "use `base` float"
+            )
         return {**self._settings, "INFERENCE_PRECISION_HINT": PRECISIONS[base]}
 
     def _reshape(self, model: Any) -> None:
@@ -272,9 +281,9 @@ def create(
     """
     try:
         engine = OpenVinoEngine(threads, base, shapes, objective, extensions)
-        capabilities = ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        lacks = base == "bfloat16" and not engine.has_bfloat16()
     except RuntimeError as error:
         raise RunError(f"OpenVINO cannot use this CPU: {reason(error)}") from error
-    if base in ("bfloat16", EACH_ITS_OWN) and "BF16" not in capabilities:
+    if lacks:
         raise RunError("this CPU does not compute in bfloat16; use `base` float")
     return engine
