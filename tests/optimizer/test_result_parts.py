@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -205,8 +206,9 @@ def test_a_run_while_the_gpu_throttles_is_marked(save: Save, placer: Callable[..
         "be off; lock the clocks, or let the GPU cool, and run it again"
     )
     assert trials.startswith("the GPU throttled while 2 of 3 trials were measured (1, 2); lock")
-    lines = [line for line in printed.splitlines() if line.split()[:1] in (["0"], ["1"], ["2"])]
-    assert ["throttled" in line for line in lines] == [False, True, True]
+    # Indented, as the end of a wrapped line about the device is not.
+    rows = re.findall(r"^ +[012] .*$", printed, re.MULTILINE)
+    assert ["throttled" in row for row in rows] == [False, True, True]
     assert f"warning: {confirmed}" in printed
 
 
