@@ -26,6 +26,9 @@ M = TypeVar("M", bound=BaseModel)
 # LibYAML is five times as fast, where PyYAML was built with it.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+# LibYAML reads ahead, so it meets its own limit of 1,000 levels (since PyYAML 6.0.4) before ours.
+_TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
+
 # YAML's own kinds of values, less those that no rule has: bytes, sets, ordered maps.
 _TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}"
@@ -113,6 +116,8 @@ def _read_yaml(text: str, name: str, limit: int) -> tuple[yaml.Node, object]:
         return tree, yaml.SafeLoader("").construct_document(tree)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
+        if error.problem == _TOO_DEEP_FOR_LIBYAML:
+            raise _too_deep(name, line, limit) from error
         raise InputError(f"{name}:{line}: not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise InputError(f"{name}: not valid YAML: {error}") from error
@@ -131,7 +136,11 @@ def _check_events(text: str, name: str, limit: int) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > limit:
-            raise InputError(f"{name}:{line}: nested too deeply, more than {limit} levels")
+            raise _too_deep(name, line, limit)
+
+
+def _too_deep(name: str, line: int, limit: int) -> InputError:
+    return InputError(f"{name}:{line}: nested too deeply, more than {limit} levels")
 
 
 def _refuse_tags(tree: yaml.Node, name: str) -> None:
