@@ -10,11 +10,12 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 SECONDS = 20.0
 MEMORY_BYTES = 2 << 30
-# What a process may reserve: libraries, stacks and arenas that are never touched come on top of
-# what it uses. The use is measured.
+# What a process may reserve beyond what it is forked with: libraries, stacks and arenas that are
+# never touched come on top of what it uses. The use is measured.
 _RESERVED_BYTES = 2 * MEMORY_BYTES
 _FAILED = 99
 
@@ -62,8 +63,10 @@ def _become(target: Callable[[], int]) -> None:
     """Run ``target`` in this, forked, process and end it."""
     code = _FAILED
     try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
+        limit = pages * resource.getpagesize() + _RESERVED_BYTES
         _, highest = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (_RESERVED_BYTES, highest))
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, highest))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         code = int(target())
     except BaseException:  # Of the harness itself; what is run returns its exit code.
