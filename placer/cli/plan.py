@@ -34,12 +34,12 @@ def diff_command(
     actual: Annotated[
         Path,
         typer.Argument(
-            help="The actual plan: TensorRT layer info JSON, TensorRT-RTX build log, ONNX "
-            "Runtime's optimized ONNX file, or a placer plan."
+            help="The actual plan: TensorRT layer info JSON, profile or log, ONNX Runtime's "
+            "optimized ONNX file, or a placer plan."
         ),
     ],
     profile: Annotated[
-        Path | None, typer.Option(help="trtexec --exportProfile JSON of the actual engine.")
+        Path | None, typer.Option(help="trtexec --exportProfile JSON or log of the actual engine.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the differences as JSON.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if they differ.")] = False,

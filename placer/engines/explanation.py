@@ -37,6 +37,7 @@ from placer.prediction.fitted import Fit
 from placer.prediction.select import make_predictor
 from placer.prediction.site_outcomes import SiteOutcome, compare_sites
 from placer.qdq.extract import extract_placement
+from placer.qdq.moved_weights import move_weights
 from placer.quantization import Format, Placement, Range
 from placer.quantization.placement_file import (
     Pin,
@@ -224,6 +225,7 @@ def _subject(
             )
         quantized = load_quantized(model)
         inside = flatten(quantized.graph) if bodies else {}
+        move_weights(quantized.graph)
         found = extract_placement(quantized, scheme)
         graph = found.graph(shapes, model)
         scopes: Scopes = {n: scope for n, scope in inside.items() if n in graph.by_name}

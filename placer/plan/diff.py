@@ -53,6 +53,7 @@ def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
         by_nodes=Score(len(pairs), *counts),
         only_predicted=left.only,
         only_actual=right.only,
+        names_only=not any(layer.inputs or layer.outputs for layer in actual.layers),
     )
 
 

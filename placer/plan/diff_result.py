@@ -83,7 +83,8 @@ class PlanDiff:
     ``fusions``: actual ones that were not predicted; ``conversions``: one entry per kind.
     The scores count all compute layers, by nodes and types, by nodes and class, and by nodes alone.
     ``only_predicted`` and ``only_actual`` name the compute layers of which the other plan knows no
-    node; the scores count them as layers without a partner.
+    node; the scores count them as layers without a partner. ``names_only``: the actual plan names
+    no tensors.
     """
 
     predicted_source: str
@@ -98,6 +99,7 @@ class PlanDiff:
     by_nodes: Score
     only_predicted: tuple[str, ...]
     only_actual: tuple[str, ...]
+    names_only: bool = False
 
     @property
     def false_conversions(self) -> int:
@@ -179,6 +181,12 @@ def sentences(diff: PlanDiff) -> Iterator[str]:
         yield f"{_named_layer(split.whole)} was predicted as one layer but runs as {_list(split)}."
     for fusion in diff.fusions:
         yield f"{_named_layer(fusion.whole)} is one layer but was predicted as {_list(fusion)}."
+    if diff.names_only:
+        yield (
+            f"{diff.actual_source or 'The actual plan'} tells names only, so types and the places "
+            "of conversions cannot be compared; build with --profilingVerbosity=detailed."
+        )
+        return
     for pair in diff.other_types:
         wanted, got = (_types(layer) for layer in (pair.predicted, pair.actual))
         yield f"{_named_layer(pair.actual)} writes {got} but was predicted to write {wanted}."

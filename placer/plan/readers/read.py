@@ -14,30 +14,44 @@ from typing import Any
 from placer.common.files import read_bytes
 from placer.errors import InputError
 from placer.plan.json_format import parse_plan
-from placer.plan.plan import Layer, Plan
+from placer.plan.plan import Plan
 from placer.plan.readers.onnx_graph import onnx_plan
 from placer.plan.readers.rtx_log import logged_layers
-from placer.plan.readers.tensorrt_inspector import inspector_layers, inspector_name
-from placer.plan.readers.trtexec_profile import profile_times, with_times
+from placer.plan.readers.tensorrt_inspector import (
+    inspector_layers,
+    inspector_name,
+    named_layer,
+)
+from placer.plan.readers.tensorrt_log import printed_entries
+from placer.plan.readers.trtexec_profile import printed_times, profile_times, with_times
 
-_KNOWN = "a TensorRT layer info JSON, a TensorRT-RTX build log, an ONNX file or a placer plan"
+_KNOWN = "a TensorRT layer info JSON, profile or log, an ONNX file or a placer plan"
 
 
 def read_plan(path: Path, profile: Path | None = None) -> Plan:
     """Read the plan in ``path``; ``profile`` adds the times of trtexec's ``--exportProfile``.
 
     ``path`` is the JSON of TensorRT's engine inspector (``trtexec --exportLayerInfo``, versions
-    8 to 11), such a profile (names and times only), a verbose build log of TensorRT-RTX, an ONNX
-    file such as ONNX Runtime's optimized model, or placer's own plan. Raises InputError if it is
-    none of these, lacks the layers' details, or if ``profile`` is of another engine.
+    8 to 11), of a whole engine or layer by layer; such a profile (names and times only); a log of
+    TensorRT, trtexec, polygraphy or TensorRT-RTX that lists layers; an ONNX file such as ONNX
+    Runtime's optimized model; or placer's own plan. ``profile`` may be a log of trtexec, too.
+    Where the engine tells names only, types are empty. Raises InputError if ``path`` is none of
+    these, or if ``profile`` is none or of another engine.
     """
     plan = _parse(_bytes(path), path)
     if profile is None:
         return plan
-    document = _json(_text(_bytes(profile)) or "", profile)
+    return with_times(plan, _times(_text(_bytes(profile)) or "", profile), path, profile)
+
+
+def _times(text: str, profile: Path) -> list[tuple[str, float]]:
+    printed = printed_times(text)
+    if printed:
+        return printed
+    document = _json(text, profile)
     if not isinstance(document, list):
         raise InputError(f"{profile} is no profile; give the JSON of trtexec --exportProfile")
-    return with_times(plan, profile_times(document, profile), path, profile)
+    return profile_times(document, profile)
 
 
 def _bytes(path: Path) -> bytes:
@@ -55,15 +69,45 @@ def _text(data: bytes) -> str | None:
 def _parse(data: bytes, path: Path) -> Plan:
     text = _text(data)
     if text is not None:
-        logged = tuple(logged_layers(text))
-        if logged:
-            return Plan(logged, "TensorRT-RTX build log")
+        plan = _log_plan(text, path)
+        if plan is not None:
+            return plan
+        separate = _separate_objects(text)
+        if separate:
+            return Plan(tuple(inspector_layers(separate, path)), "TensorRT inspector")
         if text.lstrip()[:1] in ("{", "["):
             return _json_plan(_json(text, path), path)
     plan = onnx_plan(data)
     if plan is None:
         raise InputError(f"{path} is no plan; give {_KNOWN}")
     return plan
+
+
+def _log_plan(text: str, path: Path) -> Plan | None:
+    entries = printed_entries(text)
+    if entries:
+        plan = Plan(tuple(inspector_layers(entries, path)), "TensorRT log")
+        times = printed_times(text)
+        return with_times(plan, times, path, path) if times else plan
+    logged = tuple(logged_layers(text))
+    if logged:
+        return Plan(logged, "TensorRT-RTX build log")
+    return None
+
+
+def _separate_objects(text: str) -> list[Any]:
+    """The inspector's JSON of single layers, where a script printed one after the other."""
+    decoder, found, position = json.JSONDecoder(strict=False), list[Any](), text.find("{")
+    while position >= 0:
+        try:
+            entry, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return []
+        if "Name" not in entry or "LayerType" not in entry:
+            return []
+        found.append(entry)
+        position = text.find("{", position)
+    return found
 
 
 def _json(text: str, path: Path) -> Any:
@@ -80,8 +124,10 @@ def _json(text: str, path: Path) -> Any:
 
 def _json_plan(document: Any, path: Path) -> Plan:
     if isinstance(document, list):
+        if document and isinstance(document[0], dict) and "LayerType" in document[0]:
+            return Plan(tuple(inspector_layers(document, path)), "TensorRT inspector")
         times = profile_times(document, path)
-        return Plan(tuple(Layer(n, "", (), time_us=t) for n, t in times), "trtexec profile")
+        return Plan(tuple(named_layer(name, time) for name, time in times), "trtexec profile")
     if "format" in document:
         return parse_plan(document, str(path))
     if isinstance(document.get("Layers"), list):

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from placer.plan.dtypes import dtype_name, is_float, is_quantized, port_of_onnx_type
 from placer.plan.plan import Kind, Layer, Port
 from placer.plan.readers.tensorrt_inspector import NO_OPS, conversion_kind
-from placer.plan.readers.tensorrt_names import PAIR
+from placer.plan.readers.tensorrt_names import COPY, PAIR, TURNED
 
 
 def logged_layers(text: str) -> Iterator[Layer]:
     # trtexec puts the time, the severity and the logger before a line, each in brackets.
-    lines = [re.sub(r"^(\[[^\]]*\] ?)+(?=Name: )", "", line) for line in text.splitlines()]
+    lines = [re.sub(r"^(\[[^\]]*\] ?)+(?=Name: )", "", line) for line in text.split("\n")]
     yield from typed_layers(parse_layers(lines))
 
 
@@ -34,7 +34,7 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
     """The kind by types and, of generated kernels, by name: Q/DQ nodes are not told."""
     if layer.op.casefold() in NO_OPS:
         return "no-op"
-    if _is_copy(layer.name) or (not layer.nodes and _TURNED.match(layer.name)):
+    if COPY.match(layer.name) or (not layer.nodes and TURNED.match(layer.name)):
         return "reformat"
     if not layer.nodes and not inputs and _CONSTANT.match(layer.name):
         return "dequantize"
@@ -52,14 +52,7 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
 _CAST = re.compile(r"(^|[/._])Cast(_\d+)?$")
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
 _CONSTANT = re.compile(r"__myl_CastMul(Conc)?Cast_myl\d+_\d+$")  # Of a quantized weight.
-_TURNED = re.compile(r"__myl_Tran_myl\d+_\d+$")  # Of no node: a map is stored otherwise.
 _SCALED = re.compile(r"__myl_((Mul|Cast|Move)+)_myl\d+_\d+$")  # Of no node: an INT8 product's sum.
-_GENERATED = re.compile(r"__myl_((Cast|Move)+)_myl\d+_\d+$")
-
-
-def _is_copy(name: str) -> bool:
-    """Whether a kernel only casts or moves what a layer before it has computed."""
-    return _GENERATED.match(name) is not None
 
 
 _LAYER = re.compile(r"^Name: (?P<name>.*?), LayerType: (?P<op>[^,]*), (?P<rest>Inputs: .*)$")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from placer.errors import InputError
 from placer.plan.dtypes import dtype_name, is_quantized
 from placer.plan.plan import Kind, Layer, Plan, Port
 from placer.plan.readers.tensorrt_names import (
+    COPY,
     PAIR,
+    TURNED,
     is_compute_node,
     metadata_nodes,
     name_parts,
@@ -21,7 +24,7 @@ from placer.plan.readers.tensorrt_names import (
 def inspector_plan(document: Mapping[str, Any], source: str) -> Plan:
     """The plan in the JSON of an engine inspector at hand; ``source`` names the engine.
 
-    Raises InputError if the engine was built without detailed profiling verbosity.
+    Raises InputError if a layer has no name.
     """
     return Plan(tuple(inspector_layers(document["Layers"], Path(source))), source)
 
@@ -32,20 +35,54 @@ def inspector_name(document: Mapping[str, Any]) -> str:
     return f"TensorRT{found[0] if found else ''} inspector"
 
 
-# Synchronisation between streams, and constants, run nothing.
-NO_OPS = frozenset({"noop", "constant", "signal", "wait"})
+# Synchronisation between streams, constants and shapes computed on the host run nothing.
+NO_OPS = frozenset({"noop", "constant", "signal", "wait", "shape_call"})
+_REFORMATS = ("reformat", "myelinreformat")
 
 
 def inspector_layers(entries: Sequence[Any], path: Path) -> Iterator[Layer]:
+    """The layers of the first optimization profile, of which the others' are copies.
+
+    An entry is a dict, or a name where the engine was built without detailed profiling verbosity.
+    """
     for index, entry in enumerate(entries):
         if isinstance(entry, str):
-            raise InputError(
-                f"{path} holds layer names only; build the engine again with "
-                "profilingVerbosity=detailed"
-            )
-        if not isinstance(entry, dict) or not isinstance(entry.get("Name"), str):
+            if not _OTHER_PROFILE.search(entry):
+                yield named_layer(entry)
+            continue
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("Name"), str):
             raise InputError(f"{path}: Layers[{index}] has no 'Name'; export the layer info again")
-        yield _inspector_layer(entry, f"{path}: layer '{entry['Name']}'")
+        layer = _inspector_layer(entry, f"{path}: layer '{entry['Name']}'")
+        if any(_OTHER_PROFILE.search(name) for name in _names(layer)):
+            return
+        yield layer
+
+
+_OTHER_PROFILE = re.compile(r" \[profile [1-9]\d*\]")
+
+
+def _names(layer: Layer) -> Iterator[str]:
+    yield layer.name
+    for port in (*layer.inputs, *layer.outputs):
+        yield port.tensor
+
+
+def named_layer(name: str, time_us: float | None = None) -> Layer:
+    """A layer of which nothing but the name is known."""
+    names = name_parts(name)
+    nodes, pairs = _nodes_and_pairs(name, names, "")
+    kind = "compute" if nodes or name.startswith("__myl") else conversion_kind(pairs, (), ())
+    return Layer(name, "", nodes, kind=kind, time_us=time_us)
+
+
+def _nodes_and_pairs(
+    name: str, names: Sequence[str], origin: str
+) -> tuple[tuple[str, ...], Sequence[str]]:
+    """The model's nodes among ``names``, and the Q/DQ nodes."""
+    pairs = [n for n in names if PAIR.search(n)]
+    if origin in ("QDQ", "REFORMAT", "CONCAT") or name.startswith("Reformatting CopyNode"):
+        return (), pairs if origin == "QDQ" else []
+    return tuple(dict.fromkeys(n for n in names if is_compute_node(n))), pairs
 
 
 def _inspector_layer(entry: Mapping[str, Any], where: str) -> Layer:
@@ -54,11 +91,10 @@ def _inspector_layer(entry: Mapping[str, Any], where: str) -> Layer:
     outputs = tuple(_inspector_ports(entry, "Outputs", where))
     origin = str(entry.get("Origin", ""))
     names = metadata_nodes(str(entry.get("Metadata", ""))) or name_parts(name)
-    nodes = tuple(dict.fromkeys(n for n in names if is_compute_node(n)))
-    pairs = [n for n in names if PAIR.search(n)]
-    if origin in ("QDQ", "REFORMAT", "CONCAT") or name.startswith("Reformatting CopyNode"):
-        nodes, pairs = (), pairs if origin == "QDQ" else []
+    nodes, pairs = _nodes_and_pairs(name, names, origin)
     kind = _kind(op, origin, nodes, pairs, inputs, outputs)
+    if kind == "compute" and not nodes and (COPY.match(name) or TURNED.match(name)):
+        kind = "reformat"
     return Layer(name, op, nodes, inputs, outputs, kind, _activation(entry))
 
 
@@ -93,7 +129,7 @@ def _kind(
     if not nodes and (pairs or origin == "QDQ"):
         return conversion_kind(pairs, inputs, outputs)
     # A copy that a Slice of the model became computes that node.
-    return "reformat" if op.casefold() == "reformat" and not nodes else "compute"
+    return "reformat" if op.casefold() in _REFORMATS and not nodes else "compute"
 
 
 def conversion_kind(pairs: Sequence[str], inputs: Sequence[Port], outputs: Sequence[Port]) -> Kind:

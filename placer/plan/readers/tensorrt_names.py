@@ -8,8 +8,12 @@ from placer.plan.dtypes import dtype_name
 
 # Pairs as exporters call them (tf2onnx: QuantLinearNode__838), and copies that TensorRT makes.
 PAIR = re.compile(
-    r"(Quant|Dequant)(ize)?Linear(Node)?(_+\d+)?(_clone_\d+)?(_(de)?quantize_scale_node)?$"
+    r"(Quant|Dequant)(ize)?Linear(Node)?(_+\d+)?(_clone_\d+)?$|_(de)?quantize_scale_node$"
 )
+
+# Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
+COPY = re.compile(r"__myl_((Cast|Move)+)_myl\d+_\d+$")  # Casts or moves what a layer computed.
+TURNED = re.compile(r"__myl_Tran_myl\d+_\d+$")  # Of no node: a map is stored otherwise.
 
 
 def split_format(phrase: str) -> tuple[str, str]:
@@ -34,6 +38,7 @@ _GENERATED = re.compile(
     r"^\(Unnamed Layer\* |^(copied_)?(un)?squeeze_(node_)?after_|^(reshape|shuffle|transpose)_"
     r"(after|before|between)_|^__my[el]|^ONNXTRT_|^Reformatting CopyNode| copy$"
 )
+_KERNEL = re.compile(r"(?<=.)_myl\d+_\d+$")
 _FOREIGN = re.compile(r"\{ForeignNode\[(?P<first>.*?)(\.\.\.(?P<last>.*))?\]\}")
 
 
@@ -58,8 +63,9 @@ def name_parts(name: str) -> tuple[str, ...]:
     """The names that TensorRT joined to a layer's name, in order.
 
     ``a + PWN(PWN(b), c)`` names a, b and c; ``{ForeignNode[a...b]}`` names the first and the last
-    node of a subgraph, whose other nodes cannot be told.
+    node of a subgraph, whose other nodes cannot be told; ``a_myl0_3`` is a kernel for a.
     """
+    name = _KERNEL.sub("", name)
     foreign = _FOREIGN.fullmatch(name)
     if foreign is not None:
         return tuple(part for end in (foreign["first"], foreign["last"]) for part in _ends(end))

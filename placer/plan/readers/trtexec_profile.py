@@ -1,7 +1,8 @@
-"""Read the layer times that ``trtexec --exportProfile`` writes."""
+"""Read the layer times that trtexec writes (``--exportProfile``) or prints (``--dumpProfile``)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,35 @@ def _milliseconds(entry: Mapping[str, Any], count: int) -> float | None:
         if isinstance(value, int | float):
             return float(value) / runs
     return None
+
+
+_TITLE = re.compile(r"=== Profile \(\d+ iterations ?\) ===")
+_PREFIX = re.compile(r"^(\[[^\]]*\] ?)+")  # Of trtexec's logger.
+_NUMBERS = r"(?P<total>\d+\.\d+)\s+(?P<average>\d+\.\d+)\s+((?P<median>\d+\.\d+)\s+)?\d+\.\d+"
+# Names come first up to TensorRT 8.5, last since then.
+_ROWS = (
+    re.compile(rf"^\s*{_NUMBERS}\s{{2,}}(?P<name>\S.*?)\s*$"),
+    re.compile(rf"^\s*(?P<name>\S.*?)\s+{_NUMBERS}\s*$"),
+)
+
+
+def printed_times(text: str) -> list[tuple[str, float]]:
+    """Layer names and microseconds of the last profile in a log of trtexec; empty without one."""
+    times: list[tuple[str, float]] = []
+    inside = False
+    for line in text.split("\n"):
+        if _TITLE.search(line):
+            inside, times = True, []
+            continue
+        rest = _PREFIX.sub("", line)
+        row = next((found for p in _ROWS if inside and (found := p.search(rest))), None)
+        if row is None:
+            continue
+        if row["name"] == "Total":
+            inside = False
+        else:
+            times.append((row["name"], float(row["median"] or row["average"]) * 1e3))
+    return times
 
 
 def with_times(plan: Plan, times: Sequence[tuple[str, float]], path: Path, profile: Path) -> Plan:

@@ -1,0 +1,115 @@
+"""Weights that a Q/DQ model transposes or reshapes behind their pair, as exporters of Linear do.
+
+Engines move such constants when they build (TensorRT issue 1604): TensorRT names the Transpose
+among what a product fused. A pair computes element by element, so it may as well stand behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from placer.graph.external_data import is_external
+
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
+
+
+def move_weights(graph: GraphProto) -> None:
+    """Replace nodes that only move the elements of a constant by the constant that they make.
+
+    Pairs in front of them are put behind them. Nodes are to be in topological order. External data
+    is not read: such a constant is left where it is, with the shape that it gets.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    kept = {value.name for value in graph.output}
+    pairs: dict[str, NodeProto] = {}
+    renamed: dict[str, str] = {}
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        for index, tensor in enumerate(node.input):
+            node.input[index] = renamed.get(tensor, tensor)
+        if node.op_type in _PAIR:
+            pairs[node.output[0]] = node
+        pair_row = tuple(_row(node.input[0], pairs)) if node.input else ()
+        source = pair_row[-1].input[0] if pair_row else node.input[0] if node.input else ""
+        moved = None
+        if source in constants and node.output[0] not in kept:
+            moved = _moved(node, constants[source], constants)
+        if moved is None:
+            nodes.append(node)
+            continue
+        constants[moved.name] = moved
+        graph.initializer.append(moved)
+        for pair in _behind(moved.name, pair_row):
+            nodes.append(pair)
+            pairs[pair.output[0]] = pair
+            renamed[moved.name] = pair.output[0]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _row(tensor: str, pairs: Mapping[str, NodeProto]) -> Iterator[NodeProto]:
+    """The Q/DQ nodes before ``tensor``, the nearest first."""
+    while tensor in pairs:
+        yield pairs[tensor]
+        tensor = pairs[tensor].input[0]
+
+
+def _behind(constant: str, row: tuple[NodeProto, ...]) -> Iterator[NodeProto]:
+    """Copies of ``row`` that read ``constant``."""
+    tensor = constant
+    for pair in reversed(row):
+        made = f"{constant}/{pair.op_type}"
+        copy = NodeProto()
+        copy.CopyFrom(pair)
+        copy.name, copy.input[0], copy.output[0] = f"{pair.name}/{constant}", tensor, made
+        yield copy
+        tensor = made
+
+
+def _moved(
+    node: NodeProto, constant: TensorProto, constants: Mapping[str, TensorProto]
+) -> TensorProto | None:
+    """What ``node`` makes of ``constant``; None if it does more than move elements."""
+    if node.domain not in ("", "ai.onnx") or any(name not in constants for name in node.input[1:]):
+        return None
+    if is_external(constant):
+        values = np.empty(tuple(constant.dims), np.int8)
+    else:
+        values = numpy_helper.to_array(constant)
+    try:
+        result = _apply(node, values, [numpy_helper.to_array(constants[n]) for n in node.input[1:]])
+    except ValueError:  # The model contradicts itself; type inference says where.
+        return None
+    if result is None:
+        return None
+    if not is_external(constant):
+        return numpy_helper.from_array(np.ascontiguousarray(result), node.output[0])
+    moved = TensorProto()
+    moved.CopyFrom(constant)
+    del moved.dims[:]
+    moved.dims.extend(result.shape)
+    moved.name = node.output[0]
+    return moved
+
+
+def _apply(node: NodeProto, values: np.ndarray, more: list[np.ndarray]) -> np.ndarray | None:
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    axes = more[0].ravel().tolist() if more else attributes.get("axes")
+    result: np.ndarray | None = None
+    match node.op_type:
+        case "Transpose":
+            result = values.transpose(attributes.get("perm"))
+        case "Reshape" if more and not attributes.get("allowzero"):
+            shape = [values.shape[i] if n == 0 else n for i, n in enumerate(more[0].tolist())]
+            result = values.reshape(shape)
+        case "Flatten":
+            axis = attributes.get("axis", 1)
+            result = values.reshape((int(np.prod(values.shape[:axis])), -1))
+        case "Squeeze":
+            result = values.squeeze(None if axes is None else tuple(axes))
+        case "Unsqueeze" if axes is not None:
+            result = np.expand_dims(values, tuple(axes))
+    return result

@@ -1,0 +1,99 @@
+"""Weights that are moved behind their pair, as engines take them."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from placer.graph.text import parse_model
+from placer.model import load_quantized
+from placer.qdq.extract import extract_placement
+from placer.qdq.moved_weights import move_weights
+
+
+def moved(text: str) -> onnx.ModelProto:
+    proto = parse_model(text)
+    move_weights(proto.graph)
+    onnx.checker.check_model(proto)
+    return proto
+
+
+def run(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (out,) = session.run(None, {"x": x})
+    return np.asarray(out)
+
+
+LINEAR = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[2,3] x) => (float[2,4] y)
+    <float[4,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float s = {0.5}, int8 z = {0}> {
+      [q] q = QuantizeLinear(w, s, z)
+      [d] d = DequantizeLinear(q, s, z)
+      [t] t = Transpose<perm = [1, 0]>(d)
+      [fc] y = MatMul(x, t)
+    }"""
+
+
+def test_a_transpose_behind_a_weights_pair_is_applied_to_the_weight():
+    proto = moved(LINEAR)
+    found = extract_placement(proto)
+    assert [node.name for node in found.nodes] == ["fc"]
+    assert {(e.tensor, e.node, e.input_index) for e in found.placement.edges} == {("t", "fc", 1)}
+    assert tuple(found.constants["t"].dims) == (3, 4)
+    x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    # ONNX Runtime rounds x, too, where the weight's pair stands right before the product.
+    assert np.allclose(run(proto, x), run(parse_model(LINEAR), x), rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("node", "shape"),
+    [
+        ("Reshape(d, shape)", (6, 2)),
+        ("Flatten(d)", (4, 3)),
+        ("Unsqueeze(d, axes)", (1, 4, 3)),
+        ("Transpose(d)", (3, 4)),
+    ],
+)
+def test_nodes_that_only_move_elements(node: str, shape: tuple[int, ...]):
+    text = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1] x) => (float[1] y)
+        <int8[4,3] w = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, float s = {{0.5}}, int8 z = {{0}},
+         int64[2] shape = {{6, -1}}, int64[1] axes = {{0}}> {{
+          [d] d = DequantizeLinear(w, s, z)
+          [m] m = {node}
+          [a] a = Abs(m)
+          [sum] total = ReduceSum<keepdims = 0>(a)
+          [y] y = Mul(total, x)
+        }}"""
+    found = extract_placement(moved(text))
+    assert [n.name for n in found.nodes] == ["a", "sum", "y"]
+    assert tuple(found.constants["m"].dims) == shape
+
+
+def test_what_an_output_or_a_computed_shape_needs_stays():
+    text = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[2,3] x) => (float[2,4] y, float[3,4] t)
+        <float[4,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float s = {0.5}, int8 z = {0}> {
+          [d0] q = QuantizeLinear(w, s, z)
+          [d] d = DequantizeLinear(q, s, z)
+          [t] t = Transpose<perm = [1, 0]>(d)
+          [fc] y = MatMul(x, t)
+        }"""
+    assert moved(text) == parse_model(text)
+
+
+def test_weights_in_another_file_get_their_shape_only(tmp_path: Path):
+    proto = parse_model(LINEAR)
+    onnx.save_model(
+        proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    quantized = load_quantized(tmp_path / "m.onnx")
+    move_weights(quantized.graph)
+    found = extract_placement(quantized)
+    assert tuple(found.constants["t"].dims) == (3, 4)
+    assert [node.name for node in found.nodes] == ["fc"]
