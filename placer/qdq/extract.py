@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from placer.graph import UNKNOWN_TYPE, Edge, Graph, Node, index_nodes, tensor_type
 from placer.graph.external_data import is_external
 from placer.model.normalize import infer_values
+from placer.qdq.casts import around_pairs
 from placer.quantization import FLOAT8, Format, Placement, Scheme
 from placer.quantization.placement import grouped
 
@@ -66,6 +67,8 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     constants = {t.name: t for t in proto.graph.initializer}
     pairs = {n.output[0]: n for n in proto.graph.node if n.op_type in _PAIR}
     names = _float_names(proto, pairs, constants)
+    casts = around_pairs(proto, pairs)
+    pairs |= casts
     constants |= {new: constants[old] for old, new in names.items() if old in constants}
 
     def source(tensor: str) -> str:
@@ -73,6 +76,8 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
         return names.get(behind, behind)
 
     def mark(edge: Edge, tensor: str) -> None:
+        while tensor in casts:
+            tensor = casts[tensor].input[0]
         pair = pairs[tensor]
         own = scheme is None or scheme.is_float8 or not _is_float8(pair, pairs, constants)
         chosen: Format | None = None if own else FLOAT8
@@ -82,7 +87,8 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     marks: dict[_Mark, set[Edge]] = {}
     taken = {node.name for node in proto.graph.node}
     seen: set[str] = set()
-    for index, node in enumerate(n for n in proto.graph.node if n.op_type not in _PAIR):
+    others = (n for n in proto.graph.node if not n.output or n.output[0] not in pairs)
+    for index, node in enumerate(others):
         is_free = node.name and node.name not in seen
         name = node.name if is_free else _free_name(node, index, taken)
         seen.add(name)
@@ -97,7 +103,7 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
         if output.name in pairs:
             mark(Edge(outputs[i], "", i), output.name)
     placement = Placement(frozenset(grouped(g, chosen) for (_, chosen), g in marks.items()))
-    writers = (t for t, pair in pairs.items() if pair.op_type == _PAIR[1])
+    writers = (t for t, pair in pairs.items() if pair.op_type in (_PAIR[1], "Cast"))
     dequantized = {t: source(t) for t in writers if source(t) in constants}
     return ExtractedModel(proto, tuple(nodes), outputs, constants, dequantized, placement)
 

@@ -50,6 +50,16 @@ REFUSED = {
         "float n = {0}",
         ("q", "its scale is 0, TensorRT takes positive ones only"),
     ),
+    "a scale of zero of a dead channel": (  # TensorRT issue 2267, onnx-tensorrt issue 764.
+        "[v] v = DequantizeLinear<axis = 0>(wq, ws0, wz) [conv] y = Conv(x, v)",
+        "float[4] ws0 = {1, 0, 3, 4}",
+        ("v", "its scale is 0, TensorRT takes positive ones only"),
+    ),
+    "scales along another axis": (  # TensorRT issue 994.
+        "[v] v = DequantizeLinear<axis = 3>(wq, ws, wz) [conv] y = Conv(x, v)",
+        "",
+        ("v", "it has 4 scales for 1 channels of axis 3"),
+    ),
     "Cast to uint8 between Q and DQ": (
         "[q] q = QuantizeLinear(x, s, z) [cast] c = Cast<to = 2>(q)"
         "[dq] d = DequantizeLinear(c, s, u) " + CONV,
@@ -156,6 +166,12 @@ def test_a_fault_of_a_pair_is_said_once(save: Save):
         "node 'q' (QuantizeLinear) on 'x': its zero point is 3, TensorRT takes symmetric "
         "quantization only; quantize symmetrically"
     ]
+
+
+def test_a_dead_channels_scale_is_named(save: Save):
+    body, constants, _ = REFUSED["a scale of zero of a dead channel"]
+    (finding,) = findings_of(save(text_of(body, constants)))
+    assert finding.fix == "give channel 1 of the constant any positive scale"
 
 
 @pytest.mark.parametrize("zero_point", [", u", ""])

@@ -19,6 +19,7 @@ from placer.model.importing import qoperator
 from placer.model.importing.constants import move_weight
 from placer.model.importing.copies import casts_to_same_type, copy_node, skip_node
 from placer.model.importing.expansion import expand_quantize
+from placer.model.importing.float_casts import visit_cast_behind_pair
 from placer.model.importing.integer_products import visit_run_time
 from placer.model.importing.lstm import OPERATOR as QUANTIZED_LSTM
 from placer.model.importing.lstm import visit_lstm
@@ -79,6 +80,8 @@ def _visit_other(state: ImportState, node: NodeProto) -> None:
         visit_reader_of_integers(state, node)
     elif casts_to_same_type(state, node):
         skip_node(state, node)
+    elif node.op_type == "Cast" and visit_cast_behind_pair(state, node):
+        pass
     elif not (moves and move_weight(state, node)):
         copy_node(state, node)
 

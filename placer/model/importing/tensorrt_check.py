@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from placer.graph.edit import reads
 from placer.graph.external_data import read_tensor
 from placer.model.constant_folding import fold_constants
-from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
+from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, integer
 from placer.model.importing.scales import type_name
 from placer.model.normalize import infer_values, tidy_quantized
 
@@ -125,11 +125,25 @@ class _Check:
             return
         if not (scale.astype(np.float32) > 0).all():
             reason = f"its scale is {float(scale.min()):g}, TensorRT takes positive ones only"
-            yield self._finding(node, "refused", reason, "calibrate again with other data")
+            fix = "calibrate again with other data"
+            if self._is_constant(node.input[0]):
+                fix = f"give {_channels_without_scale(scale)} any positive scale"
+            yield self._finding(node, "refused", reason, fix)
+        yield from self._check_number_of_scales(node, scale.size)
         if scale.size > 1 and not self._is_constant(node.input[0]):
             reason = f"it has {scale.size} scales, TensorRT documents that of constants only"
             fix = "give activations one scale"
             yield self._finding(node, "undocumented", reason, fix)
+
+    def _check_number_of_scales(self, node: NodeProto, found: int) -> Iterator[Finding]:
+        constant = self._constants.get(node.input[0])
+        if constant is None or found == 1 or integer(node, "block_size", 0):
+            return
+        axis = integer(node, "axis", 1)
+        channels = constant.dims[axis] if -len(constant.dims) <= axis < len(constant.dims) else 0
+        if found != channels:
+            reason = f"it has {found} scales for {channels} channels of axis {axis}"
+            yield self._finding(node, "refused", reason, "set its attribute axis to the channels'")
 
     def _check_source(self, node: NodeProto) -> Iterator[Finding]:
         source = node.input[0]
@@ -200,3 +214,13 @@ class _Check:
             if node.op_type in DEQUANTIZE:
                 return ""
         return ""
+
+
+def _channels_without_scale(scale: np.ndarray) -> str:
+    """In words; such a channel of a pruned or dead filter holds zeros only."""
+    channels = np.flatnonzero(~(scale.astype(np.float32).ravel() > 0)).tolist()
+    if scale.size == 1:
+        return "the constant"
+    shown = ", ".join(map(str, channels[:3]))
+    more = f" and {len(channels) - 3} more" if len(channels) > 3 else ""
+    return f"channel{'s' if len(channels) > 1 else ''} {shown}{more} of the constant"

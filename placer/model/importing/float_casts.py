@@ -1,0 +1,47 @@
+"""Casts between float types around a pair, as models in FP16 have them whose scales are FP32.
+
+TensorRT-RTX 1.7.1 takes a product behind such a Cast in INT8, and the Cast before Q with the
+quantizing kernel, so the pair may stand where the product reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onnx import NodeProto, TensorProto
+
+from placer.model.importing.copies import copy_node
+from placer.model.importing.operators import integer
+from placer.model.importing.state import ImportState
+
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+
+
+def visit_cast_behind_pair(state: ImportState, node: NodeProto) -> bool:
+    """Let what reads a Cast of a pair's activations have the pair; whether that was done.
+
+    A Cast back to the type that a Cast before the pair read is dropped with it.
+    """
+    info, to = state.pairs.get(node.input[0]), integer(node, "to", 0)
+    target = node.output[0]
+    if info is None or info.is_constant or to not in FLOATS or target in state.draft.outputs:
+        return False
+    before = state.draft.writer.get(info.tensor)
+    if before is not None and before.op_type == "Cast" and state.types.get(before.input[0]) == to:
+        moved = replace(info, tensor=before.input[0])
+        if _only_casts_read(state, info.tensor, node.input[0]):
+            state.records.activations.pop(info.tensor, None)
+    else:
+        del state.pairs[node.input[0]]  # So that the Cast itself is not taken for a reader.
+        copy_node(state, node)
+        state.pairs[node.input[0]] = info
+        moved = replace(info, tensor=target)
+    state.stand_for(target, moved)
+    state.records.add_activation(moved)
+    return True
+
+
+def _only_casts_read(state: ImportState, tensor: str, dequantized: str) -> bool:
+    """Whether nothing but one Q reads ``tensor``, and Casts alone what its DQ writes."""
+    readers = state.readers[dequantized]
+    return len(state.readers[tensor]) == 1 and all(node.op_type == "Cast" for node in readers)
