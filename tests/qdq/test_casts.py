@@ -74,8 +74,8 @@ def test_nvidias_builder_takes_both_products_in_int8(builder: Any):
 def test_a_cast_from_integers_is_no_part_of_a_pair():
     text = """
         <ir_version: 9, opset_import: ["": 19]>
-        g (uint8[4,4] image) => (float16[4,4] out)
-        <float s = {0.1}, int8 z = {0}, float16[4,4] w = {1}> {
+        g (uint8[4,4] image, float16[4,4] w) => (float16[4,4] out)
+        <float s = {0.1}, int8 z = {0}> {
           [cast] x = Cast<to = 1>(image)
           [q] q = QuantizeLinear(x, s, z)
           [d] d = DequantizeLinear(q, s, z)
