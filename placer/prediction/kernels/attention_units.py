@@ -61,8 +61,10 @@ class AttentionUnits:
 
     def reads_in_place(self, node: Node) -> bool:
         """Whether an attention reads what a product writes, without a bias, where it lies."""
+        if node.op not in ("Reshape", "Transpose"):  # Others may have no inputs.
+            return False
         writer = self._made.writer.get(node.inputs[0])
-        if node.op not in ("Reshape", "Transpose") or writer is None or writer.integers:
+        if writer is None or writer.integers:
             return False
         if writer.role != "product" or writer.node.op != "MatMul" or writer.node.name in self.of:
             return False

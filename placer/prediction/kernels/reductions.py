@@ -94,11 +94,11 @@ def product_shape(graph: Graph, node: Node) -> tuple[int, ...]:
 
 def is_written_out(graph: Graph, node: Node) -> bool:
     """Whether a float node sums so few elements that each is an operand of its own."""
+    if node.op not in ("MatMul", *_SUMS, *_OTHERS):  # Nodes of other kinds may have no inputs.
+        return False
     shape = graph.type_of(node.inputs[0]).shape or ()
     if node.op == "MatMul":
         return bool(shape) and 1 < shape[-1] <= _WRITTEN_OUT
-    if node.op not in (*_SUMS, *_OTHERS):
-        return False
     axes = reduction_axes(graph, node)
     longest = _SUMS_WRITTEN_OUT if node.op in _SUMS else _WRITTEN_OUT
     return len(axes) == 1 and 1 < shape[axes[0]] <= longest

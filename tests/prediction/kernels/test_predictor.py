@@ -409,6 +409,19 @@ def test_an_input_that_only_the_body_of_an_if_reads_has_no_kernel(tmp_path: Path
     assert {port.tensor for layer in plan.layers for port in layer.inputs} >= {"x", "first"}
 
 
+def test_nodes_without_inputs_are_predicted(tmp_path: Path):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] out) {
+      [noise] n = RandomNormal<shape = [1, 16, 8, 8]>()
+      [add] s = Add(x, n)
+      [relu] out = Relu(s)
+    }
+    """
+    layers = predicted(model_of(text, tmp_path).graph, EMPTY).layers
+    assert {node for layer in layers for node in layer.nodes} == {"noise", "add", "relu"}
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
