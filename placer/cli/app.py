@@ -52,7 +52,7 @@ COMMANDS = (
     (
         "report",
         "placer.cli.report:report_command",
-        "Draw the report of a finished run again, or compare runs: one file that needs no network.",
+        "Write the report of a finished run again, or compare runs: one HTML file.",
     ),
     (
         "apply",
@@ -72,8 +72,7 @@ COMMANDS = (
     (
         "explain",
         "placer.cli.explain:explain_command",
-        "Show matched rules, the decision at each site, the predicted plan and its stray "
-        "conversions.",
+        "Show the decision at each site, the predicted layers, and the pairs that do not fuse.",
     ),
     (
         "extract",
@@ -105,8 +104,12 @@ COMMANDS = (
         "placer.cli.sensitivity:sensitivity_command",
         "Show the noise that each site, group and rule causes at the outputs, and what it saves.",
     ),
-    ("plan", "placer.cli.plan:plan_app", "Plans: compare predicted with actual layers."),
-    ("rules", "placer.cli.rules:rules_app", "Rule packs: look, test, pass on, pin."),
+    (
+        "plan",
+        "placer.cli.plan:plan_app",
+        "Compare predicted layers with those that an engine built.",
+    ),
+    ("rules", "placer.cli.rules:rules_app", "List, test, share and lock rule packs."),
     (
         "doctor",
         "placer.cli.doctor:doctor_command",

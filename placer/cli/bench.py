@@ -70,9 +70,8 @@ def bench_command(
         typer.echo(json.dumps(found.to_json(), indent=2))
         return
     console = Console()
-    console.print(
-        f"{found.engine} {found.version}: {escape(found.why)}", highlight=False, soft_wrap=True
-    )
+    told = f": {escape(found.why)}" if found.why else ""
+    console.print(f"{found.engine} {found.version}{told}", highlight=False, soft_wrap=True)
     for note in found.notes:
         console.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
     console.print(_table(found.models, found.estimated))

@@ -111,9 +111,11 @@ def _print(found: Diagnosis) -> None:
         console.print(f"  {package} {version or '[dim]not installed[/]'}", highlight=False)
     _print_gpus(console, found)
     for engine in found.engines:
-        mark = "[green]runs here[/]" if engine.reason is None else "[yellow]does not run here[/]:"
+        mark = "[green]runs here[/]"
+        if engine.reason is not None:
+            mark = f"[yellow]does not run here[/]: {escape(engine.reason)}"
         console.print(
-            f"engine {engine.name} {mark} {escape(engine.reason or '')}",
+            f"engine {engine.name} {mark}",
             highlight=False,
             soft_wrap=True,
         )

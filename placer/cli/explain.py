@@ -100,7 +100,7 @@ def explain_command(
     ] = False,
     as_json: Annotated[bool, json_option("the explanation")] = False,
 ) -> None:
-    """Show matched rules, the decision at each site, the predicted plan and its stray conversions.
+    """Show the decision at each site, the predicted layers, and the pairs that do not fuse.
 
     Every time is an estimate, of TensorRT or of what placer fit measured; for other engines there
     is none. Nothing is built or run.
@@ -143,7 +143,7 @@ def _notes(found: ModelExplanation) -> list[str]:
 
 def _of_what(found: ModelExplanation) -> str:
     estimates = "" if found.gpu is None else f"estimates for {found.gpu.name}, "
-    return f"{found.source}; {estimates}{found.base} remainder, pack {found.pack.name_and_version}"
+    return f"{found.source}; {estimates}base {found.base}, pack {found.pack.name_and_version}"
 
 
 def _write_page(model: Path, found: ModelExplanation, path: Path) -> None:

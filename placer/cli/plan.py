@@ -19,7 +19,9 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.plan.diff_result import PlanDiff
 
 plan_app = typer.Typer(
-    help="Plans: compare predicted with actual layers.", no_args_is_help=True, add_completion=False
+    help="Compare predicted layers with those that an engine built.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 

@@ -31,7 +31,7 @@ def report_command(
         ),
     ] = None,
 ) -> None:
-    """Draw the report of a finished run again, or compare runs: one file that needs no network."""
+    """Write the report of a finished run again, or compare runs: one HTML file."""
     if len(folders) == 1:
         path = placer.write_report(folders[0], output)
     else:

@@ -1,4 +1,4 @@
-"""``placer rules``: look at rule packs, test and lint them, pass them on, pin them."""
+"""``placer rules``: list, test, lint, share and lock rule packs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXAMPLES = (
 )
 
 rules_app = typer.Typer(
-    help="Rule packs: look, test, pass on, pin.", no_args_is_help=True, add_completion=False
+    help="List, test, share and lock rule packs.", no_args_is_help=True, add_completion=False
 )
 
 PackOption = Annotated[str, typer.Option(help="A pack's name, folder or .zip file.")]
@@ -92,8 +92,11 @@ def _rules_table(pack: Pack) -> Table:
 
 
 @rules_app.command("show")
-def show_rule(rule_id: str, pack: PackOption = "onnxruntime") -> None:
-    """Print a rule as it counts in the pack, as YAML."""
+def show_rule(
+    rule_id: Annotated[str, typer.Argument(help="The rule's id, as placer rules list shows it.")],
+    pack: PackOption = "onnxruntime",
+) -> None:
+    """Print a rule of a pack as YAML, with what it takes over from other packs."""
     loaded = load_pack(pack)
     rule = loaded.rule(rule_id)
     origin, *replaced = loaded.origins[rule_id]
@@ -114,12 +117,12 @@ def test_rules(packs: Packs = None) -> None:
         typer.echo(sentence)
     if failed:
         raise RunError(f"{len(failed)} expectations of {count} tests do not hold")
-    typer.echo(f"{count} tests passed")
+    typer.echo(f"{count} {'test' if count == 1 else 'tests'} passed")
 
 
 @rules_app.command("lint")
 def lint_packs(packs: Packs = None) -> None:
-    """Check packs' own rules for what cannot be meant; exit code 2 if there is any."""
+    """Check packs' own rules for likely mistakes; exit code 2 if there is one."""
     findings = [
         f"{name}: {finding}"
         for name in packs or builtin_pack_names()
@@ -148,7 +151,7 @@ def new_command(
 ) -> None:
     """Start a pack in a new folder here: manifest, an example rule with its tests, README."""
     folder = new_pack(name, engine, extends, Path(), Store.default())
-    typer.echo(f"made {folder}; see {folder / 'README.md'}")
+    typer.echo(f"wrote {folder}; see {folder / 'README.md'}")
 
 
 @rules_app.command("learn")

@@ -164,19 +164,21 @@ def sensitivity_command(
 
 
 def _print(console: Console, found: Sensitivity, limit: int) -> None:
+    by_site = any(subject.kind == "site" for subject in found.subjects)
     for kind, head in _HEADS.items():
         own = [subject for subject in found.subjects if subject.kind == kind]
-        if own:
+        # A group of one site has the row of its site.
+        if own and (kind != "group" or not by_site or any(subject.sites > 1 for subject in own)):
             console.print(_table(head, own, found, limit))
             if len(own) > limit:
                 console.print(f"{len(own) - limit} more with --rows or --json", highlight=False)
     console.print(
-        f"SQNR in dB at the worst output part, on {found.samples} samples: default placement "
-        f"{_db(found.default)}, as little quantized as the rules allow {_db(found.floats)}",
+        f"SQNR in dB at the worst output part, on {found.samples} samples. Default placement: "
+        f"{_db(found.default)}; the least that the rules let be quantized: {_db(found.floats)}",
         highlight=False,
     )
     console.print(
-        f"{found.probes} placements were measured, {found.known} were known", highlight=False
+        f"{found.probes} placements measured, {found.known} known from before", highlight=False
     )
     if not found.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and noise rest on random inputs")

@@ -60,7 +60,7 @@ class ShapeRange:
         """Raise InputError unless input ``name`` takes it; ``dims`` are None where dynamic."""
         shown = f"shape {name}={self.text}"
         if len(dims) != len(self.optimum):
-            raise InputError(f"{shown}: the input has {len(dims)} dimensions; give as many")
+            raise InputError(f"{shown}: the input has {len(dims)} dimensions; give a size for each")
         for axis, dim in enumerate(dims):
             sizes = (self.minimum[axis], self.optimum[axis], self.maximum[axis])
             if dim is not None and set(sizes) != {dim}:

@@ -48,8 +48,8 @@ class Measured:
 class BenchResult:
     """What was measured, in the order given, and on what.
 
-    ``why``: why the engine was taken. ``clock``: what latencies are, e.g. CPU time. ``estimated``:
-    nothing was measured.
+    ``why``: why ``auto`` took the engine, else empty. ``clock``: what latencies are, e.g. CPU
+    time. ``estimated``: nothing was measured.
     """
 
     engine: str

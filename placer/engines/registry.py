@@ -121,7 +121,7 @@ class Registry:
         return tuple(dict.fromkeys((*self.built_in, *sorted(e.name for e in self.plugins))))
 
     def resolve(self, name: str) -> tuple[str, EngineFactory, str]:
-        """Return the engine that ``name`` stands for, its factory and why it was taken.
+        """Return the engine that ``name`` stands for, its factory and why ``auto`` took it.
 
         Raises InputError for an unknown name, RunError if the engine cannot run here or a plug-in
         fails.
@@ -132,7 +132,7 @@ class Registry:
         reason = self._unavailable(name, factory)
         if reason is not None:
             raise RunError(f"engine {name} cannot run here: {reason}")
-        return name, factory, "as asked for"
+        return name, factory, ""
 
     def _first_available(self) -> tuple[str, EngineFactory, str]:
         passed_over: dict[str, str] = {}

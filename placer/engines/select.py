@@ -94,7 +94,7 @@ def select_engine(
     objective: Objective = "latency",
     measures: bool = False,
 ) -> tuple[Engine, Pack, str]:
-    """Return the engine called ``name`` (``auto`` chooses), its pack and why it was taken.
+    """Return the engine called ``name`` (``auto`` chooses), its pack and what to say of the choice.
 
     ``pack`` None takes the engine's own, ``scheme`` None the pack's own; ``measures`` asks for one
     that does not estimate. The others: see EngineOptions. Raises InputError for an unknown name,
@@ -133,7 +133,8 @@ def select_engine(
         raise _estimates(found)
     if scheme is not None:  # Some engines know their GPU only now.
         load_pack(pack or own).with_scheme(scheme, target_of(engine))
-    return engine, rules, f"{why}; every latency is an estimate" if engine.estimated else why
+    told = (why, "every latency is an estimate" if engine.estimated else "")
+    return engine, rules, "; ".join(filter(None, told))
 
 
 def base_of_files(name: str, base: str | None, files: Iterable[onnx.ModelProto]) -> str | None:

@@ -41,6 +41,7 @@ def _selected(graph: Graph, pattern: str, option: str) -> frozenset[str]:
     found = _by_name(graph, pattern) if select is None else select(graph, value)
     if not found:
         hint = near(pattern, graph.by_name) if select is None else ""
+        hint = hint or "; placer explain MODEL --all lists the nodes"
         raise InputError(f"`{option}` '{pattern}' selects no node of the model{hint}")
     return found
 

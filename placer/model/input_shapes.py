@@ -95,7 +95,9 @@ def _check_given(
     if dims is None:
         return
     if len(dims) != len(given):
-        raise InputError(f"shape {name}={shown}: the input has {len(dims)} dimensions")
+        raise InputError(
+            f"shape {name}={shown}: the input has {len(dims)} dimensions; give a size for each"
+        )
     for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
         if dim.dim_value > 0 and dim.dim_value != size:
             raise InputError(

@@ -7,7 +7,6 @@ not written, and no type is lost that onnx-graphsurgeon does not know.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import onnx_graphsurgeon as gs
 from onnx import FunctionProto, GraphProto, ModelProto, ValueInfoProto, helper
 from onnx_graphsurgeon.logger import G_LOGGER
 
+from placer.common.names import near
 from placer.errors import InputError
 from placer.graph import Graph, index_graph
 from placer.graph.edit import every_node, reads, subgraphs, without_initializers
@@ -64,7 +64,7 @@ def tensors_around(proto: ModelProto, node: str, depth: int, path: Path) -> tupl
     """
     graph = index_graph(proto.graph, {})
     if node not in graph.by_name:
-        raise InputError(f"{path} has no node '{node}'{_nearest(node, graph.by_name)}")
+        raise InputError(f"{path} has no node '{node}'{near(node, graph.by_name)}")
     constant = _constant_tensors(graph)
     region = _neighbours(graph, node, depth, constant)
     made = {tensor for name in region for tensor in graph.by_name[name].outputs if tensor}
@@ -92,7 +92,7 @@ def _check_names(
     known |= {tensor for node in graph.node for tensor in node.output if tensor}
     for name in (*inputs, *outputs):
         if name not in known:
-            raise InputError(f"{path} has no tensor '{name}'{_nearest(name, known)}")
+            raise InputError(f"{path} has no tensor '{name}'{near(name, known)}")
     for names in (inputs, outputs):
         twice = next((name for name in names if list(names).count(name) > 1), None)
         if twice is not None:
@@ -100,11 +100,6 @@ def _check_names(
     both = next((name for name in outputs if name in inputs), None)
     if both is not None:
         raise InputError(f"{path}: '{both}' is an input and an output of the region; choose one")
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _nodes_between(

@@ -104,7 +104,7 @@ def work(
     InputError if there is no such study, if it names other functions, or if this machine would
     measure something else: another model, pack, engine or data.
     """
-    begin = "a study to work on begins with placer optimize on it"
+    begin = "begin the study with placer optimize --storage"
     if not holds_studies(url):
         raise InputError(f"{masked(url)} holds no studies; {begin}")
     storage = open_storage(url, shared=True)

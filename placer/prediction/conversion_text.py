@@ -31,7 +31,7 @@ def _remedy(remedy: Remedy) -> str:
     if remedy.change.removed:
         parts.append(f"leave {_edges(remedy.change.removed)} in float")
     what = " and ".join(parts) or "give the tensors one scale"
-    return f"{what}; the engine gains est. {remedy.saves_us:.1f} us"
+    return f"{what}; saves est. {remedy.saves_us:.1f} us"
 
 
 def _quantized(change: Change) -> Iterator[str]:

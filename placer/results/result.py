@@ -124,6 +124,10 @@ class Result(Part):
         file = OutputFolder(path).result if path.is_dir() else path
         try:
             result = cls.model_validate_json(file.read_bytes())
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{file} does not exist; give the output folder of placer optimize"
+            ) from error
         except OSError as error:
             raise InputError(f"cannot read {file}: {error.strerror}; check the path") from error
         except ValidationError as error:

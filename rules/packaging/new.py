@@ -45,7 +45,7 @@ _RULE = Template("""\
 # yaml-language-server: $$schema=.schema/rule.schema.json
 id: example
 why: >
-  An example to replace: say here what the engine gains from these pairs, and the figure measured.
+  An example to replace: say here what these pairs save on the engine, and the figure measured.
 source: where that can be checked, e.g. a profile or a page of the engine's documentation
 pattern:
   act: {op: PRelu, inputs: [x, slope], output: y}

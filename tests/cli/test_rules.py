@@ -85,7 +85,7 @@ def test_the_printed_schema_accepts_the_built_in_rules(placer: Placer):
 
 def test_a_pack_goes_from_one_team_to_another(placer: Placer, own_store: Path):
     made = placer("rules", "new", "team", "--engine", "tensorrt", "--extends", "tensorrt")
-    assert made.out == "made team; see team/README.md\n"
+    assert made.out == "wrote team; see team/README.md\n"
     Path("team/notes.txt").write_text("mine alone")
     left_out, written = placer("rules", "pack", "team", "-o", "out").out.splitlines()
     assert left_out == "left out: 'notes.txt'"

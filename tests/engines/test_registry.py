@@ -135,7 +135,7 @@ def test_a_plug_in_is_made_from_the_options(install: Install):
     engine, why = select(
         "echo", threads=2, device="left", shapes={"x": (1, 2)}, extra={"volume": "11"}
     )
-    assert (engine.name, engine.device, why) == ("echo", "left, volume 11", "as asked for")
+    assert (engine.name, engine.device, why) == ("echo", "left, volume 11", "")
     options: EngineOptions = engine.options  # type: ignore[attr-defined]
     assert (options.threads, options.shapes, options.pack.manifest.engine) == (
         2,

@@ -295,4 +295,4 @@ def test_layer_costs_are_fitted(
     assert {cost["name"] for cost in fit["costs"]} >= {"conv", "conv 1x1"}
     explained = placer("explain", tmp_path / "models" / "small-8.onnx", "--gpu", output)
     assert explained.code == 0, explained.err
-    assert "float16 remainder, pack tensorrt" in explained.out
+    assert "base float16, pack tensorrt" in explained.out

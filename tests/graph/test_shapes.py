@@ -63,7 +63,7 @@ def test_what_the_model_fixes_cannot_range():
     check_ranges(model, {"image": ShapeRange((1, 1, 32, 32), (2, 1, 32, 32), (4, 1, 32, 32))})
     with pytest.raises(InputError, match=r"dimension 1 is fixed at 1 in the model; give 1 for it"):
         check_ranges(model, {"image": ShapeRange((1, 1, 32, 32), (2, 1, 32, 32), (4, 3, 32, 32))})
-    with pytest.raises(InputError, match="the input has 4 dimensions; give as many"):
+    with pytest.raises(InputError, match="the input has 4 dimensions; give a size for each"):
         check_ranges(model, {"image": ShapeRange.fixed((1, 1, 32))})
 
 

@@ -105,7 +105,7 @@ def test_every_model_ends_in_its_own_state(story: Story):
     reasons = {name: model.reason for name, model in story.first.summary.items()}
     assert reasons["corrupt"].startswith("corrupt.onnx is not an ONNX file, or was cut short")
     assert "operator Relu of the unknown domain 'acme'" in reasons["unsupported"]
-    assert "none of 1 quantized candidates meets sqnr>=200" in reasons["strict"]
+    assert "no quantized candidate of 1 meets sqnr>=200" in reasons["strict"]
     assert story.first.trials == dict.fromkeys((*GOOD, "strict"), 2)
 
 

@@ -190,7 +190,7 @@ def test_an_engine_without_estimates_has_no_times(
     finished = placer("explain", path, "--pack", "onnxruntime", "--all")
     assert finished.code == 0, finished.err
     assert "est." not in finished.out
-    assert "float remainder, pack onnxruntime" in finished.out
+    assert "base float, pack onnxruntime" in finished.out
     assert "no times: nothing estimates onnxruntime" in finished.out
     document = json.loads(placer("explain", path, "--pack", "onnxruntime", "--json").out)
     placer("explain", path, "--pack", "onnxruntime", "--html", "page.html", "--json")

@@ -60,7 +60,7 @@ def test_with_a_dead_server_the_advice_is_about_the_server():
 def test_a_worker_makes_no_database(placer: Placer):
     ended = placer("worker", "--study", "s", "--storage", "sqlite:///missing.db")
     assert ended.code == 2
-    assert "sqlite:///missing.db holds no studies; a study to work on begins with" in ended.err
+    assert "sqlite:///missing.db holds no studies; begin the study with" in ended.err
     assert not Path("missing.db").exists()
 
 
@@ -70,7 +70,7 @@ def test_a_worker_makes_no_tables_in_a_database_of_something_else(placer: Placer
     before = Path("other.db").read_bytes()
     ended = placer("worker", "--study", "s", "--storage", "sqlite:///other.db")
     assert ended.code == 2
-    assert "sqlite:///other.db holds no studies; a study to work on begins with" in ended.err
+    assert "sqlite:///other.db holds no studies; begin the study with" in ended.err
     assert Path("other.db").read_bytes() == before
 
 

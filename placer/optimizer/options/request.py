@@ -96,8 +96,8 @@ class Request:
         Mapping[str, float],
         Option(
             "Model and data",
-            "Value of an input that is always the same, e.g. sr=16000: the result is made for it, "
-            "and for these shapes, with the branches that run in place of the Ifs it decides.",
+            "Value of an input that is always the same, e.g. sr=16000: the result is made for it "
+            "and for these shapes, and an If that it decides becomes the branch that runs.",
         ),
     ] = field(default_factory=dict)
     custom_ops: Annotated[
@@ -163,15 +163,15 @@ class Request:
         Ranges,
         Option(
             "Accuracy",
-            "Of a model that is quantized already: imported keeps its scales and calibrates other "
-            "tensors only, calibrated keeps none.",
+            "For a model that is quantized already: imported keeps its scales and calibrates only "
+            "tensors without one, calibrated calibrates all.",
         ),
     ] = "imported"
     overrides: Annotated[
         tuple[Override, ...],
         Option(
             "Accuracy",
-            "Pin what you know of tensors, e.g. tensor=conv1*,method=percentile, "
+            "Fix how tensors are calibrated, e.g. tensor=conv1*,method=percentile, "
             "tensor=x,range=-1:1 or node=head/*,weights=per-tensor.",
             flag="override",
         ),
@@ -184,7 +184,7 @@ class Request:
         str | None,
         Option(
             "Engine",
-            "GPU to estimate for, e.g. a100, a YAML file, or one of placer fit.",
+            "GPU to estimate for: a name, e.g. a100, a YAML file, or a file of placer fit.",
         ),
     ] = None
     build_for: Annotated[
@@ -230,9 +230,9 @@ class Request:
         str | None,
         Option(
             "Engine",
-            "Number format beside the pack's own: fp8 or int8-and-fp8, which the search chooses "
-            "between site by site (tensorrt), symmetric (openvino), or auto, which takes the "
-            "faster one here (openvino).",
+            "Number format other than the pack's own. On tensorrt: fp8, or int8-and-fp8, between "
+            "which the search chooses site by site. On openvino: symmetric, or auto, the faster "
+            "one here.",
         ),
     ] = None
     base: Annotated[
@@ -277,7 +277,7 @@ class Request:
         int | None,
         Option(
             "Search",
-            "Points of the latency-accuracy front to find.",
+            "Number of points of the Pareto front of latency and accuracy to find.",
             "the fastest only",
             least=2,
         ),
@@ -308,7 +308,7 @@ class Request:
         Export | None,
         Option(
             "Output",
-            "Write the result also as openvino: optimized.xml and optimized.bin.",
+            "openvino: write the result as optimized.xml and optimized.bin, too.",
             commands=_OPTIMIZE,
         ),
     ] = None

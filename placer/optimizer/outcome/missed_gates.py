@@ -48,7 +48,7 @@ def missed_sentence(
         return f"the fastest candidate met the gates in its trial ({values}), but {rejected.reason}"
     on = f" or {_GO_ON[stopped]}" if stopped in _GO_ON else f": {_NOTHING_LEFT}"
     return (
-        f"none of {len(_measured(records))} quantized candidates meets {gates}; the closest: "
+        f"no quantized candidate of {len(_measured(records))} meets {gates}; the closest: "
         f"{values}; relax the gate{on}"
     )
 

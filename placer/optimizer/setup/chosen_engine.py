@@ -22,7 +22,7 @@ from placer.rules.packaging.lock import check_lock
 def engine_for(
     request: Request, device: str | None, bases: Sequence[Base] = (), schemes: Schemes = ()
 ) -> tuple[Engine, Pack, str]:
-    """The engine that ``request`` asks for on ``device``, its pack and why it was taken.
+    """The engine that ``request`` asks for on ``device``, its pack and what to say of it.
 
     ``bases``, ``schemes``: see ``Task``. Where ``scheme`` auto is not settled, the pack's own.
     Raises InputError or RunError, see ``placer.engines.select.select_engine``.

@@ -60,7 +60,8 @@ def prepare(
 
     request = _with_shapes_of_data(request, observer)
     engine, pack, why = engine_for(request, first_device(request), bases, schemes)
-    observer.stage(f"engine {engine.name} {engine.version} on {engine.device}: {why}")
+    told = f": {why}" if why else ""
+    observer.stage(f"engine {engine.name} {engine.version} on {engine.device}{told}")
     check_engine(request, engine, pack, warn)
     if "implicit" in beats:
         implicit_engine(engine)
