@@ -13,9 +13,9 @@ Printed with the errors of the fit to generated networks: how many of the estima
 
 ``--builds`` keeps what was measured; another run measures only what is missing there.
 ``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
-``--networks read`` or ``aside`` takes 16 networks of other families, drawn by lot, instead of the
-twelve: whoever changes the fit reads what is off for those to be read, and for those aside the
-figures alone.
+``--networks development`` or ``held-out`` takes 16 networks of other families, drawn by lot,
+instead of the twelve. Whoever changes the fit looks at the errors of single development networks,
+and only at the figures of all held-out ones.
 ``--share 1/3`` measures every third network and fits nothing, for
 processes beside each other, each pinned to a core. Latencies mean something on a quiet machine
 only: the table shows how far two builds of the same float model were apart.
@@ -78,13 +78,13 @@ UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "vit": lambda: topologies.vit(64, 128, 4, 2),
 }
 
-DRAWN = 16  # Networks to be read, and as many aside.
+DRAWN = 16  # Development networks, and as many held-out ones.
 _IN_FILE_NAMES = str.maketrans({" ": "_", ".": "_", "(": None, ")": None})
 Makers = Mapping[str, Callable[[], onnx.ModelProto]]
 
 
 def drawn() -> dict[str, Makers]:
-    """The networks by what they are for: the twelve known ones, those to be read, those aside."""
+    """The networks by what they are for: known, development or held-out."""
     further = {
         f"{kind}-{name}".translate(_IN_FILE_NAMES): make
         for kind, networks in (
@@ -99,8 +99,8 @@ def drawn() -> dict[str, Makers]:
     random.Random(20261123).shuffle(names)
     return {
         "known": dict(UNSEEN),
-        "read": {name: further[name] for name in names[:DRAWN]},
-        "aside": {name: further[name] for name in names[DRAWN : 2 * DRAWN]},
+        "development": {name: further[name] for name in names[:DRAWN]},
+        "held-out": {name: further[name] for name in names[DRAWN : 2 * DRAWN]},
     }
 
 
@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument("--generated", type=int, default=34, help="generated networks")
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--networks", choices=("known", "read", "aside"), default="known")
+    parser.add_argument("--networks", choices=("known", "development", "held-out"), default="known")
     parser.add_argument("--only-fit", action="store_true")
     parser.add_argument("--share", help="of the networks: 2/3 are the second of each three")
     parser.add_argument("--json", type=Path)
