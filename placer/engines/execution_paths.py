@@ -5,7 +5,7 @@ An execution path is told by the bodies of If, Loop and Scan nodes that run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ class ExecutionPath:
     share: float
 
 
-class ExecutionPaths(dict[str, np.ndarray]):
+class ExecutionPaths(Mapping[str, np.ndarray]):
     """The inputs of the most frequent path, and one sample of each path.
 
     An engine that takes a single sample is given that of the most frequent path.
@@ -29,11 +29,15 @@ class ExecutionPaths(dict[str, np.ndarray]):
 
     def __init__(self, paths: Sequence[ExecutionPath]) -> None:
         self.paths = tuple(sorted(paths, key=lambda path: -path.share))
-        super().__init__(self.paths[0].inputs)
 
-    def __reduce__(self) -> tuple[type[ExecutionPaths], tuple[tuple[ExecutionPath, ...]]]:
-        """Pickled by its paths."""
-        return ExecutionPaths, (self.paths,)
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.paths[0].inputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.paths[0].inputs)
+
+    def __len__(self) -> int:
+        return len(self.paths[0].inputs)
 
 
 def each_path(inputs: Tensors) -> tuple[Tensors, ...]:

@@ -221,6 +221,6 @@ def _data_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.data")
 
 
-def _sent(inputs: Tensors) -> dict[str, np.ndarray]:
+def _sent(inputs: Tensors) -> Tensors:
     """``inputs`` as the worker gets them; dict() would lose that there are several paths."""
     return inputs if isinstance(inputs, ExecutionPaths) else dict(inputs)

@@ -117,7 +117,7 @@ class Run:
     """Run ``handle``; answered with its outputs by name."""
 
     handle: int
-    inputs: dict[str, np.ndarray]
+    inputs: Tensors
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class ReadPlan:
     """Answered with the Plan of ``handle``, profiled if there are ``inputs``."""
 
     handle: int
-    inputs: dict[str, np.ndarray] | None = None
+    inputs: Tensors | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Measure:
     """Answered with ``Measured``."""
 
     handles: tuple[int, ...]
-    inputs: dict[str, np.ndarray]
+    inputs: Tensors
     rounds: int
 
 
@@ -150,7 +150,7 @@ class ReadMemory:
     """Answered with the device memory of ``handle`` in bytes, None if the engine cannot tell."""
 
     handle: int
-    inputs: dict[str, np.ndarray]
+    inputs: Tensors
 
 
 Build: TypeAlias = Compile | CompileImplicit | Load

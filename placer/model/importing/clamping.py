@@ -11,7 +11,7 @@ from onnx import NodeProto
 from placer.model.importing.constants import zero_point_and_type
 from placer.model.importing.operators import QUANTIZE
 from placer.model.importing.quantized_tensors import Quantized
-from placer.model.importing.scales import LIMITS
+from placer.model.importing.scales import limits_of
 from placer.model.importing.state import ImportState
 
 _BEFORE_RELU = frozenset(
@@ -53,7 +53,7 @@ def _is_clamping(state: ImportState, reader: NodeProto) -> bool:
     if reader.op_type not in QUANTIZE:
         return False
     zero_point, dtype = zero_point_and_type(state, reader)
-    return zero_point.size == 1 and float(zero_point.item()) == LIMITS[dtype][0]
+    return zero_point.size == 1 and float(zero_point.item()) == limits_of(dtype)[0]
 
 
 def write_clamp(state: ImportState, inner: str, outer: str, info: Quantized) -> None:

@@ -12,7 +12,7 @@ from placer.model.importing import arithmetic
 from placer.model.importing.operators import input_at, integer
 from placer.model.importing.qoperator import Operand
 from placer.model.importing.quantized_tensors import Quantized
-from placer.model.importing.scales import LIMITS, WeightScale
+from placer.model.importing.scales import WeightScale, limits_of
 from placer.model.importing.state import ImportState
 
 
@@ -45,7 +45,7 @@ def constant_info(state: ImportState, name: str, operand: Operand) -> Quantized:
     """What ``operand`` stands for: the float constant ``name``."""
     dtype = state.draft.constants[operand.data].data_type
     zero_point = np.zeros((), np.int64)
-    return Quantized(name, None, zero_point, operand.axis, *LIMITS[dtype], dtype, True)
+    return Quantized(name, None, zero_point, operand.axis, *limits_of(dtype), dtype, True)
 
 
 def dequantize_constant(

@@ -11,7 +11,7 @@ from placer.model.importing.dynamic import Bias, Factor, Product
 from placer.model.importing.operators import input_at
 from placer.model.importing.qoperator import Operand
 from placer.model.importing.quantized_tensors import Quantized
-from placer.model.importing.scales import LIMITS
+from placer.model.importing.scales import limits_of
 from placer.model.importing.state import ImportState
 
 _RESHAPES = ("Reshape", "Unsqueeze", "Squeeze")
@@ -51,7 +51,7 @@ def _visit_dynamic(state: ImportState, node: NodeProto) -> None:
     state.records.seen["dynamic"] += 1
     dtype, zero = TensorProto.UINT8, np.zeros((), np.int64)
     tensor = state.read(node.input[0], "", 0)
-    info = Quantized(tensor, None, zero, 1, *LIMITS[dtype], dtype, symbol=scale)
+    info = Quantized(tensor, None, zero, 1, *limits_of(dtype), dtype, symbol=scale)
     state.quantized[integers] = info
     state.factors[scale] = Factor((scale,), np.ones(()))
     state.factors[zero_point] = Factor((zero_point,), np.ones(()))

@@ -13,7 +13,7 @@ from placer.model.importing.copies import copy_node
 from placer.model.importing.expansion import expand_quantize
 from placer.model.importing.operators import input_at, integer
 from placer.model.importing.quantized_tensors import Quantized
-from placer.model.importing.scales import LIMITS
+from placer.model.importing.scales import is_quantized_type
 from placer.model.importing.state import ImportState
 
 # Hand integers on, or choose among them, so they do the same to the float values behind them.
@@ -28,7 +28,7 @@ def visit_reader_of_integers(state: ImportState, node: NodeProto) -> None:
     infos = [state.quantized[t] for t in node.input if t in state.quantized]
     first = state.quantized.get(node.input[0]) if node.input else None
     to = integer(node, "to", 0)
-    if first is not None and node.op_type == "Cast" and to in LIMITS:
+    if first is not None and node.op_type == "Cast" and is_quantized_type(to):
         state.casts += 1
         state.quantized[node.output[0]] = replace(first, dtype=to)
     elif first is not None and node.op_type == "Clip" and _has_limits(state, node):

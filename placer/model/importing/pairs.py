@@ -14,7 +14,7 @@ from placer.model.importing.expansion import expand_dequantize
 from placer.model.importing.operators import input_at, integer
 from placer.model.importing.qoperator import Operand
 from placer.model.importing.quantized_tensors import INTEGERS, Quantized
-from placer.model.importing.scales import LIMITS
+from placer.model.importing.scales import limits_of
 from placer.model.importing.state import ImportState
 
 
@@ -30,7 +30,7 @@ def visit_quantize_linear(state: ImportState, node: NodeProto) -> None:
             f"scale of '{source}' dropped: node '{node.name}' gets it at run time"
         )
     zero_point, dtype = zero_point_and_type(state, node)
-    axis, limits = integer(node, "axis", 1), LIMITS[dtype]
+    axis, limits = integer(node, "axis", 1), limits_of(dtype)
     tensor = state.read(source, "", 0)
     info = Quantized(tensor, scale, zero_point, axis, *limits, dtype, symbol=scale_name)
     if node.output[0] in state.kept:

@@ -11,7 +11,7 @@ from placer.model.importing.constants import constant_operand
 from placer.model.importing.expansion import expand_dequantize
 from placer.model.importing.qoperator import Decomposed, Operand
 from placer.model.importing.quantized_tensors import Quantized
-from placer.model.importing.scales import LIMITS
+from placer.model.importing.scales import limits_of
 from placer.model.importing.state import ImportState
 
 
@@ -82,7 +82,7 @@ def _output_info(
     known = zero_point in draft.constants
     dtype = draft.constants[zero_point].data_type if known else TensorProto.UINT8
     point = draft.array_or_zero(zero_point)
-    return Quantized(tensor, draft.array(scale), point, 1, *LIMITS[dtype], dtype)
+    return Quantized(tensor, draft.array(scale), point, 1, *limits_of(dtype), dtype)
 
 
 def _bias(state: ImportState, node: NodeProto, made: Decomposed) -> str:

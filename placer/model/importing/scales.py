@@ -13,34 +13,34 @@ from placer.errors import InputError
 from placer.quantization import FLOAT8, Range, Scheme
 from placer.quantization.numerics import quantized_dtype
 
-
-class _Limits(dict[int, tuple[float, float]]):
-    """Limits by type; asking for a type that is missing is the model's fault."""
-
-    def __missing__(self, dtype: int) -> tuple[float, float]:
-        name = TensorProto.DataType.Name(dtype) if dtype in TensorProto.DataType.values() else dtype
-        raise InputError(
-            f"quantized values of type {name} cannot be taken apart; use int8 or uint8"
-        )
-
-
 # Smallest and largest value of the types that QuantizeLinear makes (ONNX, TensorProto.DataType).
-LIMITS: Mapping[int, tuple[float, float]] = _Limits(
-    {
-        TensorProto.INT4: (-8, 7),
-        TensorProto.UINT4: (0, 15),
-        TensorProto.INT8: (-128, 127),
-        TensorProto.UINT8: (0, 255),
-        TensorProto.INT16: (-32768, 32767),
-        TensorProto.UINT16: (0, 65535),
-        TensorProto.INT32: (-(2**31), 2**31 - 1),
-        TensorProto.FLOAT8E4M3FN: (-448, 448),
-        TensorProto.FLOAT8E4M3FNUZ: (-240, 240),
-        TensorProto.FLOAT8E5M2: (-57344, 57344),
-        TensorProto.FLOAT8E5M2FNUZ: (-57344, 57344),
-    }
-)
+_LIMITS: Mapping[int, tuple[float, float]] = {
+    TensorProto.INT4: (-8, 7),
+    TensorProto.UINT4: (0, 15),
+    TensorProto.INT8: (-128, 127),
+    TensorProto.UINT8: (0, 255),
+    TensorProto.INT16: (-32768, 32767),
+    TensorProto.UINT16: (0, 65535),
+    TensorProto.INT32: (-(2**31), 2**31 - 1),
+    TensorProto.FLOAT8E4M3FN: (-448, 448),
+    TensorProto.FLOAT8E4M3FNUZ: (-240, 240),
+    TensorProto.FLOAT8E5M2: (-57344, 57344),
+    TensorProto.FLOAT8E5M2FNUZ: (-57344, 57344),
+}
 _FLOAT8 = str(quantized_dtype(FLOAT8))  # What NumPy calls it.
+
+
+def is_quantized_type(dtype: int) -> bool:
+    """Whether QuantizeLinear may make the type ``dtype`` (ONNX, TensorProto.DataType)."""
+    return dtype in _LIMITS
+
+
+def limits_of(dtype: int) -> tuple[float, float]:
+    """Smallest and largest value of the type ``dtype``; InputError unless ``is_quantized_type``."""
+    if dtype in _LIMITS:
+        return _LIMITS[dtype]
+    name = TensorProto.DataType.Name(dtype) if dtype in TensorProto.DataType.values() else dtype
+    raise InputError(f"quantized values of type {name} cannot be taken apart; use int8 or uint8")
 
 
 @dataclass(frozen=True)
