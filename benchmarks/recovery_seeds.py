@@ -2,10 +2,12 @@
 
 The default placement of each network on one engine, with ``--recover auto``: steps learn from
 calibration data and are kept on calibration data held back, and their file becomes the result if it
-scores better on the evaluation data, as a run decides it. Both decisions are judged on as many
-further samples. A seed draws all three sets anew. SQNR in dB of the worst part of an output.
+scores better on the evaluation data, as a run decides it. Both decisions are judged on further
+samples: on many where a network is sure of most, since its noise is that of the few others. A seed
+draws all three sets anew. SQNR in dB of the worst part of an output.
 
     python benchmarks/recovery_seeds.py digits orientation --seeds 5 --json seeds.json
+    python benchmarks/recovery_seeds.py cls --unseen 400
 """
 
 from __future__ import annotations
@@ -39,11 +41,15 @@ WORSE = 0.2
 
 
 def parts(
-    name: str, folder: Path, seed: int, counts: tuple[int, int]
+    name: str, folder: Path, seed: int, counts: tuple[int, int, int]
 ) -> tuple[Path, dict[str, tuple[int, ...]]]:
-    """The model and its input shapes; its three sets of samples are in ``folder``."""
+    """The model and its input shapes; its three sets of samples are in ``folder``.
+
+    ``counts``: samples to calibrate with, to evaluate on, and that nothing sees.
+    """
+    calibration, evaluation, unseen = counts
     if name != "digits":
-        path, shapes = subject(name, folder, 96, seed, (counts[0], 2 * counts[1]))
+        path, shapes = subject(name, folder, 96, seed, (calibration, evaluation + unseen))
         with np.load(folder / "evaluation.npz") as file:
             samples = dict(file)
     else:
@@ -51,10 +57,10 @@ def parts(
         with np.load(DIGITS / "evaluation.npz") as file:
             images = file["image"]
         order = np.random.default_rng(seed).permutation(len(images))
-        np.savez(folder / "calibration.npz", image=images[order[: counts[0]]])
-        samples = {"image": images[order[counts[0] : counts[0] + 2 * counts[1]]]}
-    for file, start in (("evaluation", 0), ("unseen", 1)):
-        np.savez(folder / f"{file}.npz", **{key: all_[start::2] for key, all_ in samples.items()})
+        np.savez(folder / "calibration.npz", image=images[order[:calibration]])
+        samples = {"image": images[order[calibration : calibration + evaluation + unseen]]}
+    for file, part in (("evaluation", slice(evaluation)), ("unseen", slice(evaluation, None))):
+        np.savez(folder / f"{file}.npz", **{key: all_[part] for key, all_ in samples.items()})
     return path, dict(shapes)
 
 
@@ -105,7 +111,8 @@ def main() -> None:
     parser.add_argument("--engine", default="onnxruntime", choices=["onnxruntime", "openvino"])
     parser.add_argument("--preset", default="quick", choices=["quick", "default", "thorough"])
     parser.add_argument("--calibration", type=int, default=32, help="samples")
-    parser.add_argument("--evaluation", type=int, default=32, help="samples, and as many unseen")
+    parser.add_argument("--evaluation", type=int, default=32, help="samples")
+    parser.add_argument("--unseen", type=int, help="samples to judge with; as many as to evaluate")
     parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -116,7 +123,8 @@ def main() -> None:
         found.append({"network": name, "engine": arguments.engine, "rows": rows})
         for seed in range(arguments.seeds):
             with tempfile.TemporaryDirectory() as text:
-                counts = (arguments.calibration, arguments.evaluation)
+                evaluation = arguments.evaluation
+                counts = (arguments.calibration, evaluation, arguments.unseen or evaluation)
                 path, shapes = parts(name, Path(text), seed, counts)
                 task = prepared(path, shapes, Path(text), arguments.preset, arguments.engine)
                 rows.append({"seed": seed, **row_of(task, Path(text))})

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from placer.accuracy.evaluator import Evaluator
+from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import decibels
 from placer.quantization import Range, Ranges
 from placer.recovery.simulation import Simulation
@@ -64,12 +64,7 @@ class CrossFit:
 
         Parts that are zero throughout, empty, or not finite are left out: they tell no noise.
         """
-        found: dict[str, float] = {}
-        evaluators = [batch for fold in self.folds for batch in fold.batches]
-        for evaluator in evaluators:
-            for part, signal in evaluator.signals.items():
-                found[part] = found.get(part, 0.0) + signal / len(evaluators)
-        return {part: signal for part, signal in found.items() if 0 < signal < math.inf}
+        return mean_signals([batch for fold in self.folds for batch in fold.batches])
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -106,13 +101,36 @@ class CrossFit:
         for fold in self.folds:
             run = simulation.run(fold.of(methods), only)
             for batch in batches:
-                evaluator = fold.batches[batch]
-                noises = evaluator.evaluate(run).noises
-                for part, mean in self.signals.items():
-                    signal = evaluator.signals.get(part, 0.0)
-                    if signal:
-                        total[part] += share * noises[part] * signal / mean
+                for part, noise in noises_in(fold.batches[batch], run, self.signals).items():
+                    total[part] += share * noise
         return total
+
+
+def mean_signals(batches: Sequence[Evaluator]) -> dict[str, float]:
+    """Mean of the float model's sum of squares over ``batches``, by part of an output.
+
+    Parts that are zero throughout, empty, or not finite are left out: they tell no noise.
+    """
+    found: dict[str, float] = {}
+    for batch in batches:
+        for part, signal in batch.signals.items():
+            found[part] = found.get(part, 0.0) + signal / len(batches)
+    return {part: signal for part, signal in found.items() if 0 < signal < math.inf}
+
+
+def noises_in(batch: Evaluator, run: Run, signals: Mapping[str, float]) -> dict[str, float]:
+    """Error power of ``run`` in one batch over ``signals``, by part of an output.
+
+    ``signals``: means over all batches, so that the mean of several is what they have together;
+    over each one's own, a batch with hardly any signal would outweigh all others. A part that is
+    zero in a batch counts as free of noise there.
+    """
+    noises = batch.evaluate(run).noises
+    own = {part: batch.signals.get(part, 0.0) for part in signals}
+    return {
+        part: noises[part] * signal / signals[part] if signal else 0.0
+        for part, signal in own.items()
+    }
 
 
 def score(noises: Noises) -> float:

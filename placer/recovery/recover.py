@@ -15,7 +15,7 @@ from placer.errors import InputError
 from placer.graph import Graph
 from placer.model import Model
 from placer.quantization import Placement, Scheme
-from placer.recovery.crossfit import score
+from placer.recovery.crossfit import mean_signals, noises_in, score
 from placer.recovery.methods import mean_noises
 from placer.recovery.saturation import before_saturation, with_outputs
 from placer.recovery.state import State, Work
@@ -79,10 +79,11 @@ class Bench:
         ]
 
     def noises(self, state: State, batches: Sequence[Evaluator]) -> Noises:
-        """By batch; raises RunError if the candidate cannot be run."""
+        """By batch, over the mean signal of all; raises RunError if the candidate cannot be run."""
         seen = with_outputs(state.model, self.judged.outputs)
         run = self.run_of(State(seen, state.reference, state.ranges))
-        return [batch.evaluate(run).noises for batch in batches]
+        signals = mean_signals(batches)
+        return [noises_in(batch, run, signals) for batch in batches]
 
 
 @dataclass(frozen=True, eq=False)

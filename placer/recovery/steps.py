@@ -48,7 +48,8 @@ _HARMS_OUTPUTS = (
 )
 _OTHERS_HELP_MORE = "on samples held back other steps help more, and it adds nothing to them"
 
-Noises = Sequence[Mapping[str, float]]  # By batch held back, then by part of an output.
+# By batch held back, then by part of an output: error power over the mean signal of all batches.
+Noises = Sequence[Mapping[str, float]]
 Judge = Callable[[State], Noises]
 
 
