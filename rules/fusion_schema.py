@@ -84,7 +84,13 @@ class Fusion(Strict):
     joins: bool = Field(
         default=False,
         description="Layers of the rule that read one tensor are one, if all of them can be built "
-        "and read it alike: as floats, or in one scale.",
+        "and read it alike: as floats, or in one scale. Convs join those of any rule that have the "
+        "same window, one group and the same operators behind, and write integers or all floats.",
+    )
+    joins_first: bool = Field(
+        default=False,
+        description="Where the first node could join another Conv, it does so alone, and the layer "
+        "does not exist.",
     )
     takes: Followers | None = Field(
         default=None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -12,7 +12,9 @@ from placer.prediction.followers import Follower, followers
 from placer.prediction.layer_candidate import LayerCandidate
 from placer.prediction.motion import NormalForm
 from placer.prediction.passages import find_shared
+from placer.prediction.siblings import groups_of, joined, joins, taken_apart
 from placer.rules.connected import connected
+from placer.rules.fusion_schema import Fusion
 from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
@@ -72,17 +74,11 @@ class Region:
 
     def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
         """What the engine builds, by position."""
-        taken: set[int] = set()
-        found: dict[int, LayerCandidate] = {}
-        for candidate in self.claimed:
-            own = [node.index for node in candidate.nodes]
-            if taken.isdisjoint(own) and candidate.is_met(form):
-                taken.update(own)
-                found[candidate.position] = candidate
-        for candidate in self.alone:
-            if candidate.position not in taken:
-                found[candidate.position] = candidate
-        for group in self._siblings(found, form):
+        found = self._chosen(form)
+        apart = taken_apart(found, form)
+        if apart:
+            found = self._chosen(form, apart)
+        for group in groups_of(self.claimed, found, form):
             for candidate in group:
                 del found[candidate.position]
             whole = self._whole(group)
@@ -99,17 +95,21 @@ class Region:
             found[whole.position] = whole
         return found
 
-    def _siblings(
-        self, found: Mapping[int, LayerCandidate], form: NormalForm
-    ) -> list[tuple[LayerCandidate, ...]]:
-        """The layers of ``found`` that join because they read one tensor."""
-        groups = []
-        for positions in _joined(self.claimed):
-            group = [found[p] for p in positions if p in found and _joins(found[p])]
-            read = {form.chain(edge) for candidate in group for edge in candidate.reads}
-            if len(group) == len(positions) and len(read) == 1:
-                groups.append(tuple(group))
-        return groups
+    def _chosen(
+        self, form: NormalForm, apart: Container[LayerCandidate] = ()
+    ) -> dict[int, LayerCandidate]:
+        """The layers that take their nodes first, by position, but those ``apart``."""
+        taken: set[int] = set()
+        found: dict[int, LayerCandidate] = {}
+        for candidate in self.claimed:
+            own = [node.index for node in candidate.nodes]
+            if taken.isdisjoint(own) and candidate not in apart and candidate.is_met(form):
+                taken.update(own)
+                found[candidate.position] = candidate
+        for candidate in self.alone:
+            if candidate.position not in taken:
+                found[candidate.position] = candidate
+        return found
 
     def _whole(
         self, group: Sequence[LayerCandidate], movers: Sequence[Node] = ()
@@ -172,7 +172,7 @@ def _merges(candidate: LayerCandidate) -> bool:
 def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
     """The nodes that read each other and may be part of one merged layer, by their indices."""
     parts = {c.position: c for c in claimed if _merges(c)}
-    for positions in _joined(claimed):
+    for positions in joined(claimed):
         yield from pairwise(positions)
     for candidate in parts.values():
         for writer in _writers(candidate):
@@ -183,20 +183,6 @@ def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
             others = [graph.by_name[e.node] for e in parts[writer].readers if not e.is_graph_output]
             if all(o.index >= candidate.position or o.index in parts for o in others):
                 yield writer, candidate.position
-
-
-def _joins(candidate: LayerCandidate) -> bool:
-    return candidate.claim is not None and candidate.claim.fusion.joins
-
-
-def _joined(claimed: Sequence[LayerCandidate]) -> list[list[int]]:
-    """The positions of the layers, by rule and tensor, that join if they read it alike."""
-    found: dict[tuple[str | None, str], set[int]] = {}
-    for candidate in claimed:
-        if _joins(candidate):
-            key = _rule(candidate), candidate.nodes[0].inputs[0]
-            found.setdefault(key, set()).add(candidate.position)
-    return [sorted(positions) for positions in found.values() if len(positions) > 1]
 
 
 def _rule(candidate: LayerCandidate) -> str | None:
@@ -298,10 +284,23 @@ def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCan
     demanded = tuple([e for part in group if part.claim for e in part.claim.demanded])
     return LayerCandidate(
         # What joins reads one tensor, and readers of its first part may come before the last.
-        position=group[0 if _joins(group[0]) else -1].position,
+        position=group[0 if joins(group[0]) else -1].position,
         nodes=nodes,
         claim=None
         if claim is None
-        else replace(claim, nodes=nodes, demanded=demanded, passed=claim.passed | passed),
+        else replace(
+            claim,
+            fusion=_fusion_of(group, claim.fusion),
+            nodes=nodes,
+            demanded=demanded,
+            passed=claim.passed | passed,
+        ),
         graph=group[0].graph,
     )
+
+
+def _fusion_of(group: Sequence[LayerCandidate], fusion: Fusion) -> Fusion:
+    """That of a layer of several; what joins writes each tensor as its readers need it."""
+    if joins(group[0]) and fusion.outputs == "readers":
+        return fusion.model_copy(update={"outputs": "each"})
+    return fusion

@@ -294,7 +294,7 @@ def test_scales_in_constant_nodes_are_compared_by_value(
     """PyTorch's exporter gives each pair a Constant of its own, also for one and the same scale."""
     path = save("""
         <ir_version: 8, opset_import: ["": 13]>
-        g (float[1,32,16,16] x) => (float[1,32,16,16] a, float[1,32,16,16] b)
+        g (float[1,32,16,16] x) => (float[1,32,16,16] a, float[1,32,8,8] b)
         <float[32,32,1,1] w = {0.1}, int8 zero = {0}> {
           s1 = Constant<value = float {0.5}> ()
           q1 = QuantizeLinear(x, s1, zero)
@@ -305,7 +305,7 @@ def test_scales_in_constant_nodes_are_compared_by_value(
           wq = QuantizeLinear(w, s1, zero)
           wd = DequantizeLinear(wq, s1, zero)
           [conv1] a = Conv(d1, wd)
-          [conv2] b = Conv(d2, wd)
+          [conv2] b = Conv<strides = [2, 2]>(d2, wd)
         }
     """)
     document = json.loads(placer("explain", path, "--json").out)

@@ -145,3 +145,48 @@ def test_linear_layers_whose_weights_are_transposed_behind_dq_on_tensorrt_10(
 
 def _row(value: str, count: int) -> str:
     return ", ".join([value] * count)
+
+
+# A C3 block of YOLOv5s in FP16, TensorRT 8: two profiles that one user posted on GitHub have these
+# layers in each of its eight C3 blocks; issue 17640 of ultralytics shows it of YOLO11 on 10.3.
+C3_FP16 = [
+    "cv1+cv2: float16, float16 -> float16, float16",
+    "cv1_sigmoid+cv1_mul: float16, float16 -> float16",
+    "cv2_sigmoid+cv2_mul: float16, float16 -> float16",
+    "m_cv1+m_cv1_sigmoid+m_cv1_mul: float16 -> float16",
+    "m_cv2: float16 -> float16",
+    "m_cv2_sigmoid+m_cv2_mul+m_add: float16, float16, float16 -> float16",
+    "cv3+cv3_sigmoid+cv3_mul: float16 -> float16",
+]
+
+
+def silu(conv: str, read: str, weight: str, attributes: str = "") -> str:
+    return f"""
+        [{conv}] {conv}_c = Conv{attributes}({read}, {weight})
+        [{conv}_sigmoid] {conv}_s = Sigmoid({conv}_c)
+        [{conv}_mul] {conv}_y = Mul({conv}_c, {conv}_s)"""
+
+
+def test_convs_of_a_c3_block_that_read_one_tensor_are_one_layer(save: Callable[..., Path]):
+    padded = "<pads = [1, 1, 1, 1]>"
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,64,40,40] image) => (float[1,64,40,40] out)
+        <float[64,64,3,3] w0 = {{0.1}}, float[32,64,1,1] w1 = {{0.1}},
+         float[32,64,1,1] w2 = {{0.1}}, float[32,32,1,1] w3 = {{0.1}},
+         float[32,32,3,3] w4 = {{0.1}}, float[64,64,1,1] w5 = {{0.1}}> {{
+          {silu("down", "image", "w0", padded)}
+          {silu("cv1", "down_y", "w1")} {silu("m_cv1", "cv1_y", "w3")}
+          {silu("m_cv2", "m_cv1_y", "w4", padded)}
+          [m_add] m_y = Add(cv1_y, m_cv2_y)
+          {silu("cv2", "down_y", "w2")}
+          [concat] c = Concat<axis = 1>(m_y, cv2_y)
+          {silu("cv3", "c", "w5")}
+          [last] out = Relu(cv3_y)
+        }}"""
+    graph = load_model(save(model)).graph
+    target = Target(engine_version="8.6", compute_capability="8.6", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    found = facts(predictor.predict(Placement.of(())).plan)
+    block = [fact for fact in found if not fact.startswith(("reformat", "down", "last", "float"))]
+    assert sorted(block) == sorted(C3_FP16)
