@@ -250,11 +250,8 @@ class Bench:
         inserter = Inserter(self.task.model, self.task.pack.manifest.scheme)
         rows = []
         for name, weights in (("activations alone", False), ("weights alone", True)):
-            groups = (
-                frozenset(edge for edge in group if inserter.is_weight(edge) == weights)
-                for group in self.placement.groups
-            )
-            alone = Placement(frozenset(group for group in groups if group))
+            edges = self.placement.edges
+            alone = self.placement.without({e for e in edges if inserter.is_weight(e) != weights})
             candidate = inserter.insert(alone, self.chosen.ranges)
             rows.append(
                 self.row(name, OnnxRuntimeModel(candidate, self.task.model.base_dir, 1).run)

@@ -9,7 +9,7 @@ from operator import ne
 
 from placer.graph import Edge
 from placer.quantization import Placement
-from placer.quantization.placement import Change
+from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.connected import connected
 from placer.rules.sites import (
     Settled,
@@ -22,7 +22,7 @@ from placer.rules.sites import (
 )
 
 KEPT_PARTS = 1 << 15
-Groups = frozenset[frozenset[Edge]]
+Groups = frozenset[ScaleGroup]
 Cell = Mapping[int, Settled]  # By part of the tensors.
 
 
@@ -85,7 +85,7 @@ class IncrementalPlacer:
         for number in {cell for site in sites for cell in self._cells_at[site]}:
             old, new = self._cell_of(number, before), self._cell_of(number, after)
             parts.update(p for p in old.keys() | new.keys() if old.get(p) != new.get(p))
-        gone, come = set[frozenset[Edge]](), set[frozenset[Edge]]()
+        gone, come = set[ScaleGroup](), set[ScaleGroup]()
         for part in parts:
             old_groups, new_groups = self._in_part(part, before), self._in_part(part, after)
             gone |= old_groups - new_groups

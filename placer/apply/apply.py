@@ -13,7 +13,7 @@ from placer.graph import Edge, Graph
 from placer.graph.structure import GRAPH_OUTPUT, Structure, structure_of
 from placer.model import Model
 from placer.quantization import Placement, Range, Ranges, union
-from placer.quantization.placement import grouped
+from placer.quantization.placement import ScaleGroup
 from placer.quantization.placement_file import Pin, PlacementFile
 
 MAX_CANDIDATES = 3
@@ -92,7 +92,7 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
     finder = _Finder(file, model.graph)
     found: list[Found] = []
     lost: list[Lost] = []
-    groups: set[frozenset[Edge]] = set()
+    groups: set[ScaleGroup] = set()
     broken: list[BrokenGroup] = []
     ranges: dict[str, Range] = {}
     pinned: dict[str, Pin] = {}
@@ -105,8 +105,8 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
         lost += gone
         if not here:
             continue
-        edges = grouped((f.edge for f in here), group.format)
-        groups.add(edges)
+        edges = frozenset(found.edge for found in here)
+        groups.add(ScaleGroup(edges, group.format))
         per_tensor.update(f.edge for f in here if f.source in group.per_tensor)
         if gone:
             broken.append(BrokenGroup(tuple(sorted(edges)), tuple(x.edge for x in gone)))

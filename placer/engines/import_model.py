@@ -22,7 +22,6 @@ from placer.errors import InputError
 from placer.graph import Edge
 from placer.model import Model, load_model, save_model
 from placer.model.importing import Imported, Loss
-from placer.quantization import Placement
 from placer.quantization.placement_file import placement_text
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
@@ -167,7 +166,7 @@ def _with_formats(pack: Pack, imported: Imported) -> tuple[Pack, Imported]:
     for name, alternative in pack.manifest.alternatives.items():
         if wanted and wanted.issubset(alternative.scheme.formats):
             return pack.with_scheme(name), imported
-    plain = Placement(frozenset(map(frozenset, imported.placement.groups)))
+    plain = imported.placement.in_format(None)
     return pack, replace(imported, placement=plain) if wanted else imported
 
 

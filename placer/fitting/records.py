@@ -91,8 +91,7 @@ class BuildRecord(_Document):
     @cached_property
     def placement(self) -> Placement:
         """What was quantized."""
-        groups = (frozenset(Edge(*edge) for edge in group) for group in self.groups)
-        return Placement(frozenset(groups))
+        return Placement.of_groups((Edge(*edge) for edge in group) for group in self.groups)
 
     @property
     def plan(self) -> Plan:

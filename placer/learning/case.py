@@ -49,8 +49,8 @@ class Case:
         return tuple(sorted({node.op for node in self.model.graph.nodes}))
 
     def _groups(self) -> Iterator[str]:
-        for group in sorted(self.placement.groups, key=sorted):
-            yield "quantized: " + ", ".join(map(str, sorted(group)))
+        for edges in self.placement.sorted():
+            yield "quantized: " + ", ".join(map(str, edges))
 
 
 class Refused(Exception):
@@ -111,8 +111,7 @@ def loaded(proto: ModelProto) -> Model:
 def within(placement: Placement, graph: Graph) -> Placement:
     """``placement`` without the edges that ``graph`` does not have."""
     known = {edge for edges in graph.consumers.values() for edge in edges}
-    groups = (group & known for group in placement.groups)
-    return Placement(frozenset(group for group in groups if group))
+    return placement.without(placement.edges - known)
 
 
 def _layer_text(layer: Layer) -> str:

@@ -25,7 +25,6 @@ from placer.learning.shrink import shrink
 from placer.learning.text import model_text, with_short_names
 from placer.plan.diff import diff_plans
 from placer.prediction.rule_tests import layer_line, predicted_lines
-from placer.quantization import Placement
 from placer.rules.matcher import match_rules
 from placer.rules.pack import Pack
 from placer.rules.schema import Rule
@@ -176,8 +175,8 @@ def _explains(rule: Rule, guess: Guess, case: Case, plans: BuilderPlans) -> bool
 
 def _without(case: Case, nodes: Sequence[Any]) -> Case:
     names = {node.name for node in nodes}
-    groups = (frozenset(e for e in g if e.node not in names) for g in case.placement.groups)
-    return Case(case.model, Placement(frozenset(group for group in groups if group)))
+    edges = {edge for edge in case.placement.edges if edge.node in names}
+    return Case(case.model, case.placement.without(edges))
 
 
 def _document(guess: Guess, minimal: Judgement, text: str, evidence: str) -> dict[str, Any]:

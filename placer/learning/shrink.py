@@ -47,8 +47,7 @@ def _smaller(case: Case) -> Iterator[Case]:
     edges = sorted(placement.edges)
     cuts = [frozenset(e for e in edges if e.tensor == t) for t in sorted({e.tensor for e in edges})]
     for cut in [*cuts, *(frozenset({edge}) for edge in edges)]:
-        rest = Placement(frozenset(group - cut for group in placement.groups if group - cut))
-        yield Case(case.model, with_whole_products(rest, graph))
+        yield Case(case.model, with_whole_products(placement.without(cut), graph))
 
 
 def _cut(proto: ModelProto) -> Iterator[ModelProto]:
@@ -125,5 +124,4 @@ def with_whole_products(placement: Placement, graph: Graph) -> Placement:
         if sum(edge in edges for edge in operands) == 1
         for edge in operands
     }
-    groups = (group - halves for group in placement.groups)
-    return Placement(frozenset(group for group in groups if group))
+    return placement.without(halves)

@@ -10,6 +10,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, printer
 from placer.graph import Edge
 from placer.learning.case import Case
 from placer.quantization import Placement
+from placer.quantization.placement import ScaleGroup
 
 _FEW = 4  # Values that are written out; more are one value repeated.
 _WEIGHT = 0.1
@@ -46,7 +47,13 @@ def with_short_names(case: Case) -> Case:
                 made |= {tensor} - ends
     _rename(proto, nodes, tensors)
     groups = (
-        frozenset(Edge(tensors[e.tensor], nodes.get(e.node, e.node), e.input_index) for e in group)
+        ScaleGroup(
+            frozenset(
+                Edge(tensors[e.tensor], nodes.get(e.node, e.node), e.input_index)
+                for e in group.edges
+            ),
+            group.format,
+        )
         for group in case.placement.groups
     )
     return Case.of(proto, Placement(frozenset(groups)))

@@ -14,7 +14,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.index import index_nodes
 from placer.graph.neutral import handed_on
 from placer.quantization import Placement, Ranges
-from placer.quantization.placement import Change, Group, format_of, grouped
+from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.connected import connected
 
 
@@ -35,14 +35,14 @@ class WithoutIdle:
 
     def _placed(self, placement: Placement) -> Placement:
         # No edge that stays where it is ends where others move, so other groups need no look.
-        touched = [g for g in placement.groups if not self.moved.keys().isdisjoint(g)]
+        touched = [g for g in placement.groups if not self.moved.keys().isdisjoint(g.edges)]
         if not touched:
             return placement
-        moved = set[Group]()
-        for chosen in {format_of(group) for group in touched}:
-            own = [group for group in touched if format_of(group) == chosen]
-            groups = [{x for e in group for x in self.moved.get(e, (e,))} for group in own]
-            moved.update(grouped(group, chosen) for group in _joined(groups))
+        moved = set[ScaleGroup]()
+        for chosen in {group.format for group in touched}:
+            own = [group.edges for group in touched if group.format == chosen]
+            sets = [{x for e in edges for x in self.moved.get(e, (e,))} for edges in own]
+            moved.update(ScaleGroup(edges, chosen) for edges in _joined(sets))
         return Placement(placement.groups.difference(touched).union(moved), base=placement.base)
 
 
@@ -100,7 +100,7 @@ def _ends(graph: Graph, edge: Edge, origins: Mapping[str, str], idle: set[str]) 
         yield from _ends(graph, later, origins, idle)
 
 
-def _joined(groups: Sequence[set[Edge]]) -> list[Group]:
+def _joined(groups: Sequence[set[Edge]]) -> list[frozenset[Edge]]:
     """``groups``, of which those that share an edge are one."""
     kept = [group for group in groups if group]
     return [frozenset[Edge]().union(*(kept[i] for i in part)) for part in connected(kept)]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from placer.graph import Edge
 from placer.quantization import Format, Placement
-from placer.quantization.placement import Group, format_of
+from placer.quantization.placement import ScaleGroup
 
 
 class Scale(NamedTuple):
@@ -87,13 +87,13 @@ def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm
 
     Groups of the same tensors have the same range, so the same scale.
     """
-    given = {edge: scale_of(group) for group in placement.groups for edge in group}
+    given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
     return move_pairs(given, passages)
 
 
-def scale_of(group: Group) -> Scale:
+def scale_of(group: ScaleGroup) -> Scale:
     """The scale of a placement's group."""
-    return Scale(frozenset(edge.tensor for edge in group), format_of(group))
+    return Scale(frozenset(edge.tensor for edge in group.edges), group.format)
 
 
 def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> NormalForm:

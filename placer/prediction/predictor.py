@@ -177,9 +177,12 @@ class Predictor:
         """Change scales and form; returns the edges that the form has other scales at."""
         near, given = draft.near, draft.given
         come = {
-            edge: scale for group in change.come for scale in [scale_of(group)] for edge in group
+            edge: scale
+            for group in change.come
+            for scale in [scale_of(group)]
+            for edge in group.edges
         }
-        edges = {edge for group in change.gone for edge in group} | come.keys()
+        edges = {edge for group in change.gone for edge in group.edges} | come.keys()
         edges = {edge for edge in edges if come.get(edge) != near.given.get(edge)}
         for edge in edges:
             given.put(edge, come.get(edge))

@@ -21,7 +21,7 @@ from placer.prediction.prediction import Prediction
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import Step
 from placer.quantization import Format, Placement
-from placer.quantization.placement import Change, Group, format_of, grouped
+from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.sites import ResolvedLayout, Site
 
 # Each remedy costs some predictions; conversions beyond these are listed without one.
@@ -74,7 +74,7 @@ class Remedies:
             for node in site.match.nodes.values():
                 self._sites_of.setdefault(node.name, []).append(site)
         self._prediction = prediction
-        self._groups_of: dict[str, set[Group]] = {}
+        self._groups_of: dict[str, set[ScaleGroup]] = {}
         self._names: Counter[str] = Counter()
         self._costly: dict[int, list[Costly]] = {}
         self._regroup(Change(frozenset(), prediction.placement.groups))
@@ -107,10 +107,10 @@ class Remedies:
 
     def _regroup(self, change: Change) -> None:
         for group in change.gone:
-            for tensor in {edge.tensor for edge in group}:
+            for tensor in {edge.tensor for edge in group.edges}:
                 self._groups_of[tensor].remove(group)
         for group in change.come:
-            for tensor in {edge.tensor for edge in group}:
+            for tensor in {edge.tensor for edge in group.edges}:
                 self._groups_of.setdefault(tensor, set()).add(group)
 
     def _relist(self, old: Mapping[int, Step], new: Mapping[int, Step]) -> None:
@@ -184,7 +184,7 @@ def with_edges(
     placement: Placement, edges: Sequence[Edge], shared: Sequence[str] = ()
 ) -> Placement:
     """``placement`` with ``edges`` quantized too; ``shared`` tensors get one scale."""
-    tied = [tuple(edge.tensor for edge in group) for group in placement.groups]
+    tied = [tuple(edge.tensor for edge in group.edges) for group in placement.groups]
     formats = dict(placement.formats)
     known = {formats.get(edge) for edge in edges if edge in placement.edges}
     if len(known) == 1:
@@ -194,8 +194,7 @@ def with_edges(
 
 def without_edges(placement: Placement, edges: Sequence[Edge]) -> Placement:
     """``placement`` with ``edges`` left in float."""
-    groups = (grouped(group - set(edges), format_of(group)) for group in placement.groups)
-    return Placement(frozenset(group for group in groups if group))
+    return placement.without(set(edges))
 
 
 def with_layout(placement: Placement, site: Site, layout: ResolvedLayout) -> Placement:
@@ -203,7 +202,7 @@ def with_layout(placement: Placement, site: Site, layout: ResolvedLayout) -> Pla
     considered = {edge for other in site.layouts.values() for edge in other.quantize}
     dropped = (considered - layout.quantize) | layout.keep_float
     base = without_edges(placement, tuple(dropped))
-    tied = [tuple(edge.tensor for edge in group) for group in base.groups]
+    tied = [tuple(edge.tensor for edge in group.edges) for group in base.groups]
     formats = {e: chosen for e, chosen in base.formats.items() if e not in layout.quantize}
     required = {base.formats.get(edge) for edge in layout.requires}
     chosen = required.pop() if len(required) == 1 else layout.format

@@ -82,7 +82,7 @@ def predicted_lines(
     """
     sites = find_sites(graph, [rule])
     placed = place(sites, {site.name: layout for site in sites})
-    tied = [tuple(edge.tensor for edge in group) for group in placed.groups]
+    tied = [tuple(edge.tensor for edge in group.edges) for group in placed.groups]
     more = [edge for edge in _all_edges(graph) if _text(edge) in pairs]
     placement = Placement.of([*placed.edges, *more], tied)
     predictor = make_predictor(graph, pack, Target(typing="strong"), "float16")

@@ -15,7 +15,7 @@ from placer.graph.external_data import is_external
 from placer.model.normalize import infer_values
 from placer.qdq.casts import around_pairs
 from placer.quantization import FLOAT8, Format, Placement, Scheme
-from placer.quantization.placement import grouped
+from placer.quantization.placement import ScaleGroup
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 # A key that is equal where scales are, and the format where it is another than the scheme's own.
@@ -102,7 +102,9 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     for i, output in enumerate(proto.graph.output):
         if output.name in pairs:
             mark(Edge(outputs[i], "", i), output.name)
-    placement = Placement(frozenset(grouped(g, chosen) for (_, chosen), g in marks.items()))
+    placement = Placement(
+        frozenset(ScaleGroup(frozenset(edges), chosen) for (_, chosen), edges in marks.items())
+    )
     writers = (t for t, pair in pairs.items() if pair.op_type in (_PAIR[1], "Cast"))
     dequantized = {t: source(t) for t in writers if source(t) in constants}
     return ExtractedModel(proto, tuple(nodes), outputs, constants, dequantized, placement)

@@ -6,7 +6,7 @@ from placer.errors import InputError
 from placer.graph import Edge, Graph, Node
 from placer.qdq.precision import CAST_SUFFIXES
 from placer.quantization import Placement, Range, Ranges
-from placer.quantization.placement import format_of, grouped
+from placer.quantization.placement import ScaleGroup
 
 
 def translate(placement: Placement, graph: Graph) -> Placement:
@@ -17,13 +17,13 @@ def translate(placement: Placement, graph: Graph) -> Placement:
     differ in type are split, since a scale has the type of its tensor. Raises InputError for an
     edge of a node that ``graph`` does not have.
     """
-    groups: set[frozenset[Edge]] = set()
+    groups: set[ScaleGroup] = set()
     for group in placement.groups:
         by_type: dict[int | None, set[Edge]] = {}
-        for edge in group:
+        for edge in group.edges:
             moved = _translate_edge(edge, graph)
             by_type.setdefault(graph.type_of(moved.tensor).dtype, set()).add(moved)
-        groups.update(grouped(edges, format_of(group)) for edges in by_type.values())
+        groups.update(ScaleGroup(frozenset(own), group.format) for own in by_type.values())
     per_tensor = frozenset(_translate_edge(edge, graph) for edge in placement.per_tensor)
     return Placement(frozenset(groups), per_tensor)
 

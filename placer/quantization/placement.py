@@ -4,62 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
+from typing import NamedTuple
 
 from placer.graph import Edge
 from placer.quantization.scheme import FLOAT8, Format, Scheme
 
-Group = frozenset[Edge]
 
+class ScaleGroup(NamedTuple):
+    """Edges that share one scale. ``format``: of their pairs, None where it is the scheme's own."""
 
-class InFormat(Group):
-    """A group whose pairs have another type than the scheme's own, ``format``.
-
-    It equals no group without a format, nor one of another format; what set operations make of it
-    is a plain group (see ``grouped``).
-    """
-
-    format: Format
-
-    def __new__(cls, edges: Iterable[Edge], chosen: Format) -> InFormat:
-        found = super().__new__(cls, edges)
-        found.format = chosen
-        return found
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, InFormat):
-            return False
-        return self.format == other.format and super().__eq__(other)
-
-    def __ne__(self, other: object) -> bool:  # A set's own does not ask its ``__eq__``.
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash((super().__hash__(), self.format))
-
-    def __reduce__(self) -> tuple[type[InFormat], tuple[list[Edge], Format]]:
-        return InFormat, (list(self), self.format)
-
-
-def grouped(edges: Iterable[Edge], chosen: Format | None) -> Group:
-    """``edges`` as a group in the format ``chosen``; None: the scheme's own."""
-    return frozenset(edges) if chosen is None else InFormat(edges, chosen)
-
-
-def format_of(group: Group) -> Format | None:
-    """The format of ``group``, None where it is the scheme's own."""
-    return group.format if isinstance(group, InFormat) else None
+    edges: frozenset[Edge]
+    format: Format | None = None
 
 
 @dataclass(frozen=True)
 class Change:
     """What turns one placement into another one: groups that it loses and that it gains."""
 
-    gone: frozenset[Group]
-    come: frozenset[Group]
+    gone: frozenset[ScaleGroup]
+    come: frozenset[ScaleGroup]
 
     @property
     def added(self) -> tuple[Edge, ...]:
@@ -88,15 +55,14 @@ class Change:
 class Placement:
     """The whole decision: quantized edges partitioned into scale groups.
 
-    Each group is a set of edges that share one scale; edges of one tensor inside a group share
-    one Q/DQ pair. A group may have a format of its own (``InFormat``). ``per_tensor``: edges of
-    weights that have one scale where the scheme gives them one for each channel. ``base``: the type
-    that what is not quantized is computed in, where the search decides on it and it is another than
-    the model's own. Two placements are equal exactly if their partitions, these edges and this type
-    are, however reached.
+    Edges of one tensor inside a group share one Q/DQ pair. ``per_tensor``: edges of weights that
+    have one scale where the scheme gives them one for each channel. ``base``: the type that what is
+    not quantized is computed in, where the search decides on it and it is another than the model's
+    own. Two placements are equal exactly if their partitions, these edges and this type are,
+    however reached.
     """
 
-    groups: frozenset[Group]
+    groups: frozenset[ScaleGroup]
     per_tensor: frozenset[Edge] = frozenset()
     base: str | None = None
 
@@ -129,7 +95,15 @@ class Placement:
         own = formats or {}
         for edge in quantized:
             groups.setdefault((find(edge.tensor), own.get(edge)), set()).add(edge)
-        return Placement(frozenset(grouped(g, chosen) for (_, chosen), g in groups.items()))
+        return Placement(
+            frozenset(ScaleGroup(frozenset(g), chosen) for (_, chosen), g in groups.items())
+        )
+
+    @staticmethod
+    def of_groups(groups: Iterable[Iterable[Edge]]) -> Placement:
+        """A scale for each of ``groups``, in the scheme's own format; empty groups are left out."""
+        sets = filter(None, map(frozenset, groups))
+        return Placement(frozenset(ScaleGroup(edges) for edges in sets))
 
     @cached_property
     def edges(self) -> frozenset[Edge]:
@@ -159,10 +133,19 @@ class Placement:
         """This placement with what is not quantized in ``base``."""
         return Placement(self.groups, self.per_tensor, base)
 
-    def in_format(self, chosen: Format) -> Placement:
-        """This placement with all its groups in ``chosen``."""
-        groups = frozenset(grouped(group, chosen) for group in self.groups)
+    def in_format(self, chosen: Format | None) -> Placement:
+        """This placement with all its groups in ``chosen``; None: the scheme's own format."""
+        groups = frozenset(ScaleGroup(group.edges, chosen) for group in self.groups)
         return Placement(groups, self.per_tensor, self.base)
+
+    def without(self, edges: Container[Edge]) -> Placement:
+        """This placement with ``edges`` left in float."""
+        left = (
+            ScaleGroup(frozenset(e for e in group.edges if e not in edges), group.format)
+            for group in self.groups
+        )
+        found = Placement(frozenset(group for group in left if group.edges), base=self.base)
+        return found.with_weights(self.per_tensor)
 
     def translated(self, given: Scheme, wanted: Scheme) -> Placement:
         """This placement of the scheme ``given`` as one of ``wanted``.
@@ -174,7 +157,7 @@ class Placement:
     @cached_property
     def group_of(self) -> Mapping[Edge, int]:
         """A number for each edge, the same for those of one group."""
-        return {edge: number for number, group in enumerate(self.groups) for edge in group}
+        return {edge: number for number, group in enumerate(self.groups) for edge in group.edges}
 
     @cached_property
     def id(self) -> str:
@@ -214,23 +197,24 @@ class Placement:
 _ORDER = itemgetter(0)
 
 
-def _edges(groups: Iterable[Group]) -> Group:
-    return frozenset(edge for group in groups for edge in group)
+def _edges(groups: Iterable[ScaleGroup]) -> frozenset[Edge]:
+    return frozenset(edge for group in groups for edge in group.edges)
 
 
-def _formats(groups: Iterable[Group]) -> dict[Edge, Format]:
-    own = (group for group in groups if isinstance(group, InFormat))
-    return {edge: group.format for group in own for edge in group}
+def _formats(groups: Iterable[ScaleGroup]) -> dict[Edge, Format]:
+    return {edge: own for edges, own in groups if own is not None for edge in edges}
 
 
-def _lines(groups: Iterable[Group], per_tensor: Group) -> Iterator[tuple[list[Edge], str]]:
-    for group in groups:
-        edges, chosen = sorted(group), format_of(group)
+def _lines(
+    groups: Iterable[ScaleGroup], per_tensor: frozenset[Edge]
+) -> Iterator[tuple[list[Edge], str]]:
+    for group, chosen in groups:
+        edges = sorted(group)
         line = _line(edges, per_tensor)
         yield edges, line if chosen is None else f"{line} in {chosen}"
 
 
-def _line(edges: Iterable[Edge], per_tensor: Group) -> str:
+def _line(edges: Iterable[Edge], per_tensor: frozenset[Edge]) -> str:
     return "; ".join(
         f"{e.tensor!r}>{e.node!r}:{e.input_index}{' per tensor' if e in per_tensor else ''}"
         for e in edges

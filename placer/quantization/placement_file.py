@@ -16,7 +16,7 @@ from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.structure import Structure, parse_structure, structure_of
-from placer.quantization.placement import Placement, grouped
+from placer.quantization.placement import Placement, ScaleGroup
 from placer.quantization.ranges import Range, Ranges, union
 from placer.quantization.scheme import Format, Scheme
 
@@ -140,10 +140,13 @@ def load_placement(path: Path, graph: Graph) -> Placement:
     naming file, line and field, for anything that is no placement file of this model.
     """
     document = _read(path)
-    groups = [grouped([_find(e, graph, path) for e in g.edges], g.format) for g in document.groups]
+    groups = (
+        ScaleGroup(frozenset(_find(e, graph, path) for e in group.edges), group.format)
+        for group in document.groups
+    )
     entries = (entry for group in document.groups for entry in group.edges)
     return Placement(
-        frozenset(group for group in groups if group),
+        frozenset(group for group in groups if group.edges),
         frozenset(_find(entry, graph, path) for entry in entries if entry.weights is not None),
         None if document.base == "float" else document.base,
     )

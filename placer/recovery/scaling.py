@@ -192,7 +192,7 @@ def _are_free(work: Work, tensors: Collection[str], constants: Collection[str]) 
     if not work.fixed.isdisjoint(tensors) or not work.fixed.isdisjoint(constants):
         return False
     for group in work.placement.groups:
-        shared = {edge.tensor for edge in group}
+        shared = {edge.tensor for edge in group.edges}
         if not shared.isdisjoint(tensors) and not shared <= {*tensors, *constants}:
             return False
     return True

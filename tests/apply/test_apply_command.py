@@ -135,7 +135,7 @@ def test_without_a_base_the_engine_of_the_pack_decides(
 ):
     model = loaded(SEED0)
     edge = next(e for e in default(model.graph, load_pack("tensorrt")).edges)
-    only = Placement(frozenset({frozenset({edge})}))
+    only = Placement.of_groups([[edge]])
     file_of(only, model.graph, tmp_path, "tensorrt", {edge.tensor: Range(-6.375, 6.375)})
     file = tmp_path / "placement.yaml"
     file.write_text(file.read_text().replace("pack: tensorrt ", f"pack: {pack} "))

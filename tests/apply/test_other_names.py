@@ -136,11 +136,12 @@ def test_any_placement_comes_out_isomorphic(
     onnx.save(other, path)
     applied = apply_placement(file_of(placement, model.graph, folder), load_model(path))
     expected = {
-        frozenset((nodes.get(e.node, ""), e.input_index) for e in group)
+        frozenset((nodes.get(e.node, ""), e.input_index) for e in group.edges)
         for group in placement.groups
     }
     found = {
-        frozenset((e.node, e.input_index) for e in group) for group in applied.placement.groups
+        frozenset((e.node, e.input_index) for e in group.edges)
+        for group in applied.placement.groups
     }
     assert found == expected
 

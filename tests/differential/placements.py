@@ -30,14 +30,14 @@ def random_placement(model: Model, pack: Pack, target: Target, random: Random) -
 
 def _mutated(placement: Placement, graph: Graph, random: Random) -> Placement:
     """``placement`` less a group, or with the pairs of a tensor that carries none."""
-    groups = sorted(placement.groups, key=sorted)
+    groups = placement.sorted()
     if groups and random.random() < 0.5:
         groups.remove(random.choice(groups))
     free = sorted({e.tensor for e in _activations(graph)} - {e.tensor for e in placement.edges})
     if free and random.random() < 0.7:
         tensor = random.choice(free)
-        groups.append(frozenset(e for e in _activations(graph) if e.tensor == tensor))
-    return with_whole_products(Placement(frozenset(groups)), graph)
+        groups.append([e for e in _activations(graph) if e.tensor == tensor])
+    return with_whole_products(Placement.of_groups(groups), graph)
 
 
 def _activations(graph: Graph) -> Iterator[Edge]:

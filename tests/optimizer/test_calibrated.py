@@ -74,7 +74,8 @@ def test_a_scale_that_a_model_has_is_kept_where_another_tensor_shares_it(tmp_pat
         gates=("sqnr>=1",),
     )
     task = prepare(request, QuietObserver())
-    groups = [{e.tensor for e in g} for g in task.space.placement(task.space.defaults).groups]
+    default = task.space.placement(task.space.defaults)
+    groups = [{edge.tensor for edge in group.edges} for group in default.groups]
     assert {"b", "c"} in groups
     kept = task.model.imported.ranges(task.pack.manifest.scheme)
     assert kept.keys() == {"c"}

@@ -115,7 +115,7 @@ def predict(
 ) -> Prediction:
     """The prediction with these scale groups; every weight has a pair too."""
     weights = [[e] for t in graph.initializers for e in graph.edges_of(t) if t.startswith("w")]
-    placement = Placement(frozenset(map(frozenset, (*groups, *weights))))
+    placement = Placement.of_groups((*groups, *weights))
     return Predictor(graph, rules, Target(typing=typing), base, "int8").predict(placement)
 
 

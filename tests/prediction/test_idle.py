@@ -92,7 +92,7 @@ def test_a_pair_on_either_side_of_an_idle_node_is_the_same_pair():
     assert nodes(plans[0]) == [("conv1",), ("scale1",)]
     # Taking one of two equal pairs away changes nothing.
     near = predictor.predict(Placement.of([*one.edges, *other.edges]))
-    gone = frozenset(group for group in near.placement.groups if before in group)
+    gone = frozenset(group for group in near.placement.groups if before in group.edges)
     assert not predictor.vary(near, Change(gone, frozenset()))
 
 

@@ -12,7 +12,7 @@ from placer.graph.text import graph_of_text
 from placer.prediction.prediction import Prediction
 from placer.prediction.predictor import Predictor
 from placer.quantization import EMPTY, FLOAT8, Placement
-from placer.quantization.placement import grouped
+from placer.quantization.placement import ScaleGroup
 from placer.rules.connected import connected
 from placer.rules.incremental_placement import IncrementalPlacer
 from placer.rules.packaging.load import load_pack
@@ -80,12 +80,13 @@ def predictor_of(
 def similar(draw: st.DrawFn, graph: Graph, placement: Placement) -> Placement:
     """``placement`` with one of its groups left out or taken from another placement."""
     other = draw(placements(graph))
-    gone = draw(st.sampled_from([frozenset(), *placement.groups]))
+    gone = draw(st.sampled_from([None, *placement.groups]))
     kept = placement.groups - {gone}
-    used = {edge for group in kept for edge in group}
+    used = {edge for group in kept for edge in group.edges}
     groups = draw(st.sets(st.sampled_from(list(other.groups)), max_size=1)) if other.groups else ()
     chosen = draw(st.sampled_from([None, FLOAT8]))
-    return Placement(kept | {grouped(group - used, chosen) for group in groups if group - used})
+    new = (ScaleGroup(group.edges - used, chosen) for group in groups)
+    return Placement(kept | {group for group in new if group.edges})
 
 
 @st.composite
@@ -257,9 +258,9 @@ def test_a_change_looks_at_the_layers_around_it_only():
     )
     edge = next(edge for edge in graph.edges_of("t30") if edge.node == "conv30")
     predictor = predictor_of(graph)
-    weights = Placement(frozenset({frozenset(graph.edges_of("w"))}))
+    weights = Placement.of_groups([graph.edges_of("w")])
     before = predictor.predict(weights)
-    after = predictor.predict(Placement(weights.groups | {frozenset({edge})}), before)
+    after = predictor.predict(Placement(weights.groups | {ScaleGroup(frozenset({edge}))}), before)
     differ = [i for i, step in after.steps.items() if before.steps.get(i) is not step]
     names = {p.layer.name for i in differ for p in after.steps[i].layers}
     assert {"quantize t30", "conv30"} <= names <= {"quantize t30", "conv30", "relu30"}

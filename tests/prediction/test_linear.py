@@ -111,7 +111,7 @@ def test_a_change_is_judged_by_the_same_steps_however_long_the_chain(
         predictor = Predictor(graph, PACK.rules, ANY_TARGET, "float16", "int8")
         near = predictor.predict(place(find_sites(graph, PACK.rules), {}))
         taken.clear()
-        group = next(g for g in near.placement.groups if Edge("b0", "d0", 0) in g)
+        group = next(g for g in near.placement.groups if Edge("b0", "d0", 0) in g.edges)
         changed = predictor.vary(near, Change(frozenset({group}), frozenset()))
         found.append((list(taken), sorted(changed)))
     assert found[0] == found[1]

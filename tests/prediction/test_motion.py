@@ -42,7 +42,7 @@ layouts: {follow: {default: true}}
 
 
 def form(graph: Graph, *groups: list[Edge]) -> NormalForm:
-    placement = Placement(frozenset(map(frozenset, groups)))
+    placement = Placement.of_groups(groups)
     return normal_form(placement, find_passages(Matches(graph), RULES))
 
 
@@ -149,7 +149,7 @@ layouts: {follow: {default: true}}
         Rule,
     )
     left, right = Edge("x", "join1", 0), Edge("z", "join1", 1)
-    placement = Placement(frozenset({frozenset({left}), frozenset({right})}))
+    placement = Placement.of_groups([[left], [right]])
     found = normal_form(placement, find_passages(Matches(graph_of_text(UNEQUAL)), [rule]))
     assert found.scales[Edge("y", "conv1", 0)] == Scale(frozenset({"x", "z"}))
     assert not found.second
@@ -331,7 +331,7 @@ def placements(draw: st.DrawFn, graph: Graph) -> Placement:
         if group is not None:
             key = edge.tensor if edge.tensor in graph.initializers else group
             groups.setdefault(key, set()).add(edge)
-    return Placement(frozenset(frozenset(edges) for edges in groups.values()))
+    return Placement.of_groups(groups.values())
 
 
 @st.composite
@@ -346,12 +346,12 @@ def moved(found: NormalForm) -> Placement:
     groups: dict[int, set[Edge]] = {}
     for edge, scale in found.scales.items():
         groups.setdefault(scale, set()).add(edge)
-    return Placement(frozenset(frozenset(edges) for edges in groups.values()))
+    return Placement.of_groups(groups.values())
 
 
 def is_distinct(placement: Placement) -> bool:
     """Whether no two groups have the same tensors, for those would have one scale."""
-    tensors = [frozenset(edge.tensor for edge in group) for group in placement.groups]
+    tensors = [frozenset(edge.tensor for edge in group.edges) for group in placement.groups]
     return len(set(tensors)) == len(tensors)
 
 
@@ -379,8 +379,8 @@ def test_pairs_that_the_form_has_already_change_nothing(
     whole = normal_form(placement, passages)
     added = sorted(whole.scales.keys() - placement.edges)
     kept = set(data.draw(st.lists(st.sampled_from(added)))) if added else set()
-    groups = [group & (placement.edges | kept) for group in moved(whole).groups]
-    more = Placement(frozenset(group for group in groups if group))
+    form = moved(whole)
+    more = form.without(form.edges - placement.edges - kept)
     assume(is_distinct(more))
     assert normal_form(more, passages).canonical() == whole.canonical()
 
@@ -398,7 +398,7 @@ def test_the_form_does_not_depend_on_names(case: tuple[str, Placement], random: 
     def translate(edge: Edge) -> Edge:
         return edge._replace(tensor=names[edge.tensor])
 
-    other = Placement(frozenset(frozenset(map(translate, g)) for g in placement.groups))
+    other = Placement.of_groups(map(translate, group.edges) for group in placement.groups)
     found = normal_form(other, find_passages(Matches(graph_of_text(renamed)), RULES)).canonical()
     passages = find_passages(Matches(graph_of_text(text)), RULES)
     original = normal_form(placement, passages).canonical()
@@ -412,5 +412,5 @@ def test_pairs_stay_where_they_are_and_keep_their_partners(case: tuple[str, Plac
     found = normal_form(placement, find_passages(Matches(graph_of_text(text)), RULES))
     assert found.scales.keys() >= placement.edges
     for group in placement.groups:
-        assert len({found.scales[edge] for edge in group}) == 1
+        assert len({found.scales[edge] for edge in group.edges}) == 1
     assert found.second.keys() <= found.scales.keys()

@@ -152,7 +152,7 @@ def plans(text: str, pairs: list[tuple[Edge, ...]], folder: Path) -> tuple[Plan,
     engine = pytest.importorskip("placer.engines.openvino.engine", exc_type=ImportError)
     onnx.save(varied(parse_model(HEAD + text)), folder / "model.onnx")
     model, target = load_model(folder / "model.onnx"), Target(signed_products=multiplies_signed())
-    placement, scheme = Placement(frozenset(map(frozenset, pairs))), PACK.manifest.scheme
+    placement, scheme = Placement.of_groups(pairs), PACK.manifest.scheme
     tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
     ranges = calibrate(model, tensors, synthetic_dataset(model, 1, 0)).ranges("minmax", scheme)
     candidate = Inserter(model, scheme).insert(placement, ranges)

@@ -24,7 +24,7 @@ from placer.qdq.extract import extract_placement
 from placer.qdq.precision import convert
 from placer.qdq.translation import translate, translate_ranges
 from placer.quantization import FLOAT8, Placement, Range, Scheme
-from placer.quantization.placement import grouped
+from placer.quantization.placement import ScaleGroup
 from placer.quantization.placement_file import load_placement, placement_text, read_placement
 from placer.rules.packaging.load import load_pack
 from tests.qdq.test_precision import sqnr
@@ -64,10 +64,9 @@ def pair_types(proto: onnx.ModelProto) -> dict[str, int]:
 
 
 def test_groups_of_unequal_formats_are_unequal():
-    own, other = frozenset({X}), grouped([X], FLOAT8)
+    own, other = ScaleGroup(frozenset({X})), ScaleGroup(frozenset({X}), FLOAT8)
     assert own != other
-    assert other != own
-    assert len({own, other, grouped([X], FLOAT8), grouped([X], None)}) == 2
+    assert len({own, other, ScaleGroup(frozenset({X}), FLOAT8)}) == 2
     assert pickle.loads(pickle.dumps(MIXED)) == MIXED
     same = Placement.of(MIXED.edges)
     assert (same == MIXED, same.id == MIXED.id, same.edges == MIXED.edges) == (False, False, True)

@@ -105,9 +105,7 @@ def test_a_scale_group_takes_the_union_of_ranges(save: Save):
 
 
 def test_two_groups_on_one_tensor_have_two_pairs(save: Save):
-    placement = Placement(
-        frozenset({frozenset({Edge("r", "conv2", 0)}), frozenset({Edge("r", "add", 0)})})
-    )
+    placement = Placement.of_groups([[Edge("r", "conv2", 0)], [Edge("r", "add", 0)]])
     candidate = Inserter(load_model(save(BRANCHES)), TENSORRT).insert(placement, RANGES)
     check(candidate)
     assert pairs(candidate) == {
@@ -155,7 +153,7 @@ def test_each_use_of_a_constant_has_names_of_its_own(save: Save):
     model = load_model(save(CONSTANTS))
     uses = [Edge("k", "add", 1), Edge("k", "mul", 1), Edge("w", "sub", 1)]
     weights = [Edge("w", "matmul", 1), Edge("w", "gemm", 1)]
-    placement = Placement(frozenset(frozenset({edge}) for edge in (*uses, *weights)))
+    placement = Placement.of_groups([edge] for edge in (*uses, *weights))
     candidate = Inserter(model, TENSORRT).insert(placement, {})
     check(candidate)
     assert {e.node: inputs_of(candidate, e.node)[1] for e in (*uses, *weights)} == {

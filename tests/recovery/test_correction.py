@@ -143,7 +143,7 @@ def test_layers_that_cannot_take_a_bias_or_a_factor(tmp_path: Path):
     }
     assert not any(layer.weight for layer in layers_of(model, PER_TENSOR))
     edge = model.graph.edge_at(model.graph.by_name["gemm"], 1)
-    pinned = Placement(frozenset([frozenset([edge])]), frozenset([edge]))
+    pinned = Placement.of_groups([[edge]]).with_weights(frozenset([edge]))
     assert not any(layer.weight for layer in layers_of(model, INT8, pinned))
     without = network(tmp_path, text=NETWORK.replace(", c)", ")").replace(", b)", ")"))
     state, layers = correct_bias(state_of(without), work_of(without, INT8))

@@ -136,7 +136,7 @@ def test_layers_that_stay_float_are_fitted_too_but_only_quantized_ones_are_round
     model = network(tmp_path)
     work = work_of(model, INT8)
     (weight,) = (edge for edge in work.placement.edges if edge.tensor == "m")
-    groups = frozenset(group for group in work.placement.groups if weight not in group)
+    groups = frozenset(group for group in work.placement.groups if weight not in group.edges)
     work = Work(Placement(groups), INT8, work.data)
     before = state_of(model)
     rounding, rounded_layers = round_weights(before, work)

@@ -6,6 +6,7 @@ from placer.common.yaml_file import parse_text
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.quantization import Placement
+from placer.quantization.placement import ScaleGroup
 from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites, place
@@ -28,7 +29,7 @@ def test_a_maxpool_follows_its_producer_and_shares_its_scale():
     assert [site.name for site in sites] == ["conv-act:conv1", "follow:pool1", "conv-act:conv2"]
     placement = place(sites, {})
     pair = frozenset({Edge("r", "pool1", 0), Edge("p", "conv2", 0)})
-    assert pair in placement.groups
+    assert ScaleGroup(pair) in placement.groups
     assert Edge("out", "", 0) in placement.edges
 
 

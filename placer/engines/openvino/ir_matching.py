@@ -79,7 +79,7 @@ class _Matcher:
             source=f"OpenVINO IR {source.name}, FakeQuantize",
             activations=self.activations,
             weights=self.weights,
-            placement=Placement(frozenset(self.groups)),
+            placement=Placement.of_groups(self.groups),
             notes=tuple(self.unmatched),
         )
         return Matched(imported, self.by_name, self.by_structure, tuple(self.unmatched))

@@ -16,7 +16,7 @@ from placer.model.importing.arithmetic import Part
 from placer.model.importing.names import Names
 from placer.model.importing.quantized_tensors import Quantized
 from placer.quantization import FLOAT8, Format, Placement
-from placer.quantization.placement import grouped
+from placer.quantization.placement import ScaleGroup
 
 _NEVER_NEGATIVE = frozenset("Relu Sigmoid HardSigmoid Softmax Softplus Abs Exp Sqrt".split())
 _KEEPS_SIGN = frozenset(
@@ -49,9 +49,11 @@ class FloatGraphBuilder:
     def placement(self) -> Placement:
         """The edges that had pairs, grouped by equal scales; FP8 beside integers is told."""
         chosen: Format | None = None if all(fp8 for _, fp8 in self._edges) else FLOAT8
-        groups = self._edges.items()
         return Placement(
-            frozenset(grouped(edges, chosen if fp8 else None) for (_, fp8), edges in groups)
+            frozenset(
+                ScaleGroup(frozenset(edges), chosen if fp8 else None)
+                for (_, fp8), edges in self._edges.items()
+            )
         )
 
     @property

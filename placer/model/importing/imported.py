@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from placer.graph.external_data import is_external
 from placer.graph.weights import bias_input, weight_input
 from placer.model.importing.scales import ActivationScale, WeightScale
 from placer.quantization import Placement, Range, Ranges, Scheme
-from placer.quantization.placement import format_of, grouped
+from placer.quantization.placement import ScaleGroup
 
 _REMOVED = "{} pairs dropped: normalising removed the nodes that read them"
 _INSIDE = "{} pairs dropped in bodies of If, Loop and Scan, which no rule of this engine enters"
@@ -123,9 +123,11 @@ class Imported:
         _spread(kept, graph)
         weights = {n: s for n, s in self.weights.items() if _is_same(graph, n, s)}
         changed = [n for n in self.weights if n not in weights and n in graph.initializers]
-        groups = self.placement.groups
-        moved = [grouped(_found(group, graph), format_of(group)) for group in groups]
-        placement = Placement(frozenset(group for group in moved if group))
+        moved = (
+            ScaleGroup(frozenset(_found(group.edges, graph)), group.format)
+            for group in self.placement.groups
+        )
+        placement = Placement(frozenset(group for group in moved if group.edges))
         inside = _not_entered(graph)
         made = {tensor for node in inside.values() for tensor in node.output}
         read = {tensor for node in inside.values() for tensor in node.input}
@@ -186,9 +188,9 @@ def _is_same(graph: Graph, name: str, scale: WeightScale) -> bool:
     return tensor is not None and digest(tensor) == scale.digest
 
 
-def _found(group: frozenset[Edge], graph: Graph) -> Iterator[Edge]:
-    """The group's edges by node and input: a tensor may be called otherwise by now."""
-    for edge in group:
+def _found(edges: Iterable[Edge], graph: Graph) -> Iterator[Edge]:
+    """``edges`` by node and input: a tensor may be called otherwise by now."""
+    for edge in edges:
         reads = graph.by_name[edge.node].inputs if edge.node in graph.by_name else ()
         if not edge.node:
             reads = graph.outputs

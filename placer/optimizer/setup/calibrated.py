@@ -20,7 +20,7 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import AUTO
 from placer.optimizer.setup.task import Task
 from placer.qdq import Inserter
-from placer.quantization import Placement, Range, Ranges
+from placer.quantization import Range, Ranges
 from placer.recovery.alive import DEAD_NOISE, alive_choices
 from placer.recovery.crossfit import CrossFit, Fold
 from placer.recovery.halves import Half, SplitCalibration, calibrate_halves
@@ -231,11 +231,7 @@ def _fold(task: Task, half: Half, methods: tuple[str, ...], reference: Run) -> F
 def _crossfit(choices: Choices, task: Task, inserter: Inserter, folds: list[Fold]) -> CrossFit:
     placement = task.space.placement(choices)
     known = _known(folds)
-    activations = [
-        frozenset(edge for edge in group if not inserter.is_weight(edge))
-        for group in placement.groups
-    ]
-    alone = Placement(frozenset(group for group in activations if group))
+    alone = placement.without({edge for edge in placement.edges if inserter.is_weight(edge)})
     return CrossFit(
         Simulation(inserter, placement, known), Simulation(inserter, alone, known), folds
     )

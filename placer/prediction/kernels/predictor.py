@@ -73,7 +73,7 @@ class KernelPredictor:
 
         ``near``: a prediction of this predictor, which the new one's ``changed`` refers to.
         """
-        given = {edge: scale_of(group) for group in placement.groups for edge in group}
+        given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
         form = normal_form(placement, self._passages)
         units = Units(self._graph, form, self._attentions, self._base)
         kernels = Kernels(units)
