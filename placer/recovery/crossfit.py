@@ -17,7 +17,7 @@ from placer.recovery.simulation import Simulation
 Methods = Mapping[str, str]  # Calibration method by tensor.
 Noises = Mapping[str, float]  # Error power over signal power by part of an output.
 
-# Beyond these an output is dead, or as good as exact, and more or less says nothing.
+# Beyond these an output is destroyed, or as good as exact, and more or less says nothing.
 _WORST_DB, _BEST_DB = -10.0, 80.0
 
 
@@ -137,7 +137,7 @@ def score(noises: Noises) -> float:
     """Mean of the worst part's SQNR and of all parts' mean SQNR, in dB.
 
     Gates look at the worst part. But where one part limits, what helps the others is not to be lost
-    either, and a part that is dead may not stop all else.
+    either, and a part that is destroyed may not stop all else.
     """
     levels = [min(max(decibels(noise), _WORST_DB), _BEST_DB) for noise in noises.values()]
     return float(min(levels) + np.mean(levels)) / 2 if levels else _BEST_DB

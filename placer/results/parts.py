@@ -74,7 +74,7 @@ class CalibrationPart(Part):
     requested_method: str
     sqnr_by_method: dict[str, float | None] = Field(
         description="worst dB by method, where methods were compared: of the pack's default, or a "
-        "part of it whose outputs are alive, on calibration data that the ranges do not rest on"
+        "part of it that destroys no output, on calibration data that the ranges do not rest on"
     )
     tensors_by_method: dict[str, int] = Field(
         default={}, description="where the method is `mixed`: how many tensors have each"

@@ -15,7 +15,7 @@ from placer.optimizer.options.request import Request
 from placer.optimizer.setup.calibrated import Calibrated
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.trial_setup import set_up
-from placer.recovery.alive import DEAD_NOISE, alive_choices
+from placer.recovery.destroyed_outputs import DESTROYED_NOISE, intact_choices
 from placer.search.space import Choices
 from tests.conftest import DIGITS
 from tests.recovery.test_methods import TWO_HEADS, heavy_tailed
@@ -93,13 +93,13 @@ def test_a_dead_default_is_thinned_out_from_the_noisiest_group_on(tmp_path: Path
     space = prepare(request, QuietObserver()).space
     names = [group.name for group in space.groups]
     assert len(names) >= 3
-    alone = dict.fromkeys(names, 10 * DEAD_NOISE)
-    alone[names[0]], alone[names[2]] = 0.1 * DEAD_NOISE, 0.3 * DEAD_NOISE
+    alone = dict.fromkeys(names, 10 * DESTROYED_NOISE)
+    alone[names[0]], alone[names[2]] = 0.1 * DESTROYED_NOISE, 0.3 * DESTROYED_NOISE
 
     def noise(choices: Choices) -> float:
         changed = [name for name in names if choices[name] != space.floats[name]]
         return sum(alone[name] for name in changed)
 
-    found = alive_choices(space, noise)
+    found = intact_choices(space, noise)
     kept = {name for name in names if found[name] != space.floats[name]}
     assert kept == {names[0], names[2]}

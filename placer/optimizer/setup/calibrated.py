@@ -21,8 +21,8 @@ from placer.optimizer.options.request import AUTO
 from placer.optimizer.setup.task import Task
 from placer.qdq import Inserter
 from placer.quantization import Range, Ranges
-from placer.recovery.alive import DEAD_NOISE, alive_choices
 from placer.recovery.crossfit import CrossFit, Fold
+from placer.recovery.destroyed_outputs import DESTROYED_NOISE, intact_choices
 from placer.recovery.halves import Half, SplitCalibration, calibrate_halves
 from placer.recovery.methods import Choice, Effort, choose, mixes, rank
 from placer.recovery.simulation import Simulation
@@ -174,16 +174,16 @@ def _effort(task: Task) -> Effort:
 def _choice(
     task: Task, inserter: Inserter, data: SplitCalibration, reference: Run, observer: Observer
 ) -> Choice:
-    """The choice on the default placement, or on as much of it as leaves all outputs alive."""
+    """The choice on the default placement, or on as much of it as destroys no output."""
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
     methods = METHODS[:2] if task.pack.manifest.scheme.has_float8 else METHODS
     folds = [_fold(task, half, methods, reference) for half in data.halves]
     crossfit = _crossfit(task.space.defaults, task, inserter, folds)
     ranking = rank(crossfit, observer.progress)
-    if max(ranking.sqnr.values()) <= decibels(DEAD_NOISE):
-        alive = _alive(task, inserter, folds, ranking.best, observer)
-        crossfit = _crossfit(alive, task, inserter, folds)
-        observer.stage("comparing calibration methods on the groups that keep the outputs alive")
+    if max(ranking.sqnr.values()) <= decibels(DESTROYED_NOISE):
+        intact = _intact(task, inserter, folds, ranking.best, observer)
+        crossfit = _crossfit(intact, task, inserter, folds)
+        observer.stage("comparing calibration methods on the groups that destroy no output")
         ranking = rank(crossfit, observer.progress)
     effort = _effort(task)
     if mixes(crossfit, effort):
@@ -191,11 +191,11 @@ def _choice(
     return choose(crossfit, effort, ranking, observer.progress)
 
 
-def _alive(
+def _intact(
     task: Task, inserter: Inserter, folds: list[Fold], method: str, observer: Observer
 ) -> Choices:
-    """As much of the default placement as leaves all outputs alive."""
-    observer.stage("the default placement kills an output; trying its groups one by one")
+    """As much of the default placement as destroys no output."""
+    observer.stage("the default placement destroys an output; trying its groups one by one")
     tried = 0
 
     def noise(choices: Choices) -> float:
@@ -207,7 +207,7 @@ def _alive(
         observer.progress(tried, len(task.space.groups))
         return max(found.values(), default=0.0)
 
-    return alive_choices(task.space, noise)
+    return intact_choices(task.space, noise)
 
 
 def _fold(task: Task, half: Half, methods: tuple[str, ...], reference: Run) -> Fold:
