@@ -60,7 +60,8 @@ class TensorFormats(NamedTuple):
     ``ready``: types by the scales that the tensor went through; what was written comes first.
     ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16. ``layout``:
     of what was written; conversions write any. ``rounded``: the layer that wrote it in float took
-    the Q of all its readers along, so that these read integers.
+    the Q of all its readers along, so that these read integers. ``added``: a Conv wrote it that
+    adds a residual.
     """
 
     ready: tuple[tuple[Scales, str], ...]
@@ -68,6 +69,7 @@ class TensorFormats(NamedTuple):
     forced: bool = False
     layout: Layout = "linear"
     rounded: bool = False
+    added: bool = False
 
 
 @dataclass(frozen=True)

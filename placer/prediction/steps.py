@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placer.graph import Edge, Node
+from placer.graph import Edge, Graph, Node
 from placer.plan import Layer, Port
 from placer.prediction.claims import ANY, FLOAT, Claim
 from placer.prediction.conversions import (
@@ -119,7 +119,11 @@ class StepDraft:
                 forced = ready[0][1] == FLOAT and reads_integers(claim) and not _is_like(claim)
                 layout = self._layout(reads, ready[0][1])
                 self.tensors.formats[tensor] = self.tensors.formats[tensor]._replace(
-                    ready=ready, forced=forced, layout=layout, rounded=self.paired.rounds
+                    ready=ready,
+                    forced=forced,
+                    layout=layout,
+                    rounded=self.paired.rounds,
+                    added={"Conv", "Add"} <= {node.op for node in nodes},
                 )
             outputs += [Port(dtype, tensor=tensor) for _, dtype in ready]
         layer = Layer(
@@ -170,9 +174,11 @@ class StepDraft:
     def _copied(self, edge: Edge, port: Port) -> Port:
         """What a Concat joins: ``port``, copied unless what writes it writes it in place.
 
-        A conversion writes in place, and so does a producer that nothing else reads (hehern
-        bevfusion: inputs read elsewhere, and Resizes, are copied), but not into the middle of a
-        group of channels (the fuser: 80 channels are copied, 256 not).
+        A conversion writes in place, and so does a producer that Convs alone read besides, unless
+        it is a Conv that adds a residual (YOLOv5 and YOLOv8: what a Resize, a MaxPool or an Add
+        reads, too, is copied, and what is joined along the last axis; hehern bevfusion: so are
+        Resizes), but not into the middle of a group of channels (the fuser: 80 channels are copied,
+        256 not).
         """
         if edge.tensor not in self.tensors.formats:
             return port
@@ -182,8 +188,12 @@ class StepDraft:
         if fits and self.tensors.is_converted(edge, port):
             return port
         producer = graph.producer.get(edge.tensor)
-        alone = len(graph.edges_of(edge.tensor)) == 1
-        if fits and producer is not None and alone and producer.op not in _OWN_BUFFER:
+        others = (other for other in graph.edges_of(edge.tensor) if other != edge)
+        alone = all(o.node and graph.by_name[o.node].op == "Conv" for o in others)
+        owned = producer is None or producer.op in _OWN_BUFFER
+        owned = owned or self.tensors.formats[edge.tensor].added
+        owned = owned or _joins_last_axis(graph, self.candidate.nodes[0])
+        if fits and alone and not owned:
             return port
         return self.tensors.convert(edge, "reformat", port, port.dtype, chain, joins=True)
 
@@ -237,8 +247,16 @@ class StepDraft:
 
 
 # Operators whose layers do not write into a joined tensor: a Resize is one of its own (hehern
-# bevfusion), a Reshape none, so that what it passes on is copied (a YOLOv8m on Orin, TensorRT 8.5).
-_OWN_BUFFER = frozenset({"Resize", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+# bevfusion), a Reshape and a Split of channels none, so that what they pass on is copied (a YOLOv8m
+# on Orin, TensorRT 8.5).
+_OWN_BUFFER = frozenset({"Resize", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Split"})
+
+
+def _joins_last_axis(graph: Graph, concat: Node) -> bool:
+    """Whether a Concat joins rows of more than two axes (the heads of YOLOv5)."""
+    shape = graph.type_of(concat.outputs[0]).shape
+    axis = next((a.i for a in concat.proto.attribute if a.name == "axis"), 0)
+    return shape is not None and len(shape) > 2 and axis in (-1, len(shape) - 1)
 
 
 def _overwritten_in_float(claim: Claim | None, written: Sequence[Written]) -> Sequence[Edge]:
