@@ -172,6 +172,11 @@ class Rule(Strict):
         min_length=1,
         description="The choices by name; exactly one is the default, which has no `when`.",
     )
+    decides: bool = Field(
+        default=True,
+        description="Whether its matches take nodes as sites. `false`: the rule only tells what is "
+        "built there, whatever its priority, and other rules decide on the nodes.",
+    )
     motion: Motion | None = Field(
         default=None, description="The pattern's nodes let Q and DQ pass."
     )
@@ -205,6 +210,10 @@ class Rule(Strict):
             raise ValueError("exactly one layout has 'default: true'")
         if self.layouts[self.default_layout].when != Condition():
             raise ValueError("the default layout must be offered on all engines; remove its 'when'")
+        choices = ("quantize", "keep_float", "requires", "share_scale")
+        given = {f for layout in self.layouts.values() for f in choices if getattr(layout, f)}
+        if not self.decides and (len(self.layouts) > 1 or given):
+            raise ValueError("a rule with 'decides: false' has one layout, with 'fuses' alone")
         names = self.tensor_names
         for layout_name, layout in self.layouts.items():
             self._check_layout(layout_name, layout, names)

@@ -102,6 +102,8 @@ def find_sites_with_overlaps(
     data = data_tensors(matches.graph)
 
     def is_decided(match: Match) -> bool:
+        if not match.rule.decides:
+            return False
         # Layers with weights are computed in every run where the batch is dynamic (DETR's queries).
         nodes = match.nodes.values()
         return any(has_weights(matches.graph, n) or not data.isdisjoint(n.outputs) for n in nodes)

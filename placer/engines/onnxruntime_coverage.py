@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
@@ -16,7 +17,10 @@ from placer.plan.readers.onnx_graph import original_name
 PAIR_OPS = ("QuantizeLinear", "DequantizeLinear")
 # What makes a MatMul of another rank than 2 with a bias a Gemm.
 _GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
-_TRANSPOSE = "Transpose"
+_TRANSPOSE, _RESHAPE = "Transpose", "Reshape"
+_JOINED = "_new_reshape"
+_ENDS = 2  # The input of Slice that says where it ends.
+_PRODUCT = "FusedMatMul"  # A MatMul that reads operands as they lie before Transposes.
 
 
 class Coverage:
@@ -31,7 +35,8 @@ class Coverage:
     def __init__(self, model: onnx.GraphProto, fused: onnx.GraphProto) -> None:
         self._fused = fused.node
         self._alias = _aliases(model, fused)
-        without_effect = _products_with_one(model) - {n.name for n in fused.node}
+        without_effect = _products_with_one(model) | _slices_of_all(model)
+        without_effect -= {n.name for n in fused.node}
         self._compute = {
             n.name: n
             for n in model.node
@@ -52,15 +57,31 @@ class Coverage:
     def nodes(self) -> list[tuple[str, ...]]:
         """For each node of the optimized graph, the names of the nodes that it covers."""
         owner = self._by_constant() | self._by_name()
+        owner |= self._parts(owner)
         borders = self._borders()
         for index, node in enumerate(self._fused):
             if node.op_type not in PAIR_OPS and not _GEMM_RESHAPE.search(node.name):
                 self._walk(index, node, borders[index], owner)
         owner |= self._moved_transposes(owner)
+        owner |= self._multiplied_transposes(owner)
+        owner |= self._joined_reshapes(owner)
         found: dict[int, list[str]] = defaultdict(list)
         for name, index in owner.items():
             found[index].append(name)
         return [tuple(sorted(found[index])) for index in range(len(self._fused))]
+
+    def _parts(self, owner: Mapping[str, int]) -> dict[str, int]:
+        """The Slices of a tensor that became one Split, which is called after one of them."""
+        splits = {
+            (node.op_type, self._alias(node.input[0])): owner[node.name]
+            for node in self._compute.values()
+            if node.name in owner and self._fused[owner[node.name]].op_type == "Split"
+        }
+        parts = ((n, splits.get((n.op_type, self._alias(n.input[0])))) for n in self._slices())
+        return {n.name: index for n, index in parts if index is not None and n.name not in owner}
+
+    def _slices(self) -> list[onnx.NodeProto]:
+        return [node for node in self._compute.values() if node.op_type == "Slice"]
 
     def _moved_transposes(self, owner: Mapping[str, int]) -> dict[str, int]:
         """The optimizer moves a Transpose behind what follows it, under a name of its own."""
@@ -69,6 +90,48 @@ class Coverage:
         gone = [n.name for n in self._compute.values() if n.op_type == _TRANSPOSE]
         gone = [name for name in gone if name not in owner]
         return dict(zip(gone, new, strict=True)) if len(gone) == len(new) else {}
+
+    def _multiplied_transposes(self, owner: Mapping[str, int]) -> dict[str, int]:
+        """The optimizer moves Transposes past a Reshape into the product that reads it."""
+        products = {i for i, node in enumerate(self._fused) if node.op_type == _PRODUCT}
+        readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+        for node in self._compute.values():
+            for tensor in {self._alias(t) for t in node.input if t}:
+                readers[tensor].append(node)
+        found: dict[str, int] = {}
+        # The model's nodes are in topological order, so what follows a Transpose is settled.
+        for node in reversed(list(self._compute.values())):
+            if node.op_type != _TRANSPOSE or node.name in owner:
+                continue
+            after = readers[self._alias(node.output[0])]
+            while len(after) == 1 and after[0].op_type == _RESHAPE:
+                after = readers[self._alias(after[0].output[0])]
+            homes = {owner.get(n.name, found.get(n.name)) for n in after}
+            if len(homes) == 1 and (home := homes.pop()) in products and home is not None:
+                found[node.name] = home
+        return found
+
+    def _joined_reshapes(self, owner: Mapping[str, int]) -> dict[str, int]:
+        """The optimizer joins a Reshape to one that it made itself, under a name of its own; the
+        walk then takes it for a part of what reads it.
+        """
+        taken = set(owner.values())
+        readers: dict[str, list[int]] = defaultdict(list)
+        for index, node in enumerate(self._fused):
+            for tensor in node.input:
+                readers[tensor].append(index)
+        found: dict[str, int] = {}
+        for index, node in enumerate(self._fused):
+            after = readers[node.output[0]]
+            if not node.name.endswith(_JOINED) or index in taken or len(after) != 1:
+                continue
+            if self._fused[after[0]].op_type == _RESHAPE:
+                continue
+            lost = [n for n, home in owner.items() if home == after[0]]
+            lost = [n for n in lost if self._compute[n].op_type == _RESHAPE]
+            if len(lost) == 1:
+                found[lost[0]] = index
+        return found
 
     def _by_name(self) -> dict[str, int]:
         owner: dict[str, int] = {}
@@ -160,6 +223,27 @@ def _products_with_one(model: onnx.GraphProto) -> set[str]:
         and numpy_helper.to_array(tensor).item() == 1
     }
     return {n.name for n in model.node if n.op_type == "Mul" and not ones.isdisjoint(n.input)}
+
+
+def _slices_of_all(model: onnx.GraphProto) -> set[str]:
+    """Names of Slices from the first element to beyond the last, which the optimizer takes out."""
+    constants = {tensor.name: tensor for tensor in model.initializer}
+
+    def all_are(name: str, value: int) -> bool:
+        found = constants.get(name)
+        if found is None or is_external(found):
+            return False
+        return bool((numpy_helper.to_array(found) == value).all())
+
+    return {
+        n.name
+        for n in model.node
+        if n.op_type == "Slice"
+        and len(n.input) > _ENDS
+        and all_are(n.input[1], 0)
+        and all_are(n.input[_ENDS], np.iinfo(np.int64).max)
+        and all(all_are(steps, 1) for steps in n.input[4:5])
+    }
 
 
 def _aliases(model: onnx.GraphProto, fused: onnx.GraphProto) -> _Aliases:

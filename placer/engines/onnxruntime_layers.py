@@ -64,7 +64,8 @@ def layers_plan(
 def _named_as_before(fused: onnx.GraphProto, final: onnx.ModelProto) -> onnx.ModelProto:
     """``final`` with the names that ``fused`` tells nodes without one by.
 
-    In the blocked layout their tensors have other names; the nodes keep their order.
+    In other layouts their tensors have other names; the nodes keep their order. Where a Conv took
+    some of them over, what the others read still tells them.
     """
     before, after = _nameless(fused), _nameless(final.graph)
     result = onnx.ModelProto()
@@ -74,7 +75,22 @@ def _named_as_before(fused: onnx.GraphProto, final: onnx.ModelProto) -> onnx.Mod
         if len(known) == len(indices):
             for index, name in zip(indices, known, strict=True):
                 result.graph.node[index].name = name
+            continue
+        read = _by_input(fused.node, before.get(op, ()))
+        for source, index in _by_input(final.graph.node, indices).items():
+            if source in read:
+                result.graph.node[index].name = _name(fused.node[read[source]])
     return result
+
+
+def _by_input(nodes: Sequence[onnx.NodeProto], indices: Iterable[int]) -> dict[str, int]:
+    """Of the nodes at ``indices`` those that alone read a tensor first, by who writes that."""
+    writers = {tensor: node.name for node in nodes for tensor in node.output}
+    found: dict[str, list[int]] = defaultdict(list)
+    for index in indices:
+        source = nodes[index].input[0]
+        found[writers.get(source) or source].append(index)
+    return {source: own[0] for source, own in found.items() if len(own) == 1}
 
 
 def _nameless(graph: onnx.GraphProto) -> dict[str, list[int]]:

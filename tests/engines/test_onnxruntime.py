@@ -46,13 +46,20 @@ def placement_of(graph: Graph, match: Match, layout: Layout, fusion: Fusion) -> 
     names = {node.name for node in nodes}
     references = layout.quantize if fusion.reads is None else fusion.reads
     read = [e for r in references for e in match.edges(r, graph) if e.node in names]
+    if fusion.joins:  # All that read the tensor become one layer.
+        read = [e for edge in read for e in graph.edges_of(edge.tensor)]
+        names = {edge.node for edge in read}
+        nodes = [node for node in graph.nodes if node.name in names]
+    absorbed = [e for r in fusion.absorbs for e in match.edges(r, graph)]
     written = [
         e for n in nodes for t in n.outputs for e in graph.edges_of(t) if e.node not in names
     ]
     if fusion.outputs != "uint8" and fusion.readers_quantized is None:
-        return Placement.of(read)
+        return Placement.of([*read, *absorbed])
     tied = [tuple({e.tensor for e in (*read, *written)})]
-    return Placement.of([*read, *written], tied if fusion.readers_quantized == "as-read" else [])
+    return Placement.of(
+        [*read, *absorbed, *written], tied if fusion.readers_quantized == "as-read" else []
+    )
 
 
 def plan_of(path: Path, rule: Rule, layout: Layout, fusion: Fusion) -> tuple[Plan, dict[str, str]]:
@@ -74,8 +81,8 @@ def fits(layer: Layer, fusion: Fusion, covered: tuple[str, ...]) -> bool:
     read = fusion.inputs if fusion.op != ["MatMulNBits"] else "float"  # Its weight is no tensor.
     return (
         layer.op in fusion.op
-        and layer.nodes == covered
-        and set(layer.input_types) == {read}
+        and (layer.nodes == covered or (fusion.joins and set(covered) < set(layer.nodes)))
+        and set(layer.input_types) - {"bool"} == {read}
         and set(layer.output_types) == {written}
     )
 
