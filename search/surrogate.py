@@ -19,6 +19,8 @@ from placer.search.space import Choices, Space
 
 # Before a search for a front ends, it looks at the limits of noise of so many cycles.
 CYCLES = 4
+# The kind of the trial of the pack's default placement.
+DEFAULT = "default"
 
 Probe = Callable[[Choices], float]
 
@@ -29,7 +31,7 @@ def seed_proposals(space: Space) -> Iterator[Proposal]:
     And the default in the other formats that there are.
     """
     yield Proposal("none" if space.least == space.floats else "forced", space.least)
-    yield Proposal("default", space.defaults)
+    yield Proposal(DEFAULT, space.defaults)
     yield Proposal("everything", space.everything)
     for chosen in space.formats:
         yield Proposal(f"default in {chosen}", space.defaults_in(chosen))

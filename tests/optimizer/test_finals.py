@@ -1,16 +1,19 @@
 """The race of finalists, on an engine whose speeds are known exactly."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from placer.common.statistics import Ratio
 from placer.engines.base import Compiled
-from placer.optimizer.outcome.finals import Finalist, confirm, confirm_all, race
+from placer.optimizer.outcome.finals import Finalist, confirm, confirm_all, contenders, race
 from placer.plan import Plan
+from placer.search.records import TrialRecord
+from tests.search.outcomes import measurement
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,32 @@ def test_copies_count_together():
     field = [finalist("even", 1.0, 1.0, 1.0), finalist("lucky once", 0.9, 1.1, 1.1)]
     assert race(engine, field, {}, rounds=30, races=2).entry == "even"
     assert engine.measured[0] == 6
+
+
+def trial(number: int, kind: str, ratio: float, low: float, high: float) -> TrialRecord:
+    measured = replace(measurement(ratio), ratio=Ratio(ratio, low, high, 21))
+    return TrialRecord(measured, number=number, kind=kind, choices={}, placement_id=str(number))
+
+
+LUCKY = [trial(number, "near the best", 0.54, 0.51, 0.6) for number in (7, 8, 9)]
+
+
+@pytest.mark.parametrize(
+    ("low", "race"),
+    [
+        (0.59, [7, 8, 1]),  # Its interval reaches that of the fastest.
+        (0.61, [7, 8]),
+    ],
+)
+def test_the_default_races_unless_it_is_slower_for_sure(low: float, race: list[int]):
+    default = trial(1, "default", 0.62, low, 0.63)
+    assert [record.number for record in contenders([*LUCKY, default], 2)] == race
+
+
+def test_a_default_among_the_fastest_races_once():
+    default = trial(1, "default", 0.5, 0.49, 0.52)
+    assert [record.number for record in contenders([default, *LUCKY], 2)] == [1, 7]
+    assert contenders([], 2) == []
 
 
 def test_a_single_finalist_needs_no_race():

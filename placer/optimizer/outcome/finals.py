@@ -19,6 +19,7 @@ from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.quantization import Placement
 from placer.search.records import TrialRecord
+from placer.search.surrogate import DEFAULT
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -156,6 +157,25 @@ def _measure(
     bounds = np.cumsum([len(copies) for copies in models])[:-1]
     parts = np.split(seconds, bounds, axis=1)
     return np.stack([part.mean(axis=1) for part in parts], axis=1)
+
+
+def contenders(records: Sequence[TrialRecord], count: int) -> list[TrialRecord]:
+    """Who races: the ``count`` first of ``records``, and the default unless it is slower for sure.
+
+    ``records``: fastest first. Of many placements that take nearly the same time, those that are
+    the fastest by their own trials were also the luckiest. The rules' default was tried before
+    anything was known of it, so that its trial is no such choice.
+    """
+    first = list(records[:count])
+    least = first[0].measurement if first else None
+    return first + [
+        record
+        for record in records[count:]
+        if record.kind == DEFAULT
+        and record.measurement is not None
+        and least is not None
+        and record.measurement.ratio.low <= least.ratio.high
+    ]
 
 
 # Above this size of its weights a model is compiled once per finalist, to spare memory; for as many

@@ -14,6 +14,7 @@ from placer.optimizer.outcome.finals import (
     Rejected,
     compiled_finalists,
     confirm,
+    contenders,
     copies_of,
     latency_gates,
     race,
@@ -118,7 +119,9 @@ def _final(
     copies = copies_of(task, preset.finalists)
     changed = compiled_in_schemes(rescaled, copies)
     finalists = [
-        *_finalists(task, setup, best[: preset.finalists], near, copies, alone=not changed),
+        *_finalists(
+            task, setup, contenders(best, preset.finalists), near, copies, alone=not changed
+        ),
         *(finalist for finalist, _ in changed),
     ]
     if len(finalists) > 1:
