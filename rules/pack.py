@@ -73,9 +73,13 @@ class Pack:
         Raises InputError for an unknown name and for a target that does not have the formats.
         """
         alternatives = self.manifest.alternatives
+        if not alternatives:
+            raise InputError(
+                f"pack '{self.manifest.name}' has no scheme besides its own; leave out `scheme`"
+            )
         if name not in alternatives:
             reason = unknown("scheme", name, sorted(alternatives))
-            raise InputError(f"pack '{self.manifest.name}', beside its own: {reason}")
+            raise InputError(f"pack '{self.manifest.name}': {reason}")
         chosen = alternatives[name]
         if not target.meets(chosen.when):
             needs = chosen.when.compute_capability or chosen.when.engine_versions

@@ -103,7 +103,7 @@ def _kinds(by: str | Sequence[str]) -> tuple[Kind, ...]:
     asked = (by,) if isinstance(by, str) else tuple(by)
     for kind in asked:
         if kind not in KINDS:
-            raise InputError(unknown("kind of `by`", kind, KINDS))
+            raise InputError(unknown("`by`", kind, KINDS))
     return tuple(kind for kind in KINDS if kind in asked)
 
 

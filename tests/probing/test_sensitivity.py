@@ -119,7 +119,7 @@ def test_the_table_fits_80_columns_and_the_page_needs_nothing_else(
 
     found = json.loads(placer("sensitivity", *words, "--json").out)
     noise, part = worst(found["default"])
-    assert f"default placement {decibels(noise):.1f}" in " ".join(shown.out.split())
+    assert f"Default placement: {decibels(noise):.1f};" in " ".join(shown.out.split())
     assert part in ("left", "right")
     assert all(s["saves"] for s in found["subjects"] if s["default"])
 
@@ -133,7 +133,7 @@ def test_what_sites_save_is_measured_where_that_is_asked_for(net: Path):
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
-        ({"by": "node"}, "unknown kind of `by` 'node'; use one of: rule, group, site"),
+        ({"by": "node"}, "unknown `by` 'node'; use one of: rule, group, site"),
         ({"samples": 0}, "`samples` is 0; give 1 or more"),
         ({"only": "nothing"}, "'nothing' selects no node of the model"),
     ],

@@ -136,5 +136,7 @@ def test_an_alternative_scheme_is_for_targets_that_have_it():
     assert float8.fingerprint != loaded.fingerprint
     with pytest.raises(InputError, match=r"scheme 'fp8' needs >=8\.9; .* capability 8\.0"):
         loaded.with_scheme("fp8", Target(compute_capability="8.0"))
-    with pytest.raises(InputError, match="beside its own: unknown scheme 'fp4'; use one of: fp8"):
+    with pytest.raises(InputError, match="pack 'tensorrt': unknown scheme 'fp4'; use one of: fp8"):
         loaded.with_scheme("fp4")
+    with pytest.raises(InputError, match="pack 'onnxruntime' has no scheme besides its own"):
+        load_pack("onnxruntime").with_scheme("fp8")
