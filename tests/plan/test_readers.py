@@ -513,6 +513,24 @@ def test_what_polygraphy_shows_of_an_engine(write: Save):
     )
 
 
+def test_which_layers_run_on_the_gpu(write: Save):
+    """What every build logs; TensorRT 8.5 and later say the kind of layer before its name."""
+    text = """\
+[11/20/2024-16:10:56] [TRT] [I] ---------- Layers Running on DLA ----------
+[11/20/2024-16:10:56] [TRT] [I] ---------- Layers Running on GPU ----------
+[11/20/2024-16:10:56] [TRT] [I] [GpuLayer] CONVOLUTION: /m.0/cv1/conv/Conv || /m.0/cv2/conv/Conv
+[11/20/2024-16:10:56] [TRT] [I] [GpuLayer] POINTWISE: PWN(PWN(/m.0/act/Sigmoid), /m.0/act/Mul)
+[11/20/2024-16:10:56] [TRT] [I] [GpuLayer] COPY: /m.0/Split_output_0 copy
+[09/26/2022-09:52:14] [TRT] [I] [GpuLayer] Conv_52 + Add_53 + Relu_54
+"""
+    assert [(layer.kind, layer.nodes) for layer in read_plan(write(text)).layers] == [
+        ("compute", ("/m.0/cv1/conv/Conv", "/m.0/cv2/conv/Conv")),
+        ("compute", ("/m.0/act/Sigmoid", "/m.0/act/Mul")),
+        ("reformat", ()),
+        ("compute", ("Conv_52", "Add_53", "Relu_54")),
+    ]
+
+
 def test_layers_that_a_script_printed_one_by_one_or_in_a_list(write: Save):
     layers = [
         entry("Conv_1", "CaskConvolution", INT8_32, LINEAR),

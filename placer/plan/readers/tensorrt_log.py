@@ -1,12 +1,13 @@
 """Read the layers that TensorRT, trtexec and polygraphy print.
 
-Three listings, with or without what a logger puts before each line:
+Four listings, with or without what a logger puts before each line:
 
 - ``Engine Layer Information:`` of a verbose build, ``Layer(Op): name, Tactic: t, a (Int8[1,64:32]),
   b (...) -> c (...)``; before TensorRT 8.5 ``a[Int8(1,64)]``;
 - layer information, ``Name: n, LayerType: op, Inputs: [ { Name: a, Format/Datatype: f }], ...``
   (``trtexec --dumpLayerInfo``, the inspector's format ONELINE);
-- ``polygraphy inspect model --show layers``: ``Layer 0 | name [Op: op]`` and tensors in braces.
+- ``polygraphy inspect model --show layers``: ``Layer 0 | name [Op: op]`` and tensors in braces;
+- which layers run on the GPU and not on a DLA, ``[GpuLayer] CONVOLUTION: name``: names only.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from typing import Any
 Entry = Mapping[str, Any]  # A layer with the fields of the inspector's JSON.
 
 
-def printed_entries(text: str) -> tuple[Entry, ...]:
+def printed_entries(text: str) -> tuple[Entry | str, ...]:
     """The layers of the last engine that ``text`` lists, by its most detailed listing."""
-    for listing in (_information, _summary, _polygraphy):
+    for listing in (_information, _summary, _polygraphy, _placed):
         engines = [entries for entries in _engines(listing(text)) if entries]
         if engines:
             return tuple(engines[-1])
     return ()
 
 
-def _engines(found: Iterator[Entry | None]) -> Iterator[list[Entry]]:
+def _engines(found: Iterator[Entry | str | None]) -> Iterator[list[Entry | str]]:
     """Split at None, where the next engine's listing starts."""
-    engine: list[Entry] = []
+    engine: list[Entry | str] = []
     for entry in found:
         if entry is None:
             yield engine
@@ -136,3 +137,18 @@ def _described(section: str) -> list[dict[str, str]]:
 def _type(facts: str) -> str:
     known = re.search(r"dtype=(\w+)", facts) or re.search(r"Format: ([^,]*)", facts)
     return known[1] if known else ""
+
+
+# --- where layers run -----------------------------------------------------------------------
+
+_PLACED = re.compile(r"\[GpuLayer\] ([A-Z_]+: )?(?P<name>\S.*?)\s*$")
+_PLACES = re.compile(r"Layers [Rr]unning on GPU")
+
+
+def _placed(text: str) -> Iterator[str | None]:
+    for line in _lines(text):
+        match = _PLACED.search(line)
+        if match is not None:
+            yield match["name"]
+        elif _PLACES.search(line):
+            yield None
