@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,8 @@ import onnx
 from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
+from placer.engines.estimated_candidate import EstimatedCandidate
 from placer.engines.fusion_model import BASES
-from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.tensorrt.build_cache import BuildCache
 from placer.engines.tensorrt.library import Library
@@ -26,7 +25,6 @@ from placer.engines.tensorrt.plan_builder import PlanBuilder
 from placer.errors import InputError
 from placer.graph.edit import fix_input_shapes
 from placer.graph.shapes import ShapeRange
-from placer.plan import Plan
 from placer.prediction.built import BuiltEstimator
 from placer.prediction.devices import target_on
 from placer.prediction.gpus import Gpu
@@ -85,7 +83,7 @@ class BuiltPlanEngine:
         self._cache = BuildCache(folder, library.title, architecture, fixed)
         self._builder = builder_process(library, architecture, limits, log_dir)
 
-    def compile(self, model: onnx.ModelProto, base_dir: Path) -> BuiltCandidate:
+    def compile(self, model: onnx.ModelProto, base_dir: Path) -> EstimatedCandidate:
         """Build ``model``, unless it was built before, and estimate the layers that result.
 
         Raises RunError if the builder refuses the model, crashes or takes more than its limits.
@@ -94,7 +92,7 @@ class BuiltPlanEngine:
         lines = self._cache.lines(fixed, base_dir, lambda: self._build(fixed, base_dir))
         graph = extract_placement(fixed).graph({}, Path("the candidate"))
         plan = self._estimator.plan(lines, graph, self._source)
-        return BuiltCandidate(model, base_dir, self._threads, plan)
+        return EstimatedCandidate(model, base_dir, self._threads, plan)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Estimated seconds, the same in every round, shape (rounds, len(models))."""
@@ -133,29 +131,6 @@ def builder_process(library: Library, gpu: str, limits: Limits, log_dir: Path) -
     """
     spec = EngineSpec("placer.engines.tensorrt.plan_builder", "create", {"gpu": gpu})
     return IsolatedEngine(spec, limits, log_dir, PlanBuilder(library, gpu, {}))
-
-
-class BuiltCandidate:
-    """A candidate with the plan that was built of it."""
-
-    def __init__(self, model: onnx.ModelProto, base_dir: Path, threads: int, built: Plan) -> None:
-        self._model = model
-        self._base_dir = base_dir
-        self._threads = threads
-        self._plan = built
-
-    @cached_property
-    def _session(self) -> HalfPrecisionModel:
-        return HalfPrecisionModel(self._model, self._base_dir, self._threads)
-
-    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
-        """Outputs as ONNX Runtime computes them on the CPU."""
-        return self._session.run(inputs)
-
-    def plan(self, inputs: Tensors | None = None) -> Plan:
-        """The built layers with estimated times, whatever the inputs."""
-        del inputs
-        return self._plan
 
 
 def _dims(value: onnx.ValueInfoProto) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,7 @@ import onnx
 from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
-from placer.engines.half_precision import HalfPrecisionModel
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.estimated_candidate import EstimatedCandidate
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
@@ -94,7 +92,7 @@ class FusionModelEngine:
         if build_for:
             import_builder()  # Says at once if it is not installed.
 
-    def compile(self, model: onnx.ModelProto, base_dir: Path) -> FusionModelCompiled:
+    def compile(self, model: onnx.ModelProto, base_dir: Path) -> EstimatedCandidate:
         """Predict the plan of ``model``; an ONNX Runtime session is made when it is first run.
 
         Raises RunError if candidates are built and the builder refuses this one.
@@ -103,7 +101,7 @@ class FusionModelEngine:
 
     def compile_written(
         self, model: onnx.ModelProto, written: onnx.ModelProto, base_dir: Path
-    ) -> FusionModelCompiled:
+    ) -> EstimatedCandidate:
         """Predict the plan of ``model``; what is built and run is ``written``.
 
         Its pairs are those of ``model``, but what is not quantized has the base type.
@@ -117,7 +115,7 @@ class FusionModelEngine:
             self._known = self._index(extracted)
         estimated = self._known.estimate(extracted)
         optimized = written is model and not scheme.has_float8
-        return FusionModelCompiled(written, base_dir, self._threads, estimated, optimized)
+        return EstimatedCandidate(written, base_dir, self._threads, estimated, optimized=optimized)
 
     def _build(self, model: onnx.ModelProto, base_dir: Path, gpu: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -151,36 +149,3 @@ class _ModelOnGpu:
     def estimate(self, extracted: ExtractedModel) -> Plan:
         prediction: Prediction = self._predictor.predict(extracted.placement)
         return self._estimator.estimate(prediction)
-
-
-class FusionModelCompiled:
-    """A candidate with its predicted plan."""
-
-    def __init__(
-        self,
-        model: onnx.ModelProto,
-        base_dir: Path,
-        threads: int,
-        predicted: Plan,
-        optimized: bool,
-    ) -> None:
-        self._model = model
-        self._base_dir = base_dir
-        self._threads = threads
-        self._plan = predicted
-        self._optimized = optimized
-
-    @cached_property
-    def _session(self) -> OnnxRuntimeModel | HalfPrecisionModel:
-        if self._optimized:
-            return OnnxRuntimeModel(self._model, self._base_dir, self._threads)
-        return HalfPrecisionModel(self._model, self._base_dir, self._threads)
-
-    def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
-        """Outputs as ONNX Runtime computes them on the CPU."""
-        return self._session.run(inputs)
-
-    def plan(self, inputs: Tensors | None = None) -> Plan:
-        """The predicted layers with estimated times, whatever the inputs."""
-        del inputs
-        return self._plan

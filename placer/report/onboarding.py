@@ -10,11 +10,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import plotly.graph_objects as go
-from pydantic import ValidationError
 
-from placer.errors import InputError
 from placer.report.page import figure_data, render
 from placer.report.style import FLOAT, GOOD, INK, base_layout, number
+from placer.results.documents import read_document
 from placer.results.folder import OutputFolder
 from placer.results.onboarding import DONE, STATE_OF, ModelSummary, Summary
 from placer.results.verdict import Verdict
@@ -63,15 +62,7 @@ def _rate(value: float | None) -> str:
 
 def read_summary(path: Path) -> Summary:
     """Read summary.json; InputError if it cannot be read."""
-    try:
-        return Summary.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
-    except ValidationError as error:
-        field = ".".join(map(str, error.errors(include_url=False)[0]["loc"])) or "document"
-        raise InputError(
-            f"{path} is no summary of this version of placer: field '{field}'; run again"
-        ) from error
+    return read_document(Summary, path, "summary", "placer onboard")
 
 
 def onboarding_page(folder: Path, summary: Summary) -> str:

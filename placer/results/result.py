@@ -8,11 +8,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr
 
 from placer.common.files import write_text
-from placer.errors import InputError, RunError
+from placer.errors import RunError
 from placer.quantization import Scheme
+from placer.results.documents import read_document
 from placer.results.folder import OutputFolder
 from placer.results.objective import Objective
 from placer.results.parts import (
@@ -122,19 +123,7 @@ class Result(Part):
         """Read result.json, or that of an output folder; InputError if it cannot be read."""
         path = Path(path)
         file = OutputFolder(path).result if path.is_dir() else path
-        try:
-            result = cls.model_validate_json(file.read_bytes())
-        except FileNotFoundError as error:
-            raise InputError(
-                f"{file} does not exist; give the output folder of placer optimize"
-            ) from error
-        except OSError as error:
-            raise InputError(f"cannot read {file}: {error.strerror}; check the path") from error
-        except ValidationError as error:
-            field = ".".join(map(str, error.errors(include_url=False)[0]["loc"])) or "document"
-            raise InputError(
-                f"{file} is no result of this version of placer: field '{field}'; run again"
-            ) from error
+        result = read_document(cls, file, "result", "placer optimize")
         result._folder = file.parent
         return result
 
