@@ -60,7 +60,7 @@ def sensitivity_command(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            help="What to probe: rule, group or site; any number of times.",
+            help="What to measure: rule, group or site; any number of times.",
             show_default="all three",
             rich_help_panel="Search",
         ),
