@@ -204,7 +204,7 @@ def _print_times(console: Console, explanation: Explanation) -> None:
 def _print_actual(
     console: Console, outcomes: tuple[SiteOutcome, ...], built: Plan, show_all: bool
 ) -> None:
-    """Sites that came out otherwise (all of them with --all), then what stray pairs really cost."""
+    """Sites that came out otherwise (all with --all), then what pairs that did not fuse cost."""
     right = sum(outcome.agrees for outcome in outcomes)
     table = Table(title=f"{built.source}: {right} of {len(outcomes)} sites as predicted")
     estimated = built.estimated or built.estimated_times

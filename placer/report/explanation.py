@@ -1,4 +1,4 @@
-"""The page of ``placer explain``: decisions as a tree, stray conversions and the predicted plan."""
+"""The page of ``placer explain``: decisions as a tree, pairs that do not fuse, predicted layers."""
 
 from __future__ import annotations
 
