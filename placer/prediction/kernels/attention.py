@@ -1,54 +1,150 @@
 """Attentions that are one kernel, and the matrix products of others.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of attentions with heads of 4
-to 32 channels, with keys narrower than values, and with an odd number of tokens.
+to 32 channels, with keys narrower than values, and with an odd number of tokens; and of 20 small
+graphs that mask, add positions, repeat keys and replace what is no number.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+from onnx import numpy_helper
 
 from placer.graph import Graph, Node
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.views import readers_of
 
 # A Softmax of old opsets is over all that follows its axis: exporters flatten before.
 _FLAT = ("Flatten", "Reshape")
+# What scales and masks scores, and adds what depends on positions.
+_MASKS = ("Mul", "Div", "Add", "Sub", "Where", "Max", "Min")
 _NARROWEST = 8  # Channels of a head; those of other than a multiple of it are padded.
 
 
-def attentions(graph: Graph) -> Mapping[str, tuple[Node, ...]]:
-    """By name of their first MatMul: products, scaling, mask and Softmax of each attention."""
+def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node, ...]]:
+    """By name of their first MatMul: all nodes of each attention, the two products at the ends.
+
+    Between them are scaling, masks, Softmax and what replaces rows that are no numbers, and keys
+    and values that are repeated for several heads of queries. ``float32``: tensors that have that
+    type in a narrower engine: what replaces rows of such scores is none of an attention.
+    """
     found = {}
     for softmax in graph.nodes:
         if softmax.op != "Softmax" or _is_of_one_head(graph, softmax):
             continue
-        inner, node = [softmax], graph.producer.get(softmax.inputs[0])
-        while node is not None and node.op in (*_FLAT, "Mul", "Div", "Add"):
-            inner.insert(0, node)
-            made = [graph.producer[t] for t in node.inputs if t in graph.producer]
-            node = made[0] if len(made) == 1 else None
-        mix = _only_reader(graph, softmax)
-        while mix is not None and mix.op in _FLAT:
-            inner.append(mix)
-            mix = _only_reader(graph, mix)
-        if node is None or mix is None or {node.op, mix.op} != {"MatMul"}:
+        before = _scored(graph, softmax)
+        behind = _weighted(graph, softmax, softmax.inputs[0] not in float32)
+        if not before or behind[-1].op != "MatMul":
             continue
-        if mix.inputs[0] != inner[-1].outputs[0]:  # Scores that weight columns.
+        scores, mix = before[0], behind[-1]
+        if mix.inputs[0] not in behind[-2].outputs:  # Scores that weight columns.
             continue
-        heads = all(_is_heads(graph, t) for t in (*node.inputs, *mix.inputs))
-        if heads and _is_even(graph, node, mix):
-            found[node.name] = (node, *inner, mix)
+        heads = all(_is_heads(graph, t) for t in (*scores.inputs, *mix.inputs))
+        if heads and _is_even(graph, scores, mix):
+            repeated = (*_repeated(graph, scores.inputs[1]), *_repeated(graph, mix.inputs[1]))
+            masks = (mask for node in before[1:] for mask in _masks(graph, node))
+            found[scores.name] = (scores, *repeated, *masks, *before[1:], *behind)
     return found
+
+
+def _masks(graph: Graph, node: Node) -> Iterator[Node]:
+    """A Where of two numbers by what is repeated for all rows, which each attention does itself."""
+    for tensor in node.inputs:
+        mask = graph.producer.get(tensor)
+        if node.op != "Add" or mask is None or mask.op != "Where":
+            continue
+        condition = graph.producer.get(mask.inputs[0])
+        numbers = all(value in graph.initializers for value in mask.inputs[1:])
+        if numbers and condition is not None and condition.op == "Expand":
+            given = (graph.type_of(_without_true(graph, condition.inputs[0])).shape or (0, 0))[-2:]
+            if given[:1] == (1,):
+                yield mask
+
+
+def _without_true(graph: Graph, tensor: str) -> str:
+    """What makes ``tensor`` but for an And with what is always true."""
+    both = graph.producer.get(tensor)
+    if both is None or both.op != "And":
+        return tensor
+    constants = [t for t in both.inputs if t in graph.initializers]
+    if len(constants) != 1 or not numpy_helper.to_array(graph.initializers[constants[0]]).all():
+        return tensor
+    return next(t for t in both.inputs if t not in constants)
+
+
+def kept_apart(graph: Graph, float32: Container[str]) -> frozenset[str]:
+    """Names of products that would be attentions but for their scores in FP32.
+
+    Numbers that scale their operands are not part of the products either.
+    """
+    return frozenset(attentions(graph, ()).keys() - attentions(graph, float32).keys())
+
+
+def _scored(graph: Graph, node: Node) -> tuple[Node, ...]:
+    """The product that ``node`` reads and what is between them, in order; empty without one.
+
+    Products of two activations that are added to each other are none of an attention; beside one
+    of learned queries or positions it is the other one's.
+    """
+    found: list[tuple[Node, ...]] = []
+    for tensor in node.inputs:
+        made = graph.producer.get(tensor)
+        if made is None or len(graph.edges_of(tensor)) > 1:
+            continue
+        if made.op == "MatMul":
+            found.append((made,))
+        elif made.op in (*_FLAT, *_MASKS) and (before := _scored(graph, made)):
+            found.append((*before, made))
+    of_two = [nodes for nodes in found if weight_input(graph, nodes[0]) is None]
+    found = of_two or found
+    return found[0] if len(found) == 1 else ()
+
+
+def _weighted(graph: Graph, softmax: Node, cleans: bool) -> list[Node]:
+    """``softmax``, what views and ``cleans`` what it makes, and the product that reads that."""
+    found = [softmax]
+    while found[-1].op != "MatMul":
+        readers = readers_of(graph, found[-1].outputs[0])
+        cleaned = _cleaned(graph, readers) if cleans else []
+        if cleaned:
+            found += cleaned
+        elif len(readers) == 1 and readers[0].op in (*_FLAT, "MatMul"):
+            found.append(readers[0])
+        else:
+            break
+    return found
+
+
+def _cleaned(graph: Graph, readers: Sequence[Node]) -> list[Node]:
+    """IsNaN and Where, which PyTorch puts behind a Softmax of rows that may be masked whole."""
+    looks = [node for node in readers if node.op == "IsNaN"]
+    if len(readers) != 2 or len(looks) != 1:
+        return []
+    (where,) = (node for node in readers if node is not looks[0])
+    known = where.op == "Where" and readers_of(graph, looks[0].outputs[0]) == (where,)
+    return [looks[0], where] if known else []
+
+
+def _repeated(graph: Graph, tensor: str) -> tuple[Node, ...]:
+    """Nodes that repeat the heads of keys or values for groups of queries, and turn them."""
+    nodes: list[Node] = []
+    for op in ("Transpose", "Reshape", "Expand", "Unsqueeze"):
+        made = graph.producer.get(tensor)
+        if made is None or len(readers_of(graph, tensor)) > 1:
+            return ()
+        if made.op == op:
+            nodes.insert(0, made)
+            tensor = made.inputs[0]
+        elif op != "Transpose":
+            return ()
+    return tuple(nodes)
 
 
 def _is_of_one_head(graph: Graph, softmax: Node) -> bool:
     """Whether it is of a single head of a single sample, whose products are single matrices."""
     return math.prod((graph.type_of(softmax.outputs[0]).shape or (0,))[:-2]) == 1
-
-
-def _only_reader(graph: Graph, node: Node) -> Node | None:
-    readers = graph.edges_of(node.outputs[0])
-    return graph.by_name.get(readers[0].node) if len(readers) == 1 else None
 
 
 def _is_heads(graph: Graph, tensor: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge, Node
 from placer.prediction.kernels.attention import is_padded
+from placer.prediction.kernels.factors import number
 from placer.prediction.kernels.parts import CUT, Unit
 from placer.prediction.kernels.wiring import UnitGraph
 
@@ -17,6 +18,10 @@ class AttentionUnits:
         self._made, self._form = made, made.form
         self._graph = made.graph
         self.of = {n.name: nodes for nodes in attentions.values() for n in nodes}
+        self._all_of: dict[str, list[tuple[Node, ...]]] = {}  # Several for a mask.
+        for nodes in attentions.values():
+            for node in nodes:
+                self._all_of.setdefault(node.name, []).append(nodes)
 
     def add(self, node: Node) -> bool:
         """Add the units of an attention when its last node comes; False if ``node`` is of none."""
@@ -28,7 +33,7 @@ class AttentionUnits:
 
     def has(self, node: Node) -> bool:
         """Whether ``node`` is part of an attention that is one kernel."""
-        return node.name in self.of and self._is_whole(self.of[node.name])
+        return node.name in self.of and all(map(self._is_whole, self._all_of[node.name]))
 
     def _is_whole(self, nodes: Sequence[Node]) -> bool:
         """Whether an attention is one kernel: in float, or all of it from INT8 to INT8."""
@@ -60,17 +65,36 @@ class AttentionUnits:
             cut.names = nodes
 
     def reads_in_place(self, node: Node) -> bool:
-        """Whether an attention reads what a product writes, without a bias, where it lies."""
-        if node.op not in ("Reshape", "Transpose"):  # Others may have no inputs.
+        """Whether an attention reads what a product writes, without a bias, where it lies.
+
+        It multiplies it by a number as well, but repeats no heads, and queries and keys are both
+        read so or neither is (six small graphs, and Whisper, whose keys alone have no bias).
+        """
+        if not self._is_read_in_place(node):  # Others may have no inputs.
             return False
         writer = self._made.writer.get(node.inputs[0])
         if writer is None or writer.integers:
             return False
         if writer.role != "product" or writer.node.op != "MatMul" or writer.node.name in self.of:
             return False
-        while node.op in ("Reshape", "Transpose"):
+        while self._is_read_in_place(node):
             readers = self._graph.edges_of(node.outputs[0])
             if len(readers) != 1 or not readers[0].node or readers[0] in self._form.scales:
                 return False
             node = self._graph.by_name[readers[0].node]
-        return self.has(node)
+        if not self.has(node):
+            return False
+        scores, mix = self.of[node.name][0], self.of[node.name][-1]
+        return node is mix or (node is scores and all(map(self._lies_in_place, scores.inputs)))
+
+    def _lies_in_place(self, tensor: str) -> bool:
+        """Whether queries or keys are what a product writes, or are no activation."""
+        node = self._graph.producer.get(tensor)
+        while node is not None and self._is_read_in_place(node):
+            node = self._graph.producer.get(node.inputs[0])
+        return node is None or (node.op == "MatMul" and node.name not in self.of)
+
+    def _is_read_in_place(self, node: Node) -> bool:
+        if node.name in self.of:
+            return False
+        return node.op in ("Reshape", "Transpose") or number(self._graph, node) is not None

@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.dissolved import BIAS
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
+from placer.prediction.kernels.gates import Gates
 from placer.prediction.kernels.lines import may_follow, writes_line
 from placer.prediction.kernels.parts import (
     CONVS,
+    PRODUCTS,
     SQUARES,
     VIEWS,
     Unit,
@@ -35,7 +38,8 @@ class Epilogues:
     """The units that the kernel of a float product computes as well.
 
     ``groups``: units by number of their kernel; ``before``: of each unit those that it depends on,
-    as bits; ``joins_floats``: whether a unit is a Concat whose parts are written there.
+    as bits; ``gates``: see there; ``joins_floats``: whether a unit is a Concat whose parts are
+    written there.
     """
 
     def __init__(
@@ -44,13 +48,15 @@ class Epilogues:
         units: Sequence[Unit],
         groups: Mapping[int, list[Unit]],
         before: Sequence[int],
+        gates: Gates,
         joins_floats: Callable[[Unit], bool],
     ) -> None:
         self._joins_floats = joins_floats
         self._units, self._groups, self._before = units, groups, before
         self._graph, self._form = made.graph, made.form
-        self._outputs = frozenset(made.graph.outputs)
+        self._outputs, self._flat = frozenset(made.graph.outputs), made.flat
         self._flattened = Flattened(made.graph, made.form, groups)
+        self._gates = gates
 
     def of_product(self, product: Unit) -> list[Unit]:
         """The pointwise nodes that a float product computes itself."""
@@ -59,21 +65,16 @@ class Epilogues:
         count = batches(self._graph, product.node)
         if count > 1:
             return self._rectified(product)
-        line = writes_line(self._graph, product)
         for unit in self._units[product.index + 1 :]:
             inside = [edge for edge, writer in unit.reads if writer in region]
             if not inside or not self._may_end(product, unit) or len(self._groups[unit.group]) > 1:
                 continue
             if any(edge in self._form.scales for edge in inside):
                 continue
-            if line and not may_follow(self._graph, unit, region):
-                continue
             others = [w for _, w in unit.reads if w is not None and w not in region]
             if not count and self._is_only_turned(product, unit) and all(map(is_turned, others)):
                 return []
-            if count and not self._is_of_matrices(unit, region, others):
-                continue
-            if any(self._comes_later(other, product, unit) for other in others):
+            if not self._may_follow(unit, region, others):
                 continue
             if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
@@ -91,6 +92,35 @@ class Epilogues:
             return prepared
         beside = self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
+
+    def _may_follow(self, unit: Unit, region: Sequence[Unit], others: Sequence[Unit]) -> bool:
+        """Whether the kernel of a product that computes ``region`` may compute ``unit``."""
+        product = region[0]
+        if self._gates.end_before(product, unit):
+            return False
+        if writes_line(self._graph, product) and not may_follow(
+            self._graph, unit, region, self._gates.functions
+        ):
+            return False
+        if product.node.name in self._flat and not self._may_follow_flat(unit, product, others):
+            return False
+        if batches(self._graph, product.node) and not self._is_of_matrices(unit, region, others):
+            return False
+        if any(self._comes_later(other, product, unit) for other in others):
+            return False
+        return product.node.op not in PRODUCTS or not any(map(self._flattens_map, others))
+
+    def _may_follow_flat(self, unit: Unit, product: Unit, others: Sequence[Unit]) -> bool:
+        """Whether a product of flattened rows goes on with ``unit``: not with what is not flat.
+
+        A MatMul of a single batch adds no constants either, which a Gemm does behind its bias
+        (60 small graphs of one and two batches).
+        """
+        if others or any(writer is None for _, writer in unit.reads):
+            return False
+        one = math.prod((self._graph.type_of(product.node.outputs[0]).shape or (0,))[:-2]) == 1
+        biased = any(r.node.name == f"{product.node.name}{BIAS}" for _, r in product.readers)
+        return biased or not one or len(unit.node.inputs) == 1
 
     def _rectified(self, product: Unit) -> list[Unit]:
         """The Relu that alone reads what a product of many batches makes."""
@@ -177,6 +207,13 @@ class Epilogues:
             return True
         if any(becomes_map(self._graph, reader.node) for _, reader in unit.readers):
             return True
+        if unit.node.op not in CONVS and any(
+            other is not None and self._flattens_map(other)
+            for _, reader in unit.readers
+            if reader.role == "pointwise"
+            for _, other in reader.reads
+        ):
+            return True
         for edge, reader in unit.readers:
             casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
             if batched and reader.role == "cast":
@@ -192,6 +229,22 @@ class Epilogues:
             if reader.role == "pointwise" and other != shape and not sums_few(reader):
                 return True
         return False
+
+    def _flattens_map(self, unit: Unit) -> bool:
+        """Whether it makes rows of a map that a generated kernel has turned.
+
+        No product's kernel adds them: the builder adds the map (20 small graphs).
+        """
+        if unit.node.op != "Reshape" or unit.role != "move" or len(unit.reads) != 1:
+            return False
+        given, made = (
+            self._graph.type_of(tensor).shape or ()
+            for tensor in (unit.node.inputs[0], unit.node.outputs[0])
+        )
+        turned = unit.reads[0][1]
+        known = turned is not None and turned.node.op == "Transpose" and turned.generated
+        known = known and (len(given), len(made)) == (4, 3)
+        return known and (given[0], given[-1]) == (made[0], made[-1])
 
     def _writes_beside(self, product: Unit, unit: Unit) -> bool:
         """Whether a Conv reads one part of a joined tensor and ``unit`` writes another one.

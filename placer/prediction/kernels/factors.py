@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from onnx import numpy_helper
 
 from placer.graph import Edge, Graph, Node
+from placer.prediction.kernels.gelus import gelus
 from placer.prediction.kernels.parts import PRODUCTS
 from placer.prediction.motion import NormalForm
 
 _KEEPS_ALL = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
-_TOLERANCE = 1e-4
 
 
 def factors(
@@ -27,8 +27,9 @@ def factors(
     ``is_attention``: whether a product is part of an attention in one kernel.
     """
     found: dict[str, Node] = {}
+    ends = {gelu.nodes[-1].name for gelu in gelus(graph)}
     for node in reversed(graph.nodes):
-        if number(graph, node) is None or _ends_gelu(graph, node):
+        if number(graph, node) is None or node.name in ends:
             continue
         product = _product(graph, form, node, found)
         given = (Edge(tensor, node.name, i) for i, tensor in enumerate(node.inputs))
@@ -65,29 +66,3 @@ def _product(
         if node.op not in _KEEPS_ALL:
             return None
         tensor = node.outputs[0]
-
-
-def _ends_gelu(graph: Graph, half: Node) -> bool:
-    """Whether it halves x (1 + erf(x / sqrt 2)): the builder knows a GELU as one function."""
-    if not _is_near(number(graph, half), 0.5):
-        return False
-    for gate in _makers(graph, half, "Mul"):
-        for added in _makers(graph, gate, "Add"):
-            for erf in _makers(graph, added, "Erf"):
-                return any(_is_root(graph, n) for n in _makers(graph, erf, "Div", "Mul"))
-    return False
-
-
-def _is_root(graph: Graph, node: Node) -> bool:
-    divisor = math.sqrt(2) if node.op == "Div" else 1 / math.sqrt(2)
-    return _is_near(number(graph, node), divisor)
-
-
-def _makers(graph: Graph, node: Node, *ops: str) -> list[Node]:
-    """The nodes of these operators that ``node`` reads."""
-    made = (graph.producer.get(tensor) for tensor in node.inputs)
-    return [n for n in made if n is not None and n.op in ops]
-
-
-def _is_near(value: float | None, expected: float) -> bool:
-    return value is not None and math.isclose(value, expected, rel_tol=_TOLERANCE)

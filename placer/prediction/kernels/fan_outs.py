@@ -10,8 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onnx import numpy_helper
+
 from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.gelus import gelus
 from placer.prediction.kernels.views import only_reader, readers_of
 
 _VIEWS = ("Squeeze", "Reshape", "Transpose", "Unsqueeze")
@@ -65,7 +68,46 @@ def _takes_apart(graph: Graph, readers: Sequence[Node]) -> bool:
         return readers[0].op == "Split"
     if all(r.op == "Gather" and r.inputs[1] in graph.initializers for r in readers):
         return True
-    return len(readers) > 1 and all(_is_of_one(graph, r, len(readers)) for r in readers)
+    if len(readers) < 2 or _are_columns_of_all(graph, readers):
+        return len(readers) > 1
+    return all(_is_of_one(graph, r, len(readers)) for r in readers)
+
+
+def _are_columns_of_all(graph: Graph, readers: Sequence[Node]) -> bool:
+    """Whether they are Slices that cut columns into parts, as Split does."""
+    if any(
+        r.op != "Slice" or any(t not in graph.initializers for t in r.inputs[1:]) for r in readers
+    ):
+        return False
+    given = graph.type_of(readers[0].inputs[0]).shape or ()
+    made = [graph.type_of(r.outputs[0]).shape or () for r in readers]
+    starts = {
+        int(numpy_helper.to_array(graph.initializers[r.inputs[1]]).ravel()[0]) for r in readers
+    }
+    rows = all(shape[:-1] == given[:-1] for shape in made)
+    return rows and len(starts) == len(readers) and sum(m[-1] for m in made) == given[-1]
+
+
+def is_gated(graph: Graph, fan: FanOut) -> bool:
+    """Whether parts of columns are computed with as they are, element by element."""
+    if any(node.op in _VIEWS for node in fan.chain):
+        return False
+    readers = [n for tail in fan.tails for t in tail.outputs for n in readers_of(graph, t)]
+    return not any(n.op in (*_VIEWS, "MatMul", "Slice", "Split") for n in readers)
+
+
+def has_gelu(graph: Graph, fan: FanOut) -> bool:
+    """Whether the product of such parts is two: a biased half with a GELU, and its factor."""
+    parts = [tensor for tail in fan.tails for tensor in tail.outputs]
+    if len(parts) != 2 or [node.op for node in fan.chain] != ["Add"] or not is_gated(graph, fan):
+        return False
+    made = {gelu.given: gelu.nodes[-1].outputs[0] for gelu in gelus(graph)}
+    made |= {n.inputs[0]: n.outputs[0] for n in graph.nodes if n.op == "Gelu"}
+    return any(
+        [node.op for node in readers_of(graph, other)] == ["Mul"]
+        and readers_of(graph, other) == readers_of(graph, made.get(part, ""))
+        for part, other in (parts, reversed(parts))
+    )
 
 
 def _is_of_one(graph: Graph, node: Node, count: int) -> bool:

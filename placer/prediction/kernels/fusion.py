@@ -8,6 +8,7 @@ from placer.graph import Edge
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.epilogues import Epilogues
 from placer.prediction.kernels.flattened import Flattened
+from placer.prediction.kernels.gates import Gates
 from placer.prediction.kernels.generated import Generated
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.norm_epilogues import epilogue_of_norm
@@ -26,6 +27,7 @@ class Kernels:
         self._made, self._graph, self._form = units, units.graph, units.form
         self._groups = Groups(units)
         self.groups = self._groups.by_number
+        self._gates = Gates(units.graph)
         self.sums = Sums(units.graph, units.form, units.rows)
         self.flattened = Flattened(units.graph, units.form, self.groups)
         self._quantizers = Quantizers(self._groups, self.sums)
@@ -60,6 +62,8 @@ class Kernels:
                 continue
             if unit.node.op != "MatMul" and not row:
                 continue
+            if not (row or unit.integers) and self._gates.are(unit):
+                continue
             edge = unit.reads[0][0]
             depth = (self._graph.type_of(edge.tensor).shape or (0,))[-1]
             read = edge.tensor, self._form.scales.get(edge) if row else unit.integers
@@ -70,7 +74,12 @@ class Kernels:
     def _fuse_epilogues(self) -> None:
         before = self._groups.find_dependences()
         epilogues = Epilogues(
-            self._made, self._groups.units, self.groups, before, self._generated.joins_floats
+            self._made,
+            self._groups.units,
+            self.groups,
+            before,
+            self._gates,
+            self._generated.joins_floats,
         )
         for unit in self._groups.units:
             if unit.role == "norm":

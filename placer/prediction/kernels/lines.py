@@ -7,9 +7,10 @@ kernel. Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from placer.graph import Graph
+from placer.prediction.kernels.gelus import Gelu
 from placer.prediction.kernels.parts import CONVS, Unit
 
 _BINARY = ("Add", "Sub", "Mul", "Div")
@@ -23,16 +24,30 @@ def writes_line(graph: Graph, product: Unit) -> bool:
     return product.node.op in CONVS and rank == 3
 
 
-def may_follow(graph: Graph, unit: Unit, region: Sequence[Unit]) -> bool:
-    """Whether the kernel of the one-dimensional Conv that computes ``region`` computes ``unit``."""
+def may_follow(
+    graph: Graph, unit: Unit, region: Sequence[Unit], functions: Mapping[str, Gelu]
+) -> bool:
+    """Whether the kernel of the one-dimensional Conv that computes ``region`` computes ``unit``.
+
+    ``functions``: GELUs, which are one function each, by name of their parts.
+    """
     if unit.node.op in _IN_PARTS:
         return False
+    if unit.node.name in functions:
+        return _is_of(functions[unit.node.name], region[0])
     return all(
         (_is_unary(writer) or _is_read_once(edge.tensor, writer))
         if writer in region and writer is not None
         else _is_viewed(graph, edge.tensor, writer)
         for edge, writer in unit.reads
     )
+
+
+def _is_of(gelu: Gelu, product: Unit) -> bool:
+    """Whether a GELU is of what a Conv writes, which nothing else reads."""
+    names = {node.name for node in gelu.nodes}
+    made = gelu.given in product.node.outputs
+    return made and all(reader.node.name in names for _, reader in product.readers)
 
 
 def _is_viewed(graph: Graph, tensor: str, writer: Unit | None) -> bool:

@@ -54,10 +54,14 @@ class KernelNames:
         squeezed = [w for w in writers if unit.role == "reduce" and squeezes(w.node)]
         if known.sums.is_row_product(unit):
             squeezed = []
-        matrices = [w for w in writers if known.flattened.is_written(w)]
+        matrices = [w for w in writers if known.flattened.is_written(w) and not self._is_flat(w)]
         if known.flattened.keeps_matrix(unit):
             matrices = []
         return tuple(w.node for w in writers if w in matrices or known.is_cut(w) or w in squeezed)
+
+    def _is_flat(self, writer: Unit) -> bool:
+        """Whether a Reshape of the model makes the batches."""
+        return self._groups[writer.group][0].node.name in self._units.flat
 
     def _turns_rows(self, writer: Unit) -> bool:
         """Whether what a MatMul writes as rows of a matrix is read as a map, which is named so."""

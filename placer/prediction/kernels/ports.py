@@ -77,7 +77,9 @@ class KernelPorts:
             return type_name(self._graph, edge.tensor)
         if writer.role == "quantize" or reader.pools_integers:
             return self.integer_at(edge)
-        if edge not in self._form.scales and self._is_cast(edge.tensor, writer, reader):
+        if edge not in self._form.scales and (
+            self._stays_float32(edge.tensor, writer) or self._is_cast(edge.tensor, writer, reader)
+        ):
             return FLOAT
         if self._kernels.sums.multiplies_row(reader) or self._kernels.quantizes_apart(writer):
             return self._base
@@ -88,6 +90,11 @@ class KernelPorts:
             return self._base
         passed_on = reader.integers or self._is_passed_on(edge, writer)
         return self.integer_at(edge) if passed_on else self._base
+
+    def _stays_float32(self, tensor: str, writer: Unit) -> bool:
+        """Whether a tensor is no FP16; one for a power in the writer's kernel is when it leaves."""
+        powers = (r for e, r in writer.readers if e.tensor == tensor and r.node.op == "Pow")
+        return tensor in self._units.float32 and all(r.group != writer.group for r in powers)
 
     def _is_cast(self, tensor: str, writer: Unit, reader: Unit) -> bool:
         """Whether the reader, or a power in the writer's kernel, needs the tensor in FP32.

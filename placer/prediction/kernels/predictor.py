@@ -12,17 +12,20 @@ Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89 (benchmark
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
-from placer.graph import Graph
+from placer.graph import Edge, Graph
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.kernels.attention import attentions
+from placer.prediction.kernels.attention import attentions, kept_apart
+from placer.prediction.kernels.dissolved import dissolved, moved, moved_placement
+from placer.prediction.kernels.full_precision import float32_tensors
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.order import depth_first
 from placer.prediction.kernels.units import Units
 from placer.prediction.layer_candidate import LayerCandidate
-from placer.prediction.motion import normal_form, scale_of
+from placer.prediction.motion import NormalForm, Scale, normal_form, scale_of
 from placer.prediction.passages import find_links, find_passages, linked_nodes
 from placer.prediction.prediction import Prediction
 from placer.prediction.settled import without_settled_nodes
@@ -50,13 +53,17 @@ class KernelPredictor:
         integer: str,
         matches: Matches | None = None,
     ) -> None:
-        self._graph = depth_first(without_settled_nodes(graph))
+        self._model = without_settled_nodes(graph)
+        self._dissolved = dissolved(self._model)
+        self._graph = depth_first(self._dissolved.graph)
+        self._float32 = float32_tensors(self._model) if base == "float16" else frozenset[str]()
         if matches is None or matches.graph is not self._graph:
             matches = Matches(self._graph)
         self._base, self._integer = base, integer
         rules = [rule for rule in rules if target.meets(rule.when)]
         self._passages = find_passages(matches, rules)
-        self._attentions = attentions(self._graph)
+        self._attentions = attentions(self._graph, self._float32)
+        self._apart = kept_apart(self._graph, self._float32)
 
     @property
     def spans(self) -> tuple[frozenset[str], ...]:
@@ -66,7 +73,8 @@ class KernelPredictor:
     @cached_property
     def linked(self) -> tuple[frozenset[str], ...]:
         """See ``Predictor.linked``."""
-        return linked_nodes(find_links(self._passages, self._graph), self._graph)
+        linked = linked_nodes(find_links(self._passages, self._graph), self._graph)
+        return tuple(names & self._model.by_name.keys() for names in linked)
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.
@@ -74,21 +82,43 @@ class KernelPredictor:
         ``near``: a prediction of this predictor, which the new one's ``changed`` refers to.
         """
         given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
-        form = normal_form(placement, self._passages)
-        units = Units(self._graph, form, self._attentions, self._base)
+        form = normal_form(moved_placement(placement, self._graph), self._passages)
+        units = Units(
+            self._graph,
+            form,
+            self._attentions,
+            self._apart,
+            self._base,
+            self._float32,
+            self._dissolved.flat,
+        )
         kernels = Kernels(units)
         layers = KernelLayers(units, kernels, self._base, self._integer).layers()
-        steps = {i: _step(layer, self._graph) for i, layer in enumerate(layers)}
+        steps = {i: self._step(layer) for i, layer in enumerate(layers)}
         count = max(len(steps), len(near.steps) if near else 0)
-        return Prediction(placement, given, form, steps, {}, tuple(range(count)))
+        own = NormalForm(self._of_model(form.scales), self._of_model(form.second))
+        return Prediction(placement, given, own, steps, {}, tuple(range(count)))
 
     def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:
         """See ``Predictor.vary``; every kernel is predicted anew."""
         after = self.predict(near.placement.changed(change), near)
         return {position: after.steps.get(position) for position in after.changed}
 
+    def _step(self, predicted: PredictedLayer) -> Step:
+        """A kernel as a step, with the nodes and edges of the model."""
+        layer = predicted.layer
+        named = tuple(sorted(self._dissolved.names(layer.nodes)))
+        known = self._model.by_name
+        predicted = replace(
+            predicted,
+            layer=layer if named == layer.nodes else replace(layer, nodes=named),
+            nodes=tuple(known[node.name] for node in predicted.nodes if node.name in known),
+            edges=tuple(moved(edge, self._model) for edge in predicted.edges),
+        )
+        position = predicted.nodes[-1].index if predicted.nodes else 0
+        candidate = LayerCandidate(position, predicted.nodes, None, self._model)
+        return Step(PairedCandidate(candidate), (predicted,), (), (), {})
 
-def _step(layer: PredictedLayer, graph: Graph) -> Step:
-    position = layer.nodes[-1].index if layer.nodes else 0
-    candidate = LayerCandidate(position, layer.nodes, None, graph)
-    return Step(PairedCandidate(candidate), (layer,), (), (), {})
+    def _of_model(self, scales: Mapping[Edge, Scale]) -> Mapping[Edge, Scale]:
+        """``scales`` by edges of the model."""
+        return {moved(edge, self._model): scale for edge, scale in scales.items()}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
 from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.factors import factors
-from placer.prediction.kernels.fan_outs import FanOut, fan_outs
+from placer.prediction.kernels.fan_outs import FanOut, fan_outs, has_gelu, is_gated
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, is_identity, role_of
 from placer.prediction.kernels.product_units import ProductUnits
@@ -19,12 +20,16 @@ from placer.prediction.kernels.views import free_nodes
 from placer.prediction.kernels.wiring import UnitGraph
 from placer.prediction.motion import NormalForm
 
+_ALONE = ("CumSum",)  # Nothing else is generated in their kernels.
+
 
 class Units(UnitGraph):
     """The units of one placement.
 
     ``base``: ONNX name of the type of float tensors inside the engine. ``attentions``: those that
-    may be one kernel, by name of their first node.
+    may be one kernel, by name of their first node; ``apart``: products that are
+    almost of one. ``float32``: tensors that have not its type;
+    ``flat``: names of products of rows that were flattened.
     """
 
     def __init__(
@@ -32,17 +37,27 @@ class Units(UnitGraph):
         graph: Graph,
         form: NormalForm,
         attentions: Mapping[str, tuple[Node, ...]],
+        apart: Container[str],
         base: str,
+        float32: frozenset[str],
+        flat: frozenset[str],
     ) -> None:
         super().__init__(graph, form)
-        self._base = base
+        self._base, self.float32, self.flat = base, float32, flat
         self._free = free_nodes(graph, form.scales)
-        fans = fan_outs(graph)
+        fans = {
+            name: fan
+            for name, fan in fan_outs(graph).items()
+            if not (is_gated(graph, fan) and self.reads_integers(graph.by_name[name]))
+        }
+        self._halved = {name for name, fan in fans.items() if has_gelu(graph, fan)}
         self._apart = {n.name: fan for fan in fans.values() for n in (*fan.chain, *fan.tails)}
         self._attentions = AttentionUnits(self, attentions)
         self.rows = Rows(graph, self._free, self._attentions.has)
         self._norms = NormUnits(self, self.rows)
-        self._factors = factors(graph, form, self._attentions.has)
+        self._factors = factors(
+            graph, form, lambda node: node.name in apart or self._attentions.has(node)
+        )
         multiplied = {product.name for product in self._factors.values()}
         self._products = ProductUnits(self, self._norms, fans, multiplied)
         self.is_whole_norm = self._norms.is_whole
@@ -56,6 +71,8 @@ class Units(UnitGraph):
         for tensor in self.graph.inputs:
             self._add_input_cast(tensor)
         for node in self.graph.nodes:
+            if node.name in self._halved:
+                continue
             if node.name in self._free or is_identity(node):
                 self._pass_on(node)
             elif node.name in self._factors or self._attentions.reads_in_place(node):
@@ -83,7 +100,8 @@ class Units(UnitGraph):
             for tensor in node.outputs:
                 self.add(node, "move", self.edges(node), (tensor,))
         else:
-            self.add(node, role_of(node), self.edges(node), tuple(node.outputs))
+            unit = self.add(node, role_of(node), self.edges(node), tuple(node.outputs))
+            unit.alone = node.op in _ALONE
 
     def _has_own_kernel(self, node: Node) -> bool:
         """Whether it multiplies integers or is part of an attention that one kernel computes."""
@@ -121,6 +139,10 @@ class Units(UnitGraph):
         if node not in fan.tails:
             return
         first = fan.chain[0] if fan.chain else node
+        product = next(self.graph.producer[t] for t in first.inputs if t in self.graph.producer)
+        if product.name in self._halved:
+            self._add_halves(product, first, node)
+            return
         source = next(t for t in first.inputs if t in self.writer)
         for tensor in node.outputs:
             writer = self.writer[source]
@@ -132,6 +154,19 @@ class Units(UnitGraph):
                 self.link(edges[0], writer, unit)
                 writer = unit
             self.writer[tensor] = writer
+
+    def _add_halves(self, product: Node, bias: Node, tail: Node) -> None:
+        """A product and its bias for each part, which is a part of the weight's columns."""
+        for tensor in tail.outputs:
+            summed = self.add(
+                replace(product, outputs=(tensor,)),
+                "product",
+                self.edges(product),
+                (f"{tensor}/sum",),
+            )
+            self.shaped_as[summed.outputs[0]] = tensor
+            added = self.add(replace(bias, outputs=(tensor,)), "pointwise", [], (tensor,))
+            self.link(Edge(summed.outputs[0], bias.name, 0), summed, added)
 
     def _is_cast(self, tensor: str) -> bool:
         """Whether a tensor of the graph's interface has another float type inside the engine."""

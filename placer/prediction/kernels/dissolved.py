@@ -1,0 +1,169 @@
+"""Nodes that the compiler dissolves before it makes kernels, and a graph without them.
+
+Casts between float types in a model of one float type change nothing. A product of rows that a
+Reshape flattens before and another one shapes again behind is one of all dimensions; a Gemm is such
+a product and a sum then, as Hugging Face's GPT-2 and TensorFlow's dense layers have them.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of small graphs and of
+transformers' models (benchmarks/deployed_networks.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from onnx import helper
+
+from placer.graph import Edge, Graph, Node
+from placer.graph.index import TensorType, index_nodes
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.parts import PRODUCTS
+from placer.prediction.kernels.views import only_reader
+from placer.quantization import Placement
+
+BIAS = "/bias"  # What the name of the node that adds a Gemm's bias ends in.
+
+
+@dataclass(frozen=True)
+class Dissolved:
+    """``graph``: what is left; ``parts``: by name of a node that stands for a part, whose it is.
+
+    ``flat``: names of products of rows that were flattened.
+    """
+
+    graph: Graph
+    parts: Mapping[str, str]
+    flat: frozenset[str] = frozenset()
+
+    def names(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """The nodes of the model that those of ``graph`` are."""
+        return tuple(dict.fromkeys(self.parts.get(name, name) for name in nodes))
+
+
+def moved(edge: Edge, graph: Graph) -> Edge:
+    """The edge of ``graph`` at the same input of the same node; ``edge`` itself without one."""
+    node = graph.by_name.get(edge.node)
+    if node is None or not 0 <= edge.input_index < len(node.inputs):
+        return edge
+    return edge._replace(tensor=node.inputs[edge.input_index])
+
+
+def moved_placement(placement: Placement, graph: Graph) -> Placement:
+    """``placement`` on the edges of ``graph``."""
+    groups = frozenset(
+        group._replace(edges=frozenset(moved(edge, graph) for edge in group.edges))
+        for group in placement.groups
+    )
+    per_tensor = frozenset(moved(edge, graph) for edge in placement.per_tensor)
+    return Placement(groups, per_tensor, placement.base)
+
+
+def dissolved(graph: Graph) -> Dissolved:
+    """``graph`` without what the compiler dissolves; nodes are numbered anew."""
+    graph = _without(graph, lambda node: _casts_nothing(graph, node))
+    return _unflattened(graph)
+
+
+def _casts_nothing(graph: Graph, node: Node) -> bool:
+    """Whether it is a Cast of floats to floats inside the graph."""
+    if node.op != "Cast" or node.outputs[0] in graph.outputs:
+        return False
+    given, made = (graph.type_of(t).dtype for t in (node.inputs[0], node.outputs[0]))
+    return given == made and graph.type_of(node.inputs[0]).is_float
+
+
+def _without(graph: Graph, is_gone: Callable[[Node], bool]) -> Graph:
+    gone = {node.name for node in graph.nodes if is_gone(node)}
+    if not gone:
+        return graph
+    known: dict[str, str] = {}
+    rest: list[Node] = []
+    for node in graph.nodes:
+        if node.name in gone:
+            known[node.outputs[0]] = known.get(node.inputs[0], node.inputs[0])
+        else:
+            rest.append(replace(node, inputs=tuple(known.get(t, t) for t in node.inputs)))
+    return _indexed(graph, rest, {})
+
+
+def _indexed(graph: Graph, nodes: list[Node], types: Mapping[str, TensorType]) -> Graph:
+    numbered = [replace(node, index=index) for index, node in enumerate(nodes)]
+    return index_nodes(
+        numbered,
+        graph.initializers,
+        graph.inputs,
+        graph.outputs,
+        {**graph.types, **types},
+        graph.scopes,
+    )
+
+
+def _unflattened(graph: Graph) -> Dissolved:
+    """``graph`` with products of flattened rows as products of all dimensions."""
+    parts: dict[str, str] = {}
+    types: dict[str, TensorType] = {}
+    flat: set[str] = set()
+    done: set[str] = set()
+    rest: list[Node] = []
+    for node in graph.nodes:
+        behind = _shaped_again(graph, node)
+        if behind is not None:
+            done.add(behind.name)
+            flat.add(node.name)
+            rest += _as_sum(graph, node, behind, parts, types)
+        elif node.name not in done:
+            rest.append(node)
+    if not done:
+        return Dissolved(graph, {})
+    read = {tensor for node in rest for tensor in node.inputs} | set(graph.outputs)
+    rest = [n for n in rest if n.op != "Reshape" or n.outputs[0] in read]
+    return Dissolved(_indexed(graph, rest, types), parts, frozenset(flat))
+
+
+def _shaped_again(graph: Graph, product: Node) -> Node | None:
+    """The Reshape behind a product of flattened rows, if it gives them their dimensions again."""
+    if product.op not in PRODUCTS:  # Others may have no inputs.
+        return None
+    before, behind = graph.producer.get(product.inputs[0]), only_reader(graph, product)
+    if before is None or behind is None:
+        return None
+    if (before.op, behind.op) != ("Reshape", "Reshape") or not _is_plain(graph, product):
+        return None
+    tensors = (before.inputs[0], product.inputs[0], product.outputs[0], behind.outputs[0])
+    given, rows, sums, made = (graph.type_of(tensor).shape or () for tensor in tensors)
+    flat = len(rows) == len(sums) == 2 < len(given)
+    return behind if flat and given[:-1] == made[:-1] and given[-1] == rows[-1] else None
+
+
+def _is_plain(graph: Graph, product: Node) -> bool:
+    """Whether it multiplies by a weight and adds a bias at most."""
+    weight = weight_input(graph, product)
+    factors = (product.attributes.get(name, 1.0) for name in ("alpha", "beta"))
+    turned = product.attributes.get("transA", 0)
+    return weight is not None and weight.index == 1 and not turned and set(factors) == {1.0}
+
+
+def _as_sum(
+    graph: Graph, product: Node, behind: Node, parts: dict[str, str], types: dict[str, TensorType]
+) -> list[Node]:
+    """A MatMul of all dimensions, which has the name of ``product``, and what adds a bias."""
+    given = graph.producer[product.inputs[0]].inputs[0]
+    made = behind.outputs[0]
+    biased = len(product.inputs) > 2 and bool(product.inputs[2])
+    written = f"{made}/product" if biased else made
+    matmul = helper.make_node("MatMul", [given, product.inputs[1]], [written], product.name)
+    multiplied = replace(
+        product, op="MatMul", inputs=(given, product.inputs[1]), outputs=(written,), proto=matmul
+    )
+    if not biased:
+        return [multiplied]
+    name = f"{product.name}{BIAS}"
+    parts[name] = product.name
+    types[written] = graph.type_of(made)
+    added = (written, product.inputs[2])
+    proto = helper.make_node("Add", list(added), [made], name)
+    return [
+        multiplied,
+        Node(name, "Add", "", added, (made,), product.index, proto),
+    ]

@@ -1,0 +1,173 @@
+"""Products of flattened rows, GELUs in parts and gates, as NVIDIA's builder makes them."""
+
+from pathlib import Path
+
+from placer.quantization import EMPTY
+from tests.prediction.kernels.building import (
+    builder_test,
+    model_of,
+    placement_of,
+    predicted,
+    text_of,
+)
+
+FLAT = """
+    (float[1,16,64] x, float[1,16,64] y) => (float[1,16,64] out)
+    <float[64,64] w1 = {1}, float[64] b = {1}, float[64,64] w2 = {1}, float[64] c = {1}> {
+      flat = Constant<value = int64[2] {-1, 64}>()
+      rows = Constant<value = int64[3] {1, 16, 64}>()
+      [flatten] f = Reshape(x, flat)
+      [product1] p = PRODUCT
+      [shape] r = Reshape(p, rows)
+      BEHIND
+      [product2] out = MatMul(o, w2)
+    }"""
+
+
+def flat(product: str, behind: str) -> str:
+    return FLAT.replace("PRODUCT", product).replace("BEHIND", behind)
+
+
+GEMM, MATMUL = "Gemm(f, w1, b)", "MatMul(f, w1)"
+test_flattened_rows = builder_test(
+    {
+        "a Gemm and an activation": flat(GEMM, "[active] o = Relu(r)"),
+        "a Gemm and a constant": flat(GEMM, "[more] o = Add(c, r)"),
+        "a Gemm and a residual": flat(GEMM, "[add] o = Add(y, r)"),
+        "a Gemm, a residual and a norm": flat(
+            GEMM, "[add] s = Add(r, y)\n[norm] o = LayerNormalization(s, c, b)"
+        ),
+        "a MatMul and a bias": flat(MATMUL, "[bias] o = Add(r, b)"),
+        "a MatMul and an activation": flat(MATMUL, "[active] o = Relu(r)"),
+    },
+    17,
+)
+
+
+def test_a_gemm_of_flattened_rows_is_named_once_and_reads_pairs_where_they_are(tmp_path: Path):
+    model = model_of(text_of(flat(GEMM, "[active] o = Relu(r)"), 17), tmp_path)
+    layers = predicted(model.graph, EMPTY).layers
+    assert [layer.nodes for layer in layers if layer.kind == "compute"] == [
+        ("active", "product1"),
+        ("product2",),
+    ]
+    placement = placement_of(model.graph, ("f->product1", "w1->product1"))
+    layers = predicted(model.graph, placement).layers
+    assert [layer.nodes for layer in layers if layer.kind == "compute"] == [
+        ("product1",),
+        ("active", "product1"),
+        ("product2",),
+    ]
+
+
+ACTIVE = """
+    (float[1,16,32] x) => (float[1,32,32] out)
+    <float[16,16,3] w1 = {1}, float[16] b1 = {1}, float[32,16,3] w2 = {1}> {
+      half = Constant<value = float {0.5}>()
+      one = Constant<value = float {1.0}>()
+      root = Constant<value = float {1.4142135}>()
+      c1 = Constant<value = float {0.044715}>()
+      c2 = Constant<value = float {0.7978846}>()
+      [conv1] a = Conv<pads = [1,1]>(x, w1, b1)
+      GELU
+      [conv2] out = Conv<pads = [1,1]>(g, w2)
+    }"""
+ERF = "[div] d = Div(a, root)\n[erf] e = Erf(d)\n[plus] p = Add(e, one)\n"
+TANH = """[square] s2 = Mul(a, a)
+      [cube] s3 = Mul(a, s2)
+      [weigh] k1 = Mul(c1, s3)
+      [sum] s = Add(a, k1)
+      [scale] k2 = Mul(c2, s)
+      [tanh] t = Tanh(k2)
+      [plus] p = Add(one, t)\n"""
+LAST = "[gate] h = Mul(a, p)\n[halve] g = Mul(h, half)"
+FIRST = "[halve] h = Mul(a, half)\n[gate] g = Mul(h, p)"
+test_gelus_behind_one_dimensional_convs = builder_test(
+    {
+        f"{name}, halved {when}": ACTIVE.replace("GELU", parts + end)
+        for name, parts in (("erf", ERF), ("tanh", TANH))
+        for when, end in (("last", LAST), ("first", FIRST))
+    },
+    17,
+)
+
+TWO = """
+    (float[1,16,64] x) => (float[1,16,64] out)
+    <float[64,128] w1 = {1}, float[64,128] w2 = {1}, float[128] b = {1}, float[128,64] w3 = {1}> {
+      half = Constant<value = float {0.5}>()
+      one = Constant<value = float {1.0}>()
+      root = Constant<value = float {1.4142135}>()
+      [before] y = Relu(x)
+      [product1] p1 = MatMul(y, w1)
+      [bias1] a = Add(p1, b)
+      GATE
+      [product2] p2 = MatMul(y, w2)
+      [bias2] v = Add(p2, b)
+      [factor] o = Mul(g, v)
+      [product3] out = MatMul(o, w3)
+    }"""
+ONE = """
+    (float[1,16,64] x) => (float[1,16,64] out)
+    <float[64,256] w1 = {1}, float[256] b = {1}, float[128,64] w2 = {1}> {
+      half = Constant<value = float {0.5}>()
+      one = Constant<value = float {1.0}>()
+      root = Constant<value = float {1.4142135}>()
+      first = Constant<value = int64[1] {0}>()
+      middle = Constant<value = int64[1] {128}>()
+      last = Constant<value = int64[1] {256}>()
+      axis = Constant<value = int64[1] {2}>()
+      [before] y = Relu(x)
+      [product1] p1 = MatMul(y, w1)
+      [bias] c = Add(p1, b)
+      PARTS
+      GATE
+      [factor] o = Mul(u, g)
+      [product2] out = MatMul(o, w2)
+    }"""
+SPLIT = "[cut] u, a = Split<axis = -1, num_outputs = 2>(c)"
+SLICES = "[cut1] u = Slice(c, first, middle, axis)\n[cut2] a = Slice(c, middle, last, axis)"
+SILU = "[sigmoid] s = Sigmoid(a)\n[silu] g = Mul(a, s)"
+INT8 = "y->product1 w1->product1 o->product2 w2->product2"
+test_gates = builder_test(
+    {
+        "two products and a GELU": TWO.replace("GATE", ERF + LAST),
+        "two products and a Relu": TWO.replace("GATE", "[relu] g = Relu(a)"),
+        "two products and SiLU": TWO.replace("GATE", SILU),
+        "one product, split, and a GELU": ONE.replace("PARTS", SPLIT).replace("GATE", ERF + LAST),
+        "one product, sliced, and a GELU": ONE.replace("PARTS", SLICES).replace("GATE", ERF + LAST),
+        "one product, split, and SiLU": ONE.replace("PARTS", SPLIT).replace("GATE", SILU),
+        "one product, sliced, and SiLU": ONE.replace("PARTS", SLICES).replace("GATE", SILU),
+    },
+    18,
+)
+test_gates_of_integers = builder_test(
+    {
+        f"{title} and {name}": (INT8, ONE.replace("PARTS", parts).replace("GATE", gate))
+        for title, parts in (("split", SPLIT), ("sliced", SLICES))
+        for name, gate in (("a GELU", ERF + LAST), ("SiLU", SILU))
+    },
+    18,
+)
+ROWS = """
+    (float[1,32,8,8] x) => (float[1,64,64] out)
+    <float[64,32,1,1] w0 = {1}, float[64,64] w1 = {1}, float[64] b = {1}, float[64,64] w2 = {1}> {
+      rows = Constant<value = int64[3] {1, 64, 64}>()
+      [conv] a = Conv(x, w0)
+      [turn] t = Transpose<perm = [0,2,3,1]>(a)
+      [view] r = Reshape(t, rows)
+      [norm1] n = LayerNormalization(r, b, b)
+      [product1] p = MatMul(n, w1)
+      [bias] k = Add(b, p)
+      [add] o = Add(k, r)
+      [norm2] z = LayerNormalization(o, b, b)
+      [product2] out = MatMul(z, w2)
+    }"""
+test_rows_of_a_turned_map_are_no_part_of_a_product = builder_test({"tokens": ROWS}, 17)
+SUMMED = """
+    (int64[1,16] x) => (int64[1,16] out) {
+      one = Constant<value = int64 {1}>()
+      [before] a = Mul(x, x)
+      [sum] b = CumSum(a, one)
+      [behind] out = Add(b, one)
+    }"""
+test_running_sums_are_kernels_of_their_own = builder_test({"CumSum": SUMMED}, 17)
