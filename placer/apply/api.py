@@ -29,6 +29,7 @@ from placer.optimizer.options.presets import load_preset
 from placer.qdq.base_property import name_base
 from placer.qdq.bases import Base, InputOutputTypes, parse_base
 from placer.qdq.opset import FLOAT8_OPSET, with_opset
+from placer.qdq.origin import name_origin
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
 from placer.recovery.recover import steps_of
 from placer.results.folder import OutputFolder
@@ -168,6 +169,7 @@ def apply_placement(
         done = recovered_model(loaded, applied, scales, scheme, dataset, steps)
     new_sites = _new_sites(applied, loaded, pack, file, notes)
     proto = quantized_model(done.model, applied.placement, done.scales, scheme, chosen, io_type)
+    name_origin(proto, applied.placement.id, file.pack, done.scales.calibrated)
     name_base(proto, file.base)
     sqnr = distance(original, proto, samples, done.scales.ranges, notes)
     result = AppliedModel(

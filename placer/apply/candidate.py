@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-import onnx.helper
 
 from placer.accuracy.evaluator import Evaluator
 from placer.apply.apply import Applied
@@ -122,8 +121,4 @@ def quantized_model(
         inserter = Inserter(model, scheme)
         remainder = MixedPrecision.of(inserter, base, io_type, scales.ranges, placement.edges)
         proto = remainder.insert(placement)
-    properties = {entry.key: entry.value for entry in proto.metadata_props}
-    properties["placer.placement"] = placement.id
-    properties["placer.calibrated"] = str(scales.calibrated).lower()
-    onnx.helper.set_model_props(proto, properties)
     return proto

@@ -65,7 +65,10 @@ def explain_command(
             rich_help_panel="Engine",
         ),
     ] = False,
-    pack: Annotated[str | None, option("pack", default="tensorrt, or the fit's")] = None,
+    pack: Annotated[
+        str | None,
+        option("pack", default="the one that the placement or model names, the fit's, or tensorrt"),
+    ] = None,
     actual: Annotated[
         Path | None,
         typer.Option(

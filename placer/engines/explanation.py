@@ -20,6 +20,7 @@ from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model import is_quantized_file, load_model, load_quantized
+from placer.model.validate import parse_model
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.read import read_plan
@@ -38,6 +39,7 @@ from placer.prediction.select import make_predictor
 from placer.prediction.site_outcomes import SiteOutcome, compare_sites
 from placer.qdq.extract import extract_placement
 from placer.qdq.moved_weights import move_weights
+from placer.qdq.origin import named_pack
 from placer.quantization import Format, Placement, Range
 from placer.quantization.placement_file import (
     Pin,
@@ -48,7 +50,7 @@ from placer.quantization.placement_file import (
 )
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
-from placer.rules.packaging.load import load_pack
+from placer.rules.packaging.load import is_builtin, load_pack
 from placer.rules.sites import place
 from placer.rules.target import Target
 
@@ -174,14 +176,18 @@ def explain(
     ``placement``: a placement.yaml; by default the model's own pairs, or the pack's default.
     ``gpu``: a GPU, a file that describes one, or one that ``placer fit`` wrote; by default a100,
     and none with the ``pack`` of an engine other than TensorRT, for which nothing is estimated.
-    ``pack``: by default tensorrt, or the fit's. ``base``: by default float16 on a GPU, else float,
-    or the fit's.
+    ``pack``: by default the fit's, the built-in one that a placement or a model written by placer
+    names, where no ``gpu`` is given, or tensorrt. ``base``: by default float16 on a GPU, else
+    float, or the fit's.
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
 
     Raises InputError for wrong input.
     """
-    path, device = Path(model), device_for(gpu, pack)
+    path, source = Path(model), None if placement is None else Path(placement)
+    if pack is None and gpu is None:
+        pack = _built_in_pack(path, source)
+    device = device_for(gpu, pack)
     rules = load_pack(pack or pack_of(device, default="tensorrt"))
     if isinstance(device, Fit):
         device.check_pack(rules)
@@ -191,7 +197,6 @@ def explain(
         raise InputError(unknown("base", base, BASES))
     target = target_on(device, weak)
     given = optima(given_ranges(shapes))
-    source = None if placement is None else Path(placement)
     with without_collection():
         subject = _subject(path, source, given, rules)
         explainer = _explainer(subject, rules, device, target, base)
@@ -209,6 +214,16 @@ def explain(
     return ModelExplanation(
         subject.source, explanation, device, base, rules, built, tuple(outcomes), subject
     )
+
+
+def _built_in_pack(model: Path, placement: Path | None) -> str | None:
+    """The built-in pack that the placement, or the model itself, says it was made with."""
+    if placement is not None:
+        named: str | None = read_placement(placement).pack
+    else:
+        named = named_pack(parse_model(model))
+    name = named.split()[0] if named and named.strip() else ""
+    return name if is_builtin(name) else None
 
 
 def _subject(

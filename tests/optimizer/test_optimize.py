@@ -101,7 +101,10 @@ def test_the_written_model_keeps_its_interface_and_strips_to_the_float_model(fol
     images = np.load(DIGITS / "evaluation.npz")["image"][:5]
     floats = outputs(original, image=images)[0]
     np.testing.assert_allclose(outputs(strip(proto), image=images)[0], floats, atol=0.5)
-    assert {entry.key for entry in proto.metadata_props} >= {"placer.placement"}
+    placement = yaml.safe_load((folder / "placement.yaml").read_text())
+    said = {entry.key: entry.value for entry in proto.metadata_props}
+    assert said["placer.placement"] == placement["id"]
+    assert said["placer.pack"] == placement["pack"]
 
 
 @pytest.mark.slow

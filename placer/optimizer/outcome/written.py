@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
-import onnx.helper
 
 from placer.accuracy.evaluator import Evaluation
 from placer.accuracy.gates import AnyGateValue, Gate, GateValue
@@ -25,6 +24,7 @@ from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.qdq.base_property import name_base
+from placer.qdq.origin import name_origin
 from placer.quantization import Placement, Ranges
 from placer.quantization.placement_file import placement_text
 from placer.recovery.crossfit import score
@@ -106,7 +106,8 @@ def _write(
     """
     placement, path = chosen_placement(task, final), folder.model
     proto = candidates.result(placement)
-    _describe(proto, placement, task)
+    calibrated = not task.calibration_data.synthetic
+    name_origin(proto, placement.id, task.pack.name_and_version, calibrated)
     if task.engine.remainder == "computed":
         name_base(proto, task.base_of(placement))
     save_model(proto, task.model.base_dir, path)
@@ -164,14 +165,6 @@ def _judge(
         Gate("sqnr", ">=", MIN_SQNR_DB), found.sqnr, "all outputs, against the quantized file"
     )
     return Written((*gates, least), evaluation, found.sqnr)
-
-
-def _describe(proto: onnx.ModelProto, placement: Placement, task: Task) -> None:
-    """Say in the model's metadata where it comes from, beside what it says already."""
-    properties = {entry.key: entry.value for entry in proto.metadata_props}
-    properties["placer.placement"] = placement.id
-    properties["placer.calibrated"] = str(not task.calibration_data.synthetic).lower()
-    onnx.helper.set_model_props(proto, properties)
 
 
 def _placement_text(task: Task, ranges: Ranges, placement: Placement) -> str:
