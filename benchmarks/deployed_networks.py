@@ -232,7 +232,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "DistilBERT": _words("Bert:Model", "last_hidden_state", dynamo=False),
+        "BERT (old)": _words("Bert:Model", "last_hidden_state", dynamo=False),
         "BERT (dynamo)": _words("Bert:Model", "pooler_output", dynamo=True),
     },
     {
