@@ -12,7 +12,7 @@ from placer.graph.external_data import is_external
 
 _NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
 _COMMUTATIVE = frozenset({"Add", "Mul"})
-_COPYING = frozenset({"Expand", "Tile"})
+_COPYING = frozenset({"Expand", "Tile", "Reshape"})  # Where the shape stays.
 _PADS, _STEPS = 1, 4  # Inputs of Pad and of Slice.
 _MAX_ELEMENTS = 1 << 20
 

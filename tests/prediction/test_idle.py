@@ -58,6 +58,7 @@ def test_what_changes_a_value_or_a_shape_or_leaves_the_graph_stays():
         ("Slice(c, start, end, axis, one)", False),
         ("Pad(c, shift)", True),  # One place on, as language models shift their tokens.
         ("Pad(c, none)", False),
+        ("Reshape(c, same)", False),  # As in attention of Whisper and wav2vec 2.0.
     ],
 )
 def test_what_moves_elements_within_the_shape_stays_on_openvino_too(node, stays, tmp_path):
@@ -68,6 +69,7 @@ def test_what_moves_elements_within_the_shape_stays_on_openvino_too(node, stays,
     <float[4,4,1,1] w1 = {{1}}, int64[1] last = {{-1}}, int64[1] first = {{-9}},
      int64[1] axis = {{3}},
      int64[1] back = {{-1}}, int64[1] start = {{0}}, int64[1] end = {{9}}, int64[1] one = {{1}},
+     int64[4] same = {{1, 4, 4, 4}},
      int64[8] shift = {{0, 0, 0, 1, 0, 0, 0, -1}}, int64[8] none = {{0, 0, 0, 0, 0, 0, 0, 0}}> {{
       [conv1] c = Conv(x, w1)
       [moved] m = {node}
