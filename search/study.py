@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from threading import Event, Lock
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -24,10 +25,13 @@ from placer.common.interrupts import held_back
 from placer.errors import InputError, RunError
 from placer.quantization import Placement
 from placer.results.parts import StopReason
+from placer.search.background_writes import BackgroundWrites
 from placer.search.database_errors import reason_of
 from placer.search.database_retries import DatabaseRetries
+from placer.search.own_trials import OwnTrials
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal, Proposer
+from placer.search.shared_trials import SharedTrials
 from placer.search.space import Space
 from placer.search.storage import FULL, is_full, open_study, reading
 from placer.search.trial_attributes import FIX
@@ -78,23 +82,40 @@ class Study:
         self._place = place or name
         self._lock = Lock()  # One thread at a time looks for the next trial.
         self._retries = DatabaseRetries.of(storage)
+        self._writes = BackgroundWrites()
         with reading(self._place):
             self._study = self._ask(lambda: open_study(storage, name))
-        self._trials = TrialStore(storage, self._study, space, shared=shared, place=self._place)
+        self._store = TrialStore(storage, self._study, space, shared=shared, place=self._place)
+        self._trials = (
+            SharedTrials(self._store, self._ask)
+            if shared
+            else OwnTrials(self._store, self._ask, self._write, self._place)
+        )
+        self._attributes: dict[str, Any] | None = None  # Those of a study of its own, once read.
         wanted: dict[str, Any] = json.loads(json.dumps(settings))  # As they come back.
         # With other settings, trials of another space are no damaged ones.
         is_new = self._check_settings(wanted, fix)
-        self._ask(self._trials.check)  # Before anything is written.
+        self._ask(self._store.check)  # Before anything is written.
         if is_new:
             self.set_attribute("settings", wanted)
         if not shared:
-            self._ask(self._trials.end_interrupted)
+            self._ask(self._store.end_interrupted)
 
     def _ask(self, operation: Callable[[], T]) -> T:
         """What ``operation``, which Ctrl-C does not cut short, returns once the database answers.
 
-        Raises RunError if it fails, or does not answer for ``database_retries.WAIT_S``.
+        It is done after all that is to be written. Raises RunError if that or it fails, or the
+        database does not answer for ``database_retries.WAIT_S``.
         """
+        self._writes.wait()
+        return self._done(operation)
+
+    def _write(self, operation: Callable[[], object]) -> None:
+        """Have ``operation`` done beside what comes next; raises what an earlier one raised."""
+        self._writes.add(lambda: self._done(operation))
+
+    def _done(self, operation: Callable[[], T]) -> T:
+        """See ``_ask``."""
 
         def uncut() -> T:
             with held_back():
@@ -120,11 +141,11 @@ class Study:
 
     def records(self) -> list[TrialRecord]:
         """Finished trials in order; interrupted ones are left out."""
-        return [record for record in self._ask(self._trials.known) if not record.running]
+        return [record for record in self._ask(self._store.known) if not record.running]
 
     def reserve(self, least: int) -> int:
         """A number of at least ``least`` for a proposal, which no other worker's proposal gets."""
-        return self._ask(lambda: self._trials.reserve(least))
+        return self._ask(lambda: self._store.reserve(least))
 
     def keep(self, key: str, compute: Callable[[], float], deadline: float | None = None) -> float:
         """The value kept under ``key``, or else what ``compute`` returns, which is then kept.
@@ -134,12 +155,12 @@ class Study:
         if self.attribute(key, FiniteFloat) is None:
             if deadline is not None and time.monotonic() >= deadline:
                 raise OutOfTime
-            self.set_attribute(key, compute())
+            self._set(key, compute(), waits=False)
         return float(self.attribute(key, FiniteFloat))  # Another worker may have kept its own.
 
     def kept(self, prefix: str) -> int:
         """How many values are kept under keys that begin with ``prefix``."""
-        return sum(key.startswith(prefix) for key in self._ask(lambda: self._study.user_attrs))
+        return sum(key.startswith(prefix) for key in [*self._all_attributes()])
 
     def attribute(self, key: str, kind: Any = Any) -> Any:
         """A JSON value of type ``kind`` that is kept with the study, None if there is none.
@@ -147,8 +168,8 @@ class Study:
         Raises InputError if it is damaged.
         """
         try:
-            value = self._ask(lambda: self._study.user_attrs.get(key))
-            return None if value is None else TypeAdapter(kind).validate_python(value)
+            value = self._all_attributes().get(key)
+            return None if value is None else _reader(kind).validate_python(value)
         except ValueError as error:
             raise InputError(
                 f"{self._place} holds a damaged study: its '{key}' cannot be read; {FIX}"
@@ -156,7 +177,22 @@ class Study:
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Keep a JSON value with the study."""
-        self._ask(lambda: self._study.set_user_attr(key, value))
+        self._set(key, value, waits=True)
+
+    def _all_attributes(self) -> Mapping[str, Any]:
+        """What is kept with the study; read once where no other process writes to it."""
+        if self._shared:
+            return self._ask(lambda: self._study.user_attrs)
+        if self._attributes is None:
+            self._attributes = self._ask(lambda: self._study.user_attrs)
+        return self._attributes
+
+    def _set(self, key: str, value: Any, *, waits: bool) -> None:
+        """``waits``: until it is written."""
+        do = self._ask if waits or self._shared else self._write
+        do(lambda: self._study.set_user_attr(key, value))
+        if self._attributes is not None:
+            self._attributes[key] = json.loads(json.dumps(value))
 
     def _check_settings(self, wanted: Mapping[str, Any], fix: str) -> bool:
         """Whether no settings are kept yet; InputError if they are other ones than ``wanted``."""
@@ -200,27 +236,30 @@ class Study:
         def is_late() -> bool:
             return deadline is not None and time.monotonic() + _longest(took) >= deadline
 
-        while stop is None or not stop.is_set():
-            if is_late():
-                return "timeout"
-            with self._lock:
-                step = self._next(asked, budget, is_late)
-            if isinstance(step, Claim):
-                record = self._evaluate(step, evaluate)
-                if record is not None:
-                    took.append(record.seconds)
-                    on_trial(record)
-            elif step == "wait":
-                time.sleep(POLL_S)
-            elif step != "again":
-                return step
-        return "interrupted"
+        try:
+            while stop is None or not stop.is_set():
+                if is_late():
+                    return "timeout"
+                with self._lock:
+                    step = self._next(asked, budget, is_late)
+                if isinstance(step, Claim):
+                    record = self._evaluate(step, evaluate)
+                    if record is not None:
+                        took.append(record.seconds)
+                        on_trial(record)
+                elif step == "wait":
+                    time.sleep(POLL_S)
+                elif step != "again":
+                    return step
+            return "interrupted"
+        finally:
+            self._writes.wait()
 
     def _next(
         self, proposer: Proposer, budget: int | None, is_late: Callable[[], bool]
     ) -> Claim | StopReason | Literal["wait", "again"]:
         """Claim the next trial; else why there is none."""
-        found = self._ask(lambda: self._waiting_or_known(budget))
+        found = self._trials.take_waiting(budget)
         if isinstance(found, Claim):
             return found
         is_running = any(record.running for record in found)
@@ -234,20 +273,12 @@ class Study:
             return "wait" if is_running else "converged"
         if is_late():  # What noise had to be measured for the proposal may have taken long.
             return "timeout"
-        return self._ask(lambda: self._trials.claim(proposal, found, budget)) or "again"
-
-    def _waiting_or_known(self, budget: int | None) -> Claim | list[TrialRecord]:
-        """A trial that waited and is this worker's now, else all trials."""
-        if self._shared:
-            self._trials.end_measured()
-            self._trials.fail_stale()
-        return self._trials.take_waiting(budget)
+        return self._trials.claim(proposal, found, budget) or "again"
 
     def _evaluate(self, claim: Claim, evaluate: Evaluate) -> TrialRecord | None:
         """Evaluate the trial; None if it was given to another worker meanwhile."""
         start, number = time.monotonic(), claim.number
-        trial_id = self._ask(lambda: self._trials.id_of(number))
-        with self._trials.signs_of_life(trial_id):
+        with self._store.signs_of_life(number):
             try:
                 outcome = evaluate(self.space.placement(claim.choices))
             except BaseException:
@@ -255,7 +286,12 @@ class Study:
                     self._trials.give_back(number)
                 raise
         ended = replace(outcome, seconds=time.monotonic() - start)
-        return self._ask(lambda: self._trials.end(number, ended))
+        return self._trials.end(number, ended)
+
+
+@cache
+def _reader(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _longest(seconds: Sequence[float]) -> float:

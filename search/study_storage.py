@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import local
 from typing import Any
 
-from optuna.distributions import BaseDistribution, distribution_to_json
+from optuna.distributions import distribution_to_json
 from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import StudyModel, TrialParamModel
 from optuna.trial import FrozenTrial
+from sqlalchemy import insert
 from sqlalchemy.exc import PendingRollbackError
 
 
@@ -47,25 +49,27 @@ class StudyStorage(RDBStorage):
             study_id, states=None, included_trial_ids=set(), trial_id_greater_than=trial_id
         )
 
-    def _set_trial_param_without_commit(
-        self,
-        session: Any,
-        trial_id: int,
-        param_name: str,
-        param_value_internal: float,
-        distribution: BaseDistribution,
-        previous_distribution: BaseDistribution | None = None,
-    ) -> None:
-        """Have a decision written with the transaction that creates its trial."""
-        del previous_distribution
-        session.add(
-            TrialParamModel(
-                trial_id=trial_id,
-                param_name=param_name,
-                param_value=param_value_internal,
-                distribution_json=_as_json(distribution),
-            )
-        )
+    def _get_prepared_new_trial(
+        self, study_id: int, template_trial: FrozenTrial | None, session: Any
+    ) -> Any:
+        """Have all decisions of a trial written at once, with the transaction that creates it."""
+        if template_trial is None:
+            return super()._get_prepared_new_trial(study_id, None, session)
+        rest = copy.copy(template_trial)
+        rest.params, rest.distributions = {}, {}
+        trial = super()._get_prepared_new_trial(study_id, rest, session)
+        rows = [
+            {
+                "trial_id": trial.trial_id,
+                "param_name": name,
+                "param_value": distribution.to_internal_repr(template_trial.params[name]),
+                "distribution_json": _as_json(distribution),
+            }
+            for name, distribution in template_trial.distributions.items()
+        ]
+        if rows:
+            session.execute(insert(TrialParamModel), rows)
+        return trial
 
 
 # Trials of one study choose from the same distributions.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from optuna.distributions import CategoricalDistribution
@@ -47,6 +47,13 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """The attribute ``OUTCOME`` of a trial that has ended."""
     kept: dict[str, Any] = _OUTCOMES.dump_python(outcome, mode="json")
     return kept
+
+
+def as_kept(running: TrialRecord, outcome: Outcome) -> TrialRecord:
+    """The trial ``running`` with ``outcome``, as it is read from a study."""
+    kept = _OUTCOMES.validate_python(outcome_json(outcome))
+    parts = {part.name: getattr(kept, part.name) for part in fields(Outcome)}
+    return replace(running, running=False, **parts)
 
 
 class TrialReader:

@@ -67,6 +67,15 @@ class TrialStore:
         self._place = place
         self._reader = TrialReader(space, place)
         self._distributions = distributions(space)
+        self._ids: dict[int, int] = {}
+
+    def placement_id(self, proposal: Proposal) -> str:
+        """The id of the placement of ``proposal``."""
+        return self._space.placement(proposal.choices).id
+
+    def count(self) -> int:
+        """How many trials the storage has, those that do not count included."""
+        return len(self._trials())
 
     def claim(
         self, proposal: Proposal, known: Sequence[TrialRecord], budget: int | None
@@ -76,7 +85,7 @@ class TrialStore:
         ``known``: the trials that were known when it was proposed. None if since then another
         worker's trial came first: on the same placement, or as the last of the budget.
         """
-        placement_id = self._space.placement(proposal.choices).id
+        placement_id = self.placement_id(proposal)
         with self._transaction(self._id):
             if self._shared and self._is_late(placement_id, known, budget):
                 return None
@@ -86,7 +95,9 @@ class TrialStore:
             # Before it runs: a running trial that never gave a sign of life would run forever.
             self._give_sign_of_life(trial_id)
             self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
-        return Claim(self._storage.get_trial_number_from_id(trial_id), proposal.choices)
+        number = self._storage.get_trial_number_from_id(trial_id)
+        self._ids[number] = trial_id
+        return Claim(number, proposal.choices)
 
     def _transaction(self, study_id: int | None = None) -> AbstractContextManager[None]:
         """See ``StudyStorage.transaction``; other storages have none."""
@@ -174,9 +185,7 @@ class TrialStore:
         trial_id = self.id_of(number)
         try:
             with self._transaction():
-                for name, value in _constraints(outcome).items():
-                    self._storage.set_trial_system_attr(trial_id, name, value)
-                self._storage.set_trial_user_attr(trial_id, OUTCOME, outcome_json(outcome))
+                self._write_outcome(trial_id, outcome)
                 record = self._reader.record(self._storage.get_trial(trial_id))
                 self._storage.set_trial_state_values(trial_id, *_ending(record))
         except UpdateFinishedTrialError:
@@ -187,6 +196,18 @@ class TrialStore:
             )
             return None
         return record
+
+    def write_end(self, number: int, outcome: Outcome) -> None:
+        """The same for a trial that no other worker may have been given."""
+        trial_id = self.id_of(number)
+        with self._transaction():
+            self._write_outcome(trial_id, outcome)
+            self._storage.set_trial_state_values(trial_id, *_ending(outcome))
+
+    def _write_outcome(self, trial_id: int, outcome: Outcome) -> None:
+        for name, value in _constraints(outcome).items():
+            self._storage.set_trial_system_attr(trial_id, name, value)
+        self._storage.set_trial_user_attr(trial_id, OUTCOME, outcome_json(outcome))
 
     def _tell(self, record: TrialRecord) -> None:
         """End a trial by its outcome, unless another worker just did."""
@@ -215,10 +236,13 @@ class TrialStore:
 
     def id_of(self, number: int) -> int:
         """The storage's own id of a trial."""
-        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+        if number not in self._ids:
+            found = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+            self._ids[number] = found
+        return self._ids[number]
 
     @contextmanager
-    def signs_of_life(self, trial_id: int) -> Iterator[None]:
+    def signs_of_life(self, number: int) -> Iterator[None]:
         """Tell others that this worker lives, as long as it evaluates the trial."""
         interval = (
             self._storage.get_heartbeat_interval()
@@ -228,7 +252,7 @@ class TrialStore:
         if interval is None:
             yield
             return
-        done = Event()
+        trial_id, done = self.id_of(number), Event()
 
         def beat() -> None:
             while not done.wait(interval):
@@ -288,10 +312,10 @@ def _constraints(outcome: Outcome) -> dict[str, Any]:
     return create_trial(state=TrialState.RUNNING, constraints=outcome.constraints).system_attrs
 
 
-def _ending(record: TrialRecord) -> tuple[TrialState, Sequence[float] | None]:
+def _ending(outcome: Outcome) -> tuple[TrialState, Sequence[float] | None]:
     """How Optuna has a trial end, and with what value."""
-    if record.ruled_out is not None:
+    if outcome.ruled_out is not None:
         return TrialState.PRUNED, None
     return (
-        (TrialState.FAIL, None) if record.ratio is None else (TrialState.COMPLETE, [record.ratio])
+        (TrialState.FAIL, None) if outcome.ratio is None else (TrialState.COMPLETE, [outcome.ratio])
     )
