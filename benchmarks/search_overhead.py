@@ -43,6 +43,7 @@ from topologies import Net, classifier, efficientnet
 
 from placer.accuracy.evaluator import Evaluation, Evaluator, Run
 from placer.accuracy.gates import GateResult
+from placer.common.blas import one_blas_thread
 from placer.common.files import write_text
 from placer.common.shapes import ShapeRange
 from placer.common.statistics import Ratio
@@ -258,7 +259,8 @@ def real_search(
         engine_cpu = _children_cpu_s()
         if hot:
             profile.enable()
-        proposer, records = _search(task, bench, study, watch, trials, rehearses=rehearses)
+        with one_blas_thread():
+            proposer, records = _search(task, bench, study, watch, trials, rehearses=rehearses)
         profile.disable()
         wall = time.perf_counter() - start
         cpu, own_cpu = time.process_time() - cpu, time.thread_time() - own_cpu
@@ -337,6 +339,7 @@ def _search(
     proposer = TimedProposer(rehearsing if rehearses else inner, watch)
     evaluate = rehearsing.evaluate if rehearses else runner
     study.run(proposer, evaluate, budget=trials, deadline=None, on_trial=lambda _: None)
+    rehearsing.close()
     return proposer, study.records()
 
 
@@ -541,9 +544,10 @@ def main() -> None:
         )
     for sites in arguments.sizes:
         for bound in (False, True):
-            row = proposer_alone(
-                sites, arguments.trials, arguments.limit, bound=bound, hot=arguments.hot
-            )
+            with one_blas_thread():
+                row = proposer_alone(
+                    sites, arguments.trials, arguments.limit, bound=bound, hot=arguments.hot
+                )
             console.print(f"{row['sites']} sites: {row['trials']} trials, {row['propose_s']:.1f} s")
             rows.append(row)
     document = {"versions": dict(versions()), "real": real, "proposer": rows}

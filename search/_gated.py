@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from placer.search.landscape import State
 from placer.search.noise_limits import PROBES, PROBES_PER_TRIAL, Probes, allowed_noise
 from placer.search.noise_model import NoiseModel, NoiseObservation
 from placer.search.records import Skip, TrialRecord
+from placer.search.space import Choices
 
 # A placement whose noise on a few samples is this much above what gates allow is not tried; for one
 # proposal so many are skipped.
@@ -31,10 +33,15 @@ class Gated:
         trials: Sequence[TrialRecord],
         target: float,
         seed: Sequence[int] | None,
+        *,
+        expected: int = 0,
     ) -> None:
-        """``target``: noise power besides what gates allow. ``seed``: to draw noise with."""
+        """``target``: noise power besides what gates allow. ``seed``: to draw noise with.
+
+        ``expected``: so many trials, the last, have not ended; no noise is measured for them.
+        """
         self._knowledge = knowledge
-        self._count = len(trials)
+        self._count = len(trials) - expected
         self._seed = seed
         self._own = knowledge.own(trials)
         self.limit = min(allowed_noise(trials, knowledge.noise_limit), target)
@@ -42,6 +49,9 @@ class Gated:
         self._base_noise = self._noise_of_base()
         self.limit -= self._base_noise
         self._skipped = [skip for trial in self._own for skip in trial.skipped]
+        self._passed_over = [
+            NoiseObservation(self._state(skip.choices), skip.noise) for skip in self._skipped
+        ]
         self.passed_over: list[Skip] = []
         self.noise = self._learn()
 
@@ -74,6 +84,7 @@ class Gated:
         """Learn from what was measured instead of trying it."""
         self.passed_over.append(skip)
         self._skipped.append(skip)
+        self._passed_over.append(NoiseObservation(self._state(skip.choices), skip.noise))
         self.noise = self._learn()
 
     def _noise_of_base(self) -> float:
@@ -87,23 +98,29 @@ class Gated:
         """The noise of sites, None while no gate was missed."""
         if math.isinf(self.limit):
             return None
-        knowledge, landscape = self._knowledge, self._knowledge.landscape
-        probes = Probes(
-            landscape,
-            knowledge.noise,
-            self.limit,
-            per_site=knowledge.per_site,
-            budget=PROBES + PROBES_PER_TRIAL * self._count,
-        )
-        measured = [
-            NoiseObservation(
-                landscape.state(trial.choices), max(0.0, trial.noise - self._base_noise)
-            )
+        rng = None if self._seed is None else np.random.default_rng(self._seed)
+        found = [*self._judged, *self._passed_over, *self._probed]
+        return NoiseModel(self._knowledge.landscape, found, rng)
+
+    @cached_property
+    def _judged(self) -> list[NoiseObservation]:
+        """What the trials tell of noise."""
+        return [
+            NoiseObservation(self._state(trial.choices), max(0.0, trial.noise - self._base_noise))
             for trial in self._own
             if trial.noise is not None
         ]
-        skipped = [
-            NoiseObservation(landscape.state(skip.choices), skip.noise) for skip in self._skipped
-        ]
-        rng = None if self._seed is None else np.random.default_rng(self._seed)
-        return NoiseModel(landscape, [*measured, *skipped, *probes.observations()], rng)
+
+    @cached_property
+    def _probed(self) -> list[NoiseObservation]:
+        """What is measured of the noise of blocks of sites."""
+        return Probes(
+            self._knowledge.landscape,
+            self._knowledge.noise,
+            self.limit,
+            per_site=self._knowledge.per_site,
+            budget=PROBES + PROBES_PER_TRIAL * self._count,
+        ).observations()
+
+    def _state(self, choices: Choices) -> State:
+        return self._knowledge.landscape.state(choices)

@@ -61,6 +61,8 @@ class Moves:
         self.sites = np.array([site for move in moves for site, _ in move], dtype=int)
         self.layouts = np.array([layout for move in moves for _, layout in move], dtype=int)
         self.site_starts = _starts([len(move) for move in moves])
+        self._near = np.array([site for piece in self.pieces for site in piece.near], dtype=int)
+        self._near_starts = _starts([len(piece.near) for piece in self.pieces])
 
     def __len__(self) -> int:
         return len(self.moves)
@@ -74,6 +76,18 @@ class Moves:
         """Whether something was ``found`` of a piece of each move, shape (moves,)."""
         empty = np.zeros(0, dtype=bool)
         return np.logical_or.reduceat(found[self.parts], self.part_starts) if len(self) else empty
+
+    def pieces_of(self, wanted: np.ndarray) -> np.ndarray:
+        """Whether each piece is one of a ``wanted`` move, shape (pieces,)."""
+        found = np.zeros(len(self.pieces), dtype=bool)
+        found[self.parts[np.repeat(wanted, np.diff([*self.part_starts, len(self.parts)]))]] = True
+        return found
+
+    def altered(self, sites: np.ndarray) -> np.ndarray:
+        """Whether what each piece does depends on one of ``sites``, shape (pieces,)."""
+        if not self.pieces:
+            return np.zeros(0, dtype=bool)
+        return np.logical_or.reduceat(np.isin(self._near, sites), self._near_starts)
 
     def change(self, table: np.ndarray, state: State) -> np.ndarray:
         """What each move adds to a sum over sites of a ``table`` by site and layout."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TypeGuard
 
 import numpy as np
@@ -34,6 +35,11 @@ NEAR, NEAR_TRIALS = "near the best", 24
 OPTIMUM = "model optimum"
 # What is left of a placement that misses the gates, without what makes it miss them.
 REPAIRED = "repaired"
+# Of what is best around planned states, so many are planned, too.
+PLANNED = 8
+# Where to look, by whether groups may be split.
+Plan = Mapping[bool, Sequence[State]]
+NO_PLAN: Plan = MappingProxyType({})
 # What random numbers are drawn for.
 DRAW, START, NOISE = 1, 2, 3
 
@@ -43,7 +49,8 @@ class Round:
 
     ``target``: noise power within which it looks, besides what gates allow; infinite for the gates
     alone. ``turn``: number of the proposal, which its random numbers hang on. ``explores``: whether
-    costs and noise are drawn instead of expected.
+    costs and noise are drawn instead of expected. ``plan``: where to look instead of searching.
+    ``expected``: how many of the trials, the last, are as expected and have not ended.
     """
 
     def __init__(
@@ -54,6 +61,8 @@ class Round:
         turn: int,
         *,
         explores: bool,
+        plan: Plan = NO_PLAN,
+        expected: int = 0,
     ) -> None:
         self._knowledge = knowledge
         self._turn = turn
@@ -62,11 +71,15 @@ class Round:
         self._target = target
         self._explores = explores
         self._states = [self._land.state(trial.choices) for trial in self._own]
-        self._gated = Gated(knowledge, trials, target, self._seed(NOISE) if explores else None)
+        draw = self._seed(NOISE) if explores else None
+        self._gated = Gated(knowledge, trials, target, draw, expected=expected)
         self._forms = {self._land.form(state) for state in self._states}
         self._forms |= {self._form(skip.choices) for skip in self._gated.ruled_out()}
         self._progress = Progress(trials, self._own, target)
         self._pools: dict[bool, Pool] = {}
+        self._optima: dict[bool, list[State]] = {}
+        # Whether the search ends is not decided by what was planned.
+        self._planned: Plan = {} if self._progress.has_stalled() else plan
         # Those that were found before the noise of what they led to was known.
         self._outdated: set[bool] = set()
         self._optimum: State | None = None
@@ -80,6 +93,15 @@ class Round:
             return self._near_best() or self._predicted(only_gains=only_gains)
         proposal = self._predicted(only_gains=only_gains)
         return self._near_best() if proposal is None and goes_near else proposal
+
+    def plan(self) -> Plan:
+        """What it looks at before it measures any noise."""
+        goes_near = self._is_misfit()
+        if goes_near and (self._explores or self._progress.has_stalled()):
+            self._change_of_best()
+        elif not self._is_gain(self._look(per_site=False)) and self._knowledge.per_site:
+            self._look(per_site=True)
+        return self._optima
 
     def _is_misfit(self) -> bool:
         """Whether latencies are off what layers explain by more than their measurement."""
@@ -189,6 +211,10 @@ class Round:
             last = self._gated.passed_over[-1]
             self._search(pool, [self._land.state(last.choices)], per_site=per_site)
         found = self._best_of(pool)
+        if found is None and not pool and per_site in self._planned:
+            self._pools[per_site] = pool
+            self._follow(self._planned[per_site], pool, per_site=per_site)
+            found = self._best_of(pool)
         if found is None:
             self._pools[per_site] = pool
             self._search(pool, self._starts(), per_site=per_site)
@@ -198,7 +224,22 @@ class Round:
     def _search(self, pool: Pool, starts: Sequence[State], *, per_site: bool) -> None:
         """Add what is found from ``starts`` to ``pool``."""
         moves = self._land.all_moves if per_site else self._land.group_moves
-        pool.update(self._pool_search.search(self._objective, moves, starts))
+        optima = self._pool_search.optima(self._objective, moves, starts)
+        self._complete(pool, optima, per_site=per_site)
+
+    def _follow(self, optima: Sequence[State], pool: Pool, *, per_site: bool) -> None:
+        """Add to ``pool`` what is best now of ``optima`` that were planned, and near them."""
+        found = self._pool_search.values(optima, self._objective)
+        if found:
+            self._complete(pool, found, per_site=per_site)
+
+    def _complete(self, pool: Pool, optima: Pool, *, per_site: bool) -> None:
+        """Add ``optima`` to ``pool``, what is around them, and the optimum of the predictions."""
+        moves = self._land.all_moves if per_site else self._land.group_moves
+        ends = list(optima)
+        self._pool_search.look_around(optima, self._objective, moves)
+        self._optima[per_site] = list(dict.fromkeys((*ends, *best_states(optima, PLANNED))))
+        pool.update(optima)
         if not (per_site or self._explores or self._gated.noise is None):
             self._add_optimum(pool, self._gated.noise)
 

@@ -1,37 +1,53 @@
-"""Predictions for the next proposal while a trial runs.
+"""The next proposal, prepared while a trial runs.
 
-The thread that works them out only fills what the landscape keeps, and is stopped when the trial
-has ended. So proposals are the same whatever the timing, and with or without it.
+A thread looks for placements as if the trial took what is predicted. If that is what it takes, the
+next proposal is chosen among them and what is near them, by predictions that know the outcome; the
+search for them is not repeated. Else only the predictions made on the way are of use, which the
+landscape keeps. Which of both it is, and what was planned, hangs on the trials alone: proposals are
+the same whatever the timing, and in a study that was killed and goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import suppress
 from threading import Thread
 
 from placer.quantization import Placement
+from placer.search._round import NO_PLAN, Plan
+from placer.search.landscape import Cancelled
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.study import Evaluate
-from placer.search.surrogate import SurrogateProposer
+from placer.search.surrogate import SurrogateProposer, proposal_of
+
+Expected = tuple[float, float]  # Predicted latency and its standard deviation.
 
 
 class RehearsingSearch:
-    """A proposer and the evaluation of what it proposes, beside which it rehearses the next.
+    """A proposer and the evaluation of what it proposes, beside which it prepares the next.
 
-    Used by one thread: ``propose`` and ``evaluate`` in turn.
+    Used by one thread: ``propose`` and ``evaluate`` in turn, then ``close``.
     """
 
-    def __init__(self, proposer: SurrogateProposer, evaluate: Evaluate) -> None:
+    def __init__(
+        self, proposer: SurrogateProposer, evaluate: Evaluate, *, alone: bool = True
+    ) -> None:
+        """``alone``: whether no other thread works on the study; else nothing is planned."""
         self._proposer = proposer
         self._evaluate = evaluate
+        self._alone = alone
         self._last: tuple[tuple[TrialRecord, ...], Proposal] | None = None
+        self._rehearsal: _Rehearsal | None = None
 
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``placer.search.samplers.Proposer``."""
-        proposal = self._proposer.propose(trials)
+        try:
+            plan = self._plan(trials)
+        finally:
+            self.close()
+        proposal = self._proposer.propose(trials, plan)
         self._last = None if proposal is None else (tuple(trials), proposal)
         return proposal
 
@@ -41,28 +57,70 @@ class RehearsingSearch:
         # A trial that waited, as after a kill, is another than was proposed last.
         if last is None or space.placement(last[1].choices) != placement:
             return self._evaluate(placement)
-        with self._rehearsing(*last):
-            return self._evaluate(placement)
-
-    @contextmanager
-    def _rehearsing(self, trials: Sequence[TrialRecord], running: Proposal) -> Iterator[None]:
-        done: Future[None] = Future()
-
-        def rehearse() -> None:
-            try:
-                self._proposer.rehearse(trials, running)
-            except BaseException as error:  # Raised below, in the thread that asked for it.
-                done.set_exception(error)
-            else:
-                done.set_result(None)
-
-        cancel = self._proposer.landscape.cancel
-        Thread(target=rehearse, daemon=True).start()
+        self._rehearsal = _Rehearsal(self._proposer, *last)
         try:
-            yield
-        finally:
-            cancel.set()
-            error = done.exception()
-            cancel.clear()
+            return self._evaluate(placement)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End what is being prepared. Raises what has failed in it."""
+        rehearsal, self._rehearsal = self._rehearsal, None
+        if rehearsal is not None:
+            rehearsal.end()
+
+    def _plan(self, trials: Sequence[TrialRecord]) -> Plan:
+        """Where to look, if that may be planned and the last trial is as expected."""
+        if not (self._alone and trials and self._proposer.plans(trials)):
+            return NO_PLAN
+        before, last = trials[:-1], trials[-1]
+        rehearsal = self._rehearsal
+        if rehearsal is not None and rehearsal.is_of(trials):
+            if self._proposer.is_expected(last, rehearsal.expected.result()):
+                return rehearsal.plan.result()
+            return NO_PLAN
+        self.close()
+        expected = self._proposer.expected(before, last.choices)
+        return self._proposer.planned(trials) if self._proposer.is_expected(last, expected) else {}
+
+
+class _Rehearsal:
+    """A thread that prepares the proposal after ``running``."""
+
+    def __init__(
+        self, proposer: SurrogateProposer, trials: Sequence[TrialRecord], running: Proposal
+    ) -> None:
+        self.expected: Future[Expected] = Future()
+        self.plan: Future[Plan] = Future()
+        self._done: Future[None] = Future()
+        self._proposer = proposer
+        self._trials, self._proposal = tuple(trials), running
+        Thread(target=self._run, name="rehearsal", daemon=True).start()
+
+    def is_of(self, trials: Sequence[TrialRecord]) -> bool:
+        """Whether it expects the last of ``trials``."""
+        return tuple(trials[:-1]) == self._trials and proposal_of(trials[-1]) == self._proposal
+
+    def end(self) -> None:
+        """Have it end now. Raises what has failed in it."""
+        cancel = self._proposer.landscape.cancel
+        cancel.set()
+        error = self._done.exception()
+        cancel.clear()
         if error is not None:
             raise error
+
+    def _run(self) -> None:
+        try:
+            with suppress(Cancelled):  # Then nobody asks for what is not there.
+                choices = self._proposal.choices
+                self.expected.set_result(self._proposer.expected(self._trials, choices))
+                self.plan.set_result(self._proposer.rehearse(self._trials, self._proposal))
+        except BaseException as error:  # Raised in the thread that asks for it.
+            for asked in (self.expected, self.plan):
+                if not asked.done():
+                    asked.set_exception(error)
+            self._done.set_exception(error)
+        else:
+            self._done.set_result(None)

@@ -198,26 +198,45 @@ class Landscape:
         """Change of the objective by each move, and whether the move changes ``state`` at all."""
         if not len(moves):
             return np.zeros(0), np.zeros(0, dtype=bool)
-        numbers = self._known(state, moves)
-        costs = self._deltas.costs(objective)[numbers]
+        gains = self.gains_of(self.pieces(state, moves), state, objective, moves)
+        changes = moves.sums((np.array(state)[moves.sites] != moves.layouts).astype(int)) > 0
+        return gains, changes
+
+    def pieces(self, state: State, moves: Moves) -> np.ndarray:
+        """The number of what each piece of ``moves`` does to layers in ``state``, a new array."""
+        return np.array(self._known(state, moves))
+
+    def numbers(self, state: State, moves: Moves, pieces: np.ndarray) -> np.ndarray:
+        """The number of what each of ``pieces`` of ``moves``, by index, does in ``state``."""
+        return self._numbers(state, [moves.pieces[i] for i in pieces.tolist()])
+
+    def gains_of(
+        self, pieces: np.ndarray, state: State, objective: Objective, moves: Moves
+    ) -> np.ndarray:
+        """Change of the objective by each move; ``pieces``: the numbers of what its pieces do."""
+        if not len(moves):
+            return np.zeros(0)
+        costs = self._deltas.costs(objective)[pieces]
         gains = np.add.reduceat(costs[moves.parts], moves.part_starts)
         gains += moves.change(objective.extras, state)
-        changes = moves.sums((np.array(state)[moves.sites] != moves.layouts).astype(int)) > 0
-        return np.round(gains, DIGITS), changes
+        return np.round(gains, DIGITS)
 
     def alters(self, state: State, moves: Moves) -> np.ndarray:
         """Whether each move does something to layers; many do not, for want of a pair near them."""
         return moves.any_part(self._known(state, moves) != Deltas.NOTHING)
 
     def _find(self, state: State, moves: Moves) -> np.ndarray:
-        """The number of what each piece of ``moves`` does in ``state``."""
-        contexts = [piece.context(state) for piece in moves.pieces]
-        found = [p.known.get(own) for p, own in zip(moves.pieces, contexts, strict=True)]
+        return self._numbers(state, moves.pieces)
+
+    def _numbers(self, state: State, pieces: Sequence[Piece]) -> np.ndarray:
+        """The number of what each of ``pieces`` does in ``state``."""
+        contexts = [piece.context(state) for piece in pieces]
+        found = [p.known.get(own) for p, own in zip(pieces, contexts, strict=True)]
         missing = [i for i, number in enumerate(found) if number is None]
-        for batch in batches([(i, moves.pieces[i]) for i in missing]):
-            pieces = [moves.pieces[i] for i in batch]
-            for i, number in zip(batch, self._probe(state, pieces), strict=True):
-                moves.pieces[i].known[contexts[i]] = found[i] = number
+        for batch in batches([(i, pieces[i]) for i in missing]):
+            far = [pieces[i] for i in batch]
+            for i, number in zip(batch, self._probe(state, far), strict=True):
+                pieces[i].known[contexts[i]] = found[i] = number
         return np.array(found, dtype=int)
 
     def _probe(self, state: State, pieces: Sequence[Piece]) -> list[int]:

@@ -53,6 +53,12 @@ class PoolSearch:
 
     def search(self, objective: Objective, moves: Moves, starts: Sequence[State]) -> Pool:
         """Local optima from ``starts``, the best known first, and what is around them."""
+        pool = self.optima(objective, moves, starts)
+        self.look_around(pool, objective, moves)
+        return pool
+
+    def optima(self, objective: Objective, moves: Moves, starts: Sequence[State]) -> Pool:
+        """Local optima from ``starts``, the best known first."""
         pool: Pool = {}
         noise = self._noise
         for start, prices in self._descents(starts, priced=noise is not None):
@@ -61,6 +67,18 @@ class PoolSearch:
                 priced = objective if noise is None else self._priced(objective, price, noise)
                 state = descend(self._land, state, priced, moves)
                 self._add(pool, state, objective)
+        return pool
+
+    def values(self, states: Sequence[State], objective: Objective) -> Pool:
+        """Those of ``states`` that may hold the gates."""
+        pool: Pool = {}
+        for state in states:
+            self._add(pool, state, objective)
+        return pool
+
+    def look_around(self, pool: Pool, objective: Objective, moves: Moves) -> None:
+        """Add what is better or little worse than the best of ``pool``."""
+        noise = self._noise
         for state in best_states(pool, 2):
             if noise is None:
                 better = descend(self._land, state, objective, moves, pairs=True)
@@ -78,7 +96,6 @@ class PoolSearch:
                     added += 1
                 if added == FINALISTS:
                     break
-        return pool
 
     def _descents(
         self, starts: Sequence[State], *, priced: bool
@@ -91,9 +108,13 @@ class PoolSearch:
             else:
                 yield from ((start, PRICES[:1]) for start in (starts[0], other))
             return
-        for price in PRICES if priced else PRICES[:1]:
-            for start in starts if price in (0.0, PRICES[3]) else starts[:2]:
-                yield start, (price,)
+        if not priced:
+            yield from ((start, PRICES[:1]) for start in starts)
+            return
+        # From price to price little changes: noise becomes cheaper, or dearer.
+        yield from zip(starts, (PRICES[::-1], PRICES), strict=False)
+        for price in (PRICES[0], PRICES[3]):
+            yield from ((start, (price,)) for start in starts[2:])
 
     def _add(self, pool: Pool, state: State, objective: Objective) -> None:
         if self.holds(state):

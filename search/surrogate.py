@@ -9,14 +9,18 @@ from contextlib import suppress
 from dataclasses import replace
 
 from placer.search._knowledge import Knowledge
-from placer.search._round import Round
+from placer.search._round import NO_PLAN, Plan, Round
 from placer.search.landscape import Cancelled, Landscape
+from placer.search.latency_model import TOTAL_FLOOR
+from placer.search.noise_limits import allowed_noise
 from placer.search.observe import exactly, measured_as
 from placer.search.pareto import noise_targets
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposal, TpeProposer
 from placer.search.space import Choices, Space
 
+# Latencies are as expected up to so many standard deviations from the prediction.
+SURPRISE = 2.0
 # Before a search for a front ends, it looks at the limits of noise of so many cycles.
 CYCLES = 4
 # The kind of the trial of the pack's default placement.
@@ -79,6 +83,7 @@ class SurrogateProposer:
         )
         self._reserve = reserve
         self._seeds = (*warm_starts, *seed_proposals(landscape.space))
+        self._ids = [landscape.space.placement(seed.choices).id for seed in self._seeds]
 
     @property
     def landscape(self) -> Landscape:
@@ -109,8 +114,8 @@ class SurrogateProposer:
         """Predicted latency of ``choices`` and its standard deviation, of the float model's."""
         return self._known.latency(self.own(trials)).predict(self.landscape.state(choices))
 
-    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
-        """See ``placer.search.samplers.Proposer``."""
+    def propose(self, trials: Sequence[TrialRecord], plan: Plan = NO_PLAN) -> Proposal | None:
+        """See ``placer.search.samplers.Proposer``. ``plan``: where to look, see ``planned``."""
         for seed in self.untried_seeds(trials):
             return seed
         known = self._with_pending(trials)
@@ -118,7 +123,7 @@ class SurrogateProposer:
         if not any(trial.ratio is not None for trial in own):
             return TpeProposer(self.landscape.space, self._known.seed).propose(own)
         turn = len(trials) if self._reserve is None else self._reserve(len(trials))
-        return self._first_to_offer(known, turn)
+        return self._first_to_offer(known, turn, plan)
 
     def _with_pending(self, trials: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
         """``trials``, of which those that others are running have the latency that is predicted.
@@ -140,23 +145,63 @@ class SurrogateProposer:
     def untried_seeds(self, trials: Sequence[TrialRecord]) -> Iterator[Proposal]:
         """What it begins with, as far as that was not tried."""
         tried = {trial.placement_id for trial in trials}
-        placement = self.landscape.space.placement
-        return (seed for seed in self._seeds if placement(seed.choices).id not in tried)
+        return (seed for seed, own in zip(self._seeds, self._ids, strict=True) if own not in tried)
 
-    def rehearse(self, trials: Sequence[TrialRecord], running: Proposal) -> None:
+    def rehearse(self, trials: Sequence[TrialRecord], running: Proposal) -> Plan:
         """Predict what the next proposal will look at if ``running`` turns out as predicted.
 
-        What it finds is dropped: the next proposal is the same without a rehearsal, and sooner made
-        with one. Measures no noise: what was not measured is guessed. Ends early once
-        ``landscape.cancel`` is set.
+        Returns where it is to look, if it is ``planned``. Else what it finds is dropped: the next
+        proposal is the same without a rehearsal, and sooner made with one. Measures no noise: what
+        was not measured is guessed. Ends early once ``landscape.cancel`` is set.
         """
         rehearsing = copy.copy(self)
         rehearsing._known, rehearsing._reserve = self._known.guessing(trials), None
         with suppress(Cancelled):
+            expected = self._as_expected(trials, [running])
+            if self.plans(expected):
+                return rehearsing._plan(expected)
             # The first proposals are given; that after them takes longest.
-            known = self._as_expected(trials, [running])
-            seeds = list(self.untried_seeds(known))
-            rehearsing.propose(self._as_expected(known, seeds))
+            seeds = list(self.untried_seeds(expected))
+            rehearsing.propose(self._as_expected(expected, seeds))
+        return NO_PLAN
+
+    def planned(self, trials: Sequence[TrialRecord]) -> Plan:
+        """Where to look next by all of ``trials`` but the outcome of the last, see ``plans``."""
+        return self._plan(self._as_expected(trials[:-1], [proposal_of(trials[-1])]))
+
+    def _plan(self, expected: Sequence[TrialRecord]) -> Plan:
+        turn = len(expected)
+        explores = turn % 2 == 1
+        return Round(self._known, expected, math.inf, turn, explores=explores, expected=1).plan()
+
+    def plans(self, trials: Sequence[TrialRecord]) -> bool:
+        """Whether the proposal after ``trials`` may look where it was planned to by all but the
+        outcome of the last.
+
+        Not where that changes what is looked for, nor where noise has to be measured for the plan.
+        """
+        before, last = trials[:-1], trials[-1]
+        alone = self._reserve is None and not any(trial.running for trial in trials)
+        if not alone or self._known.levels or self.landscape.space.bases:
+            return False
+        if last.error is not None or not any(trial.ratio is not None for trial in before):
+            return False
+        binds = [
+            not math.isinf(allowed_noise(own, self._known.noise_limit)) for own in (before, trials)
+        ]
+        is_given = next(self.untried_seeds(before), None) is not None
+        return binds[0] == binds[1] and not (
+            next(self.untried_seeds(trials), None) is not None or (is_given and binds[0])
+        )
+
+    def is_expected(self, trial: TrialRecord, before: tuple[float, float]) -> bool:
+        """Whether ``trial`` took what was predicted, by ``expected`` of the trials before it."""
+        if trial.measurement is None:
+            return True
+        mean, deviation = before
+        ratio = trial.measurement.ratio
+        error = max((ratio.high - ratio.low) / 4, TOTAL_FLOOR)
+        return abs(ratio.median - mean) <= SURPRISE * math.hypot(deviation, error)
 
     def _as_expected(
         self, trials: Sequence[TrialRecord], running: Sequence[Proposal]
@@ -169,14 +214,17 @@ class SurrogateProposer:
             found.append(measured_as(expected, len(found), proposal, self.landscape.space))
         return found
 
-    def _first_to_offer(self, trials: Sequence[TrialRecord], turn: int) -> Proposal | None:
+    def _first_to_offer(
+        self, trials: Sequence[TrialRecord], turn: int, plan: Plan
+    ) -> Proposal | None:
         """What the target whose turn it is proposes; one that expects a gain goes before it."""
         count = 1 + len(noise_targets(trials, self._known.levels, 0))
         cycle, first = divmod(turn, count)
         targets = (math.inf, *noise_targets(trials, self._known.levels, cycle))
         rounds = []
         for target in (*targets[first:], *targets[:first]):
-            rounds.append(Round(self._known, trials, target, turn, explores=cycle % 2 == 1))
+            explores = cycle % 2 == 1
+            rounds.append(Round(self._known, trials, target, turn, explores=explores, plan=plan))
             proposal = rounds[-1].propose(only_gains=True)
             if proposal is not None:
                 return proposal
@@ -195,3 +243,8 @@ class SurrogateProposer:
                 if proposal is not None:
                     return proposal
         return None
+
+
+def proposal_of(trial: TrialRecord) -> Proposal:
+    """What ``trial`` was proposed as."""
+    return Proposal(trial.kind, trial.choices, trial.skipped)

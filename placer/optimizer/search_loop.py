@@ -10,6 +10,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 
+from placer.common.blas import one_blas_thread
 from placer.common.cores import usable_cores
 from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError, PlacerError
@@ -95,18 +96,26 @@ def search(
 
     work_of = [_work(device, study, earlier, deadline, tell, on_probe, stop) for device in devices]
     observer.search(task.budget, len(earlier), task.engine.estimated, task.request.objective)
+    with one_blas_thread():
+        return _run_all(work_of, stop, lambda: observer.warn(interrupted))
+
+
+def _run_all(
+    work_of: Sequence[Callable[[], StopReason]], stop: Event, on_interrupt: Callable[[], None]
+) -> StopReason:
+    """Do all of ``work_of`` at once; ``stop`` ends it."""
     if len(work_of) == 1:
         try:
             return work_of[0]()
         except KeyboardInterrupt:
-            observer.warn(interrupted)
+            on_interrupt()
             return "interrupted"
     futures = [_start(run) for run in work_of]
     try:
         wait(futures, return_when=FIRST_EXCEPTION)
         stop.set()  # After an exception; else all have ended.
     except KeyboardInterrupt:
-        observer.warn(interrupted)
+        on_interrupt()
         stop.set()
     wait(futures)
     return min((future.result() for future in futures), key=_REASONS.index)
@@ -148,8 +157,10 @@ def _work(
     )
     propose_with: Proposer = proposer
     evaluate: Evaluate = runner
+    rehearsing: RehearsingSearch | None = None
     if isinstance(proposer, SurrogateProposer) and leaves_cores(task):
-        rehearsing = RehearsingSearch(proposer, runner)
+        alone = not study.shared and len(task.request.devices) <= 1
+        rehearsing = RehearsingSearch(proposer, runner, alone=alone)
         propose_with, evaluate = rehearsing, rehearsing.evaluate
     own: list[TrialRecord] = []
 
@@ -168,6 +179,8 @@ def _work(
                 stop=stop,
             )
         finally:
+            if rehearsing is not None:
+                rehearsing.close()
             for base, landscape in landscapes.items():
                 in_base = [r for r in own if task.base_of(task.space.placement(r.choices)) == base]
                 keep_layers(costs[base], landscape, in_base)

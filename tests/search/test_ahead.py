@@ -1,33 +1,26 @@
-"""What is worked out while a trial runs changes no proposal, however far it gets."""
+"""What is prepared while a trial runs: the same proposals however far that gets, made sooner."""
 
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from placer.quantization import Placement
+from placer.search._round import NO_PLAN
 from placer.search.ahead import RehearsingSearch
 from placer.search.landscape import Cancelled, Landscape
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import Choices
+from placer.search.study import Evaluate
 from placer.search.surrogate import SurrogateProposer
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine
 
 NET = (BRANCHES, "tensorrt", "float16")
 TRIALS = 14
-
-
-class StopsAfter:
-    """``cancel`` of a landscape, set once it was asked ``count`` times in a rehearsal."""
-
-    def __init__(self, count: int) -> None:
-        self.left = count
-
-    def is_set(self) -> bool:
-        self.left -= 1
-        return self.left < 0
 
 
 def silent(choices: Choices) -> float:
@@ -49,36 +42,82 @@ def noise(land: Landscape) -> Callable[[Choices], float]:
     return of
 
 
-def proposals(limit: float | None, steps: Sequence[int] | None) -> list[tuple[str, str]]:
-    """Kinds and placements; ``steps``: how far each rehearsal gets, None without any."""
-    land = landscape(*NET)
-    engine = Engine(land, noise=None if limit is None else noise(land), limit=limit or 1.0)
-    proposer = SurrogateProposer(land, 0, engine.noise, noise_limit=limit)
-    records: list[TrialRecord] = []
-    never = land.cancel
-    for number in range(TRIALS):
-        proposal = proposer.propose(records)
-        if proposal is None:
-            break
-        if steps is not None:
-            land.cancel = StopsAfter(steps[number % len(steps)])  # type: ignore[assignment]
-            proposer.rehearse(records, proposal)
-            land.cancel = never
-        records.append(engine.trial(number, proposal))
-    return [(record.kind, record.placement_id) for record in records]
+def finished(placement: Placement) -> Outcome:
+    """A trial during which all is prepared that can be."""
+    for thread in threading.enumerate():
+        if thread.name == "rehearsal":
+            thread.join()
+    return nothing(placement)
+
+
+class Study:
+    """Trials of one search; ``Engine`` predicts with a landscape of its own."""
+
+    def __init__(self, limit: float | None, evaluate: Evaluate) -> None:
+        self._limit = limit
+        self._evaluate = evaluate
+        land = landscape(*NET)
+        self._engine = Engine(land, noise=None if limit is None else noise(land), limit=limit or 1)
+        self.records: list[TrialRecord] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to search, or go on as another process does."""
+        self.proposer = SurrogateProposer(
+            landscape(*NET), 0, self._engine.noise, noise_limit=self._limit
+        )
+        self.search = RehearsingSearch(self.proposer, self._evaluate)
+
+    def run_trial(self) -> bool:
+        """Whether there was something to try."""
+        proposal = self.search.propose(self.records)
+        if proposal is not None:
+            self.search.evaluate(self.proposer.landscape.space.placement(proposal.choices))
+            self.records.append(self._engine.trial(len(self.records), proposal))
+        return proposal is not None
+
+    @property
+    def trials(self) -> list[tuple[str, str]]:
+        return [(record.kind, record.placement_id) for record in self.records]
 
 
 @cache
-def proposals_without_rehearsals(limit: float | None) -> list[tuple[str, str]]:
-    return proposals(limit, None)
+def trials_that_leave_time(limit: float | None) -> list[tuple[str, str]]:
+    study = Study(limit, finished)
+    while len(study.records) < TRIALS and study.run_trial():
+        pass
+    study.search.close()
+    return study.trials
 
 
 @pytest.mark.parametrize("limit", [None, 0.6])
-@pytest.mark.parametrize("steps", [[10_000], [0], [1, 7, 2, 30, 3]])
-def test_rehearsals_that_end_anywhere_change_no_proposal(limit: float | None, steps: list[int]):
-    plain = proposals_without_rehearsals(limit)
-    assert len(plain) > 6
-    assert proposals(limit, steps) == plain
+def test_proposals_are_the_same_however_long_trials_take(limit: float | None):
+    study = Study(limit, nothing)
+    while len(study.records) < TRIALS and study.run_trial():
+        pass
+    study.search.close()
+    assert len(study.records) > 6
+    assert study.trials == trials_that_leave_time(limit)
+
+
+@pytest.mark.parametrize("limit", [None, 0.6])
+def test_a_search_that_is_killed_after_each_trial_proposes_the_same(limit: float | None):
+    study = Study(limit, nothing)
+    while len(study.records) < TRIALS and study.run_trial():
+        study.search.close()
+        study.begin()
+    assert study.trials == trials_that_leave_time(limit)
+
+
+class StopsAfter:
+    """``cancel`` of a landscape, set once it was asked ``count`` times."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0
 
 
 def predictions_for(proposals: range, limit: float | None, *, rehearses: bool) -> int:
@@ -87,28 +126,74 @@ def predictions_for(proposals: range, limit: float | None, *, rehearses: bool) -
     engine = Engine(land, noise=None if limit is None else noise(land), limit=limit or 1.0)
     proposer = SurrogateProposer(land, 0, engine.noise, noise_limit=limit)
     records: list[TrialRecord] = []
-    never, found = land.cancel, 0
+    never, found, plan = land.cancel, 0, NO_PLAN
     for number in range(proposals.stop):
         land.cancel = StopsAfter(10_000)  # type: ignore[assignment]
-        proposal = proposer.propose(records)
+        proposal = proposer.propose(records, plan)
         assert proposal is not None
         found += (10_000 - land.cancel.left) * (number in proposals)  # type: ignore[attr-defined]
         land.cancel = never
         if rehearses:
-            proposer.rehearse(records, proposal)
+            plan = proposer.rehearse(records, proposal)
         records.append(engine.trial(number, proposal))
+        plan = plan if proposer.plans(records) else NO_PLAN
     return found
 
 
 # The first three proposals are given; the gate binds from the second on.
 @pytest.mark.parametrize(
-    ("limit", "proposals", "share"), [(None, range(3, 4), 0.5), (0.6, range(3, 7), 0.1)]
+    ("limit", "proposals", "share"), [(None, range(3, 4), 0.5), (0.6, range(3, 7), 0.2)]
 )
 def test_after_a_rehearsal_less_is_left_to_predict(
     limit: float | None, proposals: range, share: float
 ):
     with_it = predictions_for(proposals, limit, rehearses=True)
     assert with_it < share * predictions_for(proposals, limit, rehearses=False)
+
+
+def after_one_that_took(factor: float) -> tuple[Study, Proposal]:
+    """A search whose last trial took ``factor`` times as long, and what it then proposes."""
+    study = Study(None, finished)
+    while len(study.records) < 5:
+        study.run_trial()
+    *before, last = study.records
+    assert last.measurement is not None
+    slower = replace(last.measurement.ratio, median=factor * last.measurement.ratio.median)
+    measured = replace(last.measurement, ratio=slower)
+    study.records[:] = [*before, replace(last, measurement=measured)]
+    proposal = study.search.propose(study.records)
+    assert proposal is not None
+    return study, proposal
+
+
+def test_what_was_planned_is_of_no_use_after_a_surprise():
+    study, proposal = after_one_that_took(3)
+    study.begin()
+    assert study.proposer.propose(study.records) == proposal
+
+
+def test_what_changes_the_search_is_not_planned():
+    land = landscape(*NET)
+    engine = Engine(land, noise=noise(land), limit=0.6)
+    proposer = SurrogateProposer(land, 0, engine.noise, noise_limit=0.6)
+    space = land.space
+    given = [
+        Proposal(own, choices)
+        for own, choices in (
+            ("none", space.floats),
+            ("default", space.defaults),
+            ("everything", space.everything),
+        )
+    ]
+    trials = [engine.trial(number, proposal) for number, proposal in enumerate(given)]
+    assert not proposer.plans(trials[:1])  # What comes next is given.
+    assert not proposer.plans(trials)  # Noise is to be measured first.
+    fourth = proposer.propose(trials)
+    assert fourth is not None
+    trials.append(engine.trial(3, fourth))
+    assert proposer.plans(trials)
+    assert not proposer.plans([*trials[:3], replace(trials[3], error="the engine refuses it")])
+    assert not proposer.plans([*trials[:2], replace(trials[2], running=True), trials[3]])
 
 
 def test_noise_is_not_measured_in_a_rehearsal():
@@ -126,7 +211,7 @@ def test_noise_is_not_measured_in_a_rehearsal():
     assert not asked
 
 
-def test_the_rehearsal_has_ended_when_the_trial_has():
+def test_a_rehearsal_ends_when_nothing_more_is_to_be_proposed():
     land = landscape(*NET)
     proposer = SurrogateProposer(land, 0, silent)
     placements: list[Placement] = []
@@ -139,6 +224,7 @@ def test_the_rehearsal_has_ended_when_the_trial_has():
     proposal = search.propose([])
     assert proposal is not None
     search.evaluate(land.space.placement(proposal.choices))
+    search.close()
     assert placements == [land.space.placement(proposal.choices)]
     assert not land.cancel.is_set()
 
@@ -155,8 +241,9 @@ def test_what_fails_in_a_rehearsal_is_not_hidden(monkeypatch: pytest.MonkeyPatch
         raise ArithmeticError("in the rehearsal")
 
     monkeypatch.setattr(proposer, "rehearse", fails)
+    search.evaluate(land.space.placement(proposal.choices))
     with pytest.raises(ArithmeticError, match="in the rehearsal"):
-        search.evaluate(land.space.placement(proposal.choices))
+        search.close()
 
 
 def test_a_cancelled_landscape_predicts_nothing_new():
