@@ -74,7 +74,7 @@ class KernelPredictor:
     def linked(self) -> tuple[frozenset[str], ...]:
         """See ``Predictor.linked``."""
         linked = linked_nodes(find_links(self._passages, self._graph), self._graph)
-        return tuple(names & self._model.by_name.keys() for names in linked)
+        return tuple(names.intersection(self._model.by_name) for names in linked)
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.
