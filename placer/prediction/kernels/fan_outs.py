@@ -51,7 +51,7 @@ def _fan_out(graph: Graph, product: Node) -> FanOut | None:
         readers = readers_of(graph, node.outputs[0])
         if node.outputs[0] in graph.outputs or not readers:
             return None
-        if _takes_apart(graph, readers):
+        if _takes_apart(graph, chain, readers):
             if not _are_columns(graph, chain, readers[0]) or _are_reshaped(graph, chain, readers):
                 return None
             parts = [tensor for tail in readers for tensor in tail.outputs]
@@ -63,13 +63,15 @@ def _fan_out(graph: Graph, product: Node) -> FanOut | None:
         chain.append(node)
 
 
-def _takes_apart(graph: Graph, readers: Sequence[Node]) -> bool:
+def _takes_apart(graph: Graph, chain: Sequence[Node], readers: Sequence[Node]) -> bool:
     if len(readers) == 1:
         return readers[0].op == "Split"
     if all(r.op == "Gather" and r.inputs[1] in graph.initializers for r in readers):
         return True
-    if len(readers) < 2 or _are_columns_of_all(graph, readers):
-        return len(readers) > 1
+    if len(readers) < 2:
+        return False
+    if not any(node.op in _VIEWS for node in chain) and _are_columns_of_all(graph, readers):
+        return True
     return all(_is_of_one(graph, r, len(readers)) for r in readers)
 
 
