@@ -358,3 +358,42 @@ def test_engines_are_chosen_by_name():
         select("onnxruntime", "a100")
     with pytest.raises(InputError, match="needs a GPU to predict for"):
         select("fusion-model")
+
+
+# ONNX Runtime writes HardSwish as a HardSigmoid and a Mul without names. The first Conv takes its
+# own over; behind the second one, on integers, channels are last and tensors have other names.
+SWISHES = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+<float[16,16,1,1] w1 = {1}, float[16,16,1,1] w2 = {1}, float[16,16,1,1] w3 = {1}> {
+  [conv1] c = Conv(x, w1)
+  [swish1] d = HardSwish(c)
+  [conv2] e = Conv(d, w2)
+  [swish2] f = HardSwish(e)
+  [conv3] y = Conv(f, w3)
+}
+"""
+
+
+def test_a_hard_swish_without_a_name_is_found_by_what_it_reads(save: Save):
+    model = load_model(save(SWISHES))
+    edges = [
+        Edge("d", "conv2", 0),
+        Edge("w2", "conv2", 1),
+        Edge("e", "swish2", 0),
+        Edge("f", "conv3", 0),
+        Edge("w3", "conv3", 1),
+        Edge("y", "", 0),
+    ]
+    placement = Placement.of(edges)
+    ranges = calibrate(model, {"d", "e", "f", "y"}, synthetic_dataset(model, 4, 0)).ranges(
+        "minmax", PACK.manifest.scheme
+    )
+    candidate = Inserter(model, PACK.manifest.scheme).insert(placement, ranges)
+    plan = OnnxRuntimeEngine().compile(candidate, model.base_dir).plan()
+    assert [layer.nodes for layer in plan.of_kind("compute")] == [
+        ("conv1", "swish1"),
+        ("conv2",),
+        ("swish2",),
+        ("conv3",),
+    ]

@@ -3,6 +3,7 @@
 import pytest
 
 from placer.common.yaml_file import parse_text
+from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.quantization import Placement
@@ -31,6 +32,35 @@ def test_a_maxpool_follows_its_producer_and_shares_its_scale():
     pair = frozenset({Edge("r", "pool1", 0), Edge("p", "conv2", 0)})
     assert ScaleGroup(pair) in placement.groups
     assert Edge("out", "", 0) in placement.edges
+
+
+FACT = """
+id: fact
+why: tells what is built
+source: none
+priority: 99
+decides: false
+pattern:
+  conv: {op: Conv, inputs: [x, w], output: y}
+layouts:
+  follow:
+    default: true
+    fuses:
+      - {nodes: [conv], op: Conv, inputs: float, outputs: float, reads: []}
+"""
+
+
+def test_a_rule_that_does_not_decide_leaves_its_nodes_to_others():
+    fact = parse_text(FACT, "fact.yaml", Rule)
+    rules = (*load_pack("onnxruntime").rules, fact)
+    sites = find_sites(graph_of_text(STEM), rules)
+    assert [site.name for site in sites] == ["conv-act:conv1", "follow:pool1", "conv-act:conv2"]
+
+
+def test_a_rule_that_does_not_decide_quantizes_nothing():
+    text = FACT.replace("    default: true", "    default: true\n    quantize: [conv.x]")
+    with pytest.raises(InputError, match="'decides: false' has one layout, with 'fuses' alone"):
+        parse_text(text, "fact.yaml", Rule)
 
 
 def test_what_depends_on_shapes_alone_is_not_decided():
