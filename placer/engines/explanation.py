@@ -217,11 +217,12 @@ def explain(
 
 
 def _built_in_pack(model: Path, placement: Path | None) -> str | None:
-    """The built-in pack that the placement, or the model itself, says it was made with."""
-    if placement is not None:
-        named: str | None = read_placement(placement).pack
-    else:
+    """The built-in pack that the placement, or a model with pairs, says it was made with."""
+    named = None
+    if is_quantized_file(model):
         named = named_pack(parse_model(model))
+    elif placement is not None:
+        named = read_placement(placement).pack
     name = named.split()[0] if named and named.strip() else ""
     return name if is_builtin(name) else None
 
