@@ -141,7 +141,7 @@ def explain_command(
 
 
 def _notes(found: ModelExplanation) -> list[str]:
-    return [text for text in (found.inside, found.in_bodies, found.foreign) if text]
+    return [text for text in (found.inside, found.in_bodies, *found.unpredicted) if text]
 
 
 def _of_what(found: ModelExplanation) -> str:

@@ -37,6 +37,7 @@ from placer.prediction.explanation_json import explanation_json
 from placer.prediction.fitted import Fit
 from placer.prediction.select import make_predictor
 from placer.prediction.site_outcomes import SiteOutcome, compare_sites
+from placer.prediction.unpredicted import unpredicted
 from placer.qdq.extract import extract_placement
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.origin import named_pack
@@ -110,15 +111,9 @@ class ModelExplanation:
         )
 
     @property
-    def foreign(self) -> str:
-        """A sentence on operators that TensorRT has by plugins only; empty for other packs."""
-        nodes = self._subject.graph.nodes
-        found = sorted({(node.domain, node.op) for node in nodes if node.domain})
-        if not found or self.pack.manifest.engine != "tensorrt":
-            return ""
-        shown = ", ".join(f"{domain}.{op}" for domain, op in found[:3])
-        more = f" and {len(found) - 3} more operators" if len(found) > 3 else ""
-        return f"TensorRT needs plugins for {shown}{more}, whose layers and times are not known"
+    def unpredicted(self) -> tuple[str, ...]:
+        """Sentences on nodes whose layers the engine's predicted plan cannot tell."""
+        return tuple(unpredicted(self._subject.graph, self.pack.manifest))
 
     @property
     def pinned(self) -> tuple[str, ...]:

@@ -165,6 +165,20 @@ def test_a_model_without_a_choice_and_operators_of_other_domains_are_said_to_be(
     assert foreign not in placer("explain", path, "--pack", "onnxruntime").out
 
 
+def test_recurrent_nodes_are_said_to_be_unrolled_by_tensorrt_rtx(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    path = save("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[8,1,4] x, float[1,16,4] w, float[1,16,4] r) => (float[8,1,1,4] y) {
+          y = LSTM<hidden_size = 4>(x, w, r)
+        }
+    """)
+    said = "TensorRT-RTX unrolls LSTM into dozens of kernels that are not predicted: do not rely"
+    assert said in placer("explain", path, "--pack", "tensorrt-rtx").out
+    assert "unrolls" not in placer("explain", path).out
+
+
 def test_the_same_as_a_page(save: Callable[..., Path], placer: Callable[..., Finished]):
     finished = placer("explain", save(RESIDUAL), "--gpu", "l4", "--html", "page.html")
     assert finished.code == 0, finished.err
