@@ -75,7 +75,8 @@ class Pack:
         alternatives = self.manifest.alternatives
         if not alternatives:
             raise InputError(
-                f"pack '{self.manifest.name}' has no scheme besides its own; leave out `scheme`"
+                f"pack '{self.manifest.name}' has no scheme '{name}', only its own; leave out "
+                "`scheme`"
             )
         if name not in alternatives:
             reason = unknown("scheme", name, sorted(alternatives))

@@ -131,7 +131,7 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "devices": ("0,0", ["0", "0"], "names a device twice"),
     "engine_options": ("turbo=1", {"turbo": "1"}, "unknown engine option 'turbo'"),
     "pack": ("onnxruntim", "onnxruntim", "did you mean 'onnxruntime'?"),
-    "scheme": ("fp3", "fp3", "pack 'onnxruntime' has no scheme besides its own"),
+    "scheme": ("fp3", "fp3", "pack 'onnxruntime' has no scheme 'fp3', only its own"),
     "base": ("float61", "float61", "did you mean 'float16'?"),
     "export": ("onnx", "onnx", "unknown export 'onnx'; use one of: openvino"),
     "io_type": ("kep", "kep", "unknown io type 'kep'; use one of: keep, convert; did you"),

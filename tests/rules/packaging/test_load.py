@@ -138,5 +138,5 @@ def test_an_alternative_scheme_is_for_targets_that_have_it():
         loaded.with_scheme("fp8", Target(compute_capability="8.0"))
     with pytest.raises(InputError, match="pack 'tensorrt': unknown scheme 'fp4'; use one of: fp8"):
         loaded.with_scheme("fp4")
-    with pytest.raises(InputError, match="pack 'onnxruntime' has no scheme besides its own"):
+    with pytest.raises(InputError, match="pack 'onnxruntime' has no scheme 'fp8', only its own"):
         load_pack("onnxruntime").with_scheme("fp8")
