@@ -292,3 +292,81 @@ def test_a_bottleneck_that_adds_a_part_of_a_split(
     found = predictor.predict(Placement.of(())).plan.layers
     built = [la for la in found if la.kind != "no-op" and la.name not in ("last", "reformat out")]
     assert [layer_line(layer) for layer in built] == layers
+
+
+# An encoder layer of a BERT in FP16 on TensorRT 10: NVIDIA/TensorRT issue 4397 lists seven kernels,
+# with the nodes of each. The RTX builder joins the same ones but for biases and Transposes.
+BERT_10 = [
+    "key_mm+key_b+query_mm+query_b+value_mm+value_b",
+    "scores+scale+masked+softmax+mix",
+    "output_mm+output_b",
+    "residual+norm",
+    "dense_mm+dense_b+div+erf+plus+mul+mul_1",
+    "ffn_mm+ffn_b",
+    "residual_1+norm_1",
+]
+
+
+def product(name: str, read: str, weight: str, bias: str = "b") -> str:
+    return f"""
+        [{name}_mm] {name}_m = MatMul({read}, {weight})
+        [{name}_b] {name}_y = Add({name}_m, {bias})"""
+
+
+def heads(name: str, order: str) -> str:
+    return f"""
+        [{name}_r] {name}_h = Reshape({name}_y, split)
+        [{name}_t] {name}_t = Transpose<perm = [{order}]>({name}_h)"""
+
+
+BERT = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,40,32] x, float[1,1,40,40] mask) => (float[1,40,32] out)
+    <float[32,32] wq = {{0.1}}, float[32,32] wk = {{0.1}}, float[32,32] wv = {{0.1}},
+     float[32,32] wo = {{0.1}}, float[32] b = {{0.1}}, float[32] gain = {{1}},
+     float[32,128] w1 = {{0.1}}, float[128] b1 = {{0.1}}, float[128,32] w2 = {{0.1}},
+     int64[4] split = {{1, 40, 2, 16}}, int64[3] rows = {{1, 40, 32}}, float four = {{4}},
+     float root = {{1.414}}, float one = {{1}}, float half = {{0.5}}> {{
+      {product("key", "x", "wk")} {product("query", "x", "wq")} {product("value", "x", "wv")}
+      {heads("query", "0, 2, 1, 3")} {heads("key", "0, 2, 3, 1")} {heads("value", "0, 2, 1, 3")}
+      [scores] s = MatMul(query_t, key_t)
+      [scale] scaled = Div(s, four)
+      [masked] seen = Add(scaled, mask)
+      [softmax] p = Softmax<axis = -1>(seen)
+      [mix] c = MatMul(p, value_t)
+      [back_t] back = Transpose<perm = [0, 2, 1, 3]>(c)
+      [back_r] row = Reshape(back, rows)
+      {product("output", "row", "wo")}
+      [residual] sum = Add(output_y, x)
+      [norm] n = LayerNormalization<axis = -1>(sum, gain, b)
+      {product("dense", "n", "w1", "b1")}
+      [div] d = Div(dense_y, root)
+      [erf] e = Erf(d)
+      [plus] f = Add(e, one)
+      [mul] h = Mul(dense_y, f)
+      [mul_1] gelu = Mul(h, half)
+      {product("ffn", "gelu", "w2")}
+      [residual_1] sum_1 = Add(ffn_y, n)
+      [norm_1] out = LayerNormalization<axis = -1>(sum_1, gain, b)
+    }}"""
+
+
+def test_an_encoder_layer_on_tensorrt_10(save: Callable[..., Path]):
+    graph = load_model(save(BERT)).graph
+    target = Target(engine_version="10.7", compute_capability="8.6", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    assert [layer.name for layer in plan.of_kind("compute")] == BERT_10
+
+
+def test_int8_products_of_one_tensor_are_one_kernel_on_tensorrt_10(save: Callable[..., Path]):
+    # A language model with pairs on TensorRT 10: q, k and v in one kernel, __myl_FcMulAdd.
+    graph = load_model(save(BERT)).graph
+    target = Target(engine_version="10.3", compute_capability="8.7", typing="strong")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    names = ("key", "query", "value")
+    reads = [Edge("x", f"{name}_mm", 0) for name in names]
+    weights = [Edge(f"w{name[0]}", f"{name}_mm", 1) for name in names]
+    plan = predictor.predict(Placement.of([*reads, *weights])).plan
+    products = [layer for layer in plan.of_kind("compute") if "int8" in layer.input_types]
+    assert [layer.name for layer in products] == BERT_10[:1]
