@@ -85,8 +85,8 @@ class Fusion(Strict):
         default=False,
         description="Layers of the rule that read one tensor are one, if all of them can be built, "
         "read it alike (as floats, or in one scale) and do the same behind. Convs join those of "
-        "any rule that have the same window and one group. Convs and products join whichever can, if "
-        "they write integers or all floats.",
+        "any rule that have the same window and one group. Convs and products join whichever can, "
+        "if they write integers or all floats.",
     )
     joins_first: bool = Field(
         default=False,
