@@ -370,3 +370,60 @@ def test_int8_products_of_one_tensor_are_one_kernel_on_tensorrt_10(save: Callabl
     plan = predictor.predict(Placement.of([*reads, *weights])).plan
     products = [layer for layer in plan.of_kind("compute") if "int8" in layer.input_types]
     assert [layer.name for layer in products] == BERT_10[:1]
+
+
+# A block of the DINOv2 of an RF-DETR in FP16 on TensorRT 10: seven kernels. PyTorch's exporter
+# scales queries and keys by one number each; LayerScale is the Mul ahead of an Add.
+DINO = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,40,32] x, float[1,40,32] y) => (float[1,40,32] out)
+    <float[32,32] wq = {{0.1}}, float[32,32] wk = {{0.1}}, float[32,32] wv = {{0.1}},
+     float[32,32] wo = {{0.1}}, float[32] b = {{0.1}}, float[32] gain = {{1}},
+     float[32,128] w1 = {{0.1}}, float[128] b1 = {{0.1}}, float[128,32] w2 = {{0.1}},
+     int64[4] split = {{1, 40, 2, 16}}, int64[3] rows = {{1, 40, 32}}, float root = {{1.414}},
+     float one = {{1}}, float half = {{0.5}}> {{
+      [first] a = Add(x, y)
+      [norm] n = LayerNormalization<axis = -1>(a, gain, b)
+      {product("query", "n", "wq")} {product("key", "n", "wk")} {product("value", "n", "wv")}
+      {heads("query", "0, 2, 1, 3")} {heads("key", "0, 2, 3, 1")} {heads("value", "0, 2, 1, 3")}
+      [scale_q] q = Mul(query_t, half)
+      [scale_k] k = Mul(key_t, half)
+      [scores] s = MatMul(q, k)
+      [softmax] p = Softmax<axis = -1>(s)
+      [mix] c = MatMul(p, value_t)
+      [back_t] back = Transpose<perm = [0, 2, 1, 3]>(c)
+      [back_r] row = Reshape(back, rows)
+      {product("output", "row", "wo")}
+      [ls1] scaled = Mul(output_y, gain)
+      [residual] sum = Add(scaled, a)
+      [norm_1] n_1 = LayerNormalization<axis = -1>(sum, gain, b)
+      {product("dense", "n_1", "w1", "b1")}
+      [div] d = Div(dense_y, root)
+      [erf] e = Erf(d)
+      [plus] f = Add(e, one)
+      [mul] h = Mul(dense_y, f)
+      [mul_1] gelu = Mul(h, half)
+      {product("ffn", "gelu", "w2")}
+      [ls2] scaled_1 = Mul(ffn_y, gain)
+      [residual_1] sum_1 = Add(scaled_1, sum)
+      [norm_2] n_2 = LayerNormalization<axis = -1>(sum_1, gain, b)
+      [last] out = Add(n_2, sum_1)
+    }}"""
+
+DINO_10 = [
+    "query_mm+query_b+key_mm+key_b+value_mm+value_b",
+    "scale_q+scale_k+scores+softmax+mix",
+    "output_mm+output_b",
+    "ls1+residual+norm_1",
+    "dense_mm+dense_b+div+erf+plus+mul+mul_1",
+    "ffn_mm+ffn_b",
+    "ls2+residual_1+norm_2",
+]
+
+
+def test_a_block_whose_norms_come_first_on_tensorrt_10(save: Callable[..., Path]):
+    graph = load_model(save(DINO)).graph
+    target = Target(engine_version="10.3", compute_capability="7.5", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    assert [layer.name for layer in plan.of_kind("compute")][1:-1] == DINO_10
