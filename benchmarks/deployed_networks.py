@@ -103,7 +103,7 @@ def _detector(make: Callable[[], nn.Module], size: int, dynamo: bool) -> Network
     return Network(lambda: Heads(make()), (torch.zeros(1, 3, size, size),), dynamo)
 
 
-def _yolo(make: Callable[..., nn.Module], config: str, size: int, dynamo: bool) -> Network:
+def yolo(make: Callable[..., nn.Module], config: str, size: int, dynamo: bool) -> Network:
     def exported() -> nn.Module:
         model = make(config, nc=10, verbose=False).eval().fuse(verbose=False)
         model.model[-1].export, model.model[-1].format = True, "onnx"
@@ -112,7 +112,7 @@ def _yolo(make: Callable[..., nn.Module], config: str, size: int, dynamo: bool) 
     return Network(exported, (torch.zeros(1, 3, size, size),), dynamo)
 
 
-def _words(name: str, output: str, dynamo: bool, **options: object) -> Network:
+def words(name: str, output: str, dynamo: bool, **options: object) -> Network:
     def make() -> nn.Module:
         config = getattr(transformers, f"{name.split(':', maxsplit=1)[0]}Config")(
             **{**_SMALL, **options}, attn_implementation="sdpa" if dynamo else "eager"
@@ -123,7 +123,7 @@ def _words(name: str, output: str, dynamo: bool, **options: object) -> Network:
     return Network(make, (_TOKENS, _MASK), dynamo)
 
 
-def _hidden(name: str, inputs: tuple[Tensor, ...], dynamo: bool, **options: object) -> Network:
+def hidden(name: str, inputs: tuple[Tensor, ...], dynamo: bool, **options: object) -> Network:
     """The last hidden state of a model of transformers, called ``CONFIG:REST``."""
 
     def make() -> nn.Module:
@@ -190,12 +190,12 @@ _SWIN = {
 
 PAIRS: tuple[Mapping[str, Network], ...] = (
     {
-        "YOLOv5": _yolo(DetectionModel, "yolov5n.yaml", 128, dynamo=False),
-        "YOLO11": _yolo(DetectionModel, "yolo11n.yaml", 128, dynamo=False),
+        "YOLOv5": yolo(DetectionModel, "yolov5n.yaml", 128, dynamo=False),
+        "YOLO11": yolo(DetectionModel, "yolo11n.yaml", 128, dynamo=False),
     },
     {
-        "YOLOv8 (masks)": _yolo(SegmentationModel, "yolov8n-seg.yaml", 128, dynamo=False),
-        "YOLOv9": _yolo(DetectionModel, "yolov9t.yaml", 128, dynamo=False),
+        "YOLOv8 (masks)": yolo(SegmentationModel, "yolov8n-seg.yaml", 128, dynamo=False),
+        "YOLOv9": yolo(DetectionModel, "yolov9t.yaml", 128, dynamo=False),
     },
     {
         "SSDLite": _detector(
@@ -232,15 +232,15 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "BERT (old)": _words("Bert:Model", "last_hidden_state", dynamo=False),
-        "BERT (dynamo)": _words("Bert:Model", "pooler_output", dynamo=True),
+        "BERT (old)": words("Bert:Model", "last_hidden_state", dynamo=False),
+        "BERT (dynamo)": words("Bert:Model", "pooler_output", dynamo=True),
     },
     {
-        "Qwen2": _words("Qwen2:ForCausalLM", "logits", True, num_key_value_heads=2),
-        "Llama (legacy)": _words("Llama:ForCausalLM", "logits", False, num_key_value_heads=2),
+        "Qwen2": words("Qwen2:ForCausalLM", "logits", True, num_key_value_heads=2),
+        "Llama (legacy)": words("Llama:ForCausalLM", "logits", False, num_key_value_heads=2),
     },
     {
-        "GPT-2 (transformers)": _words(
+        "GPT-2 (transformers)": words(
             "GPT2:LMHeadModel",
             "logits",
             False,
@@ -249,7 +249,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
             n_layer=2,
             n_head=4,
         ),
-        "Phi": _words("Phi:ForCausalLM", "logits", True, partial_rotary_factor=0.5),
+        "Phi": words("Phi:ForCausalLM", "logits", True, partial_rotary_factor=0.5),
     },
     {
         "Whisper encoder": Network(_whisper_encoder, (torch.zeros(1, 40, 100),), True),
@@ -258,14 +258,14 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "Conformer": _hidden(
+        "Conformer": hidden(
             "Wav2Vec2Conformer:Model",
             (torch.zeros(1, 3200),),
             False,
             **_SPEECH,
             position_embeddings_type="relative",
         ),
-        "HuBERT": _hidden("Hubert:Model", (torch.zeros(1, 3200),), False, **_SPEECH),
+        "HuBERT": hidden("Hubert:Model", (torch.zeros(1, 3200),), False, **_SPEECH),
     },
     {
         "Stable Diffusion": Network(
@@ -276,11 +276,11 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "VAE decoder": Network(_image_decoder, (torch.zeros(1, 4, 16, 16),), False),
     },
     {
-        "DINOv2": _hidden("Dinov2:Model", _IMAGE, True, **_VISION),
-        "SigLIP": _hidden("SiglipVision:Model", _IMAGE, False, **_VISION),
+        "DINOv2": hidden("Dinov2:Model", _IMAGE, True, **_VISION),
+        "SigLIP": hidden("SiglipVision:Model", _IMAGE, False, **_VISION),
     },
     {
-        "SegFormer (transformers)": _hidden(
+        "SegFormer (transformers)": hidden(
             "Segformer:ForSemanticSegmentation",
             _IMAGE,
             False,

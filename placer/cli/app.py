@@ -15,7 +15,6 @@ from placer.cli.lazy import LazyCommand
 from placer.common.display import safe_output, sentence
 from placer.common.run_limits import end_if_left_behind
 from placer.errors import PlacerError
-from placer.optimizer.time_limit import with_the_process
 from placer.version import __version__
 
 # How a command ends that Ctrl-C stopped, as shells have it: 128 and the signal's number.
@@ -157,8 +156,7 @@ def program() -> None:
     """The process ``placer``: ``main``, and an end that neither Ctrl-C nor a hung run disturbs."""
     code: int | str | None = INTERRUPTED
     try:
-        with with_the_process():
-            main()
+        main()
     except SystemExit as ended:
         code = ended.code
     except KeyboardInterrupt:  # Another one, while the first was told.

@@ -52,7 +52,7 @@ class WorkDone:
 
 
 def trial_setup_of(task: Task, study: Study | None, observer: Observer) -> TrialSetup:
-    """The setup of a run, with the calibration that ``study`` keeps if trials may rest on it.
+    """The setup of a run, with the calibration that ``study`` keeps if there is one.
 
     Raises InputError if another version of placer kept it.
     """
@@ -65,8 +65,6 @@ def trial_setup_of(task: Task, study: Study | None, observer: Observer) -> Trial
             raise ValueError("a tensor has no range")
     except (ValueError, KeyError) as error:  # Pydantic's are ValueErrors.
         raise _made_by_another_version(study.name) from error
-    if calibrated.part.shortened and not study.shared and not study.records():
-        return set_up(task, observer)  # No trial rests on it: an earlier run had no time for more.
     return set_up(task, observer, calibrated)
 
 
@@ -129,8 +127,8 @@ def work(
     )
     devices = [Device(task, trial_setup_of(task, study, observer))]
     own: list[TrialRecord] = []
-    done = search(devices, study, observer, "interrupted: its trial is given back", own.append)
-    return WorkDone(tuple(own), len(study.records()), done.stopped)
+    stopped = search(devices, study, observer, "interrupted: its trial is given back", own.append)
+    return WorkDone(tuple(own), len(study.records()), stopped)
 
 
 def _refuse_others(request: Request, named: Collection[str], name: str) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from onnx import ModelProto, NodeProto
 
-from placer.errors import InputError
 from placer.graph.edit import reads
 from placer.model.importing import qoperator
 from placer.model.importing.constants import move_weight
@@ -51,12 +50,7 @@ def dequantize_graph(
     state = ImportState(proto, types, base_dir, path, kept)
     for node in proto.graph.node:
         name, first = node.name, len(state.draft.nodes)
-        try:
-            _visit(state, node)
-        except InputError as error:
-            if str(error).startswith(str(path)):
-                raise
-            raise InputError(f"{path}: node '{name}' ({node.op_type}): {error}") from error
+        _visit(state, node)
         state.origins.update((made.name, name) for made in state.draft.nodes[first:])
     _finish(state)
     return state

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge, Node
+from placer.graph.weights import weight_input
 from placer.prediction.kernels.attention import is_padded
 from placer.prediction.kernels.factors import number
 from placer.prediction.kernels.parts import CUT, Unit
+from placer.prediction.kernels.views import readers_of
 from placer.prediction.kernels.wiring import UnitGraph
 
 
@@ -68,7 +70,9 @@ class AttentionUnits:
         """Whether an attention reads what a product writes, without a bias, where it lies.
 
         It multiplies it by a number as well, but repeats no heads, and queries and keys are both
-        read so or neither is (six small graphs, and Whisper, whose keys alone have no bias).
+        read so or neither is (six small graphs, and Whisper, whose keys alone have no bias). What
+        a joint product of unequal parts writes is cut out first, as keys of text that blocks of
+        several widths read.
         """
         if not self._is_read_in_place(node):  # Others may have no inputs.
             return False
@@ -76,6 +80,8 @@ class AttentionUnits:
         if writer is None or writer.integers:
             return False
         if writer.role != "product" or writer.node.op != "MatMul" or writer.node.name in self.of:
+            return False
+        if not self._is_of_equal_parts(writer.node):
             return False
         while self._is_read_in_place(node):
             readers = self._graph.edges_of(node.outputs[0])
@@ -86,6 +92,15 @@ class AttentionUnits:
             return False
         scores, mix = self.of[node.name][0], self.of[node.name][-1]
         return node is mix or (node is scores and all(map(self._lies_in_place, scores.inputs)))
+
+    def _is_of_equal_parts(self, product: Node) -> bool:
+        """Whether all products of its first operand with weights make as many columns."""
+        made = [
+            (self._graph.type_of(node.outputs[0]).shape or (0,))[-1]
+            for node in readers_of(self._graph, product.inputs[0])
+            if node.op == "MatMul" and weight_input(self._graph, node) is not None
+        ]
+        return len(set(made)) <= 1
 
     def _lies_in_place(self, tensor: str) -> bool:
         """Whether queries or keys are what a product writes, or are no activation."""

@@ -21,7 +21,7 @@ from placer.prediction.kernels.parts import (
     sums_few,
 )
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import becomes_map
+from placer.prediction.kernels.views import becomes_map, flattens_for_products
 
 # What a prepared convolution kernel does behind the sum, after adding a residual at most; all
 # else makes it a generated one.
@@ -205,7 +205,8 @@ class Epilogues:
         shape = self._graph.type_of(unit.node.outputs[0]).shape
         if self._is_quantized_in_parts(unit):
             return True
-        if any(becomes_map(self._graph, reader.node) for _, reader in unit.readers):
+        turned = (becomes_map, flattens_for_products)
+        if any(turns(self._graph, reader.node) for _, reader in unit.readers for turns in turned):
             return True
         if unit.node.op not in CONVS and any(
             other is not None and self._flattens_map(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from placer.graph import Edge
@@ -33,6 +34,7 @@ class Kernels:
         self._quantizers = Quantizers(self._groups, self.sums)
         self._generated = Generated(self._groups, self.sums)
         self.is_float, self.is_in_place = self._groups.is_float, self._generated.is_in_place
+        self.writes_map = self._groups.writes_map
         self._join_products()
         self._fuse_epilogues()
         self._turn_maps()
@@ -60,7 +62,8 @@ class Kernels:
             row = self.sums.is_row_product(unit)
             if weight is None or weight.index != 1 or not (row or unit.role == "product"):
                 continue
-            if unit.node.op != "MatMul" and not row:
+            shape = self._graph.type_of(unit.node.outputs[0]).shape or (0, 0)
+            if unit.node.op != "MatMul" and (unit.integers or math.prod(shape[:-1]) != 1):
                 continue
             if not (row or unit.integers) and self._gates.are(unit):
                 continue

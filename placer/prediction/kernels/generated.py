@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat, resizes
-from placer.prediction.kernels.reductions import product_shape, reduction
+from placer.prediction.kernels.reductions import Reduction, product_shape, reduction
 from placer.prediction.kernels.sums import Sums
+from placer.prediction.kernels.turned import Turned
 from placer.prediction.kernels.views import keeps_all
 
 _GATES = ("Sigmoid", "HardSigmoid")
@@ -20,6 +20,7 @@ class Generated:
     def __init__(self, groups: Groups, sums: Sums) -> None:
         self._groups, self._sums = groups, sums
         self._graph, self._form = groups.made.graph, groups.made.form
+        self._turned = Turned(groups)
 
     def fuse(self) -> None:
         """Let each unit be in the kernel of what it reads, where that may be."""
@@ -86,7 +87,8 @@ class Generated:
             return False
         if unit.alone or any(u.alone for u in own) or self._is_left_to_readers(writer, unit):
             return False
-        if self._sums.is_of_large_map(unit) and self._sums.ends_turned(writer, unit):
+        large = self._sums.is_of_large_map(unit) and self._sums.ends_turned(writer, unit)
+        if large or self._turned.ends(writer, unit):
             return False
         if self._is_joined_later(own, unit) or self._is_joined(writer, unit):
             return False
@@ -187,18 +189,26 @@ class Generated:
         both = (*own, *theirs)
         if sum(resizes(u) for u in both) > 1:
             return False
-        sums = {reduction(self._graph, u.node): u for u in both if u.role == "reduce"}
-        if len(sums) > 1 or self._groups.have_other_path(own, theirs):
+        if len(self._reductions(both)) > 1 or self._groups.have_other_path(own, theirs):
             return False
         return not self._sums.end(own, writer, unit, self._groups.depends)
+
+    def _reductions(self, units: Sequence[Unit]) -> set[Reduction]:
+        """Over what ``units`` sum; products of one row are one sum."""
+        found: dict[object, Reduction] = {}
+        for unit in units:
+            if unit.role == "reduce":
+                row = unit.reads[0][0].tensor if self._sums.is_row_product(unit) else unit
+                found.setdefault(row, reduction(self._graph, unit.node))
+        return set(found.values())
 
     def is_in_place(self, unit: Unit) -> bool:
         """Whether a Concat is nothing but what is written into one tensor in the first place.
 
         It is a kernel where its output leaves or is read by what is generated, where one of its
-        inputs is moved besides or joined twice, by another Concat too, or where all are made of
-        graph inputs and sums of INT8 products; integers of one scale are joined in place if what
-        quantizes them cannot be in one kernel with it.
+        inputs is moved or normed besides or joined twice, by another Concat too, or where all are
+        made of graph inputs and sums of INT8 products; integers of one scale are joined in place
+        if what quantizes them cannot be in one kernel with it.
         """
         if unit.in_place or not is_concat(unit):
             return unit.in_place
@@ -217,7 +227,10 @@ class Generated:
             return False
         if any(w and w.role == "move" and not is_concat(w) for _, w in unit.reads):
             return False
-        if any(self._is_joined_elsewhere(edge, w, unit) for edge, w in unit.reads if w is not None):
+        parts = [(edge.tensor, writer) for edge, writer in unit.reads if writer is not None]
+        if any(self._is_joined_elsewhere(part, w, unit) for part, w in parts):
+            return False
+        if any(r.role == "norm" for part, w in parts for e, r in w.readers if e.tensor == part):
             return False
         return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)
 
@@ -229,7 +242,7 @@ class Generated:
             return writer.integers and writer.role == "product"
         return all(self._is_scaled(source) for _, source in writer.reads)
 
-    def _is_joined_elsewhere(self, edge: Edge, writer: Unit, joined: Unit) -> bool:
+    def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
         """Whether another Concat reads the part, in float: it can be in one tensor only."""
-        others = [(e, r) for e, r in writer.readers if e.tensor == edge.tensor and r is not joined]
+        others = [(e, r) for e, r in writer.readers if e.tensor == part and r is not joined]
         return any(is_concat(r) and e not in self._form.scales for e, r in others)

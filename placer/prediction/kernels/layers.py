@@ -14,7 +14,7 @@ from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
 from placer.prediction.kernels.ports import KernelPorts
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import keeps_all
+from placer.prediction.kernels.views import SWAPPED, keeps_all
 from placer.prediction.motion import Scale
 
 
@@ -40,6 +40,8 @@ class KernelLayers:
                 yield self._quantize(units[0])
             elif self._only_casts(units) or self._only_turns(units):
                 yield self._squeezed_cast(units) or self._cast(units)
+            elif self._quantizes_turned(units):
+                yield from self._quantized_view(units)
             elif not self._is_gone(units):
                 yield from self._weights(units)
                 yield from self._kernel(units)
@@ -84,7 +86,10 @@ class KernelLayers:
         )
 
     def _only_turns(self, units: Sequence[Unit]) -> bool:
-        """Whether heads that a product of activations wrote become rows again: of no node."""
+        """Whether heads that a product of activations wrote become rows again: of no node.
+
+        So do maps that a Conv's kernel wrote, which are stored otherwise.
+        """
         if all(self._is_view(unit) for unit in units):
             return False
         if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
@@ -94,7 +99,27 @@ class KernelLayers:
         writers = [w for u in units for _, w in u.reads if w not in units]
         readers = [r for u in units for _, r in u.readers if r not in units]
         products = bool(readers) and all(reader.role == "product" for reader in readers)
+        if products and all(self._turns_map(unit) for unit in units):
+            return True
         return products and all(w is not None and self._mixes(w) for w in writers)
+
+    def _quantizes_turned(self, units: Sequence[Unit]) -> bool:
+        """Whether it quantizes a Conv's map as it makes tokens of it: of no node either."""
+        if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
+            return False
+        turned = [unit for unit in units if unit.node.op == "Transpose"]
+        read = [edge for unit in units for edge, r in unit.readers if r not in units]
+        quantized = bool(read) and all(edge in self._form.scales for edge in read)
+        return bool(turned) and quantized and all(map(self._turns_map, units))
+
+    def _turns_map(self, unit: Unit) -> bool:
+        """Whether it makes tokens of the channels of a map that a Conv's kernel wrote."""
+        if unit.node.op == "Transpose":
+            return list(unit.node.attributes.get("perm", ())) == SWAPPED
+        return unit.node.op == "Reshape" and all(
+            writer is not None and self._kernels.writes_map(edge.tensor, writer)
+            for edge, writer in unit.reads
+        )
 
     def _mixes(self, unit: Unit) -> bool:
         """Whether it is a float product of activations that is no whole attention."""

@@ -17,6 +17,7 @@ from placer.graph import Graph, Node
 # Channels of a group that the kernels read at once; beyond eight any even number will do.
 _SMALL_GROUPS = (1, 2, 4, 8)
 _WIDE, _GROUPS = 64, 8
+_MAP_RANK = 4  # Lines, and maps that were flattened before, have no kernel for all of it.
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def _group_norm(graph: Graph, norm: Node) -> GroupNorm | None:
     if each not in _SMALL_GROUPS and (each < max(_SMALL_GROUPS) or each % 2):
         return None
     narrow = groups == _GROUPS and each < groups and math.log2(channels).is_integer()
-    return GroupNorm((first, *chain), channels % _WIDE == 0 or narrow)
+    whole = len(shapes[0]) == _MAP_RANK and (channels % _WIDE == 0 or narrow)
+    return GroupNorm((first, *chain), whole)
 
 
 def _are_all(graph: Graph, tensor: str, value: float) -> bool:

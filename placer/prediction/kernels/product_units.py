@@ -8,9 +8,16 @@ from collections.abc import Container, Sequence
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.norm_units import NormUnits
-from placer.prediction.kernels.parts import CONVS, CUT, EVEN_CHANNELS, TINY_CHANNELS, Unit
+from placer.prediction.kernels.parts import (
+    CONVS,
+    CUT,
+    EVEN_CHANNELS,
+    PRODUCTS,
+    TINY_CHANNELS,
+    Unit,
+)
 from placer.prediction.kernels.reductions import product_shape
-from placer.prediction.kernels.views import is_matrix_conv
+from placer.prediction.kernels.views import is_matrix_conv, readers_of
 from placer.prediction.kernels.wiring import UnitGraph
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Mul", "HardSwish", "HardSigmoid", "Tanh", "LeakyRelu", "Gelu")
@@ -125,9 +132,14 @@ class ProductUnits:
     def _is_prepared(self, node: Node) -> bool:
         """Whether a prepared kernel multiplies a single row: by a large weight, or if it is joined.
 
-        A generated kernel would compute its row, which none does that ends with a Concat.
+        A generated kernel would compute its row, which none does that ends with a Concat. Weights
+        of one row are one weight.
         """
-        columns = product_shape(self._graph, node)[-1]
+        columns = sum(
+            product_shape(self._graph, other)[-1]
+            for other in readers_of(self._graph, node.inputs[0])
+            if other is node or self._multiplies_floats(other, node.inputs[0])
+        )
         length = (self._graph.type_of(node.inputs[0]).shape or (0,))[-1]
         if length >= _LONG_ROW and columns >= _MANY_COLUMNS and length * columns > _LARGE_WEIGHT:
             return True
@@ -135,6 +147,12 @@ class ProductUnits:
         while before is not None and before.op in _ACTIVATIONS and len(before.inputs) == 1:
             before = self._graph.producer.get(before.inputs[0])
         return before is not None and before.op == "Concat"
+
+    def _multiplies_floats(self, node: Node, row: str) -> bool:
+        """Whether a product multiplies ``row`` by a weight in float."""
+        if node.op not in PRODUCTS or node.inputs[0] != row or self._made.reads_integers(node):
+            return False
+        return weight_input(self._graph, node) is not None
 
     def _is_of_vector(self, node: Node) -> bool:
         """Whether it multiplies one matrix and one vector, both activations in float.

@@ -38,7 +38,11 @@ class Sums:
         ``writer``: the unit of ``own`` that it reads; all sums of both are alike.
         """
         summed = [u for u in own if u.role == "reduce" and depends(unit, u)]
+        if sum(self.is_row_product(u) for u in own) > 1 and any(map(self.is_row_product, summed)):
+            return True
         if any(self._ends_row(u) for u in summed):
+            if any(self._is_repeated(u, own) for u in summed):
+                return True
             return not (unit.role == "pointwise" and self._feeds_row_product(unit))
         if not summed:
             return False
@@ -143,6 +147,18 @@ class Sums:
 
     def _ends_row(self, unit: Unit) -> bool:
         return self.is_row_product(unit) and reduction(self._graph, unit.node).ends_kernel
+
+    def _is_repeated(self, product: Unit, own: Sequence[Unit]) -> bool:
+        """Whether a row is multiplied by a square weight where it is computed.
+
+        The next product's kernel then computes its row as well (20 small graphs).
+        """
+        made = self._shape(product.node.outputs[0])
+        square = bool(made) and made[-1] == reduction(self._graph, product.node).length
+        row = product.reads[0][1]
+        while row is not None and row.node.op in VIEWS and row.reads:
+            row = row.reads[0][1]
+        return square and row in own and row is not None and row.role == "pointwise"
 
     def _feeds_row_product(self, unit: Unit) -> bool:
         """Whether only products of a single row read it: the first one's kernel adds its bias."""

@@ -6,16 +6,20 @@ GPT-2, Swin, SegFormer and DETR (benchmarks/rtx_fidelity.py).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.norms import GroupNorm, group_norms
+from placer.prediction.kernels.parts import role_of
+from placer.prediction.kernels.reductions import is_map
 
 _CONVS = ("Conv", "ConvTranspose")
-_SWAPPED = [0, 2, 1]
+SWAPPED = [0, 2, 1]
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _MOVES_ROWS = ("Transpose", "Slice", "Gather", "ReduceMean")
 _MATRIX_CHANNELS = 256
-_TO_MAP, FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
+TO_MAP, FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
 def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
@@ -25,15 +29,20 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
     kernel that writes them; but those of a norm, as rows of a map, are read as they are.
     """
     found: set[str] = set()
+    norms = group_norms(graph)
     for node in graph.nodes:
         if _turns_to_map(graph, node, quantized) and _norm_before(graph, node) is not None:
             if not any(edge in quantized for edge in graph.edges_of(node.outputs[0])):
                 found.add(node.name)
             continue
-        if node.op != "Transpose" or list(node.attributes.get("perm", ())) != _SWAPPED:
+        found.update(_rows_of_map(graph, node, quantized, norms))
+        if node.op != "Transpose" or list(node.attributes.get("perm", ())) != SWAPPED:
             continue
         before = graph.producer.get(node.inputs[0])
-        if before is not None and _flattens(graph, before) and only_reader(graph, before) is node:
+        flattened = before is not None and _flattens(graph, before)
+        if before is not None and flattened and only_reader(graph, before) is node:
+            if are_multiplied(graph, node.outputs[0]):
+                continue
             found |= {before.name, node.name}
         after = only_reader(graph, node)
         if after is None or after.op != "Reshape":
@@ -44,6 +53,46 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
         if _are_convs(graph, after) and not any(edge in quantized for edge in read):
             found |= {node.name, after.name}
     return frozenset(found)
+
+
+def _rows_of_map(
+    graph: Graph, node: Node, quantized: Container[Edge], norms: Mapping[str, GroupNorm]
+) -> Iterator[str]:
+    """Names of what makes rows of a map, which are products' operands, and costs nothing.
+
+    Channels of maps are stored last. Of a GroupNorm over flattened places the kernel that scales
+    turns them.
+    """
+    writer = graph.producer.get(node.inputs[0]) if node.inputs else None
+    if writer is None or node.op != "Transpose":
+        return
+    norm, last, order = norms.get(writer.name), node, list(node.attributes.get("perm", ()))
+    if order == FROM_MAP and (norm is not None or is_map(graph, node.inputs[0])):
+        after = only_reader(graph, node)
+        last = after if after is not None and after.op == "Reshape" else node
+    elif order != SWAPPED or norm is None or only_reader(graph, norm.nodes[-1]) is not node:
+        return
+    read = graph.edges_of(last.outputs[0])
+    normed = norm is not None and order == FROM_MAP  # Also in INT8, where another kernel quantizes.
+    if are_multiplied(graph, last.outputs[0]) and (normed or not any(e in quantized for e in read)):
+        yield from {node.name, last.name}
+
+
+def are_multiplied(graph: Graph, tensor: str) -> bool:
+    """Whether nothing but products with weights reads rows."""
+    readers = () if tensor in graph.outputs else readers_of(graph, tensor)
+    return bool(readers) and all(
+        r.op in ("MatMul", "Gemm") and weight_input(graph, r) is not None for r in readers
+    )
+
+
+def flattens_for_products(graph: Graph, node: Node) -> bool:
+    """Whether it flattens a map's places, which a Transpose turns for products with weights."""
+    after = only_reader(graph, node) if node.op == "Reshape" else None
+    if after is None or after.op != "Transpose":
+        return False
+    turns = list(after.attributes.get("perm", ())) == SWAPPED
+    return turns and are_multiplied(graph, after.outputs[0])
 
 
 def _turns_to_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:
@@ -89,13 +138,21 @@ def is_matrix_conv(graph: Graph, node: Node) -> bool:
 
 def turns_to_map(node: Node) -> bool:
     """Whether it makes a map of rows of channels."""
-    return node.op == "Transpose" and list(node.attributes.get("perm", ())) == _TO_MAP
+    return node.op == "Transpose" and list(node.attributes.get("perm", ())) == TO_MAP
 
 
 def becomes_map(graph: Graph, node: Node) -> bool:
-    """Whether it is a Reshape of tokens to rows of a map, which is all that is made of them."""
+    """Whether it is a Reshape of tokens to rows of a map, which is all that is made of them.
+
+    Convs read it, or one node that computes element by element or resizes it.
+    """
     after = only_reader(graph, node) if node.op == "Reshape" else None
-    return after is not None and turns_to_map(after) and _are_convs(graph, after)
+    if after is None or not turns_to_map(after):
+        return False
+    behind = only_reader(graph, after)
+    if behind is not None and (behind.op == "Resize" or role_of(behind) == "pointwise"):
+        return True
+    return _are_convs(graph, after)
 
 
 def _norm_before(graph: Graph, node: Node) -> Node | None:

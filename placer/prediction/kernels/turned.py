@@ -1,0 +1,78 @@
+"""Kernels that end since they turn a map or rows to a map.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of about 150 small graphs and
+of networks for diffusion and SegFormer.
+"""
+
+from __future__ import annotations
+
+import math
+
+from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.parts import NORMS, Unit, resizes
+from placer.prediction.kernels.reductions import is_large
+from placer.prediction.kernels.views import SWAPPED, TO_MAP
+
+# Rows of more elements are turned to a map by a kernel of their own before it is added to another
+# (16,384 are not, 17,408 are).
+_LARGE_ROWS = 16 * 1024
+
+
+class Turned:
+    """What is turned among the generated units of one placement."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._graph, self._form = groups.made.graph, groups.made.form
+
+    def ends(self, writer: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` is in another kernel than ``writer``, which it reads."""
+        if writer.node.op == "Transpose" and self._is_turned_alone(writer, unit):
+            return True
+        if self._flattens_for_norm(unit):
+            return True
+        return self._ends_norm(writer) and unit.role == "pointwise" and not self._ends_with(unit)
+
+    def _is_turned_alone(self, turned: Unit, unit: Unit) -> bool:
+        """Whether another kernel than the one that turns rows to a map does what is next.
+
+        Maps that are resized, and large ones that are added to others (70 small graphs).
+        """
+        own, order = self._groups.of(turned), list(turned.node.attributes.get("perm", ()))
+        if order not in (SWAPPED, TO_MAP) or any(u.node.op in NORMS for u in own):
+            return False
+        if any(w is not None and w.integers for u in own for _, w in u.reads):
+            return False
+        reads = unit
+        if unit.node.op == "Reshape" and len(unit.readers) == 1:
+            ((_, reads),) = unit.readers
+        if resizes(reads):
+            return True
+        size = math.prod(self._graph.type_of(turned.outputs[0]).shape or (0,))
+        return reads is not unit and reads.node.op == "Add" and size > _LARGE_ROWS
+
+    def _flattens_for_norm(self, unit: Unit) -> bool:
+        """Whether it flattens a map for a GroupNorm, whose first kernel does so."""
+        return unit.node.op == "Reshape" and any(
+            other.role == "norm"
+            for _, reader in unit.readers
+            if reader.names is not None and reader.role == "move"
+            for _, other in reader.readers
+        )
+
+    def _ends_norm(self, unit: Unit) -> bool:
+        """Whether it scales what a kernel for InstanceNorm made of groups, and turns a large map.
+
+        What follows is another kernel, see ``_ends_with`` (20 small graphs).
+        """
+        norms = [w for _, w in unit.reads if w is not None and w.role == "norm"]
+        scales = unit.role == "pointwise" and not unit.works and bool(norms)
+        return scales and is_large(self._graph, unit.outputs[0])
+
+    def _ends_with(self, unit: Unit) -> bool:
+        """Whether a kernel that turns a large map ends with ``unit``: Relu, or quantizes."""
+        found = [unit]
+        for other in found:
+            found += [r for _, r in other.readers if r.role == "pointwise" and r not in found]
+        quantized = any(edge in self._form.scales for u in found for edge, _ in u.readers)
+        return unit.node.op == "Relu" or quantized
