@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from placer.common.statistics import paired_ratio
 # What a placer variant may lack of NNCF's SQNR and still be as accurate: gates are judged on the
 # engine's outputs, which another build rounds otherwise.
 AS_ACCURATE_DB = 0.05
+# Before the name of a variant: the same file, compiled once more.
+AGAIN = "again: "
 
 
 def against(
@@ -22,6 +24,7 @@ def against(
     """For each NNCF variant the fastest of placer's that is as accurate, and which is ahead.
 
     ``as_fast`` is the most accurate of placer's that is not measurably slower; None if all are.
+    ``again`` is the ratio of the same file compiled once more, where it was.
     """
     ours = [name for name in rows if name.startswith("placer,")]
     found: dict[str, dict[str, Any]] = {}
@@ -40,6 +43,8 @@ def against(
             verdict = "ahead" if high < 1 else "behind" if low > 1 else "no difference"
             found[name] = {**best, "verdict": verdict}
         found[name]["as_fast"] = as_fast
+        if AGAIN + name in times:
+            found[name]["again"] = ratio_of(times[AGAIN + name], times[name])
     return found
 
 
@@ -72,18 +77,24 @@ def tables(name: str, found: Mapping[str, Any]) -> list[Table]:
     drawn = Table(title=f"{name} {found['shapes']}, {found['rounds']} interleaved rounds")
     for column in ("variant", "SQNR, dB", "of float (95%)", "evaluations", "seconds", "recovered"):
         drawn.add_column(column)
+    drawn.add_column("layers as NNCF's")
     for variant, row in found["variants"].items():
         sqnr = "exact" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}"
-        ratio = "{:.3f} ({:.3f} to {:.3f})".format(*row["ratio_to_float"])
+        ratio = _ratio(row["ratio_to_float"])
         seconds = f"{row['seconds']:.0f}" if "seconds" in row else ""
         recovered = {True: "yes", False: "no"}.get(row.get("recovered"), "")
         evaluations = str(row.get("evaluations", ""))
-        drawn.add_row(variant, sqnr, ratio, evaluations, seconds, recovered)
+        layers = row.get("layers_as_nncf")
+        drawn.add_row(
+            variant, sqnr, ratio, evaluations, seconds, recovered, f"{layers:.3f}" if layers else ""
+        )
     rivals = _rivals(f"{name}: placer against NNCF at NNCF's SQNR")
     rivals.add_column("placer is")
+    rivals.add_column("the same file again")
     at_latency = _rivals(f"{name}: the most accurate of placer's not measurably slower than NNCF")
     for variant, row in found["against"].items():
-        rivals.add_row(variant, *_cells(row), row["verdict"])
+        again = _ratio(row["again"]) if "again" in row else ""
+        rivals.add_row(variant, *_cells(row), row["verdict"], again)
         at_latency.add_row(variant, *_cells(row["as_fast"] or {"placer": None}))
     return [drawn, rivals, at_latency]
 
@@ -99,4 +110,8 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, str, str]:
     if row["placer"] is None:
         return "", "", ""
     more = "exact" if row["more_db"] is None else f"{row['more_db']:.1f}"
-    return row["placer"], "{:.3f} ({:.3f} to {:.3f})".format(*row["ratio"]), more
+    return row["placer"], _ratio(row["ratio"]), more
+
+
+def _ratio(found: Sequence[float]) -> str:
+    return "{:.3f} ({:.3f} to {:.3f})".format(*found)

@@ -6,7 +6,7 @@ its defaults, with the preset MIXED and, where there is attention, for transform
 ``nncf.quantize_with_accuracy_control`` for 3 and 6 dB more than the best of these (``--extra``),
 with a limit on its iterations, as it does not end by itself on every model; placer under gates at
 that best SQNR, 3 and 6 dB above, at that of the others, and at what accuracy control reached, with
-``base`` and ``scheme`` auto; placer on ONNX Runtime.
+``base`` and ``scheme`` auto; placer on ONNX Runtime. openvino_jobs.py has the gates in full.
 SQNR is the worst channel group's of the engine's own outputs against its float ones.
 
 The searches run side by side, each in a process on a core of its own (``--cores``). When those of a
@@ -14,8 +14,13 @@ model are done, all its variants are measured in one interleaved run on one core
 and bf16 inference. Each is the mean of several compiled copies, since where a copy's memory lies
 moves its time by percents for as long as it lives. The table ``against`` holds each NNCF variant
 against the fastest placer variant that is as accurate and against the most accurate that is not
-measurably slower. Everything is kept in ``--folder`` as soon
-as it is known, so that a run that was killed goes on with the same command.
+measurably slower. How far such a ratio is to be trusted tells ``again``: the file that
+``nncf.quantize`` makes by default is there twice, compiled from the same bytes, and one is held
+against the other. ``layers_as_nncf`` is the layer F1, nodes and types, of a placer variant's plan
+with that file's in the same base precision: 1 if both execute the same.
+
+Everything is kept in ``--folder`` as soon as it is known, so that a run that was killed goes on
+with the same command. Models that are named first go first: put those that take longest there.
 
     pip install nncf
     python benchmarks/openvino_real_models.py --folder results --cores 0-3 --json results.json
@@ -27,15 +32,13 @@ import argparse
 import json
 import logging
 import os
-import queue
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
+from itertools import repeat
 from pathlib import Path
 from typing import Any, get_args
 
@@ -48,7 +51,8 @@ import numpy as np
 import onnx
 from nncf.definitions import NNCF_CI_ENV_VAR_NAME
 from onnx import version_converter
-from openvino_against import against, ratio_of, tables
+from openvino_against import AGAIN, against, ratio_of, tables
+from openvino_jobs import MEASURED, RESULT, Job, Options, Schedule, all_jobs, kept
 from real_networks import NAMES, Case, case
 from rich.console import Console
 
@@ -60,27 +64,21 @@ from placer.common.shapes import ShapeRange
 from placer.engines.base import Compiled, Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine, create
-from placer.errors import InputError, RunError
+from placer.errors import RunError
 from placer.graph.edit import fix_input_shapes
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Preset, Request
 from placer.optimizer.run import optimize
+from placer.plan.diff import diff_plans
 from placer.results.result import versions
 
-# NNCF variants whose SQNR is that far from those that have searches get their own, under gates at
-# their SQNR and as much above it.
-LESS_DB = 1
 BLOCKS = 9
 COPIES = 3
-RESULT = "result.json"
-MEASURED = "measured.json"
+DEFAULT = "nncf.quantize"
 ENDED = "the process ended before it was done"
 # SQNR that counts as perfect, since NNCF's metrics must be finite.
 MOST_DB = 100.0
 TRANSFORMER = {"model_type": nncf.ModelType.TRANSFORMER}
-# Each process has one core, but libraries start a thread for each of the machine's when they are
-# imported: with 15 processes on 16 cores, accuracy control took 380 s instead of 7 on U-Net.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 assert NNCF_CI_ENV_VAR_NAME in os.environ
 
 
@@ -94,22 +92,12 @@ def fixed(found: Case) -> onnx.ModelProto:
 def nncf_options(found: Case) -> dict[str, dict[str, Any]]:
     """What ``nncf.quantize`` is called with, by name of the variant."""
     options: dict[str, dict[str, Any]] = {
-        "nncf.quantize": {},
+        DEFAULT: {},
         "nncf.quantize, MIXED": {"preset": nncf.QuantizationPreset.MIXED},
     }
     if any(node.op == "Softmax" for node in found.model.graph.nodes[:-1]):
         options["nncf.quantize, transformer"] = TRANSFORMER
     return options
-
-
-@dataclass(frozen=True)
-class Job:
-    """A search of one model. ``least``: the SQNR in dB that is asked for; None where none is."""
-
-    model: str
-    variant: str
-    tool: str
-    least: float | None = None
 
 
 @dataclass
@@ -224,31 +212,18 @@ class Variants:
                 "ratio_to_float": ratio_of(times[name], times["float"]),
                 **notes.get(name, {}),
             }
+        for name in (name for name in rows if name.startswith("placer,")):
+            rows[name]["layers_as_nncf"] = self.layers_as_nncf(name)
         return {"variants": rows, "against": against(rows, times)}
 
+    def layers_as_nncf(self, name: str) -> float | None:
+        """F1, nodes and types, of a variant's layers with those of ``nncf.quantize``'s default.
 
-@dataclass(frozen=True)
-class Options:
-    """What a run was asked for.
-
-    ``extra``: dB above the best of ``nncf.quantize`` that placer's gates ask for. ``no_control``:
-    models without NNCF's accuracy control. ``no_runtime``: nothing on ONNX Runtime is searched.
-    """
-
-    folder: Path
-    samples: int
-    budget: int
-    iterations: int
-    rounds: int
-    preset: Preset
-    recover: str
-    extra: tuple[int, ...]
-    no_control: tuple[str, ...]
-    no_runtime: bool
-
-    def place(self, job: Job) -> Path:
-        """The folder of a job's results."""
-        return self.folder / job.model / job.variant.replace("/", "-")
+        Both in the same base precision; None if OpenVINO refused NNCF's file in it.
+        """
+        engine, copies = self.compiled[name]
+        found = self.compiled.get(f"{DEFAULT}, bf16" if engine is self.half else DEFAULT)
+        return None if found is None else diff_plans(copies[0].plan(), found[1][0].plan()).exact.f1
 
 
 def quantized_by_nncf(job: Job, found: Case) -> onnx.ModelProto:
@@ -349,81 +324,18 @@ def do(job: Job, options: Options) -> None:
     write_text(folder / RESULT, json.dumps({"job": asdict(job), **notes}, indent=2) + "\n")
 
 
-def kept(job: Job, options: Options) -> dict[str, Any] | None:
-    """What is known of a job that is done; None otherwise. InputError if it was another one."""
-    path = options.place(job) / RESULT
-    if not path.exists():
-        return None
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if found["job"] != asdict(job):
-        raise InputError(f"{path} is of another search; choose another folder")
-    return found
+def prepared(name: str, folder: Path, samples: int) -> tuple[str, ...]:
+    """Write a model and its data; returns the variants of ``nncf.quantize``."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    return tuple(nncf_options(case(name, samples, folder / name)))
 
 
-@dataclass(frozen=True)
-class Processes:
-    """Runs this script for parts of the work, at most one process on a core."""
-
-    options: Options
-    cores: Sequence[int]
-    free: queue.Queue[int] = field(default_factory=queue.Queue)
-
-    def __post_init__(self) -> None:
-        for core in self.cores:
-            self.free.put(core)
-
-    def job(self, job: Job) -> None:
-        """One search."""
-        place = self.options.place(job)
-        self._run(f"{job.model}: {job.variant}", place, "--job", json.dumps(asdict(job)))
-
-    def measurement(self, name: str) -> None:
-        """All variants of one model."""
-        place = self.options.folder / name
-        self._run(f"{name}: measurement", place, "--only", "measure", "--models", name)
-
-    def _run(self, what: str, place: Path, *part: str) -> None:
-        command = [sys.executable, __file__, *part]
-        for name in ("folder", "samples", "budget", "iterations", "rounds", "preset", "recover"):
-            command += [f"--{name}", str(getattr(self.options, name))]
-        command += ["--extra", *map(str, self.options.extra)]
-        command += ["--no-control", *self.options.no_control]
-        command += ["--no-runtime"] if self.options.no_runtime else []
-        place.mkdir(parents=True, exist_ok=True)
-        core = self.free.get()
-        start = time.monotonic()
-        try:
-            with (place / "log.txt").open("w") as log:
-                pinned = [*command, "--cores", str(core)]
-                environment = {**os.environ, **ONE_THREAD}
-                ended = subprocess.run(pinned, stdout=log, stderr=log, env=environment, check=False)
-        finally:
-            self.free.put(core)
-        state = "done" if ended.returncode == 0 else f"ended with {ended.returncode}"
-        print(f"{what}: {state}, {time.monotonic() - start:.0f} s", flush=True)
-
-
-def run_all(names: Sequence[str], processes: Processes, measure: bool) -> None:
-    """All that is not done: searches, then, if asked for, the measurement of each model.
-
-    What a model's later jobs ask for follows from its earlier ones; models do not wait for each
-    other.
-    """
-    options = processes.options
-
-    def chain(name: str) -> None:
-        for stage in (first_jobs, gated_jobs, last_jobs):
-            waiting = [job for job in stage(name, options) if kept(job, options) is None]
-            # NNCF's first, since a search waits for what accuracy control reaches.
-            list(pool.map(processes.job, sorted(waiting, key=lambda job: job.tool != "nncf")))
-        if measure and not (options.folder / name / MEASURED).exists():
-            processes.measurement(name)
-
-    with (
-        ThreadPoolExecutor(len(processes.cores)) as pool,
-        ThreadPoolExecutor(len(names)) as chains,
-    ):
-        list(chains.map(chain, names))
+def search(names: Sequence[str], options: Options, on: Sequence[int], measure: bool) -> None:
+    """All that is not done, on the cores ``on``; ``measure``: each model, too."""
+    with ProcessPoolExecutor(len(on)) as pool:
+        rest = repeat(options.folder), repeat(options.samples)
+        variants = dict(zip(names, pool.map(prepared, names, *rest), strict=True))
+    Schedule(options, on, variants, measure).run()
 
 
 def cores(text: str) -> tuple[int, ...]:
@@ -435,49 +347,6 @@ def cores(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def first_jobs(name: str, options: Options) -> list[Job]:
-    """What needs no gate."""
-    found = case(name, options.samples, options.folder / name)
-    return [Job(name, variant, "nncf") for variant in nncf_options(found)]
-
-
-def gated_jobs(name: str, options: Options) -> list[Job]:
-    """What is asked for as much SQNR as the best of ``nncf.quantize``, and more."""
-    done = {job.variant: kept(job, options) or {} for job in first_jobs(name, options)}
-    found = {variant: one.get("found_sqnr_db") for variant, one in done.items()}
-    half = {f"{variant}, bf16": one.get("found_sqnr_bf16_db") for variant, one in done.items()}
-    reached = {variant: sqnr for variant, sqnr in {**found, **half}.items() if sqnr is not None}
-    if not reached:
-        return []
-    best = max(reached.values())
-    jobs = [Job(name, f"placer, +{more} dB", "openvino", best + more) for more in options.extra]
-    gates = [best]
-    for variant, sqnr in reached.items():
-        if any(abs(sqnr - gate) < LESS_DB for gate in gates):
-            continue
-        gates.append(sqnr)
-        for more in options.extra:
-            what = f"placer, as {variant}" + (f", +{more} dB" if more else "")
-            jobs.append(Job(name, what, "openvino", sqnr + more))
-    for more in () if name in options.no_control else filter(None, options.extra):
-        jobs.append(Job(name, f"nncf with accuracy control, +{more} dB", "nncf", best + more))
-    if options.no_runtime:
-        return jobs
-    return [*jobs, Job(name, "ONNX Runtime by placer, +0 dB", "onnxruntime", best)]
-
-
-def last_jobs(name: str, options: Options) -> list[Job]:
-    """placer at what accuracy control has reached, each value once."""
-    reached = {}
-    for job in gated_jobs(name, options):
-        found = kept(job, options) or {}
-        if job.tool == "nncf" and found.get("found_sqnr_db") is not None:
-            reached.setdefault(found["found_sqnr_db"], job.variant)
-    return [
-        Job(name, f"placer, as {variant}", "openvino", sqnr) for sqnr, variant in reached.items()
-    ]
-
-
 def measured(name: str, options: Options) -> dict[str, Any]:
     """All variants of one model in one interleaved run; nothing else should run on its core."""
     path = options.folder / name / MEASURED
@@ -486,7 +355,7 @@ def measured(name: str, options: Options) -> dict[str, Any]:
     variants = Variants.of(case(name, options.samples, options.folder / name), COPIES)
     notes: dict[str, dict[str, Any]] = {}
     failed: dict[str, Any] = {}
-    for job in (*first_jobs(name, options), *gated_jobs(name, options), *last_jobs(name, options)):
+    for job in all_jobs(name, tuple(nncf_options(variants.found)), options):
         found = kept(job, options) or {"error": ENDED}
         if "error" in found:
             failed[job.variant] = found
@@ -509,6 +378,8 @@ def _add(variants: Variants, job: Job, found: Mapping[str, Any], folder: Path) -
     proto = onnx.load(folder / "model.onnx")
     if job.tool == "nncf":
         variants.add(job.variant, proto, folder)
+        if job.variant == DEFAULT:
+            variants.add(AGAIN + DEFAULT, proto, folder)
         return
     engine: Engine = variants.runtime
     if job.tool == "openvino":
@@ -552,15 +423,14 @@ def main() -> None:
         os.sched_setaffinity(0, given.cores)
         do(Job(**json.loads(given.job)), options)
         return
-    for name in given.models:
-        (options.folder / name).mkdir(parents=True, exist_ok=True)
     if given.only != "measure":
-        run_all(given.models, Processes(options, given.cores), measure=given.only is None)
+        search(given.models, options, given.cores, measure=given.only is None)
     if given.only == "search":
         return
     os.sched_setaffinity(0, given.cores[:1])
     console, results = Console(width=120), {}
     for name in given.models:
+        (options.folder / name).mkdir(parents=True, exist_ok=True)
         results[name] = measured(name, options)
         for table in tables(name, results[name]):
             console.print(table)

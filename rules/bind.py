@@ -69,7 +69,7 @@ class Binder:
         """Bind the steps from ``depth`` on in all ways; a match is found where none is left."""
         nodes, tensors, ports = bound
         if depth == len(self._steps):
-            if self._is_closed(nodes) and self._is_quantizable(nodes, tensors):
+            if self._is_closed(nodes, tensors) and self._is_quantizable(nodes, tensors):
                 # Nearly all matches of a rule have the same ports.
                 shared = self._ports.setdefault(tuple(ports.items()), ports)
                 found.append(Match(self._rule, nodes, tensors, shared))
@@ -147,17 +147,27 @@ class Binder:
                 return False
         return True
 
-    def _is_closed(self, nodes: Mapping[str, Node]) -> bool:
-        """Whether tensors between matched nodes are read inside the match only."""
+    def _is_closed(self, nodes: Mapping[str, Node], tensors: Tensors) -> bool:
+        """Whether tensors between matched nodes are read inside the match only, or behind it."""
         if len(nodes) == 1:
             return True  # No node reads what it writes.
         graph = self._graph
         read = Counter([e.tensor for node in nodes.values() for e in graph.edges_into(node)])
+        shared = {tensor for name in self._rule.read_behind for tensor in tensors.get(name, ())}
         for node in nodes.values():
             for tensor in node.outputs:
-                if tensor in read and read[tensor] < len(graph.edges_of(tensor)):
+                if tensor not in read or read[tensor] == len(graph.edges_of(tensor)):
+                    continue
+                if tensor not in shared or not self._is_read_later(tensor, nodes):
                     return False
         return True
+
+    def _is_read_later(self, tensor: str, nodes: Mapping[str, Node]) -> bool:
+        """Whether all that reads ``tensor`` and is not matched comes behind what is."""
+        last = max(node.index for node in nodes.values())
+        matched = {node.name for node in nodes.values()}
+        readers = {e.node for e in self._graph.edges_of(tensor)} - matched - {""}
+        return all(self._graph.by_name[name].index > last for name in readers)
 
 
 def _nodes_of(graph: Graph, ops: Sequence[str]) -> Sequence[Node]:

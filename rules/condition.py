@@ -27,6 +27,11 @@ class Condition(Strict):
         description="`strong`: types as the graph says; `weak`: the engine chooses among FP32 and "
         "FP16.",
     )
+    base: Literal["float", "half"] | None = Field(
+        default=None,
+        description="Type of what is not quantized: `float` is FP32, `half` FP16 or BF16. Known "
+        "where plans are predicted, for fusions.",
+    )
     signed_products: bool | None = Field(
         default=None,
         description="Whether the processor has products of two int8 operands (AMX-INT8 or "

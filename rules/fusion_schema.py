@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -83,9 +83,10 @@ class Fusion(Strict):
     )
     joins: bool = Field(
         default=False,
-        description="Layers of the rule that read one tensor are one, if all of them can be built "
-        "and read it alike: as floats, or in one scale. Convs join those of any rule that have the "
-        "same window, one group and the same operators behind, and write integers or all floats.",
+        description="Layers of the rule that read one tensor are one, if all of them can be built, "
+        "read it alike (as floats, or in one scale) and do the same behind. Convs join those of "
+        "any rule that have the same window and one group. Convs and products join whichever can, "
+        "if they write integers or all floats.",
     )
     joins_first: bool = Field(
         default=False,
@@ -106,12 +107,10 @@ class Fusion(Strict):
         description="Further ones where the layer adds a bias, or ends in an activation that is no "
         "Relu or Clip: a scale alone, as that of DQ, is moved behind them instead.",
     )
-    copies: int = Field(
+    copies: Annotated[int, Field(ge=1, le=8)] | Literal["outputs"] = Field(
         default=1,
-        ge=1,
-        le=8,
         description="How many layers it is, each with an equal part of the work, as one for each "
-        "direction of a recurrent node.",
+        "direction of a recurrent node; `outputs`: as many as its last node has outputs.",
     )
     bare: list[Reference] = Field(
         default=[],

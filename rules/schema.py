@@ -165,6 +165,11 @@ class Rule(Strict):
         description="The nodes by name; the first cannot be optional, and an optional one's first "
         "input or output is a tensor that a node before it reads or writes.",
     )
+    read_behind: list[TensorName] = Field(
+        default=[],
+        description="Tensors between matched nodes that nodes which come behind all matched ones "
+        "may read as well.",
+    )
     where: list[Predicate] = Field(
         default=[], description="Conditions on a match, all of which must hold."
     )
@@ -222,6 +227,9 @@ class Rule(Strict):
         for tensor in (self.motion.before, self.motion.after) if self.motion else ():
             if tensor not in names:
                 raise ValueError(f"motion: unknown tensor '{tensor}'")
+        for tensor in self.read_behind:
+            if tensor not in names:
+                raise ValueError(f"read_behind: unknown tensor '{tensor}'")
         for field in ("signed", "unsigned", "shared"):
             for reference in getattr(self, field):
                 self._check_reference(field, reference, names)

@@ -19,6 +19,7 @@ class Target:
 
     ``engine_version``: e.g. ``10.8``. ``compute_capability``: e.g. ``8.6``.
     ``typing``: ``strong``, or ``weak`` where the engine chooses among FP32 and FP16.
+    ``base``: ONNX name of the type of what is not quantized, e.g. ``float16``.
     ``signed_products``: whether the processor has products of two int8 operands.
     """
 
@@ -26,6 +27,7 @@ class Target:
     compute_capability: str | None = None
     typing: Typing | None = None
     signed_products: bool | None = None
+    base: str | None = None
 
     def meets(self, condition: Condition) -> bool:
         """Whether ``condition`` holds; what is not known is taken to fit."""
@@ -33,6 +35,11 @@ class Target:
             _contains(condition.engine_versions, self.engine_version)
             and _contains(condition.compute_capability, self.compute_capability)
             and (condition.typing is None or self.typing in (None, condition.typing))
+            and (
+                condition.base is None
+                or self.base is None
+                or (condition.base == "float") == (self.base == "float")
+            )
             and (
                 condition.signed_products is None
                 or self.signed_products in (None, condition.signed_products)

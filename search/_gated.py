@@ -12,6 +12,7 @@ from placer.search._knowledge import Knowledge
 from placer.search.landscape import State
 from placer.search.noise_limits import PROBES, PROBES_PER_TRIAL, Probes, allowed_noise
 from placer.search.noise_model import NoiseModel, NoiseObservation
+from placer.search.out_of_time import OutOfTime
 from placer.search.records import Skip, TrialRecord
 from placer.search.space import Choices
 
@@ -63,11 +64,15 @@ class Gated:
     def hopeless(self, state: State) -> Skip | None:
         """Measure the noise of what is to be tried, where gates bind; None if it may hold them.
 
-        None also once so many were passed over that the next is tried as it is.
+        None also once so many were passed over that the next is tried as it is, and where no time
+        is left to measure: its trial tells its noise.
         """
         if self.noise is None or self.has_skipped_enough:
             return None
-        noise = self._knowledge.noise(state)
+        try:
+            noise = self._knowledge.noise(state)
+        except OutOfTime:
+            return None
         choices = self._knowledge.landscape.choices(state)
         return Skip(choices, noise) if noise > TOLERANCE * self.limit else None
 
@@ -77,8 +82,11 @@ class Gated:
         return len(self.passed_over) >= SKIPS
 
     def holds(self, state: State) -> bool:
-        """Whether the measured noise of ``state`` is within the limit."""
-        return self._knowledge.noise(state) <= self.limit
+        """Whether the measured noise of ``state`` is within the limit; False if no time is left."""
+        try:
+            return self._knowledge.noise(state) <= self.limit
+        except OutOfTime:
+            return False
 
     def pass_over(self, skip: Skip) -> None:
         """Learn from what was measured instead of trying it."""

@@ -8,6 +8,8 @@ where they are far from each other: looking at all changes costs little more in 
 
 from __future__ import annotations
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -23,6 +25,7 @@ from placer.search._deltas import Deltas, Objective
 from placer.search._moves import Move, Moves, Piece, State, apply, batches
 from placer.search._reach import Reach
 from placer.search.layer_signatures import Change, LayerModel, PredictedLayers
+from placer.search.out_of_time import OutOfTime
 from placer.search.space import Choices, Space
 
 __all__ = ["Cancelled", "Landscape", "Move", "Moves", "Objective", "State", "apply"]
@@ -41,13 +44,15 @@ class Landscape:
     """States of one space and changes between them.
 
     For one thread at a time. ``cancel``: once it is set, predictions raise ``Cancelled``; what was
-    predicted until then stays known.
+    predicted until then stays known. ``until``: a ``time.monotonic`` time after which they raise
+    ``OutOfTime``.
     """
 
     def __init__(self, space: Space, layers: LayerModel) -> None:
         self.space = space
         self.layers = layers
         self.cancel = Event()
+        self.until = math.inf
         self.sites: tuple[Site, ...] = tuple(s for group in space.groups for s in group.sites)
         self.members: tuple[tuple[int, ...], ...] = _members(space)
         self.names: tuple[tuple[str, ...], ...] = tuple(tuple(s.layouts) for s in self.sites)
@@ -119,6 +124,8 @@ class Landscape:
     def _go_on(self) -> None:
         if self.cancel.is_set():
             raise Cancelled
+        if time.monotonic() >= self.until:
+            raise OutOfTime
 
     def _place(self, state: State) -> Placement:
         return self._placer.place((*state, *self._fixed))

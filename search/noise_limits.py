@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from placer.search.landscape import Landscape, Move, State, apply
 from placer.search.noise_model import NoiseObservation, learn_limit
+from placer.search.out_of_time import OutOfTime
 from placer.search.records import TrialRecord
 
 # Blocks of sites of less noise than this part of what gates allow are not looked into.
@@ -57,12 +59,21 @@ class Probes:
         self._defaults = self._land.state(self._land.space.defaults)
 
     def observations(self) -> list[NoiseObservation]:
-        """Measure all blocks down to those not worth looking into, parts of the noisiest first."""
+        """Measure all blocks down to those not worth looking into, parts of the noisiest first.
+
+        Those that are known where no time is left to measure others.
+        """
         sites = tuple(
             i for i, (a, b) in enumerate(zip(self._floats, self._defaults, strict=True)) if a != b
         )
-        waiting = [(math.inf, self._parts(sites))]
         found: list[NoiseObservation] = []
+        with suppress(OutOfTime):
+            self._measure_parts(sites, found)
+        return found
+
+    def _measure_parts(self, sites: tuple[int, ...], found: list[NoiseObservation]) -> None:
+        """Add the parts of ``sites`` to ``found``, and theirs in turn."""
+        waiting = [(math.inf, self._parts(sites))]
         while waiting:
             noise, parts = waiting.pop()
             if noise < WORTH_PROBING * self._limit or len(found) + len(parts) > self._budget:
@@ -74,7 +85,6 @@ class Probes:
                 if all(self._defaults[site] == layout for site, layout in part):
                     waiting.append((power, self._parts(tuple(site for site, _ in part))))
             waiting.sort()
-        return found
 
     def _parts(self, sites: tuple[int, ...]) -> list[Move]:
         """Halves of a block by default; before those of a whole group, its other layouts."""

@@ -8,6 +8,7 @@ and that a trial has begun while it runs. A process that is killed loses no more
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Lock
 
 from placer.errors import RunError
@@ -16,6 +17,14 @@ from placer.search.samplers import Proposal
 from placer.search.shared_trials import Ask
 from placer.search.trial_attributes import as_kept
 from placer.search.trial_store import Claim, TrialStore
+
+
+@dataclass
+class _Known:
+    """``records``: all trials by number. ``next``: the number of the next one."""
+
+    records: dict[int, TrialRecord]
+    next: int
 
 
 class OwnTrials:
@@ -34,27 +43,31 @@ class OwnTrials:
         self._write = write
         self._place = place
         self._lock = Lock()
-        self._next: int | None = None  # The number of the next trial, once the study was read.
-        self._records: dict[int, TrialRecord] = {}
+        self._known: _Known | None = None  # Until the study is read.
 
     def take_waiting(self, budget: int | None) -> Claim | list[TrialRecord]:
         """A trial that waits, which only another worker has left; without one all ``known``."""
         with self._lock:
-            if self._next is None:
+            if self._known is None:
                 found = self._ask(lambda: self._store.take_waiting(budget))
                 if isinstance(found, Claim):
                     return found
-                self._records = {record.number: record for record in found}
-                self._next = self._ask(self._store.count)
-            return list(self._records.values())
+            return list(self._read().records.values())
+
+    def _read(self) -> _Known:
+        """All trials, which are read once."""
+        if self._known is None:
+            records = {record.number: record for record in self._ask(self._store.known)}
+            self._known = _Known(records, self._ask(self._store.count))
+        return self._known
 
     def claim(self, proposal: Proposal, known: Sequence[TrialRecord], budget: int | None) -> Claim:
         """Begin a trial; that it has begun is written later."""
         placement_id = self._store.placement_id(proposal)
         with self._lock:
-            assert self._next is not None, "the study was not read"
-            number, self._next = self._next, self._next + 1
-            self._records[number] = TrialRecord(
+            own = self._read()
+            number, own.next = own.next, own.next + 1
+            own.records[number] = TrialRecord(
                 number=number,
                 kind=proposal.kind,
                 choices=dict(proposal.choices),
@@ -76,17 +89,19 @@ class OwnTrials:
     def end(self, number: int, outcome: Outcome) -> TrialRecord | None:
         """Return the trial with its outcome, which is written soon."""
         with self._lock:
-            running = self._records.get(number)
-        if running is None:  # It had waited, and the study was not read since.
+            own = self._known
+            running = None if own is None else own.records.get(number)
+        if own is None or running is None:  # It had waited, and the study was not read since.
             return self._ask(lambda: self._store.end(number, outcome))
         record = as_kept(running, outcome)
         with self._lock:
-            self._records[number] = record
+            own.records[number] = record
         self._write(lambda: self._store.write_end(number, outcome))
         return record
 
     def give_back(self, number: int) -> None:
         """End a trial that was interrupted: it has no result and may be tried again."""
         with self._lock:
-            self._records.pop(number, None)
+            if self._known is not None:
+                self._known.records.pop(number, None)
         self._write(lambda: self._store.give_back(number))

@@ -28,6 +28,7 @@ from placer.results.parts import StopReason
 from placer.search.background_writes import BackgroundWrites
 from placer.search.database_errors import reason_of
 from placer.search.database_retries import DatabaseRetries
+from placer.search.out_of_time import OutOfTime
 from placer.search.own_trials import OwnTrials
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal, Proposer
@@ -44,10 +45,6 @@ T = TypeVar("T")
 POLL_S = 0.5
 # Trials by which it is judged how long the next one may take.
 RECENT = 5
-
-
-class OutOfTime(Exception):
-    """What a proposal would have to measure is not measured any more."""
 
 
 class Evaluate(Protocol):
@@ -217,24 +214,29 @@ class Study:
         deadline: float | None,
         on_trial: Callable[[TrialRecord], None],
         stop: Event | None = None,
+        kept_s: Callable[[Sequence[TrialRecord]], float] | None = None,
     ) -> StopReason:
         """Evaluate placements until ``budget`` trials are in the study or ``deadline`` passes.
 
         ``deadline`` is a ``time.monotonic`` time; no trial begins that would end after it if it
         took as long as the longest of the last ``RECENT``, and ``proposer`` may raise OutOfTime
-        after it. Returns why it stopped: ``budget``,
-        ``timeout``, ``converged`` (the proposer has nothing more to try) or ``interrupted``
-        (``stop`` is set).
+        after it. ``kept_s``: seconds before it that are not for trials, by all trials so far.
+        Returns why it stopped: ``budget``, ``timeout``, ``converged`` (the proposer has nothing
+        more to try) or ``interrupted`` (``stop`` is set).
         May run in several threads and processes at once, each with its own ``proposer`` and
         ``evaluate``; each returns when nothing is left to do and no trial is running, since the
         trial of a worker that died is tried again. Proposers are asked by one thread at a time.
         An exception from ``evaluate`` gives the trial back. Raises RunError if the storage fails.
         """
         asked = _Asked(proposer)
-        took = [] if deadline is None else [record.seconds for record in self.records()]
+        known = [] if deadline is None else self.records()
 
         def is_late() -> bool:
-            return deadline is not None and time.monotonic() + _longest(took) >= deadline
+            if deadline is None:
+                return False
+            kept = 0.0 if kept_s is None else kept_s(known)
+            took = _longest([record.seconds for record in known])
+            return time.monotonic() + took + kept >= deadline
 
         try:
             while stop is None or not stop.is_set():
@@ -245,7 +247,7 @@ class Study:
                 if isinstance(step, Claim):
                     record = self._evaluate(step, evaluate)
                     if record is not None:
-                        took.append(record.seconds)
+                        known.append(record)
                         on_trial(record)
                 elif step == "wait":
                     time.sleep(POLL_S)

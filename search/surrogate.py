@@ -29,13 +29,15 @@ DEFAULT = "default"
 Probe = Callable[[Choices], float]
 
 
-def seed_proposals(space: Space) -> Iterator[Proposal]:
+def seed_proposals(space: Space, *, hurries: bool = False) -> Iterator[Proposal]:
     """Where every search begins: nothing but what is forced, the pack's default, everything.
 
-    And the default in the other formats that there are.
+    And the default in the other formats that there are. ``hurries``: the default first, since the
+    time may not suffice for more.
     """
-    yield Proposal("none" if space.least == space.floats else "forced", space.least)
-    yield Proposal(DEFAULT, space.defaults)
+    least = Proposal("none" if space.least == space.floats else "forced", space.least)
+    default = Proposal(DEFAULT, space.defaults)
+    yield from (default, least) if hurries else (least, default)
     yield Proposal("everything", space.everything)
     for chosen in space.formats:
         yield Proposal(f"default in {chosen}", space.defaults_in(chosen))
@@ -67,6 +69,7 @@ class SurrogateProposer:
         noise_limit: float | None = None,
         levels: int = 0,
         reserve: Callable[[int], int] | None = None,
+        hurries: bool = False,
     ) -> None:
         """``landscape``: with the base precision decided, if it is a decision; of trials in another
         one it learns what may be gained, and nothing about layers and noise. ``probe``: measures
@@ -76,13 +79,13 @@ class SurrogateProposer:
         they say it in terms of noise; else it is learned. ``levels``: how many stricter limits of
         noise to look at besides; see ``placer.search.pareto.noise_targets``. ``reserve``: gives a
         proposal a number, at least the one that it is given, that no other worker's has; without
-        it that is the number of trials.
+        it that is the number of trials. ``hurries``: see ``seed_proposals``.
         """
         self._known = Knowledge(
             landscape, seed, probe, remembered or {}, per_site, noise_limit, levels
         )
         self._reserve = reserve
-        self._seeds = (*warm_starts, *seed_proposals(landscape.space))
+        self._seeds = (*warm_starts, *seed_proposals(landscape.space, hurries=hurries))
         self._ids = [landscape.space.placement(seed.choices).id for seed in self._seeds]
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from placer.graph import Graph, Node
 _ELEMENT_WISE = frozenset(
     "Identity Cast Sigmoid Relu Tanh Clip Exp HardSigmoid LeakyRelu Add Sub Mul Div".split()
 )
-# Operators that keep the elements and their order, and so all axes before the first that changes.
+# Operators that keep the elements and their order, so every axis with as many elements before it.
 _RESHAPING = frozenset("Reshape Flatten Squeeze Unsqueeze".split())
 
 # For each axis of a tensor the axis of the graph output it became; None if it was merged.
@@ -60,9 +59,10 @@ def channel_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
     An output that joins heads of different range can hide a dead head in a metric of the whole,
     so each head counts by itself. Heads are found by walking back from the output to a Concat and
     on from its inputs: through element-wise operators with one input that is not constant,
-    through Transpose, and through Reshape as far as it keeps the Concat's axis. Concats of Concats
-    along one axis yield one span, along several axes (e.g. heads by channel, then strides by
-    anchor) one span per axis. Only tensors of known shape are followed.
+    through Transpose, and through Reshape as far as it keeps the Concat's axis: YOLOv5 joins boxes
+    and scores along its last axis and flattens the grid before that (ONNX Runtime issue 14233).
+    Concats of Concats along one axis yield one span, along several axes (e.g. heads by channel,
+    then strides by anchor) one span per axis. Only tensors of known shape are followed.
     """
     found: list[ChannelGroup] = []
     for output in graph.outputs:
@@ -114,11 +114,8 @@ def _axes_before(node: Node, before: tuple[int, ...], after: tuple[int, ...], ax
         permutation = node.attributes.get("perm") or range(len(before))[::-1]
         return tuple(became for _, became in sorted(zip(permutation, axes, strict=True)))
     if node.op in _RESHAPING:
-        same = itertools.takewhile(
-            lambda dims: dims[0] == dims[1], zip(before, after, strict=False)
-        )
-        kept = len(list(same))
-        return axes[:kept] + (None,) * (len(before) - kept)
+        kept = {(math.prod(after[:i]), size): axes[i] for i, size in enumerate(after) if size > 1}
+        return tuple(kept.get((math.prod(before[:i]), size)) for i, size in enumerate(before))
     return axes if node.op in _ELEMENT_WISE and before == after else ()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +46,14 @@ _DAMAGE = (
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Statistics by tensor; ``synthetic`` if they rest on random inputs."""
+    """Statistics by tensor; ``synthetic`` if they rest on random inputs.
+
+    ``samples``: on how many the tensors rest that saw the fewest.
+    """
 
     statistics: Mapping[str, Statistics]
     synthetic: bool
+    samples: int = 0
 
     def ranges(self, method: str, scheme: Scheme, percentile: float = PERCENTILE) -> Ranges:
         """Range by tensor by one of ``METHODS``; see ``placer.calibration.methods.threshold``.
@@ -73,6 +79,7 @@ def calibrate(
     cache_dir: Path | None = None,
     progress: Progress | None = None,
     budget_bytes: int = BUDGET_BYTES,
+    until: float = math.inf,
 ) -> Calibration:
     """Gather statistics of ``tensors`` over ``dataset`` with ONNX Runtime on the CPU.
 
@@ -81,18 +88,21 @@ def calibrate(
     over the data, with the same result. ``progress`` is told the batches done and all there are.
     With ``cache_dir`` the statistics are kept there, by model, data and tensors.
     There are none of a tensor in a body of an If, Loop or Scan that runs on no sample.
+    After ``until``, a ``time.monotonic`` time, no sample is looked at but the first of a pass;
+    statistics of fewer samples than there are do not go into the cache.
     Raises InputError for an unknown tensor and where an activation is NaN or Inf, RunError if
     ONNX Runtime refuses the model.
     """
     chosen = observable(model, tensors)
     cache = None if cache_dir is None else cache_dir / f"{_key(model, chosen, dataset)}.npz"
     statistics = None if cache is None else _read_cache(cache, chosen)
+    samples = len(dataset)
     if statistics is None:
-        statistics = _observe(model, chosen, dataset, progress, budget_bytes)
+        statistics, samples = _observe(model, chosen, dataset, progress, budget_bytes, until)
         # Nothing is known of a body that does not run on this data: that is told anew each time.
-        if cache is not None and statistics.keys() == set(chosen):
+        if cache is not None and statistics.keys() == set(chosen) and samples == len(dataset):
             _write_cache(cache, statistics)
-    return Calibration(statistics, dataset.synthetic)
+    return Calibration(statistics, dataset.synthetic, samples)
 
 
 def _observe(
@@ -101,18 +111,25 @@ def _observe(
     dataset: Dataset,
     progress: Progress | None,
     budget_bytes: int,
-) -> dict[str, Statistics]:
+    until: float,
+) -> tuple[dict[str, Statistics], int]:
+    """Statistics, and of how many samples the pass was that saw the fewest."""
     chunks = passes(model, tensors, dataset, budget_bytes)
     found: dict[str, Statistics] = {}
-    done = 0
-    for chunk in chunks:
+    fewest, start = len(dataset), time.monotonic()
+    for number, chunk in enumerate(chunks, 1):
+        end = start + (until - start) * number / len(chunks)  # Each pass has an equal part.
+        seen = 0
         for sample, values in activations(model, chunk, dataset):
             for name, value in values.items():
                 _add(found, model, name, value, sample, dataset.synthetic)
-            done += 1
+            seen += 1
             if progress is not None:
-                progress(done, len(chunks) * len(dataset))
-    return found
+                progress((number - 1) * len(dataset) + seen, len(chunks) * len(dataset))
+            if time.monotonic() >= end:
+                break
+        fewest = min(fewest, seen)
+    return found, fewest
 
 
 def _add(

@@ -15,6 +15,7 @@ from placer.cli.lazy import LazyCommand
 from placer.common.display import safe_output, sentence
 from placer.common.run_limits import end_if_left_behind
 from placer.errors import PlacerError
+from placer.optimizer.time_limit import with_the_process
 from placer.version import __version__
 
 # How a command ends that Ctrl-C stopped, as shells have it: 128 and the signal's number.
@@ -156,7 +157,8 @@ def program() -> None:
     """The process ``placer``: ``main``, and an end that neither Ctrl-C nor a hung run disturbs."""
     code: int | str | None = INTERRUPTED
     try:
-        main()
+        with with_the_process():
+            main()
     except SystemExit as ended:
         code = ended.code
     except KeyboardInterrupt:  # Another one, while the first was told.

@@ -77,7 +77,13 @@ def _print_findings(findings: Sequence[Finding]) -> None:
         )
     if len(findings) > MAX_FINDINGS:
         console.print(f"and {len(findings) - MAX_FINDINGS} more; --json shows all")
-    console.print("placer import, and placer optimize, make all these fixes", highlight=False)
+    left = [finding.node for finding in findings if not finding.imported]
+    if left:
+        others = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        told = f"placer import, and placer optimize, refuse the file for '{left[0]}'{others}"
+    else:
+        told = "placer import, and placer optimize, make all these fixes"
+    console.print(told, highlight=False, soft_wrap=True, markup=False)
 
 
 def _print(report: BuildReport, plan: Plan | None) -> None:

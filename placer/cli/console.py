@@ -21,7 +21,7 @@ from placer.cli.trial_lines import header, line, mark, shown, speedup
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
     from placer.results.objective import Objective
-    from placer.results.parts import BaselinePart, BestPart, FrontPart, StopReason
+    from placer.results.parts import BaselinePart, BestPart, BudgetPart, FrontPart, StopReason
     from placer.results.result import Result
     from placer.search.records import TrialRecord
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown 
 _MEASURED = {"latency": "latency, ms", "throughput": "inferences per second"}
 # Where no bar can be drawn, measurements of noise are told of in such numbers.
 PROBES_PER_LINE = 10
+# Seconds of which the terminal tells what they were spent on.
+_SHOWN_S = 0.05
 # Metrics of parts of outputs that the terminal lists.
 _MOST_PARTS = 16
 
@@ -133,6 +135,8 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and gates rest on random inputs")
     console.print(_ended(result), highlight=False)
+    if result.budget.timeout_s is not None:
+        console.print(_spent(result.budget), highlight=False)
     clock = f"{result.objective} is {result.engine.clock} on {result.engine.device}"
     console.print(clock, highlight=False)
     if result.best is not None and result.best.base is not None:
@@ -159,6 +163,14 @@ def _ended(result: Result) -> str:
         "interrupted": "interrupted",
     }
     return f"the search ended {done}: {reasons[budget.stopped]}"
+
+
+def _spent(budget: BudgetPart) -> str:
+    """What the time of a run with a limit went to, without what took next to none."""
+    spent = dict(budget.spent_s)
+    total = spent.pop("total", 0.0)
+    parts = [f"{what} {seconds:.1f}" for what, seconds in spent.items() if seconds >= _SHOWN_S]
+    return f"of {budget.timeout_s:g} s it took {total:.1f}: {', '.join(parts)}"
 
 
 def _print_front(console: Console, result: Result) -> None:

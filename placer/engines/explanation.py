@@ -14,6 +14,7 @@ from placer.common.files import write_text
 from placer.common.names import unknown
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.fusion_model import BASES
+from placer.engines.tensorrt_pairs import kept_in_float, refused_pairs
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.graph.bodies import Bodies, bodies_of
@@ -70,6 +71,7 @@ class _Subject:
     pinned: tuple[str, ...] = ()
     pins: Mapping[str, tuple[Pin, Range]] = field(default_factory=dict)
     scopes: Scopes = field(default_factory=dict)
+    refused: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +115,8 @@ class ModelExplanation:
     @property
     def unpredicted(self) -> tuple[str, ...]:
         """Sentences on nodes whose layers the engine's predicted plan cannot tell."""
-        return tuple(unpredicted(self._subject.graph, self.pack.manifest))
+        told = unpredicted(self._subject.graph, self.pack.manifest)
+        return tuple(text for text in (self._subject.refused, *told) if text)
 
     @property
     def pinned(self) -> tuple[str, ...]:
@@ -242,7 +245,11 @@ def _subject(
         scopes: Scopes = {n: scope for n, scope in inside.items() if n in graph.by_name}
         left = bodies_of(found.proto, scopes)
         source = "the model's own Q/DQ pairs"
-        return _Subject(graph, found.placement, source, "", left, scopes=scopes)
+        chosen, refused = found.placement, ""
+        if pack.manifest.engine == "tensorrt":
+            chosen = chosen.without(kept_in_float(found, graph))
+            refused = refused_pairs(load_quantized(model), model)
+        return _Subject(graph, chosen, source, "", left, scopes=scopes, refused=refused)
     loaded = load_model(model, shapes, bodies=bodies)
     left = bodies_of(loaded.flat(), loaded.graph.scopes)
     if placement is None:

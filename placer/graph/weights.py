@@ -34,7 +34,8 @@ def weight_input(graph: Graph, node: Node) -> WeightInput | None:
         return None
     if len(node.inputs) > 1 and node.inputs[1] in graph.initializers:
         rank = len(graph.initializers[node.inputs[1]].dims)
-        return WeightInput(node.inputs[1], 1, _channel_axis(node, rank))
+        transposed = bool(node.attributes.get("transB", 0))
+        return WeightInput(node.inputs[1], 1, channel_axis(node.op, rank, transposed=transposed))
     if node.op in ("MatMul", "Gemm") and node.inputs[0] in graph.initializers:
         return WeightInput(node.inputs[0], 0, None)
     return None
@@ -49,13 +50,17 @@ def has_weights(graph: Graph, node: Node) -> bool:
     return math.prod(dims) > dims[found.axis]
 
 
-def _channel_axis(node: Node, rank: int) -> int | None:
-    if node.op == "Conv":
+def channel_axis(op: str, rank: int, *, transposed: bool = False) -> int | None:
+    """Axis of the output channels in a weight of ``rank`` that ``op`` reads as second operand.
+
+    ``transposed``: a Gemm's transB. See ``weight_input``.
+    """
+    if op == "Conv":
         return 0
-    if node.op == "ConvTranspose":
+    if op == "ConvTranspose":
         return 1
-    if node.op == "Gemm":
-        return 0 if node.attributes.get("transB", 0) else 1
+    if op == "Gemm":
+        return 0 if transposed else 1
     return rank - 1 if rank >= 2 else None
 
 

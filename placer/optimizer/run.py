@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from placer.common.files import make_output_folder, remove_if_empty, write_text
@@ -16,6 +17,7 @@ from placer.graph.bodies import BODY_OPS, bodies_of
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
 from placer.optimizer.outcome.doubts import doubt_sentence, no_difference_sentence
+from placer.optimizer.outcome.end_costs import kept_by, with_affordable_end
 from placer.optimizer.outcome.export import export
 from placer.optimizer.outcome.finals import (
     Final,
@@ -23,7 +25,7 @@ from placer.optimizer.outcome.finals import (
     chosen_placement,
 )
 from placer.optimizer.outcome.given_file import ratio_to_given
-from placer.optimizer.outcome.missed_gates import missed_sentence, write_closest
+from placer.optimizer.outcome.missed_gates import missed_sentence, time_needs, write_closest
 from placer.optimizer.outcome.near_misses import recovered_near_miss
 from placer.optimizer.outcome.noise_sources import noise_sources
 from placer.optimizer.outcome.pareto_front import (
@@ -47,6 +49,7 @@ from placer.optimizer.setup.study_settings import (
 )
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.optimizer.time_limit import TimeLimit, TimeSpent
 from placer.optimizer.trials.proposer import predictor_of, probes_of
 from placer.optimizer.trials.result_parts import throttling_warnings
 from placer.optimizer.worker import keep_for_workers, trial_setup_of
@@ -74,38 +77,112 @@ def optimize(request: Request, observer: Observer) -> Result:
     writing result.json, if what it measured is inconclusive, and GateError, after writing
     result.json, if no quantized candidate meets the gates.
     """
-    schemes = settle_schemes(request, observer)
-    request, bases = settle(request, observer, schemes)
-    task = prepare(request, observer, bases, schemes)
+    limit = TimeLimit.begun(request.timeout)
+    spent = TimeSpent(limit)
+    with spent.on("preparation"):
+        schemes = settle_schemes(request, observer)
+        request, bases = settle(request, observer, schemes, limit)
+        task = prepare(request, observer, bases, schemes, limit)
     request = task.request
     folder = OutputFolder(request.output_folder)
     make_output_folder(folder.path)
     try:
         with locked(folder.path), _log_to(folder.log):
             earlier = earlier_study(task)
-            setup = trial_setup_of(task, earlier, observer)
+            with spent.on("calibration"):
+                setup = trial_setup_of(task, earlier, observer)
             devices = devices_of(task, setup, observer)
             study = earlier or open_study(task)
             keep_for_workers(study, task, setup)
             keep_model_file(study, request)
-            return _run(devices, study, folder, observer)
+            return _run(devices, study, folder, observer, spent)
     except PlacerError:
         remove_if_empty(folder.path)
         raise
 
 
 def _run(
-    devices: Sequence[Device], study: Study, folder: OutputFolder, observer: Observer
+    devices: Sequence[Device],
+    study: Study,
+    folder: OutputFolder,
+    observer: Observer,
+    spent: TimeSpent,
 ) -> Result:
     task, setup = devices[0].task, devices[0].setup
     if study.shared:
         observer.stage(f"others join with: placer worker --study '{study.name}' --storage ...")
     observer.stage(f"watch the trials with: {dashboard_command(task.request)}")
     folder.remove_closest()
-    stopped = search(devices, study, observer, INTERRUPTED)
-    records = study.records()
+    searched = search(devices, study, observer, INTERRUPTED, kept_s=kept_by(task, setup))
+    for what, seconds in searched.parts.items():
+        spent.add(what, seconds)
+    stopped, records = searched.stopped, study.records()
     _refuse_if_all_failed(records)
+    with spent.on("finals"):
+        ended = _finals(task, setup, folder, records, observer)
+        task, setup, final = ended.task, ended.setup, ended.final
+        given = ratio_to_given(task, setup, final, observer)
+    front = front_parts(task, setup, ended.points)
+    why = ended.written if isinstance(ended.written, Rejected) else None
+    kept = ended.written if isinstance(ended.written, Written) else None
+    with spent.on("noise sources"):
+        sources = noise_sources(task, setup, study, records, final, observer)
+    probes = probes_of(study)
+    result = summarize(
+        task,
+        records,
+        setup,
+        final,
+        kept,
+        stopped,
+        front,
+        probes=probes,
+        sources=sources,
+        given=given,
+        spent_s=spent.seconds,
+    )
+    for sentence in throttling_warnings(result.trials, result.confirmation):
+        observer.warn(sentence)
+    result.write(folder.result)
+    float_plan = _write_plans(task, folder, final, setup)
+    inside = bodies_of(task.model.flat()).nodes
+    if inside and float_plan is not None and (share := float_plan.time_share(BODY_OPS)):
+        observer.stage(
+            f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies are float"
+        )
+    if task.request.front is not None:
+        folder.keep_front_points({OutputFolder(folder.path / part.folder) for part in front})
+    _write_report(folder, observer)
+    if result.verdict is Verdict.GATE_NOT_MET:
+        write_closest(task, setup, folder, records)
+        needs = time_needs(task, setup, records, spent.seconds) if stopped == "timeout" else None
+        raise GateError(missed_sentence(task, records, stopped, why, needs))
+    if final is not None and final.inconclusive:
+        raise RunError(no_difference_sentence(task, final))
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Ended:
+    """The result, which may be in another scheme than the trials, and what is on disk of it."""
+
+    task: Task
+    setup: TrialSetup
+    final: Final[TrialRecord] | None
+    written: Written | Rejected | None
+    points: Sequence[FrontPoint] = ()
+
+
+def _finals(
+    task: Task,
+    setup: TrialSetup,
+    folder: OutputFolder,
+    records: Sequence[TrialRecord],
+    observer: Observer,
+) -> _Ended:
+    """Race, confirm and write what the trials found, with the effort that time allows."""
     near = recovered_near_miss(task, setup, records, observer)
+    task = with_affordable_end(task, setup, records, observer)
     points: list[FrontPoint] = []
     if task.request.front is None:
         final, written, scheme = chosen(task, setup, folder, records, near, observer)
@@ -122,42 +199,7 @@ def _run(
         export(task, setup, folder, observer)
     if final is not None and (doubt := doubt_sentence(task, final)) is not None:
         observer.warn(doubt)
-    given = ratio_to_given(task, setup, final, observer)
-    front = front_parts(task, setup, points)
-    why = written if isinstance(written, Rejected) else None
-    kept = written if isinstance(written, Written) else None
-    sources = noise_sources(task, setup, study, records, final, observer)
-    probes = probes_of(study)
-    result = summarize(
-        task,
-        records,
-        setup,
-        final,
-        kept,
-        stopped,
-        front,
-        probes=probes,
-        sources=sources,
-        given=given,
-    )
-    for sentence in throttling_warnings(result.trials, result.confirmation):
-        observer.warn(sentence)
-    result.write(folder.result)
-    float_plan = _write_plans(task, folder, final, setup)
-    inside = bodies_of(task.model.flat()).nodes
-    if inside and float_plan is not None and (share := float_plan.time_share(BODY_OPS)):
-        observer.stage(
-            f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies are float"
-        )
-    if task.request.front is not None:
-        folder.keep_front_points({OutputFolder(folder.path / part.folder) for part in front})
-    _write_report(folder, observer)
-    if result.verdict is Verdict.GATE_NOT_MET:
-        write_closest(task, setup, folder, records)
-        raise GateError(missed_sentence(task, records, stopped, why))
-    if final is not None and final.inconclusive:
-        raise RunError(no_difference_sentence(task, final))
-    return result
+    return _Ended(task, setup, final, written, points)
 
 
 def _refuse_if_all_failed(records: Sequence[TrialRecord]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -27,6 +28,7 @@ from placer.optimizer.trials.layer_times import (
     remembered_layers,
 )
 from placer.optimizer.trials.proposer import make_landscapes, make_proposer
+from placer.optimizer.trials.search_time import KeptForTheEnd, SearchTime, TimedProposer
 from placer.optimizer.trials.trial import TrialRunner
 from placer.results.parts import StopReason
 from placer.search.ahead import RehearsingSearch
@@ -47,6 +49,25 @@ class Device:
 
     task: Task
     setup: TrialSetup
+
+
+@dataclass(frozen=True)
+class Searched:
+    """How a search ended, and the wall time that it took.
+
+    ``trials_s``: of its trials, by device; ``noise_s``: of noise that was measured beside them.
+    """
+
+    stopped: StopReason
+    seconds: float
+    trials_s: float
+    noise_s: float
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by what they were spent on."""
+        rest = max(0.0, self.seconds - self.trials_s - self.noise_s)
+        return {"trials": self.trials_s, "noise": self.noise_s, "proposals": rest}
 
 
 def devices_of(task: Task, setup: TrialSetup, observer: Observer) -> list[Device]:
@@ -73,18 +94,23 @@ def search(
     observer: Observer,
     interrupted: str,
     on_trial: OnTrial | None = None,
-) -> StopReason:
+    kept_s: KeptForTheEnd = lambda _: 0.0,
+) -> Searched:
     """Run trials on all ``devices`` at once until nothing is left to do.
 
     ``interrupted``: what the user is told on Ctrl-C; another one raises KeyboardInterrupt. Each
-    device has its own proposer, as proposers are functions of the study's trials.
+    device has its own proposer, as proposers are functions of the study's trials. ``kept_s``:
+    seconds of the time limit that trials leave to what follows them, by all trials so far.
     """
-    task, earlier = devices[0].task, study.records()
-    deadline = None if task.request.timeout is None else time.monotonic() + task.request.timeout
+    task, earlier, start = devices[0].task, study.records(), time.monotonic()
+    spent = SearchTime(task.limit.end, kept_s, earlier)
     stop, telling = Event(), Lock()
+    own: list[TrialRecord] = []
 
     def tell(record: TrialRecord) -> None:
         with telling:
+            own.append(record)
+            spent.add(record)
             log.info("trial %d %s %s", record.number, record.kind, record.ratio or record.error)
             observer.trial(record)
             if on_trial is not None:
@@ -94,10 +120,16 @@ def search(
         with telling:
             observer.probe(done)
 
-    work_of = [_work(device, study, earlier, deadline, tell, on_probe, stop) for device in devices]
+    work_of = [_work(device, study, earlier, spent, tell, on_probe, stop) for device in devices]
     observer.search(task.budget, len(earlier), task.engine.estimated, task.request.objective)
     with one_blas_thread():
-        return _run_all(work_of, stop, lambda: observer.warn(interrupted))
+        stopped = _run_all(work_of, stop, lambda: observer.warn(interrupted))
+    return Searched(
+        stopped,
+        seconds=time.monotonic() - start,
+        trials_s=sum(record.seconds for record in own) / len(devices),
+        noise_s=spent.noise_s,
+    )
 
 
 def _run_all(
@@ -129,7 +161,7 @@ def _work(
     device: Device,
     study: Study,
     earlier: Sequence[TrialRecord],
-    deadline: float | None,
+    spent: SearchTime,
     tell: OnTrial,
     on_probe: Callable[[int], None],
     stop: Event,
@@ -141,7 +173,8 @@ def _work(
     remembered = {
         base: remembered_layers(task, setup, study, base, own) for base, own in costs.items()
     }
-    proposer = make_proposer(task, setup, study, landscapes, remembered, on_probe, deadline)
+    deadline = None if math.isinf(spent.deadline) else spent.deadline
+    proposer = make_proposer(task, setup, study, landscapes, remembered, on_probe, spent)
     runner = TrialRunner(
         setup.candidates,
         setup.evaluator,
@@ -162,6 +195,8 @@ def _work(
         alone = not study.shared and len(task.request.devices) <= 1
         rehearsing = RehearsingSearch(proposer, runner, alone=alone)
         propose_with, evaluate = rehearsing, rehearsing.evaluate
+    if deadline is not None:
+        propose_with = TimedProposer(propose_with, landscapes.values(), spent)
     own: list[TrialRecord] = []
 
     def on_trial(record: TrialRecord) -> None:
@@ -177,6 +212,7 @@ def _work(
                 deadline=deadline,
                 on_trial=on_trial,
                 stop=stop,
+                kept_s=spent.kept_s,
             )
         finally:
             if rehearsing is not None:

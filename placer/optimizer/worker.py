@@ -52,7 +52,7 @@ class WorkDone:
 
 
 def trial_setup_of(task: Task, study: Study | None, observer: Observer) -> TrialSetup:
-    """The setup of a run, with the calibration that ``study`` keeps if there is one.
+    """The setup of a run, with the calibration that ``study`` keeps if trials may rest on it.
 
     Raises InputError if another version of placer kept it.
     """
@@ -65,6 +65,8 @@ def trial_setup_of(task: Task, study: Study | None, observer: Observer) -> Trial
             raise ValueError("a tensor has no range")
     except (ValueError, KeyError) as error:  # Pydantic's are ValueErrors.
         raise _made_by_another_version(study.name) from error
+    if calibrated.part.shortened and not study.shared and not study.records():
+        return set_up(task, observer)  # No trial rests on it: an earlier run had no time for more.
     return set_up(task, observer, calibrated)
 
 
@@ -127,8 +129,8 @@ def work(
     )
     devices = [Device(task, trial_setup_of(task, study, observer))]
     own: list[TrialRecord] = []
-    stopped = search(devices, study, observer, "interrupted: its trial is given back", own.append)
-    return WorkDone(tuple(own), len(study.records()), stopped)
+    done = search(devices, study, observer, "interrupted: its trial is given back", own.append)
+    return WorkDone(tuple(own), len(study.records()), done.stopped)
 
 
 def _refuse_others(request: Request, named: Collection[str], name: str) -> None:

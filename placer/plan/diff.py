@@ -9,8 +9,10 @@ told is not the same as any, and a conversion has a partner only in the same pla
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from placer.plan.diff_result import (
@@ -23,6 +25,7 @@ from placer.plan.diff_result import (
 )
 from placer.plan.dtypes import is_float, is_quantized
 from placer.plan.plan import Kind, Layer, Plan
+from placer.plan.readers.tensorrt_names import name_parts
 
 Nodes = frozenset[str]
 _Keyed = Sequence[tuple[Layer, Nodes]]  # Layers with the known nodes that they cover.
@@ -36,6 +39,7 @@ def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
     plans name; no-op layers run nothing and do not count. Precision, recall and F1 are those of
     the predicted layers as a retrieval of the actual ones, as multisets.
     """
+    actual = _with_splits(actual, predicted)
     known = _named(predicted) & _named(actual)
     left, right = _Side(predicted, known), _Side(actual, known)
     pairs = tuple(_pairs(left.compute, right.compute))
@@ -59,6 +63,24 @@ def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
 
 def _named(plan: Plan) -> Nodes:
     return frozenset(node for layer in plan.of_kind("compute") for node in layer.nodes)
+
+
+# TensorRT numbers the layers of one Split through the network: Split, Split_6, Split_7.
+_NUMBERED = re.compile(r"(?P<node>.+)_\d+")
+_CUTS = frozenset({"Slice", "Split", "NoOp"})
+
+
+def _with_splits(actual: Plan, predicted: Plan) -> Plan:
+    """``actual`` with layers of single outputs of a Split named after the Split."""
+    all_nodes = {node for layer in predicted.layers for node in layer.nodes}
+    cuts = {node for layer in predicted.layers if layer.op in _CUTS for node in layer.nodes}
+
+    def name(node: str) -> str:
+        match = None if node in all_nodes else _NUMBERED.fullmatch(node)
+        return match["node"] if match is not None and match["node"] in cuts else node
+
+    layers = (replace(la, nodes=tuple(map(name, la.nodes))) for la in actual.layers)
+    return replace(actual, layers=tuple(layers))
 
 
 class _Side:
@@ -93,6 +115,18 @@ class _Side:
         """The place together with the graph inputs; empty if either is."""
         inputs = self.graph_inputs(conversion)
         return frozenset(f"{place} of {i}" for place in self.place(conversion) for i in inputs)
+
+    def next_to(self, conversion: Layer) -> frozenset[str]:
+        """Which nodes read what it writes in that type, and which write what it reads."""
+        written = {(port.tensor, port.dtype) for port in conversion.outputs}
+        found = set[str]()
+        for tensor in _tensors(conversion)[1]:
+            for layer in self._consumers[tensor]:
+                if any((port.tensor, port.dtype) in written for port in layer.inputs):
+                    found.update(f"before {node}" for node in layer.nodes)
+        for tensor in _tensors(conversion)[0]:
+            found.update(f"behind {n}" for layer in self._producers[tensor] for n in layer.nodes)
+        return frozenset(found)
 
     def graph_inputs(self, conversion: Layer) -> frozenset[str]:
         """Tensors that a conversion reads and that no layer made.
@@ -190,14 +224,15 @@ def _regrouped(wholes: _Keyed, parts: _Keyed) -> Iterator[Regrouping]:
 
 
 def _conversions(kind: Kind, predicted: _Side, actual: _Side) -> ConversionDiff:
-    """Pair conversions of one kind: the same name, else the same place, else the same input.
+    """Pair conversions of one kind: by name, copied tensor, place, else by input.
 
     Where several conversions of graph inputs have the same place, the same input goes first.
     """
     ones, others = predicted.plan.of_kind(kind), actual.plan.of_kind(kind)
     shared: list[tuple[Layer, Layer]] = []
     missing, extra = list(ones), list(others)
-    for key in (_name, _Side.place_of_input, _Side.place, _Side.graph_inputs):
+    keys = (_name, _copied, _Side.place_of_input, _Side.place, _Side.graph_inputs, _named_place)
+    for key in keys:
         pairs, missing, extra = _paired(
             missing, extra, partial(key, predicted), partial(key, actual)
         )
@@ -207,6 +242,29 @@ def _conversions(kind: Kind, predicted: _Side, actual: _Side) -> ConversionDiff:
 
 def _name(_side: _Side, layer: Layer) -> frozenset[str]:
     return frozenset({layer.name})
+
+
+_COPIED = re.compile(r"(reformat (?P<one>.+))|((?P<other>.+) copy)")
+
+
+def _copied(_side: _Side, layer: Layer) -> frozenset[str]:
+    """The tensor that a layer's name says it copies: ``x copy``, as placer's ``reformat x``."""
+    match = _COPIED.fullmatch(layer.name)
+    return frozenset() if match is None else frozenset({match["one"] or match["other"]})
+
+
+_COPY_NODE = re.compile(
+    r"Reformatting CopyNode for (?P<side>In|Out)put Tensor \d+ to (?P<layer>.+)"
+)
+
+
+def _named_place(side: _Side, layer: Layer) -> frozenset[str]:
+    """Where a conversion sits by the layer in its name, for engines that tell names only."""
+    match = _COPY_NODE.fullmatch(layer.name)
+    if match is not None:
+        word = "before" if match["side"] == "In" else "behind"
+        return frozenset(f"{word} {node}" for node in name_parts(match["layer"]))
+    return side.next_to(layer)
 
 
 def _paired(

@@ -37,7 +37,8 @@ class PredictedLayer:
     @property
     def copies(self) -> int:
         """How many layers like it share the work of its nodes."""
-        return 1 if self.claim is None else self.claim.fusion.copies
+        copies = 1 if self.claim is None else self.claim.fusion.copies
+        return len(self.nodes[-1].outputs) if copies == "outputs" else copies
 
 
 class Conversion(NamedTuple):
@@ -61,7 +62,8 @@ class TensorFormats(NamedTuple):
     ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16. ``layout``:
     of what was written; conversions write any. ``rounded``: the layer that wrote it in float took
     the Q of all its readers along, so that these read integers. ``added``: a Conv wrote it that
-    adds a residual.
+    adds a residual. ``part_of``: the Split whose layer runs nothing, so that this is a part of what
+    it read.
     """
 
     ready: tuple[tuple[Scales, str], ...]
@@ -70,6 +72,7 @@ class TensorFormats(NamedTuple):
     layout: Layout = "linear"
     rounded: bool = False
     added: bool = False
+    part_of: Node | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 
 from placer.graph import Edge, Graph
@@ -71,6 +72,7 @@ class Predictor:
         requantizes: Callable[[Scale], bool] | None = None,
         rounds_alone: bool = False,
     ) -> None:
+        target = replace(target, base=base)
         graph = without_settled_nodes(graph)
         self._left = WithoutIdle(graph, {}) if keeps_idle else without_idle_nodes(graph)
         graph = self._left.graph

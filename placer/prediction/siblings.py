@@ -1,6 +1,7 @@
 """Layers that read one tensor and are one: `joins` and `joins_first` of rules.
 
-TensorRT calls it horizontal fusion and names such a layer ``A || B`` (TensorRT issue 2525).
+TensorRT calls it horizontal fusion and names such a layer ``A || B`` (TensorRT issue 2525), or of
+matrix products ``A+B`` (issue 4397).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def groups_of(
     for positions in joined(claimed):
         present = [found[p] for p in positions if p in found and joins(found[p])]
         for group in _alike(present, form):
-            # Convs join whichever can; of others, such as Slices, all or none.
-            if len(group) == len(positions) or (len(group) > 1 and _is_conv(group[0].nodes[0])):
+            # Convs and products join whichever can; of others, such as Slices, all or none.
+            if len(group) == len(positions) or (len(group) > 1 and _multiplies(group[0])):
                 groups.append(tuple(group))
     return groups
 
@@ -51,12 +52,12 @@ def groups_of(
 def _alike(
     candidates: Sequence[LayerCandidate], form: NormalForm
 ) -> Iterable[list[LayerCandidate]]:
-    """Those that read their tensor in one scale and, of Convs, write integers or all floats."""
+    """Those that read their tensor in one scale and, of products, write integers or all floats."""
     found: dict[tuple[object, ...], list[LayerCandidate]] = {}
     for candidate in candidates:
         read = frozenset(form.chain(edge) for edge in candidate.reads)
         written: object = ()
-        if _is_conv(candidate.nodes[0]):
+        if _multiplies(candidate):
             written = [[s is None for s in scales] for scales in candidate.output_scales(form)]
         key = _key(candidate), read, str(written)
         if len(read) == 1:
@@ -85,15 +86,19 @@ def _key(candidate: LayerCandidate) -> Key | None:
         return None
     if not _is_conv(first):
         rule = None if candidate.claim is None else candidate.claim.match.rule.id
-        return rule, first.inputs[0]
+        return rule, first.inputs[0], *_behind(candidate.nodes)
     window = _window(first, candidate.graph)
     return None if window is None else (first.inputs[0], window, *_behind(candidate.nodes))
 
 
 def _behind(nodes: Sequence[Node]) -> list[object]:
-    """The operators behind a Conv, with their attributes."""
+    """The operators behind a layer's first, with their attributes."""
     attributes = (sorted(a.SerializeToString() for a in n.proto.attribute) for n in nodes[1:])
     return [(n.op, *found) for n, found in zip(nodes[1:], attributes, strict=True)]
+
+
+def _multiplies(candidate: LayerCandidate) -> bool:
+    return candidate.nodes[0].op in ("Conv", "MatMul")
 
 
 def _is_conv(node: Node) -> bool:

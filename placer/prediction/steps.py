@@ -109,6 +109,8 @@ class StepDraft:
         if op == IN_PLACE_CONCAT:
             reads = {edge: self._copied(edge, port) for edge, port in reads.items()}
         reads = {edge: self._laid_out(edge, port, op) for edge, port in reads.items()}
+        if _adds_residual(nodes):
+            self._cut_out([edge for edge in reads if self._operator_at(edge) == "Add"])
         outputs = []
         for tensor, scales in zip(self.candidate.writes, written, strict=True):
             ready = tuple(
@@ -123,7 +125,8 @@ class StepDraft:
                     forced=forced,
                     layout=layout,
                     rounded=self.paired.rounds,
-                    added={"Conv", "Add"} <= {node.op for node in nodes},
+                    added=_adds_residual(nodes),
+                    part_of=nodes[0] if op == NO_OP and nodes[0].op in _CUTS else None,
                 )
             outputs += [Port(dtype, tensor=tensor) for _, dtype in ready]
         layer = Layer(
@@ -197,6 +200,26 @@ class StepDraft:
             return port
         return self.tensors.convert(edge, "reformat", port, port.dtype, chain, joins=True)
 
+    def _operator_at(self, edge: Edge) -> str:
+        return self.target.graph.by_name[edge.node].op
+
+    def _cut_out(self, residuals: Sequence[Edge]) -> None:
+        """Add the layers of Splits whose parts a Conv adds: its kernel reads no part of a tensor.
+
+        A YOLOv8 with four outputs (8.6) and a YOLO26n (10.7, RTX 30), both in FP16, copy the part
+        that a bottleneck adds where Conv, SiLU and Add are one layer, and not where the Add is in
+        a pointwise layer; a Conv and Add of the YOLO26n's attention also in FP32.
+        """
+        for edge in residuals:
+            formats = self.tensors.formats.get(edge.tensor)
+            if formats is None or formats.part_of is None:
+                continue
+            node, port = formats.part_of, Port(formats.ready[0][1], tensor=edge.tensor)
+            whole = Port(port.dtype, tensor=node.inputs[0])
+            layer = Layer(node.name, "Slice", (node.name,), (whole,), (port,), "compute")
+            self.tensors.layers.append(PredictedLayer(layer, (node,), None, (edge,)))
+            self.tensors.formats[edge.tensor] = formats._replace(part_of=None)
+
     def _laid_out(self, edge: Edge, port: Port, op: str) -> Port:
         """``port``, reformatted where the layer does not read its layout; see ``layouts``.
 
@@ -245,6 +268,12 @@ class StepDraft:
             for edge, port in reads.items()
         }
 
+
+def _adds_residual(nodes: Sequence[Node]) -> bool:
+    return {"Conv", "Add"} <= {node.op for node in nodes}
+
+
+_CUTS = ("Split", "Slice")
 
 # Operators whose layers do not write into a joined tensor: a Resize is one of its own (hehern
 # bevfusion), a Reshape and a Split of channels none, so that what they pass on is copied (a YOLOv8m

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ class ExtractedModel:
     ``nodes``: the other nodes, reading what they would read without pairs. ``outputs``: the same
     of the graph outputs. ``constants``: initializers by their name here and in the float model;
     ``dequantized``: that name by what their DequantizeLinear writes. ``placement``: edges whose
-    pairs have the same scale and zero point form one group.
+    pairs have the same scale and zero point form one group. ``axes``: where a pair has several
+    scales, the axis along which they lie.
     """
 
     proto: ModelProto
@@ -39,6 +41,7 @@ class ExtractedModel:
     constants: Mapping[str, TensorProto]
     dequantized: Mapping[str, str]
     placement: Placement
+    axes: Mapping[Edge, int]
 
     @cached_property
     def structure(self) -> int:
@@ -82,9 +85,13 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
         own = scheme is None or scheme.is_float8 or not _is_float8(pair, pairs, constants)
         chosen: Format | None = None if own else FLOAT8
         marks.setdefault((_scale_key(edge, pair, constants), chosen), set()).add(edge)
+        scale = constants.get(pair.input[1])
+        if scale is not None and math.prod(scale.dims) > 1:
+            axes[edge] = next((a.i for a in pair.attribute if a.name == "axis"), 1)
 
     nodes = []
     marks: dict[_Mark, set[Edge]] = {}
+    axes: dict[Edge, int] = {}
     taken = {node.name for node in proto.graph.node}
     seen: set[str] = set()
     others = (n for n in proto.graph.node if not n.output or n.output[0] not in pairs)
@@ -107,7 +114,7 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     )
     writers = (t for t, pair in pairs.items() if pair.op_type in (_PAIR[1], "Cast"))
     dequantized = {t: source(t) for t in writers if source(t) in constants}
-    return ExtractedModel(proto, tuple(nodes), outputs, constants, dequantized, placement)
+    return ExtractedModel(proto, tuple(nodes), outputs, constants, dequantized, placement, axes)
 
 
 def _source(tensor: str, pairs: Mapping[str, NodeProto]) -> str:

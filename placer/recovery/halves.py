@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,21 +44,24 @@ def calibrate_halves(
     batches: int,
     cache_dir: Path | None = None,
     progress: Progress | None = None,
+    until: float = math.inf,
 ) -> SplitCalibration:
     """Calibrate on either half of ``data``; what both give together is as in a single pass.
 
     ``few``: what judges ranges that rest on all data, where that is too little to be split.
-    ``batches``: at most so many batches of a sample of each half. Raises what ``calibrate`` raises.
+    ``batches``: at most so many batches of a sample of each half. ``until``: see ``calibrate``;
+    each half has an equal part of the time. Raises what ``calibrate`` raises.
     """
     if len(data) < LEAST_SAMPLES:
-        whole = calibrate(model, tensors, data, cache_dir, progress)
+        whole = calibrate(model, tensors, data, cache_dir, progress, until=until)
         return SplitCalibration(whole, [Half(whole, [few])])
     order = np.random.default_rng(_SEED).permutation(len(data)).tolist()
     parts = order[::2], order[1::2]
-    found, done = [], 0
-    for part in parts:
+    found, done, start = [], 0, time.monotonic()
+    for part, end in zip(parts, ((start + until) / 2, until), strict=True):
         told = None if progress is None else _shifted(progress, done, len(data))
-        found.append(calibrate(model, tensors, data.choose(part), cache_dir, told))
+        own = data.choose(part)
+        found.append(calibrate(model, tensors, own, cache_dir, told, until=end))
         done += len(part)
     halves = [
         Half(calibration, [data.choose([position]) for position in other[:batches]])
@@ -76,7 +81,7 @@ def _merged(parts: Sequence[Calibration]) -> Calibration:
     merged = dict(second.statistics)
     for name, statistics in first.statistics.items():
         merged[name] = statistics.merge(merged[name]) if name in merged else statistics
-    return replace(first, statistics=merged)
+    return replace(first, statistics=merged, samples=first.samples + second.samples)
 
 
 def _shifted(progress: Progress, before: int, samples: int) -> Callable[[int, int], None]:

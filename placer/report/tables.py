@@ -215,6 +215,10 @@ def rule_shares(result: Result) -> list[tuple[str, float]]:
     return [(name, 100 * x) for name, x in result.importance_by_rule.items() if x >= 0.01]
 
 
+def _times(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{what} {spent:.1f} s" for what, spent in seconds.items())
+
+
 def facts(run: Run) -> Mapping[str, str]:
     """What has to be the same to repeat the run."""
     result = run.result
@@ -241,6 +245,7 @@ def facts(run: Run) -> Mapping[str, str]:
         "sampler": result.sampler,
         "noise measured beside the trials": f"{result.probes} times, on a few samples",
         "budget": f"{' or '.join(budget) or 'none'}; stopped: {result.budget.stopped}",
+        **({"time": _times(result.budget.spent_s)} if result.budget.spent_s else {}),
         "versions": ", ".join(f"{name} {version}" for name, version in result.versions.items()),
     }
 

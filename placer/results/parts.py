@@ -87,6 +87,9 @@ class CalibrationPart(Part):
         description="worst dB of the mixture and of the best single method, on calibration data "
         "that neither rests on; null: no mixture was tried",
     )
+    shortened: list[str] = Field(
+        default=[], description="what was left out for lack of time, a sentence each"
+    )
 
 
 class EvaluationPart(Part):
@@ -125,11 +128,16 @@ class RecoveryPart(Part):
 
 
 class BudgetPart(Part):
-    """The budget and what ended the search."""
+    """The budget, what ended the search, and what the time went to."""
 
     trials: int | None
     timeout_s: float | None
     stopped: StopReason
+    spent_s: dict[str, float] = Field(
+        default={},
+        description="seconds of this run by what they were spent on, in the order of the run; "
+        "`trials`, `noise` (measured beside the trials) and `proposals` are parts of the search",
+    )
 
 
 class GatePart(Part):

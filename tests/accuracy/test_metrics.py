@@ -175,6 +175,26 @@ def test_heads_within_strides_as_yolox_joins_them():
     ]
 
 
+def test_heads_along_the_last_axis_as_yolov5_joins_them():
+    """ONNX Runtime issue 14233: all scores were 0, which boxes of hundreds hide in the whole."""
+    assert spans_of("""
+    g (float[1,3,2,2,4] box8, float[1,3,2,2,5] score8, float[1,3,1,1,4] box16,
+       float[1,3,1,1,5] score16) => (float[1,15,9] out) <int64[3] flat = {1, -1, 9}> {
+      stride8 = Concat<axis = -1>(box8, score8)
+      flat8 = Reshape(stride8, flat)
+      stride16 = Concat<axis = -1>(box16, score16)
+      flat16 = Reshape(stride16, flat)
+      out = Concat<axis = 1>(flat8, flat16)
+    }
+    """) == [
+        (),
+        (Span(1, 0, 12), Span(2, 0, 4)),
+        (Span(1, 0, 12), Span(2, 4, 9)),
+        (Span(1, 12, 15), Span(2, 0, 4)),
+        (Span(1, 12, 15), Span(2, 4, 9)),
+    ]
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -1,6 +1,7 @@
 """Which rule pack explains a model or a placement where none is given."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import yaml
 from onnx import numpy_helper
 
 import placer
+from placer.engines.tensorrt.offline_builder import check_model
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -63,3 +65,59 @@ def test_a_gpu_is_asked_for_with_tensorrts_pack(model: Path):
 def test_what_names_no_built_in_pack_is_explained_by_tensorrts(model: Path):
     placement = placement_of(model, "ours")
     assert pack_of(model, placement) == pack_of(model) == "tensorrt"
+
+
+# Pairs that no kernel reads.
+
+PAIRS = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,8,8] y) {
+  [q] i = QuantizeLinear<axis = 1>(x, XS, XZ)
+  [dq] d = DequantizeLinear<axis = 1>(i, XS, XZ)
+  [v] v = DequantizeLinear<axis = AXIS>(w, s16, z16)
+  [conv] y = Conv<pads = [1, 1, 1, 1]>(d, v)
+}
+"""
+
+
+def with_pairs(tmp_path: Path, axis: int, each: str = "", scale: float = 0.03) -> Path:
+    """A Conv whose weight has scales along ``axis``; ``each``: the input has some for channels."""
+    text = PAIRS.replace("AXIS", str(axis)).replace("XS", f"s{each}").replace("XZ", f"z{each}")
+    proto, path = onnx.parser.parse_model(text), tmp_path / "pairs.onnx"
+    rng = np.random.default_rng(0)
+    for name, value in {
+        "w": rng.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8),
+        "s": np.array(scale, np.float32),
+        "z": np.array(0, np.int8),
+        "s16": np.full(16, scale, np.float32),
+        "z16": np.zeros(16, np.int8),
+    }.items():
+        proto.graph.initializer.append(numpy_helper.from_array(value, name))
+    onnx.save(proto, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("axis", "each", "reads"),
+    [(0, "", "int8"), (1, "", "float"), (0, "16", "float")],
+    ids=["as engines read them", "a weight by its inputs", "an activation by channels"],
+)
+def test_a_conv_with_scales_along_another_axis_is_predicted_in_float_as_it_is_built(
+    tmp_path: Path, builder: Any, axis: int, each: str, reads: str
+):
+    """ONNX Runtime issue 17718: axis is 1 where it is not given, a Conv's output channels are 0."""
+    path = with_pairs(tmp_path, axis, each)
+    found = placer.explain(path, pack="tensorrt-rtx")
+    built = check_model(builder, onnx.load(path), "sm89").plan
+    for plan in (found.explanation.plan, built):
+        (conv,) = (layer for layer in plan.layers if "conv" in layer.nodes)
+        assert all(kind.startswith(reads) for kind in conv.input_types), plan
+    assert len(found.unpredicted) == (reads == "float")
+
+
+def test_an_explanation_says_that_no_such_engine_is_built(tmp_path: Path):
+    """TensorRT issue 2628: scales were NaN after calibration."""
+    (told,) = placer.explain(with_pairs(tmp_path, 0, scale=float("nan"))).unpredicted
+    assert told.startswith("TensorRT refuses pairs of this file, so it builds no such plan: node ")
+    assert "its scale is nan" in told
+    assert placer.explain(with_pairs(tmp_path, 0)).unpredicted == ()

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, numpy_helper
 
+from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.model import Model, load_model
 from placer.model.importing import ActivationScale
@@ -184,6 +185,53 @@ def test_a_padding_of_integers_becomes_the_float_that_it_stands_for(save: Save):
     io = "(float[1,4,8,8] x) => (float[1,4,10,10] y)"
     model = model_of(save, body, constants, io)
     assert model.array(model.graph.by_name["pad"].inputs[2]) == 1.0
+
+
+def test_a_padding_without_a_value_pads_with_what_zero_stands_for(save: Save):
+    body = """
+        q = QuantizeLinear(x, s, z) [pad] p = Pad(q, pads)
+        d = DequantizeLinear(p, s, z) [conv] y = Conv(d, w)
+    """
+    constants = "float s = {0.5}, uint8 z = {3}, int64[8] pads = {0,0,1,1,0,0,1,1}"
+    io = "(float[1,4,8,8] x) => (float[1,4,10,10] y)"
+    model = model_of(save, body, constants, io)
+    assert model.array(model.graph.by_name["pad"].inputs[2]) == -1.5
+
+
+@pytest.mark.parametrize(
+    ("opset", "dequantize"),
+    [(19, "DequantizeLinear(q, h, z)"), (23, "DequantizeLinear<output_dtype = 10>(q, s, z)")],
+)
+def test_a_dequantization_to_another_float_type_is_a_cast(save: Save, opset: int, dequantize: str):
+    text = f"""
+        <ir_version: 10, opset_import: ["": {opset}]> g (float[1,4] x) => (float16[1,2] y)
+        <float s = {{0.5}}, int8 z = {{0}}, int8[4,2] wq = {{1,2,3,4,5,6,7,8}}> {{
+          h = Cast<to = 10>(s) q = QuantizeLinear(x, s, z) [dq] d = {dequantize}
+          v = {dequantize.replace("q,", "wq,")}
+          [mm] y = MatMul(d, v)
+        }}
+    """
+    model = load_model(save(text))
+    assert [node.op for node in model.graph.nodes] == ["Cast", "MatMul"]
+    cast, product = model.graph.nodes
+    weight = product.inputs[1]
+    assert product.inputs[0] == cast.outputs[0]
+    assert (model.array(weight).dtype, model.array(weight)[0].tolist()) == ("float16", [0.5, 1])
+    assert edges_of(model) == {f"{cast.outputs[0]} -> mm[0]", f"{weight} -> mm[1]"}
+    onnx.checker.check_model(model.proto, full_check=True)
+
+
+def test_a_scale_that_is_not_finite_is_refused(save: Save):
+    """TensorRT issue 2628."""
+    path = save(
+        f"{HEAD} g (float[1,4] x) => (float[1,4] y) <float s = {{1}}, int8 z = {{0}}> {{ "
+        "[q] q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"
+    )
+    proto = onnx.load(path)
+    proto.graph.initializer[0].float_data[:] = [float("nan")]
+    onnx.save(proto, path)
+    with pytest.raises(InputError, match="has the scale nan, so 'x' has to be calibrated"):
+        load_model(path)
 
 
 def test_a_clip_between_narrows_the_type(save: Save):

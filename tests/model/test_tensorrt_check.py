@@ -174,6 +174,20 @@ def test_a_dead_channels_scale_is_named(save: Save):
     assert finding.fix == "give channel 1 of the constant any positive scale"
 
 
+def test_the_axis_that_fits_is_named(save: Save):
+    """ONNX Runtime issue 17718: DequantizeLinear's default axis is 1, a Conv's channels are 0."""
+    body = "[v] v = DequantizeLinear(wq, s8, z8) [conv] y = Conv(x, v)"
+    weight = f"int8[8,4,1,1] wq = {{{', '.join(['1'] * 32)}}}"
+    eight = ", ".join(["1"] * 8)
+    constants = f"float[8] s8 = {{{eight}}}, int8[8] z8 = {{{eight.replace('1', '0')}}}"
+    text = text_of(body, constants).replace(f"int8[4,4,1,1] wq = {{{ONES}}}", weight)
+    (finding,) = findings_of(save(text.replace("=> (float[1,4,8,8] y)", "=> (float[1,8,8,8] y)")))
+    assert (finding.reason, finding.fix) == (
+        "it has 8 scales for 4 channels of axis 1",
+        "set its attribute axis to 0",
+    )
+
+
 @pytest.mark.parametrize("zero_point", [", u", ""])
 def test_uint8_is_built_as_int8(save: Save, builder: Any, zero_point: str):
     """No zero point means uint8. The builder takes it and makes int8 of it, which saturates."""
@@ -201,6 +215,15 @@ def test_uint8_is_built_as_int8(save: Save, builder: Any, zero_point: str):
             "[q] q = QuantizeLinear<axis = 1>(x, ws, wz)"
             "[dq] d = DequantizeLinear<axis = 1>(q, ws, wz)" + CONV,
             "it has 4 scales",
+        ),
+        (
+            "[v] v = DequantizeLinear<axis = 1>(wq, ws, wz) [conv] y = Conv(x, v)",
+            "its scales lie along axis 1, the output channels of Conv 'conv' along axis 0",
+        ),
+        (
+            "[i] i = QuantizeLinear<axis = 0>(w, ws, wz) [v] v = DequantizeLinear<axis = 0>(i, ws, "
+            "wz) [up] y = ConvTranspose(x, v)",
+            "its scales lie along axis 0, the output channels of ConvTranspose 'up' along axis 1",
         ),
     ],
 )
@@ -245,6 +268,20 @@ def test_check_names_the_pairs_before_it_builds(
     assert "refuses" in finished.err
     document = json.loads(placer("check", path, "--json").out)
     assert [pair["verdict"] for pair in document["pairs"]] == ["refused"]
+
+
+def test_check_promises_no_import_that_is_refused(save: Save, placer: Callable[..., Finished]):
+    """Values of float weights need no scale; integers along an axis that does not fit stand for
+    nothing, and a scale that is NaN (TensorRT issue 2628) tells no range."""
+    for name, promised in [("scales along another axis", False), ("int32 bias", True)]:
+        body, constants, _ = REFUSED[name]
+        path = save(text_of(body, constants))
+        told = placer("check", path, "--static").out
+        assert ("make all these fixes" in told) == promised
+        assert ("refuse the file for 'v'" in told) != promised
+        assert placer("import", path, "-o", path.with_suffix(".float.onnx")).code == (
+            0 if promised else 2
+        )
 
 
 def test_check_static_needs_no_builder(save: Save, placer: Callable[..., Finished]):

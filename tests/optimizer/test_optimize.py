@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -216,13 +215,13 @@ def test_without_data_the_result_says_that_it_is_not_calibrated(placer: Placer):
 
 
 def test_a_timeout_ends_the_search(placer: Placer):
-    start = time.monotonic()
-    finished = placer("optimize", MODEL, *QUICK, "--timeout", "2s")
-    # A busy machine may not get beyond the float model.
-    assert finished.code == 0 or finished.err.endswith("raise --timeout\n")
+    finished = placer("optimize", MODEL, *QUICK, "--timeout", "4s")
+    # A busy machine may not have time for a candidate.
+    assert finished.code == 0 or "no quantized candidate fits into 4 s" in finished.err
     assert result().budget.stopped == "timeout"
     assert result().budget.trials is None
-    assert time.monotonic() - start > 2
+    if finished.code == 0:
+        assert " of 4 s it took " in " ".join(finished.out.split())
     wrong = placer("optimize", MODEL, *QUICK, "--timeout", "soon")
     assert wrong.code == 2
     assert "write e.g. 90s, 10m or 1h" in wrong.err

@@ -11,6 +11,7 @@ from placer.plan import Kind, Layer, Plan, Port
 from placer.plan.diff import diff_plans
 from placer.plan.diff_result import CONVERSIONS, ConversionDiff, PlanDiff, Score, sentences
 from placer.plan.readers.read import read_plan
+from placer.plan.readers.tensorrt_inspector import inspector_layers
 
 
 def layer(
@@ -47,6 +48,17 @@ def test_equal_plans_agree():
 
 def test_empty_plans_agree():
     assert compare([], []).agrees
+
+
+def test_layers_of_a_splits_outputs_are_known_by_the_name_of_the_split():
+    split = Layer("split", "Slice", ("split",), (), (Port("float"),))
+    diff = compare(
+        [split, split, layer("conv_1", "float")],
+        [layer("split", "float"), layer("split_6", "float"), layer("conv_1", "float")],
+    )
+    assert diff.agrees
+    # A number behind what is no Split is a node's own.
+    assert compare([layer("conv")], [layer("conv_1")]).only_actual == ("conv_1",)
 
 
 def test_a_fusion_that_did_not_happen():
@@ -313,3 +325,31 @@ def test_half_precision_runs_the_same_layers_of_resnet18():
     assert (diff.by_class, diff.exact) == (Score(23, 23, 23), Score(0, 23, 23))
     assert (diff.splits, diff.fusions) == ((), ())
     assert [c.actual for c in diff.conversions] == [0, 0, 0, 2]
+
+
+def test_conversions_of_names_alone_are_known_by_the_tensor_or_the_layer_in_their_name():
+    def copied(tensor: str, dtypes: str) -> Layer:
+        read, written = (Port(dtype, tensor=tensor) for dtype in dtypes.split())
+        return Layer(f"reformat {tensor}", "Reformat", (), (read,), (written,), "reformat")
+
+    half = [Port("float16", tensor=tensor) for tensor in ("image", "y")]
+    predicted = [
+        copied("image", "float float16"),
+        Layer("conv", "Convolution", ("conv",), (half[0],), (half[1],)),
+        copied("y", "float16 float16"),
+        Layer("concat", "ConcatInPlace", ("concat",), (half[1],), (), "no-op"),
+        copied("z", "float16 float"),
+    ]
+    names = [
+        "Reformatting CopyNode for Input Tensor 0 to conv + PWN(relu)",
+        "conv + PWN(relu)",
+        "y copy",
+        "Reformatting CopyNode for Output Tensor 0 to gemm",
+    ]
+    actual = Plan(tuple(inspector_layers(names, Path("names.txt"))))
+    (reformats,) = (c for c in diff_plans(Plan(tuple(predicted)), actual).conversions if c.actual)
+    assert [(one.name, other.name) for one, other in reformats.shared] == [
+        ("reformat y", "y copy"),
+        ("reformat image", "Reformatting CopyNode for Input Tensor 0 to conv + PWN(relu)"),
+    ]
+    assert [layer.name for layer in reformats.extra] == [names[3]]

@@ -17,6 +17,7 @@ from placer.graph import Edge, Graph
 from placer.model import load_model
 from placer.plan import Plan
 from placer.prediction.predictor import Predictor
+from placer.prediction.rule_tests import layer_line
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
@@ -147,9 +148,10 @@ def _row(value: str, count: int) -> str:
     return ", ".join([value] * count)
 
 
-# A C3 block of YOLOv5s in FP16, TensorRT 8: two profiles that one user posted on GitHub have these
-# layers in each of its eight C3 blocks; issue 17640 of ultralytics shows it of YOLO11 on 10.3.
-C3_FP16 = [
+# A C3 block of YOLOv5s in FP16: a profile that a user posted on GitHub (hhhhain/fileload4, the
+# second one) has these layers in each of its C3 blocks; issue 17640 of ultralytics shows a YOLO11
+# on an Orin with 10.3, whose Convs, SiLUs and Adds are apart too.
+C3_APART = [
     "cv1+cv2: float16, float16 -> float16, float16",
     "cv1_sigmoid+cv1_mul: float16, float16 -> float16",
     "cv2_sigmoid+cv2_mul: float16, float16 -> float16",
@@ -157,6 +159,26 @@ C3_FP16 = [
     "m_cv2: float16 -> float16",
     "m_cv2_sigmoid+m_cv2_mul+m_add: float16, float16, float16 -> float16",
     "cv3+cv3_sigmoid+cv3_mul: float16 -> float16",
+]
+# The first profile in that file, of a newer TensorRT 8, and a YOLO26n (10.7, RTX 30): the residual
+# is added by the Conv's kernel, which does not write into the joined tensor.
+C3_FUSED = [
+    *C3_APART[:4],
+    "m_cv2+m_cv2_sigmoid+m_cv2_mul+m_add: float16, float16 -> float16",
+    "reformat m_y: float16 -> float16",
+    C3_APART[6],
+]
+# The YOLO26n in FP32, and ultralytics issue 6471: no Conv takes its SiLU along.
+C3_FP32 = [
+    "cv1+cv2: float, float -> float, float",
+    "cv1_sigmoid+cv1_mul: float, float -> float",
+    "cv2_sigmoid+cv2_mul: float, float -> float",
+    "m_cv1: float -> float",
+    "m_cv1_sigmoid+m_cv1_mul: float, float -> float",
+    "m_cv2: float -> float",
+    "m_cv2_sigmoid+m_cv2_mul+m_add: float, float, float -> float",
+    "cv3: float -> float",
+    "cv3_sigmoid+cv3_mul: float, float -> float",
 ]
 
 
@@ -167,17 +189,32 @@ def silu(conv: str, read: str, weight: str, attributes: str = "") -> str:
         [{conv}_mul] {conv}_y = Mul({conv}_c, {conv}_s)"""
 
 
-def test_convs_of_a_c3_block_that_read_one_tensor_are_one_layer(save: Callable[..., Path]):
-    padded = "<pads = [1, 1, 1, 1]>"
+PADDED = "<pads = [1, 1, 1, 1]>"
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "base", "layers"),
+    [
+        ("8.4", "8.6", "float16", C3_APART),
+        ("10.3", "8.7", "float16", C3_APART),
+        ("8.6", "8.6", "float16", C3_FUSED),
+        ("10.7", "8.6", "float16", C3_FUSED),
+        ("11.2", "12.0", "float16", C3_FUSED),  # TensorRT issue 4854.
+        ("10.7", "8.6", "float", C3_FP32),
+    ],
+)
+def test_a_c3_block(
+    save: Callable[..., Path], version: str, capability: str, base: str, layers: list[str]
+):
     model = f"""
         <ir_version: 9, opset_import: ["": 17]>
         g (float[1,64,40,40] image) => (float[1,64,40,40] out)
         <float[64,64,3,3] w0 = {{0.1}}, float[32,64,1,1] w1 = {{0.1}},
          float[32,64,1,1] w2 = {{0.1}}, float[32,32,1,1] w3 = {{0.1}},
          float[32,32,3,3] w4 = {{0.1}}, float[64,64,1,1] w5 = {{0.1}}> {{
-          {silu("down", "image", "w0", padded)}
+          {silu("down", "image", "w0", PADDED)}
           {silu("cv1", "down_y", "w1")} {silu("m_cv1", "cv1_y", "w3")}
-          {silu("m_cv2", "m_cv1_y", "w4", padded)}
+          {silu("m_cv2", "m_cv1_y", "w4", PADDED)}
           [m_add] m_y = Add(cv1_y, m_cv2_y)
           {silu("cv2", "down_y", "w2")}
           [concat] c = Concat<axis = 1>(m_y, cv2_y)
@@ -185,8 +222,208 @@ def test_convs_of_a_c3_block_that_read_one_tensor_are_one_layer(save: Callable[.
           [last] out = Relu(cv3_y)
         }}"""
     graph = load_model(save(model)).graph
-    target = Target(engine_version="8.6", compute_capability="8.6", typing="weak")
+    target = Target(engine_version=version, compute_capability=capability, typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, base, "int8")
+    found = predictor.predict(Placement.of(())).plan.layers
+    inside = (layer for layer in found if layer.kind != "no-op" and "down" not in layer.name)
+    block = [layer_line(layer) for layer in inside if layer.name not in OUTSIDE]
+    assert sorted(block) == sorted(layers)
+
+
+OUTSIDE = ("reformat image", "last", "reformat out")
+
+
+# Bottlenecks of a YOLO26n (10.7, RTX 30, github.com/Minjea31/yolo26_TensorRT). In FP16 a Conv's
+# kernel reads no part of a tensor to add it, so that part is cut out; the pointwise layer of FP32
+# reads it where it lies.
+@pytest.mark.parametrize(
+    ("base", "layers"),
+    [
+        (
+            "float16",
+            [
+                "reformat image: float -> float16",
+                "cv1+cv1_sigmoid+cv1_mul: float16 -> float16",
+                "m_cv1+m_cv1_sigmoid+m_cv1_mul: float16 -> float16",
+                "split: float16 -> float16",
+                "m_cv2+m_cv2_sigmoid+m_cv2_mul+m_add: float16, float16 -> float16",
+                "reformat left: float16 -> float16",
+                "reformat right: float16 -> float16",
+                "reformat m_y: float16 -> float16",
+                "cv2+cv2_sigmoid+cv2_mul: float16 -> float16",
+            ],
+        ),
+        (
+            "float",
+            [
+                "cv1: float -> float",
+                "cv1_sigmoid+cv1_mul: float, float -> float",
+                "m_cv1: float -> float",
+                "m_cv1_sigmoid+m_cv1_mul: float, float -> float",
+                "m_cv2: float -> float",
+                "m_cv2_sigmoid+m_cv2_mul+m_add: float, float, float -> float",
+                "reformat left: float -> float",
+                "reformat right: float -> float",
+                "cv2: float -> float",
+                "cv2_sigmoid+cv2_mul: float, float -> float",
+            ],
+        ),
+    ],
+)
+def test_a_bottleneck_that_adds_a_part_of_a_split(
+    save: Callable[..., Path], base: str, layers: list[str]
+):
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,80,80] image) => (float[1,32,80,80] out)
+        <float[32,16,1,1] w1 = {{0.1}}, float[8,16,3,3] w2 = {{0.1}},
+         float[16,8,3,3] w3 = {{0.1}}, float[32,48,1,1] w4 = {{0.1}}> {{
+          {silu("cv1", "image", "w1")}
+          [split] left, right = Split<axis = 1>(cv1_y)
+          {silu("m_cv1", "right", "w2", PADDED)} {silu("m_cv2", "m_cv1_y", "w3", PADDED)}
+          [m_add] m_y = Add(right, m_cv2_y)
+          [concat] c = Concat<axis = 1>(left, right, m_y)
+          {silu("cv2", "c", "w4")}
+          [last] out = Relu(cv2_y)
+        }}"""
+    graph = load_model(save(model)).graph
+    target = Target(engine_version="10.7", compute_capability="8.6", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, base, "int8")
+    found = predictor.predict(Placement.of(())).plan.layers
+    built = [la for la in found if la.kind != "no-op" and la.name not in ("last", "reformat out")]
+    assert [layer_line(layer) for layer in built] == layers
+
+
+# An encoder layer of a BERT in FP16 on TensorRT 10: NVIDIA/TensorRT issue 4397 lists seven kernels,
+# with the nodes of each. The RTX builder joins the same ones but for biases and Transposes.
+BERT_10 = [
+    "key_mm+key_b+query_mm+query_b+value_mm+value_b",
+    "scores+scale+masked+softmax+mix",
+    "output_mm+output_b",
+    "residual+norm",
+    "dense_mm+dense_b+div+erf+plus+mul+mul_1",
+    "ffn_mm+ffn_b",
+    "residual_1+norm_1",
+]
+
+
+def product(name: str, read: str, weight: str, bias: str = "b") -> str:
+    return f"""
+        [{name}_mm] {name}_m = MatMul({read}, {weight})
+        [{name}_b] {name}_y = Add({name}_m, {bias})"""
+
+
+def heads(name: str, order: str) -> str:
+    return f"""
+        [{name}_r] {name}_h = Reshape({name}_y, split)
+        [{name}_t] {name}_t = Transpose<perm = [{order}]>({name}_h)"""
+
+
+BERT = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,40,32] x, float[1,1,40,40] mask) => (float[1,40,32] out)
+    <float[32,32] wq = {{0.1}}, float[32,32] wk = {{0.1}}, float[32,32] wv = {{0.1}},
+     float[32,32] wo = {{0.1}}, float[32] b = {{0.1}}, float[32] gain = {{1}},
+     float[32,128] w1 = {{0.1}}, float[128] b1 = {{0.1}}, float[128,32] w2 = {{0.1}},
+     int64[4] split = {{1, 40, 2, 16}}, int64[3] rows = {{1, 40, 32}}, float four = {{4}},
+     float root = {{1.414}}, float one = {{1}}, float half = {{0.5}}> {{
+      {product("key", "x", "wk")} {product("query", "x", "wq")} {product("value", "x", "wv")}
+      {heads("query", "0, 2, 1, 3")} {heads("key", "0, 2, 3, 1")} {heads("value", "0, 2, 1, 3")}
+      [scores] s = MatMul(query_t, key_t)
+      [scale] scaled = Div(s, four)
+      [masked] seen = Add(scaled, mask)
+      [softmax] p = Softmax<axis = -1>(seen)
+      [mix] c = MatMul(p, value_t)
+      [back_t] back = Transpose<perm = [0, 2, 1, 3]>(c)
+      [back_r] row = Reshape(back, rows)
+      {product("output", "row", "wo")}
+      [residual] sum = Add(output_y, x)
+      [norm] n = LayerNormalization<axis = -1>(sum, gain, b)
+      {product("dense", "n", "w1", "b1")}
+      [div] d = Div(dense_y, root)
+      [erf] e = Erf(d)
+      [plus] f = Add(e, one)
+      [mul] h = Mul(dense_y, f)
+      [mul_1] gelu = Mul(h, half)
+      {product("ffn", "gelu", "w2")}
+      [residual_1] sum_1 = Add(ffn_y, n)
+      [norm_1] out = LayerNormalization<axis = -1>(sum_1, gain, b)
+    }}"""
+
+
+def test_an_encoder_layer_on_tensorrt_10(save: Callable[..., Path]):
+    graph = load_model(save(BERT)).graph
+    target = Target(engine_version="10.7", compute_capability="8.6", typing="weak")
     predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
-    found = facts(predictor.predict(Placement.of(())).plan)
-    block = [fact for fact in found if not fact.startswith(("reformat", "down", "last", "float"))]
-    assert sorted(block) == sorted(C3_FP16)
+    plan = predictor.predict(Placement.of(())).plan
+    assert [layer.name for layer in plan.of_kind("compute")] == BERT_10
+
+
+def test_int8_products_of_one_tensor_are_one_kernel_on_tensorrt_10(save: Callable[..., Path]):
+    # A language model with pairs on TensorRT 10: q, k and v in one kernel, __myl_FcMulAdd.
+    graph = load_model(save(BERT)).graph
+    target = Target(engine_version="10.3", compute_capability="8.7", typing="strong")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    names = ("key", "query", "value")
+    reads = [Edge("x", f"{name}_mm", 0) for name in names]
+    weights = [Edge(f"w{name[0]}", f"{name}_mm", 1) for name in names]
+    plan = predictor.predict(Placement.of([*reads, *weights])).plan
+    products = [layer for layer in plan.of_kind("compute") if "int8" in layer.input_types]
+    assert [layer.name for layer in products] == BERT_10[:1]
+
+
+# A block of the DINOv2 of an RF-DETR in FP16 on TensorRT 10: seven kernels. PyTorch's exporter
+# scales queries and keys by one number each; LayerScale is the Mul ahead of an Add.
+DINO = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,40,32] x, float[1,40,32] y) => (float[1,40,32] out)
+    <float[32,32] wq = {{0.1}}, float[32,32] wk = {{0.1}}, float[32,32] wv = {{0.1}},
+     float[32,32] wo = {{0.1}}, float[32] b = {{0.1}}, float[32] gain = {{1}},
+     float[32,128] w1 = {{0.1}}, float[128] b1 = {{0.1}}, float[128,32] w2 = {{0.1}},
+     int64[4] split = {{1, 40, 2, 16}}, int64[3] rows = {{1, 40, 32}}, float root = {{1.414}},
+     float one = {{1}}, float half = {{0.5}}> {{
+      [first] a = Add(x, y)
+      [norm] n = LayerNormalization<axis = -1>(a, gain, b)
+      {product("query", "n", "wq")} {product("key", "n", "wk")} {product("value", "n", "wv")}
+      {heads("query", "0, 2, 1, 3")} {heads("key", "0, 2, 3, 1")} {heads("value", "0, 2, 1, 3")}
+      [scale_q] q = Mul(query_t, half)
+      [scale_k] k = Mul(key_t, half)
+      [scores] s = MatMul(q, k)
+      [softmax] p = Softmax<axis = -1>(s)
+      [mix] c = MatMul(p, value_t)
+      [back_t] back = Transpose<perm = [0, 2, 1, 3]>(c)
+      [back_r] row = Reshape(back, rows)
+      {product("output", "row", "wo")}
+      [ls1] scaled = Mul(output_y, gain)
+      [residual] sum = Add(scaled, a)
+      [norm_1] n_1 = LayerNormalization<axis = -1>(sum, gain, b)
+      {product("dense", "n_1", "w1", "b1")}
+      [div] d = Div(dense_y, root)
+      [erf] e = Erf(d)
+      [plus] f = Add(e, one)
+      [mul] h = Mul(dense_y, f)
+      [mul_1] gelu = Mul(h, half)
+      {product("ffn", "gelu", "w2")}
+      [ls2] scaled_1 = Mul(ffn_y, gain)
+      [residual_1] sum_1 = Add(scaled_1, sum)
+      [norm_2] n_2 = LayerNormalization<axis = -1>(sum_1, gain, b)
+      [last] out = Add(n_2, sum_1)
+    }}"""
+
+DINO_10 = [
+    "query_mm+query_b+key_mm+key_b+value_mm+value_b",
+    "scale_q+scale_k+scores+softmax+mix",
+    "output_mm+output_b",
+    "ls1+residual+norm_1",
+    "dense_mm+dense_b+div+erf+plus+mul+mul_1",
+    "ffn_mm+ffn_b",
+    "ls2+residual_1+norm_2",
+]
+
+
+def test_a_block_whose_norms_come_first_on_tensorrt_10(save: Callable[..., Path]):
+    graph = load_model(save(DINO)).graph
+    target = Target(engine_version="10.3", compute_capability="7.5", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    assert [layer.name for layer in plan.of_kind("compute")][1:-1] == DINO_10

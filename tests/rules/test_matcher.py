@@ -142,6 +142,26 @@ def test_optional_node_is_left_out_where_its_input_has_other_readers():
     assert match.edges("y.*", graph) == (Edge("a", "relu1", 0), Edge("a", "sigmoid1", 0))
 
 
+@pytest.mark.parametrize(("order", "matched"), [(("relu", "other"), 1), (("other", "relu"), 0)])
+def test_a_tensor_may_be_read_behind_what_is_matched(order: tuple[str, str], matched: int):
+    pattern = CONV_RELU.replace("optional: true", "optional: false") + "read_behind: [c]\n"
+    nodes = {"relu": "[relu1] r = Relu(a)", "other": "[sigmoid1] s = Sigmoid(a)"}
+    graph = graph_of_text(
+        f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8,8] x) => (float[1,4,8,8] out)
+        <float[4,4,1,1] w = {{1}}> {{
+          [conv1] a = Conv(x, w)
+          {nodes[order[0]]}
+          {nodes[order[1]]}
+          [add1] out = Add(r, s)
+        }}
+        """
+    )
+    assert len(find_matches(graph, rule(pattern))) == matched
+    assert not find_matches(graph, rule(pattern.replace("[c]\n", "[]\n")))
+
+
 def test_optional_node_may_stand_before_those_that_are_not():
     pattern = rule(OPTIONAL_BEFORE)
     graph = graph_of_text(

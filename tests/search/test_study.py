@@ -12,6 +12,7 @@ from sqlalchemy import event
 
 from placer.errors import InputError
 from placer.quantization import EMPTY, Placement
+from placer.search.out_of_time import OutOfTime
 from placer.search.records import Outcome, Skip, TrialRecord, by_latency
 from placer.search.samplers import Proposal, RandomProposer
 from placer.search.space import Choices
@@ -132,6 +133,46 @@ def test_no_trial_begins_that_would_end_too_late(tmp_path: Path, monkeypatch: py
     # What the trials of the study took is known when it goes on; the limit counts from then.
     assert timed_run(path, clock, [10], limit=29) == 3
     assert timed_run(path, clock, [10, 5, 5], limit=40) == 4
+
+
+def test_trials_leave_time_for_what_follows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    monkeypatch.setattr("placer.search.study.time", clock)
+
+    def slow(placement: Placement) -> Outcome:
+        clock.now += 10
+        return cost(placement)
+
+    def kept(trials: Sequence[TrialRecord]) -> float:
+        return 15.0 * len(trials)
+
+    study, proposer = open_study(tmp_path / "study.db"), SurrogateProposer(landscape(), 0, probe)
+    deadline = clock.now + 60
+    why = study.run(
+        proposer, slow, budget=None, deadline=deadline, on_trial=lambda _: None, kept_s=kept
+    )
+    # After two trials another one would end at 130, and 30 s are kept of 160; after three, 45.
+    assert (why, len(study.records()), clock.now) == ("timeout", 2, 120)
+
+
+def test_without_time_to_measure_noise_trials_tell_it(tmp_path: Path):
+    def late(_: Choices) -> float:
+        raise OutOfTime
+
+    study = open_study(tmp_path / "study.db")
+    why = study.run(
+        SurrogateProposer(landscape(), 0, late),
+        strict,
+        budget=12,
+        deadline=None,
+        on_trial=lambda _: None,
+    )
+    found = study.records()
+    assert why in ("budget", "converged")
+    assert any(trial.violation > 0 for trial in found)  # A gate binds.
+    quantized = [trial for trial in by_latency(found) if trial.kind != "none"]
+    assert quantized
+    assert all(not trial.skipped for trial in found)
 
 
 def probed_run(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]]:

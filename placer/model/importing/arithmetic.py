@@ -20,23 +20,21 @@ def along(values: np.ndarray, target: np.ndarray, axis: int, block: int = 0) -> 
     """``values`` of shape (), (1,) or (channels,) shaped to broadcast to ``target`` along ``axis``.
 
     ``block``: how many values of ``target`` along ``axis`` share one of ``values``, which then has
-    the rank of ``target``.
+    the rank of ``target``. Raises ValueError, which says what the pair has, where they do not fit.
     """
     if values.size == 1:
         return values.reshape(())
     if not -target.ndim <= axis < target.ndim:
-        raise InputError(
-            f"a pair has axis {axis} on a tensor of rank {target.ndim}; export it again"
-        )
+        raise ValueError(f"has axis {axis} on a tensor of rank {target.ndim}")
     shape = [1] * target.ndim
     shape[axis] = target.shape[axis]
     if block:
         shape = [*target.shape]
         shape[axis] = -(-target.shape[axis] // block)
     if values.shape != tuple(shape) and (block or values.size != target.shape[axis]):
-        raise InputError(
-            f"a pair has scales or zero points of shape {values.shape} along axis {axis} of a "
-            f"tensor of shape {target.shape}; export it again"
+        raise ValueError(
+            f"has scales or zero points of shape {values.shape} along axis {axis} of a tensor of "
+            f"shape {target.shape}"
         )
     if block:
         repeated: np.ndarray = np.repeat(values, block, axis=axis)
@@ -47,7 +45,10 @@ def along(values: np.ndarray, target: np.ndarray, axis: int, block: int = 0) -> 
 def dequantize(
     integers: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, axis: int, block: int = 0
 ) -> np.ndarray:
-    """Float values, of the type of ``scale``, that ``integers`` stand for."""
+    """Float values, of the type of ``scale``, that ``integers`` stand for.
+
+    Raises ValueError as ``along`` does.
+    """
     wide = integers.astype(np.float64)
     steps = wide - along(zero_point.astype(np.float64), wide, axis, block)
     floats: np.ndarray = steps * along(scale.astype(np.float64), wide, axis, block)

@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 from placer.model.importing import arithmetic
 from placer.model.importing.operators import input_at, integer
 from placer.model.importing.qoperator import Operand
-from placer.model.importing.quantized_tensors import Quantized
+from placer.model.importing.quantized_tensors import FLOATS, Quantized
 from placer.model.importing.scales import WeightScale, limits_of
 from placer.model.importing.state import ImportState
 
@@ -36,7 +36,7 @@ def constant_operand(
     key = (operand.data, operand.scale, operand.zero_point, str(operand.axis))
     scale = state.draft.array(operand.scale)
     if key not in state.dequantized:
-        name = dequantize_constant(state, operand, scale, target, block)
+        name = dequantize_constant(state, node, operand, scale, target, block)
         state.dequantized[key] = name
     return constant_info(state, state.dequantized[key], operand)
 
@@ -49,16 +49,28 @@ def constant_info(state: ImportState, name: str, operand: Operand) -> Quantized:
 
 
 def dequantize_constant(
-    state: ImportState, operand: Operand, scale: np.ndarray, target: str = "", block: int = 0
+    state: ImportState,
+    node: NodeProto,
+    operand: Operand,
+    scale: np.ndarray,
+    target: str = "",
+    block: int = 0,
 ) -> str:
     """Write the float values of ``operand``, record their scale; returns the new constant's name.
 
-    ``block``: how many values along the operand's axis share a scale, 0 if all do.
+    ``block``: how many values along the operand's axis share a scale, 0 if all do. ``node``, which
+    dequantizes them, is refused with InputError where its scales do not fit.
     """
     draft, axis = state.draft, operand.axis
     zero_point = draft.array_or_zero(operand.zero_point)
     integers = draft.array(operand.data)
-    floats = arithmetic.dequantize(integers, scale, zero_point, axis, block)
+    try:
+        floats = arithmetic.dequantize(integers, scale, zero_point, axis, block)
+    except ValueError as error:
+        raise state.refuse(node, f"{error}, which no engine computes; export it again") from error
+    given = state.types.get(target, 0)
+    if given in FLOATS:
+        floats = floats.astype(helper.tensor_dtype_to_np_dtype(given))
     name = draft.set_constant(draft.names.of_float(operand.data, target), floats)
     dtype = draft.constants[operand.data].data_type
     tensor = draft.constants[name]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from onnx import ModelProto, NodeProto
 
+from placer.errors import InputError
 from placer.graph.edit import reads
 from placer.model.importing import qoperator
 from placer.model.importing.constants import move_weight
@@ -50,7 +51,12 @@ def dequantize_graph(
     state = ImportState(proto, types, base_dir, path, kept)
     for node in proto.graph.node:
         name, first = node.name, len(state.draft.nodes)
-        _visit(state, node)
+        try:
+            _visit(state, node)
+        except InputError as error:
+            if str(error).startswith(str(path)):
+                raise
+            raise InputError(f"{path}: node '{name}' ({node.op_type}): {error}") from error
         state.origins.update((made.name, name) for made in state.draft.nodes[first:])
     _finish(state)
     return state

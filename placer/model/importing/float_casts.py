@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto, helper
 
 from placer.model.importing.copies import copy_node
 from placer.model.importing.operators import integer
+from placer.model.importing.quantized_tensors import FLOATS, Quantized
 from placer.model.importing.state import ImportState
-
-FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
 def visit_cast_behind_pair(state: ImportState, node: NodeProto) -> bool:
@@ -39,6 +38,24 @@ def visit_cast_behind_pair(state: ImportState, node: NodeProto) -> bool:
     state.stand_for(target, moved)
     state.records.add_activation(moved)
     return True
+
+
+def cast_by_dequantizing(state: ImportState, node: NodeProto, info: Quantized) -> Quantized:
+    """``info``, behind a Cast where ``node`` dequantizes to another float type than Q read.
+
+    So it may since opset 19, whose DequantizeLinear gives the type of its scale, and with opset
+    23's output_dtype.
+    """
+    target = node.output[0]
+    to = state.types.get(target, 0)
+    if info.is_constant or {to, info.float_type} - FLOATS or to == info.float_type:
+        return info
+    cast = state.draft.names.unused(f"{target}/Cast")
+    name = state.draft.node_names.unused(f"{node.name}/Cast")
+    state.draft.append(helper.make_node("Cast", [info.tensor], [cast], name, to=to))
+    moved = replace(info, tensor=cast, float_type=to)
+    state.records.add_activation(moved)
+    return moved
 
 
 def _only_casts_read(state: ImportState, tensor: str, dequantized: str) -> bool:

@@ -140,7 +140,8 @@ def _integer_weight(state: ImportState, product: NodeProto, scale: np.ndarray) -
     key = (data, *map(str, scale.ravel().tolist()))
     if key not in state.dequantized:
         flat = scale.reshape(()) if scale.size == 1 else scale.ravel()
-        state.dequantized[key] = dequantize_constant(state, operand, flat.astype(np.float32))
+        weight = dequantize_constant(state, product, operand, flat.astype(np.float32))
+        state.dequantized[key] = weight
     return constant_info(state, state.dequantized[key], operand)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from onnx import NodeProto
 
 from placer.graph.edit import reads
@@ -74,6 +75,8 @@ def _move(state: ImportState, node: NodeProto, info: Quantized) -> None:
             copy.input[index] = _padding(state, node, tensor, info)
         else:
             copy.input[index] = state.read(tensor, node.name, index)
+    if node.op_type == "Pad" and not input_at(node, 2) and info.zero_point.any():
+        _pad_with_zero(state, node, copy, info)
     for index, target in enumerate(node.output):
         if target:
             moved = replace(info, tensor=state.name_of_float(target))
@@ -88,3 +91,15 @@ def _padding(state: ImportState, node: NodeProto, tensor: str, info: Quantized) 
         raise state.refuse(node, "pads integers with a value that is no constant")
     value = arithmetic.dequantize(state.draft.array(tensor), info.scale, info.zero_point, 0)
     return state.draft.add_constant(f"{tensor}/float", value)
+
+
+def _pad_with_zero(state: ImportState, node: NodeProto, copy: NodeProto, info: Quantized) -> None:
+    """Pad with what the integer 0 stands for, which is what Pad takes where no value is given."""
+    mode = next((a.s for a in node.attribute if a.name == "mode"), b"constant")
+    if mode != b"constant" or state.draft.opset < 11:
+        return
+    if info.scale is None or info.scale.size != 1:
+        raise state.refuse(node, "pads integers of several scales with 0")
+    zero = arithmetic.dequantize(np.zeros((), np.int64), info.scale, info.zero_point, 0)
+    value = state.draft.add_constant(f"{node.name}/value", zero.reshape(()))
+    copy.input[:] = [*copy.input[:2], value, *copy.input[3:]]

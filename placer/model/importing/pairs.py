@@ -11,6 +11,7 @@ from placer.model.importing import arithmetic
 from placer.model.importing.clamping import clamp, stands_for_relu
 from placer.model.importing.constants import constant_operand, zero_point_and_type
 from placer.model.importing.expansion import expand_dequantize
+from placer.model.importing.float_casts import cast_by_dequantizing
 from placer.model.importing.operators import input_at, integer
 from placer.model.importing.qoperator import Operand
 from placer.model.importing.quantized_tensors import INTEGERS, Quantized
@@ -32,7 +33,15 @@ def visit_quantize_linear(state: ImportState, node: NodeProto) -> None:
     zero_point, dtype = zero_point_and_type(state, node)
     axis, limits = integer(node, "axis", 1), limits_of(dtype)
     tensor = state.read(source, "", 0)
-    info = Quantized(tensor, scale, zero_point, axis, *limits, dtype, symbol=scale_name)
+    if scale is not None and not np.isfinite(scale.astype(np.float32)).all():
+        shown = float(scale.ravel()[~np.isfinite(scale.astype(np.float32).ravel())][0])
+        raise state.refuse(
+            node, f"has the scale {shown:g}, so '{source}' has to be calibrated again"
+        )
+    kind = state.types.get(source, 0)
+    info = Quantized(
+        tensor, scale, zero_point, axis, *limits, dtype, symbol=scale_name, float_type=kind
+    )
     if node.output[0] in state.kept:
         info = _rounded(state, node, info)
     _quantize(state, node.output[0], source, info)
@@ -78,7 +87,7 @@ def visit_dequantize_linear(state: ImportState, node: NodeProto) -> None:
     source, target = node.input[0], node.output[0]
     info = state.quantized.get(source)
     if info is not None and _is_undone_by(state, info, node):
-        state.stand_for(target, info)
+        state.stand_for(target, cast_by_dequantizing(state, node, info))
     elif source in state.draft.constants:
         axis, block = integer(node, "axis", 1), integer(node, "block_size", 0)
         operand = Operand(source, node.input[1], input_at(node, 2), axis)

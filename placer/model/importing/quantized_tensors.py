@@ -13,6 +13,7 @@ from placer.model.importing import arithmetic
 from placer.model.importing.imported import digest
 from placer.model.importing.scales import ActivationScale, WeightScale, type_name
 
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16})
 _FLOAT8 = frozenset(
     {
@@ -38,6 +39,7 @@ class Quantized:
 
     ``scale`` is None where it is computed at run time, as ``symbol``. ``lowest``, ``highest``:
     limits of the integers; ``dtype``: their ONNX element type; ``axis``: of several scales.
+    ``float_type``: the ONNX element type of the float tensor, 0 where it is not known.
     """
 
     tensor: str
@@ -49,6 +51,7 @@ class Quantized:
     dtype: int
     is_constant: bool = False
     symbol: str = ""
+    float_type: int = 0
 
     @property
     def key(self) -> str:
@@ -133,6 +136,10 @@ class Records:
                 f"{dropped} it has a zero point, {_span(zero_point)}; the symmetric step is "
                 f"{growth:.2f} times as large"
             )
+        elif scale.size > 1 and scale.size != _size_along(values, axis):
+            self.notes.append(
+                f"{dropped} {scale.size} scales do not fit axis {axis} of shape {values.shape}"
+            )
         elif scale.size:
             self.keep_weight(tensor, scale, axis, is_float8=dtype in _FLOAT8)
 
@@ -149,6 +156,11 @@ class Records:
     def rename(self, new_name: Mapping[str, str]) -> None:
         """Rename activations."""
         self.activations = {new_name.get(n, n): scale for n, scale in self.activations.items()}
+
+
+def _size_along(values: np.ndarray, axis: int) -> int:
+    """Entries of ``values`` along ``axis``, 0 where it has no such axis."""
+    return values.shape[axis] if -values.ndim <= axis < values.ndim else 0
 
 
 def _same(left: np.ndarray, right: np.ndarray) -> bool:

@@ -7,6 +7,7 @@ tests hold them against that builder.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from placer.graph.edit import reads
 from placer.graph.external_data import read_tensor
+from placer.graph.weights import WEIGHTED_OPS, channel_axis
 from placer.model.constant_folding import fold_constants
 from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, integer
 from placer.model.importing.scales import type_name
@@ -39,7 +41,7 @@ class Finding:
 
     ``verdict``: ``refused``: no engine is built; ``altered``: an engine is built that computes
     something else; ``undocumented``: TensorRT's documentation rules it out, the builder seen does
-    not refuse it. ``fix``: what to do.
+    not refuse it. ``fix``: what to do. ``imported``: whether ``import_model`` does it.
     """
 
     node: str
@@ -48,6 +50,7 @@ class Finding:
     verdict: Verdict
     reason: str
     fix: str
+    imported: bool = True
 
     def __str__(self) -> str:
         """Return one sentence."""
@@ -72,6 +75,10 @@ class _Check:
         self._constants: Mapping[str, TensorProto] = {t.name: t for t in proto.graph.initializer}
         self._inputs = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
         self._producer = {t: node for node in self._nodes for t in node.output}
+        self._readers: dict[str, list[NodeProto]] = defaultdict(list)
+        for node in self._nodes:
+            for tensor in reads(node):
+                self._readers[tensor].append(node)
         halves = (node for node in self._nodes if node.op_type in DEQUANTIZE)
         self._dequantized = {node.input[0] for node in halves}
 
@@ -96,8 +103,10 @@ class _Check:
         else:
             yield from self._check_between(node)
 
-    def _finding(self, node: NodeProto, verdict: Verdict, reason: str, fix: str) -> Finding:
-        return Finding(node.name, node.op_type, node.input[0], verdict, reason, fix)
+    def _finding(
+        self, node: NodeProto, verdict: Verdict, reason: str, fix: str, *, imported: bool = True
+    ) -> Finding:
+        return Finding(node.name, node.op_type, node.input[0], verdict, reason, fix, imported)
 
     def _check_half(self, node: NodeProto) -> Iterator[Finding]:
         yield from self._check_scale(node)
@@ -128,22 +137,47 @@ class _Check:
             fix = "calibrate again with other data"
             if self._is_constant(node.input[0]):
                 fix = f"give {_channels_without_scale(scale)} any positive scale"
-            yield self._finding(node, "refused", reason, fix)
-        yield from self._check_number_of_scales(node, scale.size)
+            known = bool(np.isfinite(scale.astype(np.float32)).all())
+            yield self._finding(node, "refused", reason, fix, imported=known)
+        yield from self._check_axis(node, scale.size)
         if scale.size > 1 and not self._is_constant(node.input[0]):
             reason = f"it has {scale.size} scales, TensorRT documents that of constants only"
             fix = "give activations one scale"
             yield self._finding(node, "undocumented", reason, fix)
 
-    def _check_number_of_scales(self, node: NodeProto, found: int) -> Iterator[Finding]:
+    def _check_axis(self, node: NodeProto, found: int) -> Iterator[Finding]:
+        """Scales of a constant are to lie along the channels of the operator that reads it."""
         constant = self._constants.get(node.input[0])
         if constant is None or found == 1 or integer(node, "block_size", 0):
             return
-        axis = integer(node, "axis", 1)
-        channels = constant.dims[axis] if -len(constant.dims) <= axis < len(constant.dims) else 0
-        if found != channels:
-            reason = f"it has {found} scales for {channels} channels of axis {axis}"
-            yield self._finding(node, "refused", reason, "set its attribute axis to the channels'")
+        axis, rank = integer(node, "axis", 1), len(constant.dims)
+        place = axis % rank if -rank <= axis < rank else None
+        reader, channels = self._weighted(node, rank)
+        if place is None or found != constant.dims[place]:
+            count = 0 if place is None else constant.dims[place]
+            fits = channels is not None and found == constant.dims[channels]
+            fix = f"set its attribute axis to {channels}" if fits else "export it again"
+            reason = f"it has {found} scales for {count} channels of axis {axis}"
+            by_values = node.op_type in QUANTIZE  # Float ones, which need no scale.
+            yield self._finding(node, "refused", reason, fix, imported=by_values)
+        elif reader is not None and channels not in (None, place):
+            reason = (
+                f"its scales lie along axis {place}, the output channels of {reader.op_type} "
+                f"'{reader.name}' along axis {channels}"
+            )
+            fix = f"quantize the weight along axis {channels}"
+            yield self._finding(node, "undocumented", reason, fix)
+
+    def _weighted(self, node: NodeProto, rank: int) -> tuple[NodeProto | None, int | None]:
+        """What reads the constant that ``node`` quantizes as a weight; the axis of its channels."""
+        tensor = node.output[0]
+        for reader in self._readers[tensor]:
+            if reader.op_type in DEQUANTIZE:
+                return self._weighted(reader, rank)
+            if reader.op_type in WEIGHTED_OPS and list(reader.input[1:2]) == [tensor]:
+                turned = bool(integer(reader, "transB", 0))
+                return reader, channel_axis(reader.op_type, rank, transposed=turned)
+        return None, None
 
     def _check_source(self, node: NodeProto) -> Iterator[Finding]:
         source = node.input[0]

@@ -268,7 +268,7 @@ class Request:
         int | None, Option("Search", "Number of trials.", "the preset's", least=1)
     ] = None
     timeout: Annotated[
-        float | None, Option("Search", "Time for the search, e.g. 90s, 10m or 1h.")
+        float | None, Option("Search", "Time for the whole run, e.g. 90s, 10m or 1h.")
     ] = None
     sampler: Annotated[Sampler, Option("Search", "surrogate, tpe, random or exhaustive.")] = (
         "surrogate"

@@ -18,8 +18,8 @@ FEW_SAMPLES = 8
 
 def calibration_warnings(task: Task, setup: TrialSetup, placement: Placement) -> list[str]:
     """Sentences on ranges of ``placement`` that its calibration data say little of."""
-    sentences = []
-    count = len(task.calibration_data)
+    sentences = list(setup.calibration.shortened)
+    count = setup.calibration.samples
     if not task.calibration_data.synthetic and count < FEW_SAMPLES:
         sentences.append(
             f"ranges rest on {count} calibration samples only; give at least {FEW_SAMPLES}"

@@ -204,8 +204,13 @@ def compiled_finalists(
 
 
 def copies_of(task: Task, finalists: int) -> int:
-    """How often each of so many finalists is compiled, and the float model."""
+    """How often each of so many finalists is compiled, and the float model.
+
+    Once where latencies are estimates, which no memory moves.
+    """
     preset = task.preset
+    if task.engine.estimated:
+        return 1
     crowd = max(1.0, finalists / preset.finalists)
     return preset.copies if task.model.weight_bytes * crowd < LARGE_MODEL_BYTES else 1
 

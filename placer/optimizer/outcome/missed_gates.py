@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from placer.errors import RunError
 from placer.graph.randomness import random_outputs
 from placer.model import save_model
+from placer.optimizer.outcome.end_costs import end_seconds, lighter
 from placer.optimizer.outcome.finals import Rejected
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.optimizer.trials.costs import TrialCosts
 from placer.quantization import FLOAT_IDS
 from placer.results.folder import OutputFolder
 from placer.results.parts import StopReason
@@ -23,18 +27,63 @@ _GO_ON: dict[StopReason, str] = {
     "timeout": "raise `timeout`",
     "interrupted": "run the same command again to go on",
 }
+
+
+@dataclass(frozen=True)
+class TimeNeeds:
+    """Seconds: the ``limit``, what was ``spent`` before trials, a ``trial``, and the ``end``."""
+
+    limit: float
+    spent: Mapping[str, float]
+    trial: float
+    end: float
+
+    @property
+    def least(self) -> int:
+        """A limit, in whole seconds, that a trial is expected to fit into."""
+        return math.ceil(1.2 * (sum(self.spent.values()) + self.trial + self.end))
+
+    def sentence(self) -> str:
+        """What did not fit."""
+        before = " and ".join(
+            f"{what} took {seconds:.1f} s" for what, seconds in self.spent.items()
+        )
+        return (
+            f"no quantized candidate fits into {self.limit:g} s: {before}, a trial takes about "
+            f"{self.trial:.1f} s and to confirm and write a result {self.end:.1f} s; give "
+            f"`timeout` {self.least} or more"
+        )
+
+
+def time_needs(
+    task: Task, setup: TrialSetup, records: Sequence[TrialRecord], spent: Mapping[str, float]
+) -> TimeNeeds:
+    """What a limit that the trials did not fit into would have had to hold."""
+    costs = TrialCosts.of(records, setup, task)
+    least = end_seconds(lighter(task.preset)[-1], costs, 1, task)
+    before = {what: spent[what] for what in ("preparation", "calibration")}
+    return TimeNeeds(task.limit.seconds or 0.0, before, costs.trial, least)
+
+
 _NOTHING_LEFT = "the search has nothing left to try"
 
 
 def missed_sentence(
-    task: Task, records: Sequence[TrialRecord], stopped: StopReason, rejected: Rejected | None
+    task: Task,
+    records: Sequence[TrialRecord],
+    stopped: StopReason,
+    rejected: Rejected | None,
+    time_needs: TimeNeeds | None = None,
 ) -> str:
     """Which gates nothing meets, how near the closest candidate comes, and what would help.
 
-    ``rejected``: why the one that met them in its trial is no result.
+    ``rejected``: why the one that met them in its trial is no result. ``time_needs``: what the
+    time of a run that ended by its limit went to.
     """
     gates = ", ".join(task.gate_texts)
     nearest = closest(records)
+    if nearest is None and time_needs is not None:
+        return time_needs.sentence()
     if nearest is None:
         on = _GO_ON.get(stopped, _NOTHING_LEFT)
         return f"no quantized candidate was measured, so none meets {gates}; {on}"
@@ -47,8 +96,12 @@ def missed_sentence(
     if rejected is not None:
         return f"the fastest candidate met the gates in its trial ({values}), but {rejected.reason}"
     on = f" or {_GO_ON[stopped]}" if stopped in _GO_ON else f": {_NOTHING_LEFT}"
+    fitted = ""
+    if time_needs is not None:
+        fitted = f" that {time_needs.limit:g} s left time for"
+        on = f", or give more time: a trial takes about {time_needs.trial:.1f} s"
     return (
-        f"no quantized candidate of {len(_measured(records))} meets {gates}; the closest: "
+        f"no quantized candidate of {len(_measured(records))}{fitted} meets {gates}; the closest: "
         f"{values}; relax the gate{on}"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,11 +12,13 @@ from placer.accuracy.metrics import decibels
 from placer.engines.estimate_error import EstimateError
 from placer.errors import RunError
 from placer.optimizer.observer import Observer
+from placer.optimizer.outcome.end_costs import finalists_of, kept_for_the_end
 from placer.optimizer.outcome.finals import Finalist
 from placer.optimizer.outcome.recovered import Recovered, recover
 from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.optimizer.trials.costs import TrialCosts
 from placer.optimizer.trials.proposer import noise_limit
 from placer.quantization import FLOAT_IDS
 from placer.recovery.recover import steps_of
@@ -109,8 +112,10 @@ def _recovered(
 ) -> Iterator[tuple[TrialRecord, Recovered]]:
     """At most ``MOST`` near misses with what recovery made of them."""
     done, most = 0, MOST_DB
+    costs = TrialCosts.of(records, setup, task)
+    until = task.limit.end - kept_for_the_end(task, costs, finalists_of(records) + 1)
     for record, lacks in near_misses(task, records):
-        if done == MOST:
+        if done == MOST or time.monotonic() >= until:
             return
         if lacks > most:
             continue
@@ -118,7 +123,8 @@ def _recovered(
             f"trial {record.number} lacks about {lacks:.1f} dB and is faster than what meets the "
             "gates"
         )
-        recovered = recover(task, setup, task.space.placement(record.choices), steps, observer)
+        placement = task.space.placement(record.choices)
+        recovered = recover(task, setup, placement, steps, observer, until)
         if not recovered.part.steps:
             return  # There is no data to recover with.
         yield record, recovered

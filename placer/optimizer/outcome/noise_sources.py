@@ -11,17 +11,20 @@ from dataclasses import dataclass, field
 from placer.accuracy.metrics import finite
 from placer.errors import RunError
 from placer.optimizer.observer import Observer
+from placer.optimizer.outcome.end_costs import rest_s
 from placer.optimizer.outcome.finals import Final
 from placer.optimizer.outcome.missed_gates import closest
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.optimizer.trials.costs import TrialCosts
 from placer.optimizer.trials.proposer import PROBE
 from placer.quantization import Placement
 from placer.results.parts import NoiseSourcePart
 from placer.results.sensitivity import worst
+from placer.search.out_of_time import OutOfTime
 from placer.search.records import TrialRecord
 from placer.search.space import PER_SITE, Choices, Group, Space, site_key
-from placer.search.study import OutOfTime, Study
+from placer.search.study import Study
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +164,11 @@ def noise_sources(
         return []
     observer.stage("measuring where the accuracy went")
     limit = task.request.timeout
-    deadline = None if limit is None else time.monotonic() + SHARE_OF_TIME * limit
+    deadline = None
+    if limit is not None:
+        costs = TrialCosts.of(records, setup, task)
+        end = task.limit.end - rest_s(costs, task) - costs.build
+        deadline = min(time.monotonic() + SHARE_OF_TIME * limit, end)
     pack = task.pack.fingerprint
     sources = NoiseSources(task.space, setup.noise.by_part, study, pack, deadline)
     try:

@@ -8,16 +8,19 @@ into scales; scales of a model that was quantized stay where the scheme has them
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from placer.errors import RunError
 from placer.optimizer.observer import Observer
+from placer.optimizer.outcome.end_costs import kept_for_the_end
 from placer.optimizer.outcome.finals import Finalist
 from placer.optimizer.outcome.near_misses import MOST, meets_gates, near_misses
 from placer.optimizer.setup.open_scheme import in_scheme, told_scheme
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, candidates_of
+from placer.optimizer.trials.costs import TrialCosts
 from placer.quantization import FLOAT_IDS, Ranges
 from placer.search.records import TrialRecord, by_latency
 
@@ -72,7 +75,14 @@ def _met(
         noise=setup.noise.of(candidates),
         calibrated=replace(setup.calibrated, ranges=ranges),
     )
+    costs = TrialCosts.of(records, setup, task)
+    end = task.limit.end - kept_for_the_end(replace(task, schemes=()), costs, len(records))
     for record in records:
+        if time.monotonic() >= end:
+            observer.warn(
+                f"the time limit left no time for more trials in scheme {told_scheme(name)}"
+            )
+            return
         if meets_gates(own, changed, record, candidates):
             observer.stage(f"trial {record.number} meets the gates in scheme {told_scheme(name)}")
             yield InScheme(name, record, own, changed)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placer.accuracy.evaluator import Run
+from placer.errors import RunError
 from placer.optimizer.observer import Observer
 from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.task import Task
@@ -26,9 +29,17 @@ class Recovered:
 
 
 def recover(
-    task: Task, setup: TrialSetup, placement: Placement, steps: Sequence[str], observer: Observer
+    task: Task,
+    setup: TrialSetup,
+    placement: Placement,
+    steps: Sequence[str],
+    observer: Observer,
+    until: float = math.inf,
 ) -> Recovered:
-    """Try ``steps`` on ``placement``; what helps on calibration data held back stays."""
+    """Try ``steps`` on ``placement``; what helps on calibration data held back stays.
+
+    ``until``: a ``time.monotonic`` time after which no candidate is compared any more.
+    """
     data = task.calibration_data
     reason = too_little(data)
     if reason:
@@ -37,7 +48,7 @@ def recover(
     observer.stage(f"recovering accuracy on {len(samples[0])} samples: {', '.join(steps)}")
     first = State(task.model, task.model, setup.ranges)
     target = Target(first, placement, task.pack.manifest.scheme, _fixed(task))
-    state, part = recover_state(target, bench_of(task, placement), samples, steps)
+    state, part = recover_state(target, bench_of(task, placement, until), samples, steps)
     if not part.kept:
         return Recovered(part, None)
     candidates = candidates_of(task, state.model, state.ranges)
@@ -47,10 +58,12 @@ def recover(
     return Recovered(part, candidates)
 
 
-def bench_of(task: Task, placement: Placement) -> Bench:
-    """States of ``placement`` as trials have them, on the task's engine."""
+def bench_of(task: Task, placement: Placement, until: float = math.inf) -> Bench:
+    """States of ``placement`` as trials have them, on the task's engine; see ``recover``."""
 
     def run_of(state: State) -> Run:
+        if time.monotonic() >= until:
+            raise RunError("the time limit left no time for it")
         return candidates_of(task, state.model, state.ranges).runner(placement)
 
     return Bench.of(task.model, run_of, task.request.threads)

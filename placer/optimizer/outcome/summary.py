@@ -75,12 +75,13 @@ def summarize(
     probes: int = 0,
     sources: Sequence[NoiseSourcePart] = (),
     given: Ratio | None = None,
+    spent_s: Mapping[str, float] | None = None,
 ) -> Result:
     """Gather what result.json says.
 
     ``written``: what ``final`` is on disk. ``front``: with ``front``, its points. ``probes``: how
     often noise alone was measured. ``sources``: where the accuracy went. ``given``: the result's
-    time over that of the quantized file that was given.
+    time over that of the quantized file that was given. ``spent_s``: see ``BudgetPart``.
     """
     request, manifest = task.request, task.pack.manifest
     error = EstimateError.of(task.engine)
@@ -113,7 +114,12 @@ def summarize(
         ),
         gates=list(task.gate_texts),
         seed=request.seed,
-        budget=BudgetPart(trials=task.budget, timeout_s=request.timeout, stopped=stopped),
+        budget=BudgetPart(
+            trials=task.budget,
+            timeout_s=request.timeout,
+            stopped=stopped,
+            spent_s=dict(spent_s or {}),
+        ),
         sites=len(task.sites),
         sampler=task.request.sampler,
         decisions=_decisions(task.space, choices or {}, important),

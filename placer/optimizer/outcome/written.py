@@ -17,6 +17,7 @@ from placer.engines.source_model import Source, inputs_of
 from placer.errors import RunError
 from placer.model import save_model
 from placer.optimizer.observer import Observer
+from placer.optimizer.outcome.end_costs import recovery_ends
 from placer.optimizer.outcome.finals import Final, Rejected, chosen_placement, latency_gates
 from placer.optimizer.outcome.near_misses import NearMiss
 from placer.optimizer.outcome.recovered import recover
@@ -78,7 +79,8 @@ def write_and_judge(
     if near is not None and near.record.number == final.entry.number:
         found = near.recovered
     else:
-        found = recover(task, setup, placement, steps, observer)
+        until = recovery_ends(task, setup, [final.entry])
+        found = recover(task, setup, placement, steps, observer, until)
     part = found.part
     if found.candidates is not None:
         recovered = _write(task, setup, folder, final, found.candidates)

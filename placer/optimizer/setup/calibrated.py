@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pydantic import FiniteFloat, TypeAdapter
 
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import decibels, finite
-from placer.calibration.collect import METHODS, Calibration, calibrate
+from placer.calibration.collect import METHODS, Calibration, Progress, calibrate
 from placer.calibration.methods import threshold
 from placer.errors import RunError
 from placer.optimizer.observer import Observer
@@ -27,11 +28,16 @@ from placer.recovery.halves import Half, SplitCalibration, calibrate_halves
 from placer.recovery.methods import Choice, Effort, choose, mixes, rank
 from placer.recovery.simulation import Simulation
 from placer.results.parts import CalibrationPart
+from placer.search.out_of_time import OutOfTime
 from placer.search.space import Choices
 
 log = logging.getLogger(__name__)
 _PAIRS = TypeAdapter(dict[str, tuple[FiniteFloat, FiniteFloat]])
 MIXED = "mixed"
+_LATE = "the time limit left no time"
+# Of the time limit, so much has passed at most when statistics are complete, and when methods are
+# compared.
+_SHARE_OF_STATISTICS, _SHARE_OF_METHODS = 0.2, 0.35
 # Batches besides those held back; see placer.recovery.methods.choose.
 _LEAST_BATCHES = 16
 
@@ -105,13 +111,16 @@ def calibration_of(task: Task, observer: Observer) -> SplitCalibration:
     if activations:
         observer.stage(f"calibrating on {len(data)} samples")
     cache = task.request.cache_dir
+    # A body of an If may run on the last sample only.
+    until = math.inf if task.model.graph.scopes else task.limit.after(_SHARE_OF_STATISTICS)
     free = set(activations) - task.pins.by_tensor.keys()
     if task.request.calibration != AUTO or not free:
-        whole = calibrate(task.model, activations, data, cache, observer.progress)
+        whole = calibrate(task.model, activations, data, cache, observer.progress, until=until)
         return SplitCalibration(whole, ())
     batches = _LEAST_BATCHES + _effort(task).held_back
     few = data.limit(preset.noise_samples)
-    return calibrate_halves(task.model, activations, data, few, batches, cache, observer.progress)
+    progress = observer.progress
+    return calibrate_halves(task.model, activations, data, few, batches, cache, progress, until)
 
 
 def choose_ranges(
@@ -122,13 +131,18 @@ def choose_ranges(
     ``reference``: what outputs are compared with.
     """
     requested = task.request.calibration
-    choice = None
+    choice, shortened = None, _shortened(task, data)
     if data.halves:
         observer.stage("comparing calibration methods")
+        progress = _until(task.limit.after(_SHARE_OF_METHODS), observer.progress)
         try:
-            choice = _choice(task, inserter, data, reference, observer)
+            progress(0, 1)
+            choice, is_whole = _choice(task, inserter, data, reference, observer, progress)
+            shortened += [] if is_whole else [f"{_LATE} to choose a method for each tensor"]
         except RunError as error:
             log.warning("calibration methods are not compared: %s", error)
+        except OutOfTime:
+            shortened.append(f"{_LATE} to compare calibration methods: ranges are by {METHODS[0]}")
     single = METHODS[0] if requested == AUTO else requested
     ranking = {single: math.nan} if choice is None else choice.ranking.sqnr
     pinned = task.pins.by_tensor.keys()
@@ -144,15 +158,35 @@ def choose_ranges(
         plain=ranges_of(task, data.whole, METHODS[0]) if converts else {},
         part=CalibrationPart(
             data=task.request.data,
-            samples=len(task.calibration_data),
+            samples=data.whole.samples if activations_of(task) else len(task.calibration_data),
             method=MIXED if mixed else single,
             requested_method=requested,
             sqnr_by_method={name: finite(value) for name, value in ranking.items()},
             tensors_by_method=dict(sorted(used.items())) if mixed else {},
             pinned=task.pins.sentences(),
             held_back_sqnr=None if held_back is None else [finite(value) for value in held_back],
+            shortened=shortened,
         ),
     )
+
+
+def _shortened(task: Task, data: SplitCalibration) -> list[str]:
+    """What is said of samples for which no time was left."""
+    samples = len(task.calibration_data)
+    if not activations_of(task) or data.whole.samples == samples:
+        return []
+    return [f"{_LATE} to calibrate on more than {data.whole.samples} of {samples} samples"]
+
+
+def _until(end: float, progress: Progress) -> Progress:
+    """``progress``, which raises OutOfTime after ``end``, a ``time.monotonic`` time."""
+
+    def told(done: int, total: int) -> None:
+        progress(done, total)
+        if done < total and time.monotonic() >= end:
+            raise OutOfTime
+
+    return told
 
 
 def _ranges(task: Task, whole: Calibration, choice: Choice | None, single: str) -> Ranges:
@@ -172,30 +206,42 @@ def _effort(task: Task) -> Effort:
 
 
 def _choice(
-    task: Task, inserter: Inserter, data: SplitCalibration, reference: Run, observer: Observer
-) -> Choice:
-    """The choice on the default placement, or on as much of it as destroys no output."""
+    task: Task,
+    inserter: Inserter,
+    data: SplitCalibration,
+    reference: Run,
+    observer: Observer,
+    progress: Progress,
+) -> tuple[Choice, bool]:
+    """The choice on the default placement, or on as much of it as destroys no output.
+
+    Also whether nothing was left out of it. Raises OutOfTime if not even single methods were
+    compared when ``progress`` does.
+    """
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
     methods = METHODS[:2] if task.pack.manifest.scheme.has_float8 else METHODS
-    folds = [_fold(task, half, methods, reference) for half in data.halves]
+    folds = [_fold(task, half, methods, reference, progress) for half in data.halves]
     crossfit = _crossfit(task.space.defaults, task, inserter, folds)
-    ranking = rank(crossfit, observer.progress)
+    ranking = rank(crossfit, progress)
     if max(ranking.sqnr.values()) <= decibels(DESTROYED_NOISE):
-        intact = _intact(task, inserter, folds, ranking.best, observer)
+        observer.stage("the default placement destroys an output; trying its groups one by one")
+        intact = _intact(task, inserter, folds, ranking.best, progress)
         crossfit = _crossfit(intact, task, inserter, folds)
         observer.stage("comparing calibration methods on the groups that destroy no output")
-        ranking = rank(crossfit, observer.progress)
+        ranking = rank(crossfit, progress)
     effort = _effort(task)
     if mixes(crossfit, effort):
         observer.stage("choosing a calibration method for each tensor")
-    return choose(crossfit, effort, ranking, observer.progress)
+    try:
+        return choose(crossfit, effort, ranking, progress), True
+    except OutOfTime:
+        return Choice(crossfit.everywhere(ranking.best), ranking), False
 
 
 def _intact(
-    task: Task, inserter: Inserter, folds: list[Fold], method: str, observer: Observer
+    task: Task, inserter: Inserter, folds: list[Fold], method: str, progress: Progress
 ) -> Choices:
     """As much of the default placement as destroys no output."""
-    observer.stage("the default placement destroys an output; trying its groups one by one")
     tried = 0
 
     def noise(choices: Choices) -> float:
@@ -204,17 +250,22 @@ def _intact(
         alone = CrossFit(one, one, folds)
         found = alone.noises(alone.everywhere(method), [0])
         tried += 1
-        observer.progress(tried, len(task.space.groups))
+        progress(tried, len(task.space.groups))
         return max(found.values(), default=0.0)
 
     return intact_choices(task.space, noise)
 
 
-def _fold(task: Task, half: Half, methods: tuple[str, ...], reference: Run) -> Fold:
+def _fold(
+    task: Task, half: Half, methods: tuple[str, ...], reference: Run, progress: Progress
+) -> Fold:
     scheme, imported = task.pack.manifest.scheme, task.model.imported
     known = {} if imported is None else imported.ranges(scheme)
     pinned = _pinned(task, half.calibration)
-    by_method = {name: half.calibration.ranges(name, scheme) for name in methods}
+    by_method: dict[str, Ranges] = {}
+    for name in methods:  # Some take long to find the range of a tensor.
+        by_method[name] = half.calibration.ranges(name, scheme)
+        progress(0, 1)
     return Fold(
         ranges={
             name: {tensor: own for tensor, own in ranges.items() if tensor not in pinned}

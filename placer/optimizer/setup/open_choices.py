@@ -9,6 +9,7 @@ the float model, which candidates are held against, has the one that is fastest 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -31,6 +32,7 @@ from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import bases_begun, study_settings
 from placer.optimizer.setup.task import Schemes, Task
+from placer.optimizer.time_limit import UNLIMITED, TimeLimit
 from placer.qdq import Inserter
 from placer.qdq.bases import parse_base
 from placer.quantization import EMPTY
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 # Engines that measure on a CPU; the first is taken where they are equally fast.
 CPU_ENGINES = ("openvino", "onnxruntime")
 OPENVINO_BASES: tuple[Base, ...] = ("float", "bfloat16")
+# Of the time limit, what comparing engines and bases may take.
+_SHARE_OF_TIME = 0.15
 _BLOCKS = 5
 _ROUNDS = 3
 
@@ -59,19 +63,25 @@ class _Contender:
 
     @property
     def name(self) -> str:
-        base = self.request.base
-        return self.request.engine if base is None else f"{self.request.engine} in {base}"
+        return _name(self.request)
+
+
+def _name(request: Request) -> str:
+    return request.engine if request.base is None else f"{request.engine} in {request.base}"
 
 
 Settled = tuple[Request, tuple[Base, ...]]
 
 
-def settle(request: Request, observer: Observer, schemes: Schemes = ()) -> Settled:
+def settle(
+    request: Request, observer: Observer, schemes: Schemes = (), limit: TimeLimit = UNLIMITED
+) -> Settled:
     """``request`` with the engine named, and the base precisions that the search decides between.
 
     Of these, the first is that of the float model; there are none if nothing is left open. A study
-    that was begun keeps what it was begun with. ``schemes``: see ``Task``. Raises InputError if the
-    engine has no choice of the base, and what ``prepare`` raises if no choice can be used.
+    that was begun keeps what it was begun with. ``schemes``: see ``Task``. ``limit``: of the run's
+    time; what comes late in it is not compared. Raises InputError if the engine has no choice of
+    the base, and what ``prepare`` raises if no choice can be used.
     """
     check_values(request)
     choices = list(_choices(request))
@@ -80,7 +90,7 @@ def settle(request: Request, observer: Observer, schemes: Schemes = ()) -> Settl
     begun = study_settings(request)
     if begun is not None:
         return _as_begun(request, choices, begun)
-    contenders = _contenders(choices, observer, schemes)
+    contenders = _contenders(choices, observer, schemes, limit)
     if len(contenders) == 1:
         return contenders[0].request, ()
     times = _times(contenders)
@@ -168,17 +178,28 @@ def _as_begun(request: Request, choices: Sequence[Request], begun: Mapping[str, 
 
 
 def _contenders(
-    choices: Sequence[Request], observer: Observer, schemes: Schemes
+    choices: Sequence[Request], observer: Observer, schemes: Schemes, limit: TimeLimit
 ) -> list[_Contender]:
-    """Those that can be used; raises the first reason if there are none."""
-    found, reasons = [], []
+    """Those that can be used; raises the first reason if there are none.
+
+    Once one is found, no other is looked at that would end after its part of the time limit.
+    """
+    found: list[_Contender] = []
+    reasons: list[PlacerError] = []
     observer.stage("comparing " + " and ".join(dict.fromkeys(c.engine for c in choices)))
-    for choice in choices:
+    longest = 0.0
+    for number, choice in enumerate(choices):
+        start = time.monotonic()
+        if found and start + longest >= limit.after(_SHARE_OF_TIME):
+            left = ", ".join(_name(other) for other in choices[number:])
+            observer.warn(f"the time limit left no time to compare {left}")
+            break
         try:
             found.append(_contender(choice, schemes))
         except PlacerError as error:
             log.info("%s, base %s, is left out: %s", choice.engine, choice.base, error)
             reasons.append(error)
+        longest = max(longest, time.monotonic() - start)
     if not found:
         raise reasons[0]
     return found

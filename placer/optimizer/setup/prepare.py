@@ -32,6 +32,7 @@ from placer.optimizer.setup.decisions import pins_of, quantizable_sites, scalabl
 from placer.optimizer.setup.latency_baselines import implicit_engine
 from placer.optimizer.setup.task import Schemes, Task
 from placer.optimizer.setup.warm_start import warm_starts
+from placer.optimizer.time_limit import TimeLimit
 from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.recovery.recover import steps_of
 from placer.rules.pack import Pack
@@ -41,13 +42,19 @@ SYNTHETIC_SAMPLES = 16
 
 
 def prepare(
-    request: Request, observer: Observer, bases: Sequence[Base] = (), schemes: Schemes = ()
+    request: Request,
+    observer: Observer,
+    bases: Sequence[Base] = (),
+    schemes: Schemes = (),
+    limit: TimeLimit | None = None,
 ) -> Task:
     """Load and check everything that ``request`` names; writes nothing.
 
     ``bases``, ``schemes``: those that ``base`` and ``scheme`` auto stand for, see ``Task``.
+    ``limit``: of the run's time, which else begins now.
     Raises InputError for the first thing that is wrong.
     """
+    limit = limit or TimeLimit.begun(request.timeout)
     check_values(request)
     preset = load_preset(request.preset)
     beats = parse_beats(request.beats)
@@ -109,6 +116,7 @@ def prepare(
         schemes=schemes,
         pins=pins,
         inputs=ran.inputs,
+        limit=limit,
     )
 
 

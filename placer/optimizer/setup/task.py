@@ -18,6 +18,7 @@ from placer.graph.shapes import ShapeRange
 from placer.model import Model
 from placer.optimizer.options.presets import Preset
 from placer.optimizer.options.request import Base, Request
+from placer.optimizer.time_limit import UNLIMITED, TimeLimit
 from placer.qdq.bases import parse_base
 from placer.quantization import EMPTY, Placement
 from placer.quantization.overrides import Pins
@@ -39,7 +40,7 @@ class Task:
     ``bases``: the base precisions that the search decides between, that of the float model first;
     none if there is nothing to decide. ``schemes``: those that ``scheme`` auto stands for, that of
     the trials first. ``inputs``: the sample that latency is measured on,
-    ``ExecutionPaths`` where samples take different branches of an If.
+    ``ExecutionPaths`` where samples take different branches of an If. ``limit``: of the run's time.
     """
 
     request: Request
@@ -61,6 +62,7 @@ class Task:
     schemes: Schemes = ()
     pins: Pins = field(default_factory=Pins)
     inputs: Tensors = field(default_factory=dict)
+    limit: TimeLimit = UNLIMITED
 
     @cached_property
     def edges(self) -> frozenset[Edge]:

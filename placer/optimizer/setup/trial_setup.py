@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from statistics import median
 
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.calibration.collect import METHODS
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Compiled, Tensors
+from placer.engines.execution_paths import each_path
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.model import Model
 from placer.optimizer.observer import Observer
@@ -26,10 +29,16 @@ from placer.qdq.mixed_precision import MixedPrecision
 from placer.quantization import Ranges
 from placer.results.parts import CalibrationPart
 
+# Inferences by which it is judged what a first trial takes.
+_TIMED_RUNS = 5
+
 
 @dataclass(frozen=True, eq=False)
 class TrialSetup:
-    """What trials are made and judged with."""
+    """What trials are made and judged with.
+
+    ``float_build_s``, ``float_run_s``: wall time of the float model's build and of one inference.
+    """
 
     baseline: Compiled
     candidates: Candidates
@@ -37,6 +46,8 @@ class TrialSetup:
     noise: NoiseMeter
     calibrated: Calibrated
     latency_baselines: LatencyBaselines
+    float_build_s: float = 0.0
+    float_run_s: float = 0.0
 
     @property
     def ranges(self) -> Ranges:
@@ -65,11 +76,13 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
             makers.candidates({}).compile(task.float_placement).run(task.inputs)
         data = calibration_of(task, observer)
         plain = ranges_of(task, data.whole, METHODS[0])
-        baseline = makers.candidates(plain).compile(task.float_placement)
+        baseline, built_s, run_s = _timed_build(task, makers.candidates(plain))
         reference = reference_of(task, baseline)
         calibrated = choose_ranges(task, makers.inserter, data, reference, observer)
+        for sentence in calibrated.part.shortened:
+            observer.warn(sentence)
     else:
-        baseline = makers.candidates(calibrated.plain).compile(task.float_placement)
+        baseline, built_s, run_s = _timed_build(task, makers.candidates(calibrated.plain))
         reference = reference_of(task, baseline)
     on_few = Evaluator(model.graph, (), few, reference)
     candidates = makers.candidates(calibrated.ranges, written=True)
@@ -80,7 +93,27 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
         noise=NoiseMeter(task.space, candidates, on_few),
         calibrated=calibrated,
         latency_baselines=_rivals(task, observer),
+        float_build_s=built_s,
+        float_run_s=run_s,
     )
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.monotonic()
+    call()
+    return time.monotonic() - start
+
+
+def _timed_build(task: Task, candidates: Candidates) -> tuple[Compiled, float, float]:
+    """The float model, and seconds of its build and, if time is limited, of one inference."""
+    start = time.monotonic()
+    baseline = candidates.compile(task.float_placement)
+    built, run_s = time.monotonic() - start, 0.0
+    if task.limit.seconds is not None:
+        sample = each_path(task.inputs)[0]
+        baseline.run(sample)  # The first one makes ready what later ones have.
+        run_s = median(_seconds(lambda: baseline.run(sample)) for _ in range(_TIMED_RUNS))
+    return baseline, built, run_s
 
 
 def candidates_of(task: Task, model: Model, ranges: Ranges) -> Candidates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 from placer.accuracy.gates import Gate
@@ -10,6 +11,7 @@ from placer.engines.abilities import target_of
 from placer.optimizer.options.request import Base
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
+from placer.optimizer.trials.search_time import SearchTime
 from placer.prediction.select import AnyPredictor, make_predictor
 from placer.quantization import FLOAT8, Ranges
 from placer.search.base_precision import BaseProposer
@@ -64,13 +66,13 @@ def make_proposer(
     landscapes: Mapping[Base, Landscape],
     remembered: Mapping[Base, Mapping[str, float]],
     on_probe: Callable[[int], None],
-    deadline: float | None = None,
+    spent: SearchTime | None = None,
 ) -> Proposer:
     """The proposer that the request names.
 
     ``remembered``: costs of layers by base precision. ``on_probe``: is told how often noise was
-    measured beside the trials, each time it was. ``deadline``: a ``time.monotonic`` time after
-    which it is not measured any more.
+    measured beside the trials, each time it was. ``spent``: the time of the search, which
+    limits how much of it is measured.
     """
     space, seed = task.space, task.request.seed
     sampler = task.request.sampler
@@ -84,10 +86,12 @@ def make_proposer(
     def probe(choices: Choices) -> float:
         def measure() -> float:
             on_probe(probes_of(study) + 1)
-            return setup.noise(choices)
+            with nullcontext() if spent is None else spent.of_noise():
+                return setup.noise(choices)
 
         # What INT8 adds is measured beside float, whatever the base precision adds.
         placement = space.placement(choices).computed_in(None)
+        deadline = None if spent is None else spent.probing_ends
         return study.keep(f"{PROBE}{placement.id}", measure, deadline)
 
     starts = (*_as_imported(task), *_warm_starts(task, study))
@@ -102,6 +106,7 @@ def make_proposer(
             noise_limit=noise_limit(task.gates),
             levels=0 if task.request.front is None else task.request.front - 1,
             reserve=reserve,
+            hurries=task.limit.seconds is not None,
         )
         for base, landscape in landscapes.items()
     ]

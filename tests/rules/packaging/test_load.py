@@ -53,6 +53,7 @@ def message(text: str) -> str:
         ("id: relu", "id: !!python/name:os.system x", "YAML tag"),
         ("[x]", "[x, {y: 1}]", "relu.yaml:5: field 'pattern.act.inputs.1'"),
         ("float: {}", "float: {share_scale: [[x, q]]}", "share_scale names unknown tensor 'q'"),
+        ("layouts:", "read_behind: [q]\nlayouts:", "read_behind: unknown tensor 'q'"),
         ("layouts:", "where: [{is_initializer: q}]\nlayouts:", "unknown tensor 'q'"),
         ("layouts:", "where: [{depthwise: q}]\nlayouts:", "unknown node 'q'"),
         ("layouts:", "where: [{}]\nlayouts:", "exactly one predicate"),

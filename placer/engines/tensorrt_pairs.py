@@ -1,0 +1,56 @@
+"""What TensorRT makes of a model's own pairs where their scales are none that its kernels take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onnx import ModelProto
+
+from placer.graph import Edge, Graph
+from placer.graph.weights import weight_input
+from placer.model.importing import check_pairs
+from placer.qdq.extract import ExtractedModel
+
+_SHOWN = 2
+_CONVS = ("Conv", "ConvTranspose")
+
+
+def kept_in_float(found: ExtractedModel, graph: Graph) -> frozenset[Edge]:
+    """Edges of convolutions in ``graph`` whose pairs round and are no reason to compute in INT8.
+
+    Those are pairs with several scales on an activation, or on a weight along another axis than
+    that of its output channels: TensorRT-RTX 1.7.1 computes the convolution in float, and matrix
+    products with such pairs in INT8 (small graphs put to its builder, 2026-11-25).
+    """
+    return frozenset(edge for edge, axis in found.axes.items() if _is_misplaced(edge, axis, graph))
+
+
+def _is_misplaced(edge: Edge, axis: int, graph: Graph) -> bool:
+    node = graph.by_name.get(edge.node)
+    if node is None or node.op not in _CONVS:
+        return False
+    weight = weight_input(graph, node)
+    if weight is None or edge.input_index != weight.index:
+        return edge.input_index == 0
+    rank = len(graph.initializers[weight.tensor].dims)
+    return axis % rank != weight.axis if rank else False
+
+
+def refused_pairs(proto: ModelProto, path: Path) -> str:
+    """A sentence on the pairs of ``proto`` that TensorRT refuses or computes otherwise, or ``""``.
+
+    Uses ``proto`` up; ``path`` is where its external data lies beside.
+    """
+    findings = check_pairs(proto, path.parent, path)
+    refused = [finding for finding in findings if finding.verdict == "refused"]
+    told = refused or list(findings)
+    if not told:
+        return ""
+    shown = "; ".join(f"{one} ({one.verdict})" for one in told[:_SHOWN])
+    what = (
+        "TensorRT refuses pairs of this file, so it builds no such plan"
+        if refused
+        else "TensorRT does not take all of these pairs as they are"
+    )
+    more = f", and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+    return f"{what}: {shown}{more}; see placer check --static"
