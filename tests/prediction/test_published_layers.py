@@ -359,6 +359,39 @@ def test_an_encoder_layer_on_tensorrt_10(save: Callable[..., Path]):
     assert [layer.name for layer in plan.of_kind("compute")] == BERT_10
 
 
+# The vision part of a Qwen3-VL on TensorRT 10.11: _gemm_mha_v2 in FP16; in FP32 MatMul,
+# __myl_MaxrSubExpSumDivMul and MatMul, and Add and LayerNormalization still one kernel.
+def test_an_encoder_layer_in_fp32_on_tensorrt_10(save: Callable[..., Path]):
+    graph = load_model(save(BERT)).graph
+    target = Target(engine_version="10.11", compute_capability="8.6", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    apart = ["scores+scale", "masked+softmax", "mix"]
+    turned = [f"{name}_t" for name in ("query", "key", "value", "back")]
+    found = [layer.name for layer in plan.of_kind("compute") if layer.name not in turned]
+    assert found == [BERT_10[0], *apart, *BERT_10[2:]]
+
+
+def test_mish_is_a_convs_epilogue_from_8_5_1_on(save: Callable[..., Path]):
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,8,40,40] x) => (float[1,8,40,40] out)
+        <float[8,8,1,1] w = {0.1}> {
+          [conv] c = Conv(x, w)
+          [softplus] p = Softplus(c)
+          [tanh] t = Tanh(p)
+          [mul] out = Mul(c, t)
+        }"""
+    graph = load_model(save(model)).graph
+    found = []
+    for version in ("8.2.5", "8.5.1"):  # TensorRT issue 2572.
+        target = Target(engine_version=version, compute_capability="8.0", typing="weak")
+        predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+        plan = predictor.predict(Placement.of(())).plan
+        found.append([layer.name for layer in plan.of_kind("compute")])
+    assert found == [["conv", "softplus+tanh+mul"], ["conv+softplus+tanh+mul"]]
+
+
 def test_int8_products_of_one_tensor_are_one_kernel_on_tensorrt_10(save: Callable[..., Path]):
     # A language model with pairs on TensorRT 10: q, k and v in one kernel, __myl_FcMulAdd.
     graph = load_model(save(BERT)).graph
