@@ -20,6 +20,7 @@ from placer.rules.lint import lint
 from placer.rules.pack import Pack
 from placer.rules.pack_manifest import parse_requirement
 from placer.rules.packaging.diff import diff_packs
+from placer.rules.packaging.files import unread_rules
 from placer.rules.packaging.install import build_archive, install
 from placer.rules.packaging.load import builtin_pack_names, load_pack
 from placer.rules.packaging.lock import LOCK_NAME, Lock
@@ -107,11 +108,15 @@ def show_rule(
 
 @rules_app.command("test")
 def test_rules(packs: Packs = None) -> None:
-    """Run the inline tests of the packs' own rules; exit code 1 if one fails."""
+    """Run the inline tests of the packs' own rules; exit code 1 if one fails, 2 without any."""
     count, failed = 0, []
     for name in packs or builtin_pack_names():
         pack = load_pack(name)
-        count += sum(len(rule.tests) for rule in pack.own_rules)
+        tests = sum(len(rule.tests) for rule in pack.own_rules)
+        if not tests:
+            unread = "".join(f"; {text}" for text in _unread(name))
+            raise InputError(f"{name}: no rule of its own has a test: nothing was tested{unread}")
+        count += tests
         failed += list(failures_of(pack))
     for sentence in failed:
         typer.echo(sentence)
@@ -126,13 +131,21 @@ def lint_packs(packs: Packs = None) -> None:
     findings = [
         f"{name}: {finding}"
         for name in packs or builtin_pack_names()
-        for finding in lint(load_pack(name))
+        for finding in (*lint(load_pack(name)), *_unread(name))
     ]
     for finding in findings:
         typer.echo(finding)
     if findings:
-        raise InputError(f"{len(findings)} findings; fix the rules named above")
+        count = f"{len(findings)} finding{'s' if len(findings) > 1 else ''}"
+        raise InputError(f"{count}; fix the rules named above")
     typer.echo("no findings")
+
+
+def _unread(name: str) -> list[str]:
+    """Sentences on files of a pack's folder that its author may take for rules."""
+    folder = Path(name)
+    files = unread_rules(folder) if folder.is_dir() else []
+    return [f"{file} is not read: rules are .yaml files beside pack.yaml" for file in files]
 
 
 @rules_app.command("schema")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import re
 import shutil
 import stat
@@ -183,6 +184,25 @@ def _read_folder(folder: Path) -> PackFiles:
             f"cannot read rule pack {folder}: {error}; check who may read it"
         ) from error
     return PackFiles(folder, reader.files, tuple(left_out))
+
+
+def unread_rules(folder: Path) -> list[str]:
+    """YAML files in ``folder`` that look like rules and are none, since packs are flat.
+
+    Those called .yml or .YAML, and those in its folders, hidden ones and links aside.
+    """
+    found: list[str] = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.is_symlink():
+            continue
+        inside = itertools.islice(path.iterdir(), MAX_FILES) if path.is_dir() else (path,)
+        found += [
+            file.relative_to(folder).as_posix()
+            for file in sorted(inside)
+            if file.suffix.lower() in (".yaml", ".yml")
+            and not (file.parent == folder and _belongs(file.name))
+        ]
+    return found
 
 
 def _check_regular(path: Path, folder: Path) -> None:

@@ -73,6 +73,23 @@ def test_a_broken_pack_fails(placer: Placer, tmp_path: Path, command: str, code:
     assert "relu: " in finished.out
 
 
+@pytest.mark.parametrize("name", ["relu.yml", "rules/relu.yaml"])
+def test_rules_that_are_not_read_are_no_success(placer: Placer, tmp_path: Path, name: str):
+    """A pack whose only rule lies where none is read has nothing to find fault with."""
+    folder = pack(tmp_path / "mine", pack=MANIFEST + "extends: onnxruntime\n")
+    (folder / "relu.yaml").unlink()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(GOOD + TESTED)
+    linted = placer("rules", "lint", folder)
+    told = f"{name} is not read: rules are .yaml files beside pack.yaml"
+    assert (linted.out, linted.code) == (f"{folder}: {told}\n", 2)
+    tested = refused(placer("rules", "test", folder))
+    assert f"{folder}: no rule of its own has a test: nothing was tested; {told}" in tested
+    (folder / name).rename(folder / "relu.yaml")
+    assert "not read" not in placer("rules", "lint", folder).out
+    assert placer("rules", "test", folder).out == "1 test passed\n"
+
+
 @pytest.mark.slow
 def test_the_printed_schema_accepts_the_built_in_rules(placer: Placer):
     schema = json.loads(placer("rules", "schema").out)
