@@ -40,6 +40,7 @@ from placer.prediction.select import make_predictor
 from placer.prediction.site_outcomes import SiteOutcome, compare_sites
 from placer.prediction.unpredicted import unpredicted
 from placer.qdq.extract import extract_placement
+from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.origin import named_pack
 from placer.quantization import Format, Placement, Range
@@ -56,11 +57,14 @@ from placer.rules.packaging.load import is_builtin, load_pack
 from placer.rules.sites import place
 from placer.rules.target import Target
 
+_NOTHING: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True)
 class _Subject:
     """What is explained: a float graph, a placement on it (None: the pack's default) and where
-    that comes from. ``pins``: what the user pinned, with the range, by tensor.
+    that comes from. ``pins``: what the user pinned, with the range, by tensor. ``stored``: types of
+    graph inputs and outputs that are integers.
     """
 
     graph: Graph
@@ -72,6 +76,7 @@ class _Subject:
     pins: Mapping[str, tuple[Pin, Range]] = field(default_factory=dict)
     scopes: Scopes = field(default_factory=dict)
     refused: str = ""
+    stored: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +246,9 @@ def _subject(
         inside = flatten(quantized.graph) if bodies else {}
         move_weights(quantized.graph)
         found = extract_placement(quantized, scheme)
-        graph = found.graph(shapes, model)
+        graph, stored = found.graph(shapes, model), _NOTHING
+        if pack.manifest.engine == "tensorrt" and pack.manifest.kernels != "generated":
+            graph, stored = with_float_ports(found, graph)
         scopes: Scopes = {n: scope for n, scope in inside.items() if n in graph.by_name}
         left = bodies_of(found.proto, scopes)
         source = "the model's own Q/DQ pairs"
@@ -249,7 +256,9 @@ def _subject(
         if pack.manifest.engine == "tensorrt":
             chosen = chosen.without(kept_in_float(found, graph))
             refused = refused_pairs(load_quantized(model), model)
-        return _Subject(graph, chosen, source, "", left, scopes=scopes, refused=refused)
+        return _Subject(
+            graph, chosen, source, "", left, scopes=scopes, refused=refused, stored=stored
+        )
     loaded = load_model(model, shapes, bodies=bodies)
     left = bodies_of(loaded.flat(), loaded.graph.scopes)
     if placement is None:
@@ -280,7 +289,7 @@ def _explainer(
     subject: _Subject, pack: Pack, device: Device | None, target: Target, base: str
 ) -> Explainer:
     graph, matches = subject.graph, Matches(subject.graph)
-    predictor = make_predictor(graph, pack, target, base, matches)
+    predictor = make_predictor(graph, pack, target, base, matches, stored=subject.stored)
     estimator = make_estimator(graph, device)
     formats = _formats(subject.placement)
     return Explainer(matches, pack.rules, target, predictor, estimator, formats)

@@ -85,6 +85,7 @@ class BuildTarget:
     ``folds_constants``: constants with a pair are dequantized when the model is built.
     ``unsigned``: tensors that are uint8 where they are quantized, whatever ``integer`` is.
     ``integers``: the type by scale, where it is not ``integer`` for all.
+    ``stored``: types of graph inputs and outputs that are integers outside, by tensor.
     """
 
     graph: Graph
@@ -96,6 +97,7 @@ class BuildTarget:
     unsigned: frozenset[str] = frozenset()
     integers: Callable[[Scale], str] | None = None
     rounds_alone: bool = False
+    stored: Mapping[str, str] = field(default_factory=dict)
 
     def integer_of(self, tensor: str, scale: Scale | None = None) -> str:
         """The type of ``tensor`` where it is quantized with ``scale``; None: a constant's."""
@@ -149,6 +151,10 @@ class TensorDraft:
             if scales in ready:
                 self.serve(edge, integer, scales)
                 continue
+            if length == 1 and self._comes_as_integers(edge.tensor):
+                written = ((scales, self.target.stored[edge.tensor]),)
+                self.formats[edge.tensor] = self.formats[edge.tensor]._replace(ready=written)
+                continue
             source = ready[scales[:-1]] if length > 1 else next(iter(ready.values()))
             kind: Kind = "requantize" if is_quantized(source) else "quantize"
             self.convert(edge, kind, Port(source, tensor=edge.tensor), integer, scales)
@@ -157,6 +163,9 @@ class TensorDraft:
                 ready=(*available.ready, (scales, integer))
             )
         return Port(dict(self.formats[edge.tensor].ready)[chain], tensor=edge.tensor)
+
+    def _comes_as_integers(self, tensor: str) -> bool:
+        return tensor in self.target.stored and tensor not in self.target.graph.producer
 
     def is_dequantized(self, edge: Edge) -> bool:
         """Whether ``edge`` reads, in float, what went through a pair or was written as integers."""

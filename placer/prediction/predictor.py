@@ -52,7 +52,8 @@ class Predictor:
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
-    ``dequantizes_once``, ``folds_constants``, ``integers``, ``rounds_alone``: see ``BuildTarget``.
+    ``dequantizes_once``, ``folds_constants``, ``integers``, ``rounds_alone``, ``stored``: see
+    ``BuildTarget``.
     ``keeps_idle``: nodes that hand on what they read are layers, too. ``requantizes``: whether a
     pair that stands before a node and behind it, too, is a layer there; None: it never is.
     """
@@ -71,6 +72,7 @@ class Predictor:
         keeps_idle: bool = True,
         requantizes: Callable[[Scale], bool] | None = None,
         rounds_alone: bool = False,
+        stored: Mapping[str, str] | None = None,
     ) -> None:
         target = replace(target, base=base)
         graph = without_settled_nodes(graph)
@@ -91,6 +93,7 @@ class Predictor:
             find_unsigned(matches, rules, passages),
             integers,
             rounds_alone,
+            stored or {},
         )
         self._requantizes = requantizes
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}

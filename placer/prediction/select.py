@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from placer.graph import Graph
@@ -26,12 +27,14 @@ def make_predictor(
     base: str,
     matches: Matches | None = None,
     ranges: Ranges | None = None,
+    stored: Mapping[str, str] | None = None,
 ) -> AnyPredictor:
     """The predictor of plans of ``graph`` for the engine of ``pack``.
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``.
     ``matches``: of ``graph``, where they are known. ``ranges``: what activations are quantized
-    with; without them a scheme whose type follows from the range goes by the operators.
+    with; without them a scheme whose type follows from the range goes by the operators. ``stored``:
+    see ``BuildTarget``; generated kernels take none.
     """
     manifest, scheme = pack.manifest, pack.manifest.scheme
     integer, integers = scheme.integer, None
@@ -58,6 +61,7 @@ def make_predictor(
         keeps_idle=manifest.idle != "removed",
         requantizes=requantizes,
         rounds_alone=manifest.dequantizes == "rounded",
+        stored=stored,
     )
 
 

@@ -143,8 +143,9 @@ class StepDraft:
     def write_output(self) -> None:
         """Convert what leaves the graph to the type it declares."""
         (edge,) = self.candidate.reads
-        port = self.tensors.as_float(edge)
-        declared = type_name(self.target.graph, edge.tensor)
+        stored = self.target.stored.get(edge.tensor)
+        port = self.tensors.as_integers(edge) if stored else self.tensors.as_float(edge)
+        declared = stored or type_name(self.target.graph, edge.tensor)
         if port.dtype != declared:
             self.tensors.reformat(edge, port, declared)
         else:

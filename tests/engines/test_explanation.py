@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 import placer
 from placer.engines.tensorrt.offline_builder import check_model
+from placer.prediction.rule_tests import layer_line
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -121,3 +122,40 @@ def test_an_explanation_says_that_no_such_engine_is_built(tmp_path: Path):
     assert told.startswith("TensorRT refuses pairs of this file, so it builds no such plan: node ")
     assert "its scale is nan" in told
     assert placer.explain(with_pairs(tmp_path, 0)).unpredicted == ()
+
+
+# Integers that a caller hands in and takes out, as with TensorRT's --inputIOFormats=int8:chw32.
+
+INTEGERS = """
+<ir_version: 8, opset_import: ["": 17]>
+g (int8[1,16,8,8] x) => (int8[1,16,8,8] y) {
+  [dq] d = DequantizeLinear(x, s, z)
+  [v] v = DequantizeLinear<axis = 0>(w, s16, z16)
+  [conv] c = Conv<pads = [1, 1, 1, 1]>(d, v)
+  NODES
+  [q] y = QuantizeLinear(r, s, z)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "layers"),
+    [
+        ("[relu] r = Relu(c)", ["conv+relu: int8 -> int8"]),
+        ("[add] a = Add(c, d) [relu] r = Relu(a)", ["conv+add+relu: int8, int8 -> int8"]),
+        (
+            "[softmax] r = Softmax(c)",
+            ["conv: int8 -> float16", "softmax: float16 -> float16", "quantize y: float16 -> int8"],
+        ),
+    ],
+)
+def test_integers_that_enter_and_leave_are_read_and_written_as_such(
+    tmp_path: Path, nodes: str, layers: list[str]
+):
+    path = with_pairs(tmp_path, 0)
+    constants = onnx.load(path).graph.initializer
+    proto = onnx.parser.parse_model(INTEGERS.replace("NODES", nodes))
+    proto.graph.initializer.extend(constants)
+    onnx.save(proto, path)
+    plan = placer.explain(path).explanation.plan
+    assert [layer_line(layer) for layer in plan.layers] == layers
