@@ -161,7 +161,7 @@ def search(task: Task, bench: TrialSetup, sampler: str, seed: int, effort: Effor
         study = open_study(own)
         if sampler == known:
             device = Device(own, bench)
-            stopped = run_search([device], study, QuietObserver(), "interrupted", show)
+            stopped = run_search([device], study, QuietObserver(), "interrupted", show).stopped
             probes = probes_of(study)
         else:
             rival, probes = _rival(sampler, own, bench)

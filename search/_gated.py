@@ -19,6 +19,8 @@ from placer.search.space import Choices
 # A placement whose noise on a few samples is this much above what gates allow is not tried; for one
 # proposal so many are skipped.
 TOLERANCE, SKIPS = 1.1, 8
+# Before the search ends, layouts count as so many standard deviations quieter than expected.
+HOPE = 1.0
 
 
 class Gated:
@@ -36,14 +38,17 @@ class Gated:
         seed: Sequence[int] | None,
         *,
         expected: int = 0,
+        hopes: bool = False,
     ) -> None:
         """``target``: noise power besides what gates allow. ``seed``: to draw noise with.
 
         ``expected``: so many trials, the last, have not ended; no noise is measured for them.
+        ``hopes``: whether each layout is as quiet as it may well be.
         """
         self._knowledge = knowledge
         self._count = len(trials) - expected
         self._seed = seed
+        self._hope = HOPE if hopes else 0.0
         self._own = knowledge.own(trials)
         self.limit = min(allowed_noise(trials, knowledge.noise_limit), target)
         # What the base precision adds to noise, about, whatever is quantized.
@@ -108,7 +113,7 @@ class Gated:
             return None
         rng = None if self._seed is None else np.random.default_rng(self._seed)
         found = [*self._judged, *self._passed_over, *self._probed]
-        return NoiseModel(self._knowledge.landscape, found, rng)
+        return NoiseModel(self._knowledge.landscape, found, rng, hope=self._hope)
 
     @cached_property
     def _judged(self) -> list[NoiseObservation]:

@@ -50,7 +50,8 @@ class Round:
     ``target``: noise power within which it looks, besides what gates allow; infinite for the gates
     alone. ``turn``: number of the proposal, which its random numbers hang on. ``explores``: whether
     costs and noise are drawn instead of expected. ``plan``: where to look instead of searching.
-    ``expected``: how many of the trials, the last, are as expected and have not ended.
+    ``expected``: how many of the trials, the last, are as expected and have not ended. ``hopes``:
+    see ``Gated``.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Round:
         explores: bool,
         plan: Plan = NO_PLAN,
         expected: int = 0,
+        hopes: bool = False,
     ) -> None:
         self._knowledge = knowledge
         self._turn = turn
@@ -72,7 +74,7 @@ class Round:
         self._explores = explores
         self._states = [self._land.state(trial.choices) for trial in self._own]
         draw = self._seed(NOISE) if explores else None
-        self._gated = Gated(knowledge, trials, target, draw, expected=expected)
+        self._gated = Gated(knowledge, trials, target, draw, expected=expected, hopes=hopes)
         self._forms = {self._land.form(state) for state in self._states}
         self._forms |= {self._form(skip.choices) for skip in self._gated.ruled_out()}
         self._progress = Progress(trials, self._own, target)

@@ -45,8 +45,13 @@ class NoiseModel:
         landscape: Landscape,
         observations: Sequence[NoiseObservation],
         rng: np.random.Generator | None = None,
+        *,
+        hope: float = 0.0,
     ) -> None:
-        """With ``rng``, noises are drawn from what is possible instead of expected."""
+        """With ``rng``, noises are drawn from what is possible instead of expected.
+
+        ``hope``: by how many standard deviations they are quieter than that.
+        """
         self._shares = _shares(landscape)
         values = np.array([min(o.noise, 1e3) for o in observations])
         chosen = [self._chosen(observation.state) for observation in observations]
@@ -55,8 +60,9 @@ class NoiseModel:
         prior = max(float(np.median(noisy)) if noisy else UNKNOWN, LEAST) * self._shares
         found = _Posterior(prior, chosen, values)
         mean = found.mean
-        if rng is not None:
-            mean = mean + np.sqrt(found.variance) * rng.standard_normal(mean.shape)
+        if rng is not None or hope:
+            draw = -hope if rng is None else rng.standard_normal(mean.shape) - hope
+            mean = mean + np.sqrt(found.variance) * draw
         # Noise is never negative; what the regression says below that is nothing.
         self._noise: np.ndarray = np.maximum(mean, 0.0)
 

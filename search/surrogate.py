@@ -235,7 +235,18 @@ class SurrogateProposer:
             proposal = own.propose(only_gains=False)
             if proposal is not None:
                 return proposal
-        return self._between(trials, cycle, turn)
+        return self._between(trials, cycle, turn) or self._hoped(trials, turn)
+
+    def _hoped(self, trials: Sequence[TrialRecord], turn: int) -> Proposal | None:
+        """A gain if layouts are quieter than expected, before a search ends where gates bind.
+
+        What a layout was expected to make of noise may be far above what it makes, and nothing that
+        is predicted to hold would ever tell. One measurement of noise does.
+        """
+        if math.isinf(allowed_noise(self.own(trials), self._known.noise_limit)):
+            return None
+        own = Round(self._known, trials, math.inf, turn, explores=False, hopes=True)
+        return own.propose(only_gains=True)
 
     def _between(self, trials: Sequence[TrialRecord], cycle: int, turn: int) -> Proposal | None:
         """A gain at the limits of later cycles, before the search ends."""

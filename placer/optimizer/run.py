@@ -79,6 +79,7 @@ def optimize(request: Request, observer: Observer) -> Result:
     """
     limit = TimeLimit.begun(request.timeout)
     spent = TimeSpent(limit)
+    spent.add("start", limit.passed_s)
     with spent.on("preparation"):
         schemes = settle_schemes(request, observer)
         request, bases = settle(request, observer, schemes, limit)

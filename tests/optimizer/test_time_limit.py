@@ -121,10 +121,10 @@ def test_what_trials_took_tells_what_the_end_will_take(digits: tuple[Task, Trial
     races = 2 * 3 * 2 * (0.1 + 9 * 0.9 / 21)
     confirmed = 2 * 2 * (0.1 + 21 * 0.9 / 21)
     told = end_seconds(quick, costs, 3, task)
-    assert told == pytest.approx(builds + races + confirmed + 2 * 1.0 + 1.5)
+    assert told == pytest.approx(builds + races + confirmed + 2 * 1.0 + 2.0)
     # One finalist does not race.
     alone = end_seconds(quick, costs, 1, task)
-    assert alone == pytest.approx((2 * 2 + 1 + 2) * 5.0 + confirmed + 2 * 1.0 + 1.5)
+    assert alone == pytest.approx((2 * 2 + 1 + 2) * 5.0 + confirmed + 2 * 1.0 + 2.0)
 
 
 def test_trials_leave_a_full_end_its_time_and_never_less_than_the_shortest_one(
@@ -232,7 +232,9 @@ def test_the_default_comes_first_where_time_may_not_suffice_for_more(
 
 def test_a_run_says_in_one_sentence_what_did_not_fit(tmp_path: Path, save: Save):
     request = request_of(tmp_path, save, timeout=1e-3)
-    with pytest.raises(GateError, match=r"^no quantized candidate fits into 0\.001 s: prepar") as e:
+    with pytest.raises(
+        GateError, match=r"^no quantized candidate fits into 0\.001 s: start 0\.0 s, p"
+    ) as e:
         optimize(request, QuietObserver())
     assert str(e.value).count("; ") == 1
     kept = Result.read(tmp_path / "out")
@@ -248,11 +250,10 @@ def test_a_run_says_in_one_sentence_what_did_not_fit(tmp_path: Path, save: Save)
 
 
 def test_what_did_not_fit_is_told_with_a_limit_that_would_do():
-    needs = TimeNeeds(5.0, {"preparation": 1.25, "calibration": 2.5}, trial=1.0, end=3.0)
+    needs = TimeNeeds(5.0, {"start": 1.0, "calibration": 2.5}, trial=1.0, end=3.0)
     assert needs.sentence() == (
-        "no quantized candidate fits into 5 s: preparation took 1.2 s and calibration took 2.5 s, "
-        "a trial takes about 1.0 s and to confirm and write a result 3.0 s; give `timeout` 10 or "
-        "more"
+        "no quantized candidate fits into 5 s: start 1.0 s, calibration 2.5 s, a trial takes about "
+        "1.0 s, to confirm and write a result 3.0 s; give `timeout` 9 or more"
     )
 
 
@@ -262,6 +263,7 @@ def test_a_result_tells_what_the_time_was_spent_on(engine: str, tmp_path: Path, 
     options = {"engine": engine, "gpu": gpu, "preset": "quick", "budget": 3, "timeout": 600.0}
     found = optimize(request_of(tmp_path, save, **options), QuietObserver()).budget
     assert [*found.spent_s] == [
+        "start",
         "preparation",
         "calibration",
         "trials",

@@ -104,3 +104,14 @@ def test_where_outcomes_overlap_most_are_told_right():
     outcomes = [(1.0, True), (2.0, True), (2.5, False), (3.0, True), (4.0, False), (5.0, False)]
     assert learn_limit(outcomes) == 3.0
     assert learn_limit([*outcomes, (2.6, False), (2.7, False)]) == 2.0
+
+
+def test_with_hope_only_what_is_not_known_is_quieter():
+    known, unknown = SITES[0], SITES[1]
+    observed = [NoiseObservation(only([known]), 1e-3)]
+    expected, hoped = (NoiseModel(LAND, observed, hope=hope) for hope in (0.0, 1.0))
+    assert expected.predict(only([known])) == pytest.approx(1e-3, rel=0.01)
+    # It was measured to within a tenth.
+    assert hoped.predict(only([known])) == pytest.approx(0.9e-3, rel=0.02)
+    assert expected.predict(only([unknown])) > 5e-4
+    assert hoped.predict(only([unknown])) == 0

@@ -4,6 +4,7 @@ Engines are exact: latency is the sum of hidden costs of the predicted layers, n
 """
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,12 +12,15 @@ from zlib import crc32
 
 import pytest
 
+from placer.search._gated import Gated
+from placer.search._knowledge import Knowledge
 from placer.search.landscape import Landscape, State
 from placer.search.layer_signatures import Signature
+from placer.search.out_of_time import OutOfTime
 from placer.search.records import TrialRecord, by_latency
 from placer.search.samplers import Proposal
 from placer.search.space import PER_SITE, Choices
-from placer.search.surrogate import SurrogateProposer
+from placer.search.surrogate import SurrogateProposer, seed_proposals
 from tests.search.outcomes import judgement, measurement
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_space import NET
@@ -273,3 +277,22 @@ def test_while_nothing_is_measured_proposals_of_many_workers_differ_and_follow_f
     assert {trial.kind for trial in running} <= {
         *("none", "default", "everything", "surrogate", "explore"),
     }
+
+
+def test_what_is_hoped_to_hold_is_what_was_not_measured():
+    """All is loud, and no time is left to measure how loud single layouts are."""
+    land = landscape(*NETS["branches"])
+
+    def late(_: Choices) -> float:
+        raise OutOfTime
+
+    def noise(choices: Choices) -> float:
+        return sum(1.0 for layout in choices.values() if layout not in ("float", "follow"))
+
+    engine = Engine(land, noise=noise)
+    records = [engine.trial(i, seed) for i, seed in enumerate(seed_proposals(land.space))]
+    known = Knowledge(land, 0, late, {}, per_site=False, noise_limit=1.0, levels=0)
+    expected, hoped = (Gated(known, records, math.inf, None, hopes=own) for own in (False, True))
+    alone = land.state({**land.space.floats, "conv-add-relu:add1": "both-quantized"})
+    assert expected.noise.predict(alone) > expected.limit > hoped.noise.predict(alone)
+    assert expected.limit == hoped.limit == 1.0

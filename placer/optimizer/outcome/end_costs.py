@@ -20,7 +20,7 @@ from placer.search.records import TrialRecord
 
 # A run ends with the plans of the result and the float model, each about a build, and documents,
 # which take so many seconds of CPU time for networks of some hundred nodes.
-_PLANS, _DOCUMENTS_S = 2, 1.5
+_PLANS, _DOCUMENTS_S = 2, 2.0
 # At most these parts of a time limit are kept for a full end, and for recovery where it is asked
 # for. Where that is too little, the end is made with less effort.
 _SHARE_OF_END, _SHARE_OF_RECOVERY = 0.3, 0.2

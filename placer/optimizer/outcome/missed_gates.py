@@ -45,13 +45,11 @@ class TimeNeeds:
 
     def sentence(self) -> str:
         """What did not fit."""
-        before = " and ".join(
-            f"{what} took {seconds:.1f} s" for what, seconds in self.spent.items()
-        )
+        before = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self.spent.items())
         return (
             f"no quantized candidate fits into {self.limit:g} s: {before}, a trial takes about "
-            f"{self.trial:.1f} s and to confirm and write a result {self.end:.1f} s; give "
-            f"`timeout` {self.least} or more"
+            f"{self.trial:.1f} s, to confirm and write a result {self.end:.1f} s; give `timeout` "
+            f"{self.least} or more"
         )
 
 
@@ -61,7 +59,7 @@ def time_needs(
     """What a limit that the trials did not fit into would have had to hold."""
     costs = TrialCosts.of(records, setup, task)
     least = end_seconds(lighter(task.preset)[-1], costs, 1, task)
-    before = {what: spent[what] for what in ("preparation", "calibration")}
+    before = {what: spent[what] for what in ("start", "preparation", "calibration")}
     return TimeNeeds(task.limit.seconds or 0.0, before, costs.trial, least)
 
 
