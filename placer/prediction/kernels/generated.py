@@ -87,8 +87,9 @@ class Generated:
             return False
         if unit.alone or any(u.alone for u in own) or self._is_left_to_readers(writer, unit):
             return False
-        large = self._sums.is_of_large_map(unit) and self._sums.ends_turned(writer, unit)
-        if large or self._turned.ends(writer, unit):
+        large = self._sums.is_of_large_map(unit)
+        turned = self._sums.ends_turned(writer, unit) or self._turned.is_map(writer, unit)
+        if (large and turned) or self._turned.ends(writer, unit):
             return False
         if self._is_joined_later(own, unit) or self._is_joined(writer, unit):
             return False

@@ -36,6 +36,8 @@ class KernelNames:
             return (unit.node, writer.node)
         if unit.generated and self._reshaped(unit):
             return (*self._units.nodes_of(unit), *self._reshaped(unit))
+        if unit.role == "reduce" and self._sums_rows(unit):
+            return (*self._units.nodes_of(unit), *self._sums_rows(unit))
         if unit.works or unit.role != "move":
             return self._units.nodes_of(unit)
         reader = unit.readers[0][1]
@@ -58,6 +60,17 @@ class KernelNames:
         if known.flattened.keeps_matrix(unit):
             matrices = []
         return tuple(w.node for w in writers if w in matrices or known.is_cut(w) or w in squeezed)
+
+    def _sums_rows(self, unit: Unit) -> tuple[Node, ...]:
+        """Products of the row that a kernel of a large map's means alone makes a column of."""
+        alone = all(u is unit or u.node.op in VIEWS for u in self._groups[unit.group])
+        if not alone or not self._kernels.sums.is_of_large_map(unit):
+            return ()
+        readers = [reader for _, reader in unit.readers]
+        for reader in readers:
+            if reader.node.op in VIEWS:
+                readers += [behind for _, behind in reader.readers]
+        return tuple(r.node for r in readers if self._kernels.sums.is_row_product(r))
 
     def _is_flat(self, writer: Unit) -> bool:
         """Whether a Reshape of the model makes the batches."""

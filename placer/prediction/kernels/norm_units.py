@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge, Node
 from placer.prediction.kernels.norms import GroupNorm, group_norms, is_of_groups
@@ -38,6 +38,9 @@ class NormUnits:
             self._add_instance_norm(node)
         elif node.op == "InstanceNormalization" and self._channels_of(node) > 1:
             self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs)).alone = True
+        elif len(self._siblings(node)) > 1:
+            if node is self._siblings(node)[0]:
+                self._add_siblings(self._siblings(node))
         elif node.op in NORMS and reduction(self._graph, node).is_shared:
             self._add_norm(node, self._add_mean(node))
         elif self._rows.are_split(node) or (
@@ -59,6 +62,33 @@ class NormUnits:
         """Whether a kernel for InstanceNorm writes it."""
         writer = self._made.writer.get(tensor)
         return writer is not None and writer.role == "norm" and not self.is_whole(writer)
+
+    def _siblings(self, norm: Node) -> Sequence[Node]:
+        """The LayerNormalizations of the same rows, in order, which are one kernel (15 graphs).
+
+        Parallel residuals have two, and what takes features of a transformer's blocks.
+        """
+        if norm.op != "LayerNormalization" or reduction(self._graph, norm).is_shared:
+            return ()
+        edges = self._graph.edges_of(norm.inputs[0])
+        nodes = [self._graph.by_name[e.node] for e in edges if e.node and not e.input_index]
+        same = [n for n in nodes if n.op == norm.op and _axis(n) == _axis(norm)]
+        quantized = any(edge in self._form.scales for edge in edges)
+        return () if quantized else sorted(same, key=lambda node: node.index)
+
+    def _add_siblings(self, norms: Sequence[Node]) -> None:
+        """One unit for several norms, or two where rows of any of them are moved then."""
+        first, made = norms[0], tuple(tensor for node in norms for tensor in node.outputs[:1])
+        if any(map(self._rows.are_split, norms)):
+            scaled = self._add_norm(first)
+            for _, sums in scaled.reads:
+                if sums is not None:
+                    sums.names = norms[-1:]
+            scaled.outputs = made
+            self._made.writer.update(dict.fromkeys(made, scaled))
+        else:
+            scaled = self._made.add(first, "reduce", self._made.edges(first), made)
+        scaled.names = norms
 
     def _add_mean(self, node: Node) -> Edge:
         """The mean of a long norm, which a kernel of its own takes; returns what reads it."""
@@ -141,3 +171,7 @@ class NormUnits:
         writer = self._made.writer.get(edge.tensor)
         if writer is not None and not writer.generated:
             self._made.add(writer.node, "move", [edge], (edge.tensor,), works=False).names = ()
+
+
+def _axis(norm: Node) -> int:
+    return int(norm.attributes.get("axis", -1))

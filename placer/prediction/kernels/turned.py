@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 
+from placer.prediction.kernels.epilogues import EPILOGUE
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import NORMS, Unit, resizes
+from placer.prediction.kernels.parts import NORMS, Unit, resizes, sums_few
 from placer.prediction.kernels.reductions import is_large
 from placer.prediction.kernels.views import SWAPPED, TO_MAP
 
 # Rows of more elements are turned to a map by a kernel of their own before it is added to another
 # (16,384 are not, 17,408 are).
 _LARGE_ROWS = 16 * 1024
+_MAP_RANK = 4
 
 
 class Turned:
@@ -29,9 +31,20 @@ class Turned:
         """Whether ``unit`` is in another kernel than ``writer``, which it reads."""
         if writer.node.op == "Transpose" and self._is_turned_alone(writer, unit):
             return True
-        if self._flattens_for_norm(unit):
+        if self._flattens_for_norm(unit) or self._gates_turned(writer, unit):
             return True
         return self._ends_norm(writer) and unit.role == "pointwise" and not self._ends_with(unit)
+
+    def is_map(self, writer: Unit, unit: Unit) -> bool:
+        """Whether one node alone makes a float map for ``unit``, whose kernel turns a large one."""
+        own = self._groups.of(writer)
+        shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
+        if len(own) > 1 or len(shape) != _MAP_RANK:
+            return False
+        if any(u.role == "reduce" or w.integers for u in own for _, w in u.reads if w is not None):
+            return False
+        floats = not any(edge in self._form.scales for edge, _ in unit.reads)
+        return floats and (writer.role == "pointwise" or resizes(writer))
 
     def _is_turned_alone(self, turned: Unit, unit: Unit) -> bool:
         """Whether another kernel than the one that turns rows to a map does what is next.
@@ -58,6 +71,28 @@ class Turned:
             for _, reader in unit.readers
             if reader.names is not None and reader.role == "move"
             for _, other in reader.readers
+        )
+
+    def _gates_turned(self, writer: Unit, unit: Unit) -> bool:
+        """Whether it turns a large map back for a Conv, by which ``writer``'s gate multiplies it.
+
+        Generated kernels have turned it for its means; that a prepared one writes is as it was.
+        """
+        own = self._groups.of(writer)
+        if unit.node.op != "Mul" or not any(map(sums_few, own)):
+            return False
+        scales = self._form.scales
+        if not any(r.role == "product" and e not in scales for e, r in unit.readers):
+            return False
+        return any(
+            other is not None
+            and other not in own
+            and edge not in scales
+            and is_large(self._graph, edge.tensor)
+            and any(
+                u.role != "product" and u.node.op not in EPILOGUE for u in self._groups.of(other)
+            )
+            for edge, other in unit.reads
         )
 
     def _ends_norm(self, unit: Unit) -> bool:

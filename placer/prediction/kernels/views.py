@@ -156,17 +156,22 @@ def becomes_map(graph: Graph, node: Node) -> bool:
 
 
 def _norm_before(graph: Graph, node: Node) -> Node | None:
-    """The norm whose rows ``node`` reads as they are, or alone reads reshaped.
+    """The norm whose rows ``node`` reads as they are, or alone reads reshaped or cut off.
 
     What else reads the rows takes them as they are.
     """
-    before = graph.producer.get(node.inputs[0])
-    while before is not None and before.op == "Reshape" and only_reader(graph, before) is not None:
+    before, chain = graph.producer.get(node.inputs[0]), [node]
+    while (
+        before is not None
+        and before.op in ("Reshape", "Slice")
+        and only_reader(graph, before) is not None
+    ):
+        chain.append(before)
         before = graph.producer.get(before.inputs[0])
     if before is None or before.op != "LayerNormalization":
         return None
-    others = [r for r in readers_of(graph, before.outputs[0]) if r is not node]
-    if before.outputs[0] not in node.inputs and len(others) > 1:
+    others = [r for r in readers_of(graph, before.outputs[0]) if r not in chain]
+    if before.outputs[0] not in node.inputs and others:
         return None
     return before if not any(r.op in _MOVES_ROWS for r in others) else None
 
