@@ -191,8 +191,14 @@ def calibration_and_evaluation(
         )
     else:
         first, second = given
-    shared = {d.inputs for d in first.digests} & {d.inputs for d in second.digests}
-    if shared:
+    judged = {d.inputs for d in second.digests}
+    shared = judged.intersection(d.inputs for d in first.digests)
+    if len(judged.union(d.inputs for d in first.digests)) == 1 and not second.synthetic:
+        second = second._with_note(
+            f"all samples of {second.source} are the same: ranges and gates rest on one sample and "
+            "say nothing of others"
+        )
+    elif shared:
         second = second._with_note(
             f"calibration data ({first.source}) and evaluation data ({second.source}) share "
             f"{len(shared)} identical samples; the accuracy may look better than it is"

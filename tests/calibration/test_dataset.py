@@ -558,6 +558,16 @@ def test_one_sample_cannot_be_split(image: Model, tmp_path: Path) -> None:
         calibration_and_evaluation(None, None, seed=0)
 
 
+def test_one_sample_many_times_is_noted(image: Model, tmp_path: Path) -> None:
+    """Such as images that a loader left empty: on them everything is accurate."""
+    dataset = load_dataset(saved(tmp_path / "data.npz", x=0 * images(16)), image)
+    _, evaluation = calibration_and_evaluation(dataset, None, seed=0)
+    assert evaluation.notes == (
+        f"all samples of {dataset.source} are the same: ranges and gates rest on one sample and "
+        "say nothing of others",
+    )
+
+
 @given(rows=st.integers(1, 40), limit=st.integers(1, 50))
 @settings(max_examples=25, deadline=None)
 def test_limit_takes_the_same_random_samples_in_order(

@@ -195,7 +195,7 @@ def archive_of_bytes(path: Path) -> None:
 
 
 def archive_packed_in_an_unknown_way(path: Path) -> None:
-    np.savez(path, x=np.ones((4, 8), np.float32))
+    np.savez(path, x=np.eye(4, 8, dtype=np.float32))
     data = bytearray(path.read_bytes())
     for magic, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
         at = data.index(magic) + offset
@@ -239,7 +239,7 @@ def test_labels_for_an_output_without_classes(placer: Placer, labels: np.ndarray
     }
     """
     Path("net.onnx").write_bytes(parse_model(text).SerializeToString())
-    np.savez("data.npz", x=np.ones((4, 8), np.float32), labels=labels)
+    np.savez("data.npz", x=np.eye(4, 8, dtype=np.float32), labels=labels)
     finished = placer(*COMMANDS["optimize"], "--data", "data.npz")
     assert finished.code == 2
     assert "labels fit no output" in finished.err
