@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from onnx import numpy_helper
 
 from placer.graph import Graph, Node
+from placer.graph.external_data import is_external
 
 # Operators of which each output element depends on the input element at the same position alone.
 _ELEMENT_WISE = frozenset(
@@ -62,7 +65,9 @@ def channel_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
     through Transpose, and through Reshape as far as it keeps the Concat's axis: YOLOv5 joins boxes
     and scores along its last axis and flattens the grid before that (ONNX Runtime issue 14233).
     Concats of Concats along one axis yield one span, along several axes (e.g. heads by channel,
-    then strides by anchor) one span per axis. Only tensors of known shape are followed.
+    then strides by anchor) one span per axis. ScatterND that writes a slice, as PyTorch exports
+    ``y[..., :2] = xy``, joins what it writes and what it leaves. Only tensors of known shape are
+    followed.
     """
     found: list[ChannelGroup] = []
     for output in graph.outputs:
@@ -77,7 +82,10 @@ def _parts(
     graph: Graph, tensor: str, axes: _Axes, spans: Mapping[int, Span]
 ) -> Iterator[tuple[Span, ...]]:
     """The spans of all tensors that were joined into ``tensor``, which itself fills ``spans``."""
-    concat, axes = _joining_concat(graph, tensor, axes)
+    concat, axes = _joining_node(graph, tensor, axes)
+    if concat is not None and concat.op == "ScatterND":
+        yield from _slices(graph, concat, axes, spans)
+        return
     shapes = [graph.type_of(t).shape for t in concat.inputs] if concat else []
     axis = concat.attributes["axis"] % len(axes) if concat else 0
     joined = axes[axis] if concat else None
@@ -93,10 +101,49 @@ def _parts(
         start += size
 
 
-def _joining_concat(graph: Graph, tensor: str, axes: _Axes) -> tuple[Node | None, _Axes]:
-    """The Concat that ``tensor`` comes from, None without one, and what its axes became."""
+def _slices(
+    graph: Graph, node: Node, axes: _Axes, spans: Mapping[int, Span]
+) -> Iterator[tuple[Span, ...]]:
+    """The spans that a row of ScatterND nodes wrote along one axis, and those between."""
+    written: list[Span] = []
+    last: Node | None = node
+    while last is not None and last.op == "ScatterND":
+        found = _written(graph, last)
+        if found is None or (written and found.axis != written[0].axis):
+            break
+        written.append(found)
+        last = graph.producer.get(last.inputs[0])
+    joined = axes[written[0].axis] if written else None
+    if joined is None:
+        yield tuple(sorted(spans.values()))
+        return
+    size = (graph.type_of(node.outputs[0]).shape or ())[written[0].axis]
+    cuts = sorted({0, size, *(edge for one in written for edge in (one.start, one.stop))})
+    start = spans[joined].start if joined in spans else 0
+    for low, high in itertools.pairwise(cuts):
+        span = Span(joined, start + low, start + high)
+        yield tuple(sorted({**spans, joined: span}.values()))
+
+
+def _written(graph: Graph, node: Node) -> Span | None:
+    """What a ScatterND writes if that is a slice along one axis, by its constant indices."""
+    shape, constant = graph.type_of(node.inputs[0]).shape, graph.initializers.get(node.inputs[1])
+    if shape is None or constant is None or is_external(constant) or not math.prod(constant.dims):
+        return None
+    places = numpy_helper.to_array(constant).reshape(-1, constant.dims[-1])
+    low, high = places.min(axis=0).tolist(), (places.max(axis=0) + 1).tolist()
+    edges = list(zip(low, high, strict=True))
+    cut = [axis for axis, edge in enumerate(edges) if edge != (0, shape[axis])]
+    inside = math.prod(after - before for before, after in edges)
+    if len(cut) != 1 or low[cut[0]] < 0 or len(np.unique(places, axis=0)) != inside:
+        return None
+    return Span(cut[0], low[cut[0]], high[cut[0]])
+
+
+def _joining_node(graph: Graph, tensor: str, axes: _Axes) -> tuple[Node | None, _Axes]:
+    """The Concat or ScatterND that ``tensor`` comes from, if any, and what its axes became."""
     while axes and (node := graph.producer.get(tensor)) and node.domain in ("", "ai.onnx"):
-        if node.op == "Concat":
+        if node.op in ("Concat", "ScatterND"):
             return node, axes
         variable = [t for t in node.inputs if t and t not in graph.initializers]
         if len(variable) != 1:

@@ -195,6 +195,26 @@ def test_heads_along_the_last_axis_as_yolov5_joins_them():
     ]
 
 
+def test_heads_that_are_written_into_slices_as_pytorch_exports_assignments():
+    """y[..., 0:1] = xy; y[..., 1:2] = wh: what is written and the scores that are left."""
+    assert spans_of("""
+    g (float[1,2,5] y, float[1,2,1] xy, float[1,2,1] wh) => (float[1,2,5] out)
+    <int64[1,2,1,3] first = {0,0,0, 0,1,0}, int64[1,2,1,3] second = {0,0,1, 0,1,1}> {
+      boxes = ScatterND(y, first, xy)
+      out = ScatterND(boxes, second, wh)
+    }
+    """) == [(), (Span(2, 0, 1),), (Span(2, 1, 2),), (Span(2, 2, 5),)]
+
+
+def test_single_elements_that_are_written_are_no_heads():
+    assert spans_of("""
+    g (float[1,2,5] y, float[1,2] some) => (float[1,2,5] out)
+    <int64[1,2,3] places = {0,0,0, 0,1,1}> {
+      out = ScatterND(y, places, some)
+    }
+    """) == [()]
+
+
 @pytest.mark.parametrize(
     "body",
     [
