@@ -128,9 +128,12 @@ def _slices(
 def _written(graph: Graph, node: Node) -> Span | None:
     """What a ScatterND writes if that is a slice along one axis, by its constant indices."""
     shape, constant = graph.type_of(node.inputs[0]).shape, graph.initializers.get(node.inputs[1])
-    if shape is None or constant is None or is_external(constant) or not math.prod(constant.dims):
+    if shape is None or constant is None or is_external(constant):
         return None
-    places = numpy_helper.to_array(constant).reshape(-1, constant.dims[-1])
+    depth = constant.dims[-1] if constant.dims else 0
+    if not math.prod(constant.dims) or not 0 < depth <= len(shape):
+        return None
+    places = numpy_helper.to_array(constant).reshape(-1, depth)
     low, high = places.min(axis=0).tolist(), (places.max(axis=0) + 1).tolist()
     edges = list(zip(low, high, strict=True))
     cut = [axis for axis, edge in enumerate(edges) if edge != (0, shape[axis])]
