@@ -241,7 +241,13 @@ def main(subject: Subject, doc: str | None) -> None:
             counts.conversions_missed,
         )
         scores = (f"{counts.f1:.3f}", f"{counts.f1_types:.3f}")
-        cells = (counts.model, str(counts.placements), *scores, "/".join(map(str, numbers)))
+        refused = f", {counts.refused} refused" if counts.refused else ""
+        cells = (
+            counts.model,
+            f"{counts.placements}{refused}",
+            *scores,
+            "/".join(map(str, numbers)),
+        )
         table.add_row(*cells)
     Console(width=110).print(table)
     if arguments.json:

@@ -1,17 +1,27 @@
 """How well the openvino pack predicts what OpenVINO's CPU plugin executes; see cpu_fidelity.py.
 
+OpenVINO compiles in a worker process, so that a candidate with which it crashes counts as refused.
+
 python benchmarks/openvino_fidelity.py --json fidelity.json
 python benchmarks/openvino_fidelity.py --networks others
 python benchmarks/openvino_fidelity.py --model net.onnx,images=1x3x320x320
 """
 
+from collections.abc import Mapping
+
 from cpu_fidelity import Subject, main
 
-from placer.engines.openvino.engine import OpenVinoEngine
+from placer.engines.isolation import IsolatedEngine
+from placer.engines.openvino.factory import OpenVinoFactory
+from placer.engines.registry import EngineOptions
+from placer.rules.packaging.load import load_pack
 
-OPENVINO = Subject(
-    "openvino", "OpenVINO's runtime model", lambda shapes: OpenVinoEngine(shapes=shapes)
-)
+
+def _engine(shapes: Mapping[str, tuple[int, ...]]) -> IsolatedEngine:
+    return OpenVinoFactory().create(EngineOptions(load_pack("openvino"), shapes=shapes))
+
+
+OPENVINO = Subject("openvino", "OpenVINO's runtime model", _engine)
 
 if __name__ == "__main__":
     main(OPENVINO, __doc__)
