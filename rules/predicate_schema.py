@@ -124,6 +124,11 @@ class Predicate(Strict):
         default=None, description="The tensor is computed at run time."
     )
     scalar: TensorName | None = Field(default=None, description="The tensor has one element.")
+    fixed: TensorName | None = Field(
+        default=None,
+        description="The model itself fixes the tensor's dimensions, whatever shapes are given for "
+        "its inputs.",
+    )
     attribute: AttributeIs | None = Field(
         default=None, description="The attribute has the value or lies within the limits."
     )

@@ -152,6 +152,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "is_graph_input": of_each(lambda tensor, graph: tensor in graph.inputs),
     "is_graph_output": of_each(lambda tensor, graph: tensor in graph.outputs),
     "scalar": of_each(is_scalar),
+    "fixed": of_each(lambda tensor, graph: tensor not in graph.open_tensors),
     "non_negative": of_each(is_non_negative),
     "sole_consumer": of_each(is_read_once),
     "attribute": _attribute_is,

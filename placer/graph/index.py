@@ -105,7 +105,8 @@ class Graph:
     of the node that holds them, with an index beyond that node's own inputs. ``consumers`` has the
     edges by tensor, ``reads`` by node. ``scopes``: of the nodes that stand in the bodies
     of others where the graph is a flat one (``placer.graph.flat``): what a body returns is read by
-    the node that has it, and what it is given no node writes.
+    the node that has it, and what it is given no node writes. ``open_tensors``: those of which the
+    file leaves dimensions open, whatever shapes were given for the inputs.
     """
 
     nodes: tuple[Node, ...]
@@ -118,6 +119,7 @@ class Graph:
     outputs: tuple[str, ...]
     types: Mapping[str, TensorType]
     scopes: Scopes = field(default_factory=dict)
+    open_tensors: frozenset[str] = frozenset()
 
     @cached_property
     def by_op(self) -> Mapping[str, tuple[Node, ...]]:
@@ -154,18 +156,20 @@ class Graph:
 
 
 def index_graph(
-    graph: GraphProto, types: Mapping[str, TensorType], scopes: Scopes | None = None
+    graph: GraphProto,
+    types: Mapping[str, TensorType],
+    scopes: Scopes | None = None,
+    open_tensors: frozenset[str] = frozenset(),
 ) -> Graph:
     """Build the index of ``graph``; ``types`` overrides and completes what the graph declares.
 
-    ``scopes``: of a flat graph.
+    ``scopes``: of a flat graph. ``open_tensors``: see ``Graph``.
     """
     initializers = {t.name: t for t in graph.initializer}
     nodes = tuple(_node(proto, i) for i, proto in enumerate(graph.node))
     inputs = tuple(i.name for i in graph.input if i.name not in initializers)
-    return index_nodes(
-        nodes, initializers, inputs, tuple(o.name for o in graph.output), types, scopes
-    )
+    outputs = tuple(o.name for o in graph.output)
+    return index_nodes(nodes, initializers, inputs, outputs, types, scopes, open_tensors)
 
 
 def index_nodes(
@@ -175,6 +179,7 @@ def index_nodes(
     outputs: tuple[str, ...],
     types: Mapping[str, TensorType],
     scopes: Scopes | None = None,
+    open_tensors: frozenset[str] = frozenset(),
 ) -> Graph:
     """Build the index of ``nodes``, topologically sorted and named uniquely."""
     declared = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in initializers.values()}
@@ -190,6 +195,7 @@ def index_nodes(
         outputs=outputs,
         types={**declared, **types},
         scopes=scopes or {},
+        open_tensors=open_tensors,
     )
 
 

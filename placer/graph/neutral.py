@@ -12,7 +12,7 @@ from placer.graph.external_data import is_external
 
 _NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
 _COMMUTATIVE = frozenset({"Add", "Mul"})
-_COPYING = frozenset({"Expand", "Tile", "Reshape"})  # Where the shape stays.
+_COPYING = frozenset({"Expand", "Tile", "Reshape", "Cast"})  # Where shape and type stay.
 _PADS, _STEPS = 1, 4  # Inputs of Pad and of Slice.
 _MAX_ELEMENTS = 1 << 20
 
@@ -20,9 +20,9 @@ _MAX_ELEMENTS = 1 << 20
 def handed_on(op: str, inputs: Sequence[str], constants: Mapping[str, TensorProto]) -> str | None:
     """The input that a node of the standard domain writes again, None if it changes values.
 
-    It does so only if what it writes has the shape of that input. Constants of more than 2**20
-    elements and those in other files are not looked at, nor are pads that are an attribute, as in
-    operator sets before 11.
+    It does so only if what it writes has the shape and the type of that input. Constants of more
+    than 2**20 elements and those in other files are not looked at, nor are pads that are an
+    attribute, as in operator sets before 11.
     """
     if (
         op in _COPYING

@@ -86,4 +86,6 @@ def graph_of_text(text: str) -> Graph:
     inferred = onnx.shape_inference.infer_shapes(parse_model(text), data_prop=True)
     graph = inferred.graph
     values = [*graph.input, *graph.value_info, *graph.output]
-    return index_graph(graph, {value.name: tensor_type(value) for value in values})
+    types = {value.name: tensor_type(value) for value in values}
+    left_open = frozenset(name for name, known in types.items() if known.shape is None)
+    return index_graph(graph, types, open_tensors=left_open)

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,8 @@ from placer.model.entered_bodies import enter_bodies
 from placer.model.fixed_inputs import fix_in_place
 from placer.model.importing import Imported, import_model, is_quantized
 from placer.model.input_shapes import input_shapes_of
-from placer.model.normalize import normalize, tidy, tidy_quantized
+from placer.model.normalize import infer_values, normalize, tidy, tidy_quantized
+from placer.model.open_tensors import open_tensors
 from placer.model.validate import check_sizes, parse_model, read_model
 
 _STANDARD = ("", "ai.onnx")
@@ -144,7 +146,8 @@ def load_model(
     values = infer_flat_values(proto, base_dir, input_shapes, path, scopes)
     types = {name: tensor_type(value) for name, value in values.items()}
     check_sizes(types, path)
-    graph = index_graph(proto.graph, types, scopes)
+    own = partial(infer_values, proto, {}, path)
+    graph = index_graph(proto.graph, types, scopes, open_tensors(proto, types, own))
     imported = None if imported is None else imported.restricted(graph)
     if scopes:
         proto = without_initializers(proto, ())  # The graph keeps the nodes of the flat one.

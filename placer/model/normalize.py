@@ -1,9 +1,10 @@
 """Bring a float model into the one form that the rest of placer works on.
 
 Local functions inlined, ONNX Runtime's fused operators taken apart, opset at least 17, Constant,
-Identity and Dropout nodes gone, constant subgraphs folded, If, Loop and Scan replaced by the nodes
-that run where the model fixes which, BatchNormalization and constant per-channel Mul and Add
-folded into the weighted node before them, nodes named and sorted. Outputs stay what they were.
+Identity, Dropout and other nodes that only copy gone, constant subgraphs folded, If, Loop and Scan
+replaced by the nodes that run where the model fixes which, BatchNormalization and constant
+per-channel Mul and Add folded into the weighted node before them, nodes named and sorted. Outputs
+stay what they were.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_repeatedly, may_fold
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
+from placer.model.copies import mark_copies, may_copy
 from placer.model.early_norms import put_back
 from placer.model.fused_operators import take_apart
 from placer.model.identities import remove_identities
@@ -99,6 +101,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
     _note(notes, removed, "removed {} constant or unused nodes")
     _note(notes, unrolled, "unrolled {} Loop and Scan nodes whose trip count is fixed")
     _note(notes, remove_identities(graph), "removed {} Identity and Dropout nodes")
+    _note(notes, _remove_copies(proto, path), "removed {} nodes that only copy what they read")
     for op, count in fold_affine(graph, base_dir).items():
         notes.append(f"folded {count} {op} nodes into the weights before them")
     drop_unused_initializers(graph)
@@ -164,6 +167,13 @@ def _take_apart(proto: ModelProto, path: Path) -> int:
 
 def _fold_constants(proto: ModelProto, path: Path) -> int:
     return fold_repeatedly(proto, lambda: infer_values(proto, {}, path)) if may_fold(proto) else 0
+
+
+def _remove_copies(proto: ModelProto, path: Path) -> int:
+    graph = proto.graph
+    if not may_copy(graph) or not mark_copies(graph, infer_values(proto, {}, path)):
+        return 0
+    return remove_identities(graph) + remove_dead_nodes(graph)
 
 
 def _resolve_control_flow(proto: ModelProto, path: Path) -> tuple[int, int]:

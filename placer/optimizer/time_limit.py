@@ -35,11 +35,11 @@ class TimeLimit:
     @property
     def end(self) -> float:
         """``time.monotonic`` when the run must have ended; infinite without a limit."""
-        return math.inf if self.seconds is None else self.start + self.seconds
+        return self.after(1.0)
 
-    def within(self, share: float) -> float:
-        """``time.monotonic`` when ``share`` of what is left will have passed; see ``end``."""
-        return time.monotonic() + share * self.left_s
+    def after(self, share: float) -> float:
+        """``time.monotonic`` when ``share`` of the limit has passed; infinite without a limit."""
+        return math.inf if self.seconds is None else self.start + share * self.seconds
 
     @property
     def passed_s(self) -> float:

@@ -86,6 +86,7 @@ class BuildTarget:
     ``unsigned``: tensors that are uint8 where they are quantized, whatever ``integer`` is.
     ``integers``: the type by scale, where it is not ``integer`` for all.
     ``stored``: types of graph inputs and outputs that are integers outside, by tensor.
+    ``has_zero_point``: whether a scale's zero point is not 0; None where that is not asked.
     """
 
     graph: Graph
@@ -98,6 +99,7 @@ class BuildTarget:
     integers: Callable[[Scale], str] | None = None
     rounds_alone: bool = False
     stored: Mapping[str, str] = field(default_factory=dict)
+    has_zero_point: Callable[[Scale], bool] | None = None
 
     def integer_of(self, tensor: str, scale: Scale | None = None) -> str:
         """The type of ``tensor`` where it is quantized with ``scale``; None: a constant's."""

@@ -65,7 +65,14 @@ def without_idle_nodes(graph: Graph) -> WithoutIdle:
         replace(node, index=index, inputs=tuple(origins.get(t, t) for t in node.inputs))
         for index, node in enumerate(n for n in graph.nodes if n.name not in idle)
     ]
-    rest = index_nodes(nodes, graph.initializers, graph.inputs, graph.outputs, graph.types)
+    rest = index_nodes(
+        nodes,
+        graph.initializers,
+        graph.inputs,
+        graph.outputs,
+        graph.types,
+        open_tensors=graph.open_tensors,
+    )
     return WithoutIdle(rest, dict(_moves(graph, origins, idle)))
 
 

@@ -94,6 +94,7 @@ class Predictor:
             integers,
             rounds_alone,
             stored or {},
+            requantizes,
         )
         self._requantizes = requantizes
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}

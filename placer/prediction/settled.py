@@ -51,7 +51,14 @@ def without_settled_nodes(graph: Graph) -> Graph:
     read = {t for node in rest for t in node.inputs}
     constants = {t: value for t, value in values.items() if t in read and t not in graph.outputs}
     initializers = {**graph.initializers, **constants}
-    return index_nodes(nodes, initializers, graph.inputs, graph.outputs, graph.types)
+    return index_nodes(
+        nodes,
+        initializers,
+        graph.inputs,
+        graph.outputs,
+        graph.types,
+        open_tensors=graph.open_tensors,
+    )
 
 
 def _settled(graph: Graph) -> list[Node]:

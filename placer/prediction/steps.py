@@ -168,11 +168,20 @@ class StepDraft:
         return self.tensors.reformat(edge, port, wanted)
 
     def _as_rounded(self, edge: Edge) -> Port:
-        """The tensor for a node that takes Q along unless the layer before did."""
-        graph, chain = self.target.graph, self.tensors.chains[edge]
-        data = [t for t in graph.by_name[edge.node].inputs if t and t not in graph.initializers]
-        if chain and self.tensors.formats[edge.tensor].rounded and len(data) == 1:
-            return self.tensors.as_integers(edge)
+        """The tensor for a node that takes Q along unless the layer before did.
+
+        One of two operands is read as integers if the other carries no pair and, of a product, the
+        zero point is not 0 (plans of OpenVINO 2026.4.1).
+        """
+        graph, chains = self.target.graph, self.tensors.chains
+        node = graph.by_name[edge.node]
+        others = [e for e in graph.edges_into(node) if e != edge]
+        data = [e for e in others if e.tensor not in graph.initializers]
+        if chains[edge] and self.tensors.formats[edge.tensor].rounded:
+            shifts = self.target.has_zero_point
+            is_scaled = node.op == "Mul" and shifts is not None and not shifts(chains[edge][-1])
+            if not data or not (is_scaled or any(map(chains.get, data))):
+                return self.tensors.as_integers(edge)
         return self.tensors.as_it_is(edge)
 
     def _copied(self, edge: Edge, port: Port) -> Port:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from placer.graph import UNKNOWN_TYPE, Edge, Graph, Node, index_nodes, tensor_type
 from placer.graph.external_data import is_external
 from placer.model.normalize import infer_values
+from placer.model.open_tensors import open_tensors
 from placer.qdq.casts import around_pairs
 from placer.quantization import FLOAT8, Format, Placement, Scheme
 from placer.quantization.placement import ScaleGroup
@@ -59,7 +60,10 @@ class ExtractedModel:
         for dequantized, constant in self.dequantized.items():
             types[constant] = types.get(dequantized, UNKNOWN_TYPE)
         inputs = tuple(v.name for v in self.proto.graph.input if v.name not in self.constants)
-        return index_nodes(self.nodes, self.constants, inputs, self.outputs, types)
+        left_open = open_tensors(self.proto, types, partial(infer_values, self.proto, {}, path))
+        return index_nodes(
+            self.nodes, self.constants, inputs, self.outputs, types, open_tensors=left_open
+        )
 
 
 def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> ExtractedModel:

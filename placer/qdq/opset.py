@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
 import onnx
 import onnx.version_converter
@@ -15,6 +16,7 @@ from placer.graph import index_graph, tensor_type
 from placer.graph.edit import adopt, standard_opset, without_initializers, without_large_tensors
 from placer.model import Model
 from placer.model.normalize import infer_values, tidy_quantized
+from placer.model.open_tensors import open_tensors
 
 FLOAT8_OPSET = 19  # From here on QuantizeLinear takes FP8.
 
@@ -47,4 +49,6 @@ def with_proto(model: Model, proto: onnx.ModelProto, notes: Collection[str]) -> 
     values = infer_values(proto, model.input_shapes, model.path)
     types = {name: tensor_type(value) for name, value in values.items()}
     all_notes = tuple(dict.fromkeys((*model.notes, *notes)))
-    return replace(model, proto=proto, graph=index_graph(proto.graph, types), notes=all_notes)
+    left_open = open_tensors(proto, types, partial(infer_values, proto, {}, model.path))
+    graph = index_graph(proto.graph, types, open_tensors=left_open)
+    return replace(model, proto=proto, graph=graph, notes=all_notes)

@@ -36,7 +36,8 @@ def with_constants(model: Model, values: Mapping[str, np.ndarray]) -> Model:
         _tensor(model, name, values[name]) if name in values else tensor
         for name, tensor in known.items()
     )
-    graph = index_graph(proto.graph, model.graph.types)
+    before = model.graph
+    graph = index_graph(proto.graph, before.types, open_tensors=before.open_tensors)
     return replace(model, proto=proto, graph=graph)
 
 

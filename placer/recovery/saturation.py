@@ -27,7 +27,14 @@ def before_saturation(graph: Graph) -> Graph:
     An output stays one if layers with weights lead to it without passing such a function.
     """
     names = dict.fromkeys(name for output in graph.outputs for name in _taps(graph, output))
-    return index_nodes(graph.nodes, graph.initializers, graph.inputs, tuple(names), graph.types)
+    return index_nodes(
+        graph.nodes,
+        graph.initializers,
+        graph.inputs,
+        tuple(names),
+        graph.types,
+        open_tensors=graph.open_tensors,
+    )
 
 
 def with_outputs(model: Model, names: Sequence[str]) -> Model:
@@ -44,7 +51,8 @@ def with_outputs(model: Model, names: Sequence[str]) -> Model:
         if dtype is not None:
             value.type.tensor_type.elem_type = dtype
         proto.graph.output.append(value)
-    return replace(model, proto=proto, graph=index_graph(proto.graph, graph.types))
+    indexed = index_graph(proto.graph, graph.types, open_tensors=graph.open_tensors)
+    return replace(model, proto=proto, graph=indexed)
 
 
 def _taps(graph: Graph, output: str) -> Iterator[str]:

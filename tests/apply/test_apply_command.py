@@ -188,7 +188,7 @@ def test_what_is_printed(placer: Run, placement_file: Path, monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", "200")
     finished = placer("apply", placement_file, DYNAMO, "-o", "out")
     lines = [" ".join(line.replace("│", " ").split()) for line in finished.out.splitlines()]
-    assert "edges found by structure 49" in lines
+    assert "edges found by structure 46" in lines
     assert "edges found by name 1" in lines  # The graph output.
     assert "of them in another operator 2" in lines
     assert (

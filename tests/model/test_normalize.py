@@ -394,6 +394,47 @@ def test_dropout_goes_unless_it_trains(save: Save):
     assert ops(save(text.replace("t = {0}", "t = {1}"))) == {"Relu": 1, "Dropout": 1, "Neg": 1}
 
 
+def test_views_that_lead_back_go(save: Save):
+    """As behind TensorFlow's poolings."""
+    text = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[N,4,6,6] x) => (float[N,4,1,1] y)
+        <int64[2] axes = {2, 3}, int64[4] shape = {-1, 4, 1, 1}> {
+          p = GlobalAveragePool(x)
+          s = Squeeze(p, axes)
+          r = Reshape(s, shape)
+          y = Neg(r)
+        }
+        """
+    path = save(text)
+    x = np.arange(144, dtype=np.float32).reshape(1, 4, 6, 6)
+    assert same_outputs(path, x=x) == ["GlobalAveragePool", "Neg"]
+    assert "removed 2 nodes that only copy what they read" in load_model(path).notes
+
+
+def test_views_that_something_else_reads_or_that_are_not_known_to_lead_back_stay(save: Save):
+    """The Reshape behind the Squeeze goes, which has something else to feed."""
+    path = save(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[2,1,3] x, float[M,N] z)
+            => (float[2,3] s, float[2,1,3] y, int64[2,3] i, float[K,L] w)
+        <int64[1] axis = {1}, int64[3] shape = {2, 1, 3}, int64[2] other = {-1, 4}> {
+          r = Relu(x)
+          s = Squeeze(r, axis)
+          back = Reshape(s, shape)
+          y = Neg(back)
+          i = Cast<to = 7>(s)
+          t = Relu(z)
+          v = Reshape(t, other)
+          w = Neg(v)
+        }
+        """
+    )
+    found = [node.op for node in load_model(path, {"z": (2, 2)}).graph.nodes]
+    assert Counter(found) == {"Relu": 2, "Squeeze": 1, "Neg": 2, "Cast": 1, "Reshape": 1}
+
+
 def test_names_of_outputs_survive_an_identity(save: Save):
     path = save(
         """

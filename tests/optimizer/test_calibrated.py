@@ -32,6 +32,7 @@ def request_of_two_heads(tmp_path: Path) -> Request:
         data=str(tmp_path / "data.npz"),
         engine="onnxruntime",
         gates=("sqnr>=1",),
+        force=("op:Conv",),
     )
 
 

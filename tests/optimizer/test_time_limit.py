@@ -20,7 +20,6 @@ from placer.optimizer.outcome.end_costs import (
     end_seconds,
     kept_by,
     kept_for_the_end,
-    least_end,
     lighter,
     recovery_s,
     with_affordable_end,
@@ -134,13 +133,13 @@ def test_trials_leave_a_full_end_its_time_and_never_less_than_the_shortest_one(
 ):
     task, _ = digits
     costs = TrialCosts(1.0, 1.0, warm_up=0.1, round=0.01, judge=1.0, trial=3.0)
-    full, least = end_seconds(task.preset, costs, 5, task), least_end(costs, task)
+    full, *_, least = (end_seconds(own, costs, 5, task) for own in lighter(task.preset))
     within = [
         kept_for_the_end(replace(task, limit=TimeLimit(0.0, seconds)), costs, 5)
         for seconds in (None, 3600.0, full, 1.0)
     ]
     assert within == [0.0, full, 0.3 * full, least]
-    assert least == end_seconds(lighter(task.preset)[-1], costs, 1, task) < 0.3 * full
+    assert least < 0.3 * full < full
 
 
 def test_before_a_trial_was_measured_the_first_one_has_to_fit(digits: tuple[Task, TrialSetup]):
@@ -317,6 +316,5 @@ def test_parts_of_the_time_add_up(monkeypatch: pytest.MonkeyPatch):
     clock.now += 40
     assert (limit.passed_s, limit.left_s, limit.end) == (52.5, 7.5, 160.0)
     assert spent.seconds == {"finals": 12.5, "trials": 30.0, "total": 52.5}
-    assert limit.within(0.2) == clock.now + 1.5
     clock.now += 40
     assert limit.left_s == 0.0

@@ -138,3 +138,49 @@ KEYS, QUERIES = (Edge("a", "move", 0),), (Edge("x", "query", 0),)
 def test_a_product_reads_keys_as_they_lie_before_their_transpose(pairs, tmp_path):
     """Though DQ of the pair before would move past it."""
     assert frozenset({"turn", "scores"}) in agree(TURNED, pairs, tmp_path)
+
+
+# One operand of a sum or product carries a pair, or both do.
+SUMMED = """
+g (float[1,64,32] x, float[1,64,32] z) => (float[1,64,32] out)
+<float[32,32] w = {1}, float[32] b = {1}> {
+  [fc] m = MatMul(x, w)
+  [bias] a = Add(m, b)
+  [act] r = ACT(a)
+  [both] out = OP(z, r)
+}
+"""
+SECOND, FIRST = (Edge("r", "both", 1),), (Edge("z", "both", 0),)
+
+
+@pytest.mark.parametrize(
+    ("op", "act", "pairs", "quantized"),
+    [
+        ("Add", "Tanh", [SECOND], 1),
+        ("Mul", "Tanh", [SECOND], 1),
+        ("Sub", "Relu", [SECOND], 1),
+        ("Mul", "Relu", [SECOND], 0),  # The zero point is 0.
+        ("Add", "Tanh", [FIRST], 0),
+        ("Add", "Relu", [FIRST, SECOND], 0),
+        ("Mul", "Tanh", [FIRST, SECOND], 0),
+    ],
+)
+def test_what_a_float_kernel_writes_is_quantized_for_a_sum_that_reads_one_pair(
+    op, act, pairs, quantized, tmp_path
+):
+    predicted, actual = plans(SUMMED.replace("ACT", act).replace("OP", op), pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    assert conversions(actual).total() == quantized
+
+
+def test_a_float_conv_transpose_takes_a_scale_in_front_of_it(tmp_path):
+    text = """
+    g (float[1,16,8,8] x) => (float[1,16,16,16] out)
+    <float[16,16,2,2] w = {1}, float[16,1,1] k = {1}> {
+      [act] s = Sigmoid(x)
+      [scale] r = Mul(s, k)
+      [up] out = ConvTranspose<strides = [2, 2]>(r, w)
+    }
+    """
+    assert frozenset({"scale", "up"}) in agree(text, (), tmp_path)

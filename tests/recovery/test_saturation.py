@@ -41,11 +41,11 @@ def test_a_shape_is_nothing_else_that_leads_to_an_output(tmp_path: Path):
     """As where an exporter flattens for a Softmax and gives the shape back behind it."""
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
-    g (float[1,4] x) => (float[a,b] y) <float[4,4] w = {0}>
+    g (float[1,4] x) => (float[a,b] y) <float[4,4] w = {0}, int64[3] wide = {-1, 2, 2}>
     {
         [linear] h = MatMul(x, w)
         [size] n = Shape(h)
-        [flat] f = Flatten(h)
+        [flat] f = Reshape(h, wide)
         [soft] s = Softmax(f)
         [back] y = Reshape(s, n)
     }

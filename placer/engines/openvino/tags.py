@@ -99,18 +99,18 @@ def tag_nodes(model: Any, graph: onnx.GraphProto) -> Tags:
             op.set_friendly_name(f"placer:{number}:{count}")
     declared = [value.name for value in graph.output]
     constants = frozenset(tensor.name for tensor in graph.initializer)
-    shapes = {name: port.get_partial_shape() for name, port in ports.items()}
-    idle = frozenset(_idle(graph, shapes))
+    types = {n: (port.get_partial_shape(), port.get_element_type()) for n, port in ports.items()}
+    idle = frozenset(_idle(graph, types))
     scalars = frozenset(t.name for t in graph.initializer if math.prod(t.dims) == 1)
     return Tags(nodes, _outputs(model, declared), constants, idle, scalars)
 
 
-def _idle(graph: onnx.GraphProto, shapes: Mapping[str, Any]) -> Iterator[int]:
-    """The nodes that hand on what they read."""
+def _idle(graph: onnx.GraphProto, types: Mapping[str, Any]) -> Iterator[int]:
+    """The nodes that hand on what they read. ``types``: shape and element type by tensor."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for number, node in enumerate(graph.node):
         data = handed_on(node.op_type, node.input, constants)
-        if data is not None and data in shapes and shapes[data] == shapes.get(node.output[0]):
+        if data is not None and data in types and types[data] == types.get(node.output[0]):
             yield number
 
 

@@ -70,15 +70,6 @@ def lighter(preset: Preset) -> list[Preset]:
     return [preset.model_copy(update=change) for change in changes]
 
 
-def least_end(costs: TrialCosts, task: Task) -> float:
-    """Seconds of the shortest end, if documents take no longer than on an idle machine.
-
-    To end a little late with a result is better than to end in time without one.
-    """
-    idle = replace(task, limit=replace(task.limit, busy=1.0))
-    return end_seconds(lighter(task.preset)[-1], costs, 1, idle)
-
-
 def affordable(task: Task, costs: TrialCosts, candidates: int, seconds: float) -> Preset:
     """The preset whose end of a run takes at most ``seconds``, or else the one that takes least."""
     found = lighter(task.preset)
@@ -91,8 +82,7 @@ def kept_for_the_end(task: Task, costs: TrialCosts, candidates: int) -> float:
     limit = task.limit.seconds
     if limit is None:
         return 0.0
-    full = end_seconds(task.preset, costs, candidates, task)
-    least = least_end(costs, task)
+    full, *_, least = (end_seconds(p, costs, candidates, task) for p in lighter(task.preset))
     return max(least, min(full, _SHARE_OF_END * limit)) + recovery_s(task)
 
 

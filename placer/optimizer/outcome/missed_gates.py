@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from placer.errors import RunError
 from placer.graph.randomness import random_outputs
 from placer.model import save_model
-from placer.optimizer.outcome.end_costs import least_end
+from placer.optimizer.outcome.end_costs import end_seconds, lighter
 from placer.optimizer.outcome.finals import Rejected
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
@@ -58,7 +58,7 @@ def time_needs(
 ) -> TimeNeeds:
     """What a limit that the trials did not fit into would have had to hold."""
     costs = TrialCosts.of(records, setup, task)
-    least = least_end(costs, task)
+    least = end_seconds(lighter(task.preset)[-1], costs, 1, task)
     before = {what: spent[what] for what in ("start", "preparation", "calibration")}
     return TimeNeeds(task.limit.seconds or 0.0, before, costs.trial, least)
 

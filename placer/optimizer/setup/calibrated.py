@@ -35,8 +35,9 @@ log = logging.getLogger(__name__)
 _PAIRS = TypeAdapter(dict[str, tuple[FiniteFloat, FiniteFloat]])
 MIXED = "mixed"
 _LATE = "the time limit left no time"
-# Of the time that is left, what collecting statistics may take, and then comparing methods.
-_SHARE_OF_STATISTICS, _SHARE_OF_METHODS = 0.2, 0.2
+# Of the time limit, so much has passed at most when statistics are complete, and when methods are
+# compared.
+_SHARE_OF_STATISTICS, _SHARE_OF_METHODS = 0.2, 0.35
 # Batches besides those held back; see placer.recovery.methods.choose.
 _LEAST_BATCHES = 16
 
@@ -111,7 +112,7 @@ def calibration_of(task: Task, observer: Observer) -> SplitCalibration:
         observer.stage(f"calibrating on {len(data)} samples")
     cache = task.request.cache_dir
     # A body of an If may run on the last sample only.
-    until = math.inf if task.model.graph.scopes else task.limit.within(_SHARE_OF_STATISTICS)
+    until = math.inf if task.model.graph.scopes else task.limit.after(_SHARE_OF_STATISTICS)
     free = set(activations) - task.pins.by_tensor.keys()
     if task.request.calibration != AUTO or not free:
         whole = calibrate(task.model, activations, data, cache, observer.progress, until=until)
@@ -133,7 +134,7 @@ def choose_ranges(
     choice, shortened = None, _shortened(task, data)
     if data.halves:
         observer.stage("comparing calibration methods")
-        progress = _until(task.limit.within(_SHARE_OF_METHODS), observer.progress)
+        progress = _until(task.limit.after(_SHARE_OF_METHODS), observer.progress)
         try:
             progress(0, 1)
             choice, is_whole = _choice(task, inserter, data, reference, observer, progress)

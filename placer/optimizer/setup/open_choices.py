@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 # Engines that measure on a CPU; the first is taken where they are equally fast.
 CPU_ENGINES = ("openvino", "onnxruntime")
 OPENVINO_BASES: tuple[Base, ...] = ("float", "bfloat16")
-# Of the time that is left, what comparing engines and bases may take.
+# Of the time limit, what comparing engines and bases may take.
 _SHARE_OF_TIME = 0.15
 _BLOCKS = 5
 _ROUNDS = 3
@@ -187,10 +187,10 @@ def _contenders(
     found: list[_Contender] = []
     reasons: list[PlacerError] = []
     observer.stage("comparing " + " and ".join(dict.fromkeys(c.engine for c in choices)))
-    longest, end = 0.0, limit.within(_SHARE_OF_TIME)
+    longest = 0.0
     for number, choice in enumerate(choices):
         start = time.monotonic()
-        if found and start + longest >= end:
+        if found and start + longest >= limit.after(_SHARE_OF_TIME):
             left = ", ".join(_name(other) for other in choices[number:])
             observer.warn(f"the time limit left no time to compare {left}")
             break

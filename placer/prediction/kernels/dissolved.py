@@ -96,6 +96,7 @@ def _indexed(graph: Graph, nodes: list[Node], types: Mapping[str, TensorType]) -
         graph.outputs,
         {**graph.types, **types},
         graph.scopes,
+        graph.open_tensors,
     )
 
 

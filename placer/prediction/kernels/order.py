@@ -31,7 +31,13 @@ def depth_first(graph: Graph) -> Graph:
     if [node.name for node in nodes] == [node.name for node in graph.nodes]:
         return graph
     return index_nodes(
-        nodes, graph.initializers, graph.inputs, graph.outputs, graph.types, graph.scopes
+        nodes,
+        graph.initializers,
+        graph.inputs,
+        graph.outputs,
+        graph.types,
+        graph.scopes,
+        graph.open_tensors,
     )
 
 
