@@ -39,7 +39,7 @@ def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
     plans name; no-op layers run nothing and do not count. Precision, recall and F1 are those of
     the predicted layers as a retrieval of the actual ones, as multisets.
     """
-    actual = _with_splits(actual, predicted)
+    actual = with_splits(actual, predicted)
     known = _named(predicted) & _named(actual)
     left, right = _Side(predicted, known), _Side(actual, known)
     pairs = tuple(_pairs(left.compute, right.compute))
@@ -70,8 +70,11 @@ _NUMBERED = re.compile(r"(?P<node>.+)_\d+")
 _CUTS = frozenset({"Slice", "Split", "NoOp"})
 
 
-def _with_splits(actual: Plan, predicted: Plan) -> Plan:
-    """``actual`` with layers of single outputs of a Split named after the Split."""
+def with_splits(actual: Plan, predicted: Plan) -> Plan:
+    """``actual`` with layers of single outputs of a Split named after the Split; others are kept.
+
+    So ``diff_plans`` compares it: what it pairs are layers of the plan that this gives.
+    """
     all_nodes = {node for layer in predicted.layers for node in layer.nodes}
     cuts = {node for layer in predicted.layers if layer.op in _CUTS for node in layer.nodes}
 
@@ -79,8 +82,11 @@ def _with_splits(actual: Plan, predicted: Plan) -> Plan:
         match = None if node in all_nodes else _NUMBERED.fullmatch(node)
         return match["node"] if match is not None and match["node"] in cuts else node
 
-    layers = (replace(la, nodes=tuple(map(name, la.nodes))) for la in actual.layers)
-    return replace(actual, layers=tuple(layers))
+    def named(layer: Layer) -> Layer:
+        nodes = tuple(map(name, layer.nodes))
+        return layer if nodes == layer.nodes else replace(layer, nodes=nodes)
+
+    return replace(actual, layers=tuple(map(named, actual.layers)))
 
 
 class _Side:

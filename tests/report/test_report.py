@@ -385,6 +385,17 @@ def test_rows_put_layers_of_the_same_nodes_side_by_side():
     ]
 
 
+def test_rows_put_the_numbered_layers_of_a_split_beside_it():
+    """TensorRT calls the layers of one Split's outputs Split, Split_6 and so on."""
+    cut = replace(layer("split", "split"), op="Split")
+    (row,) = rows(Plan((cut,)), Plan((layer("split_6", "split_6"),)))
+    assert (row.state, row.predicted, [one.name for one in row.actual]) == (
+        "same",
+        (cut,),
+        ["split_6"],
+    )
+
+
 def test_rows_of_one_plan_are_not_compared():
     a = layer("a", "a")
     assert [(row.state, row.actual) for row in rows(None, Plan((a,)))] == [("not compared", (a,))]
