@@ -20,7 +20,9 @@ from placer.prediction.kernels.views import readers_of
 _FLAT = ("Flatten", "Reshape")
 # What scales and masks scores, and adds what depends on positions.
 _MASKS = ("Mul", "Div", "Add", "Sub", "Where", "Max", "Min")
-_NARROWEST = 8  # Channels of a head; those of other than a multiple of it are padded.
+# Channels of a head; those of other than a multiple of them are padded, and those of no more have
+# no kernel (heads of 4 to 12 channels, TensorRT-RTX 1.7.1).
+_NARROW = 8
 
 
 def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node, ...]]:
@@ -153,10 +155,10 @@ def _is_heads(graph: Graph, tensor: str) -> bool:
 
 
 def _is_even(graph: Graph, scores: Node, mix: Node) -> bool:
-    """Whether keys and values are as wide, and no narrower than a kernel reads."""
+    """Whether keys and values are as wide, and wide enough for a kernel."""
     wide = head_width(graph, scores)
     values = (graph.type_of(mix.outputs[0]).shape or (0,))[-1]
-    return wide == values >= _NARROWEST
+    return wide == values > _NARROW
 
 
 def head_width(graph: Graph, scores: Node) -> int:
@@ -166,4 +168,4 @@ def head_width(graph: Graph, scores: Node) -> int:
 
 def is_padded(graph: Graph, scores: Node) -> bool:
     """Whether queries, keys and values get channels of zeros before, taken off behind."""
-    return head_width(graph, scores) % _NARROWEST != 0
+    return head_width(graph, scores) % _NARROW != 0
