@@ -22,7 +22,7 @@ _FLAT = ("Flatten", "Reshape")
 _MASKS = ("Mul", "Div", "Add", "Sub", "Where", "Max", "Min")
 # Channels of a head; those of other than a multiple of them are padded, and those of no more have
 # no kernel (heads of 4 to 12 channels, TensorRT-RTX 1.7.1).
-_NARROW = 8
+NARROW = 8
 
 
 def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node, ...]]:
@@ -158,7 +158,7 @@ def _is_even(graph: Graph, scores: Node, mix: Node) -> bool:
     """Whether keys and values are as wide, and wide enough for a kernel."""
     wide = head_width(graph, scores)
     values = (graph.type_of(mix.outputs[0]).shape or (0,))[-1]
-    return wide == values > _NARROW
+    return wide == values > NARROW
 
 
 def head_width(graph: Graph, scores: Node) -> int:
@@ -168,4 +168,4 @@ def head_width(graph: Graph, scores: Node) -> int:
 
 def is_padded(graph: Graph, scores: Node) -> bool:
     """Whether queries, keys and values get channels of zeros before, taken off behind."""
-    return head_width(graph, scores) % _NARROW != 0
+    return head_width(graph, scores) % NARROW != 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge, Node
 from placer.graph.weights import weight_input
-from placer.prediction.kernels.attention import is_padded
+from placer.prediction.kernels.attention import NARROW, is_padded
 from placer.prediction.kernels.factors import number
 from placer.prediction.kernels.parts import CUT, Unit
 from placer.prediction.kernels.views import readers_of
@@ -88,10 +88,24 @@ class AttentionUnits:
             if len(readers) != 1 or not readers[0].node or readers[0] in self._form.scales:
                 return False
             node = self._graph.by_name[readers[0].node]
+        if node.name not in self.of:
+            return self._multiplies_in_place(node)
         if not self.has(node):
             return False
         scores, mix = self.of[node.name][0], self.of[node.name][-1]
         return node is mix or (node is scores and all(map(self._lies_in_place, scores.inputs)))
+
+    def _multiplies_in_place(self, node: Node) -> bool:
+        """Whether a float product of heads, too narrow for an attention, does so: scores or not."""
+        if node.op != "MatMul" or any(edge in self._form.scales for edge in self._made.edges(node)):
+            return False
+        if any(tensor in self._graph.initializers for tensor in node.inputs):
+            return False
+        width = (self._graph.type_of(node.inputs[1]).shape or (0, 0))[-2:]
+        first = self._graph.producer.get(node.inputs[0])
+        if first is not None and first.op == "Softmax":
+            return width[1] <= NARROW
+        return width[0] <= NARROW and all(map(self._lies_in_place, node.inputs))
 
     def _is_of_equal_parts(self, product: Node) -> bool:
         """Whether all products of its first operand with weights make as many columns."""

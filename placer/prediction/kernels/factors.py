@@ -33,7 +33,7 @@ def factors(
             continue
         product = _product(graph, form, node, found)
         given = (Edge(tensor, node.name, i) for i, tensor in enumerate(node.inputs))
-        quantized = any(edge in form.scales for edge in given)
+        quantized = any(edge in form.scales for edge in given) or _is_scaled(graph, form, node)
         if product is not None and not quantized and not is_attention(product):
             found[node.name] = product
     return found
@@ -47,6 +47,21 @@ def number(graph: Graph, node: Node) -> float | None:
         if tensor in graph.initializers and math.prod(graph.initializers[tensor].dims) == 1:
             return float(numpy_helper.to_array(graph.initializers[tensor]).ravel()[0])
     return None
+
+
+def _is_scaled(graph: Graph, form: NormalForm, factor: Node) -> bool:
+    """Whether it multiplies what an INT8 product sums, whose scaling does it as well."""
+    node: Node | None = factor
+    while node is not None and node.op not in PRODUCTS:
+        given = [tensor for tensor in node.inputs if tensor not in graph.initializers]
+        if node is not factor and not (
+            node.op in _KEEPS_ALL or (node.op, len(given)) == ("Add", 1)
+        ):
+            return False
+        node = graph.producer.get(given[0]) if given else None
+    return node is not None and all(
+        Edge(node.inputs[i], node.name, i) in form.scales for i in (0, 1)
+    )
 
 
 def _product(
