@@ -31,8 +31,10 @@ from rich.table import Table
 
 SOURCES = Path(__file__).parent.parent / "placer" / "engines" / "tensorrt"
 VERSIONS = (
-    *("10.0.1", "10.1.0", "10.3.0", "10.5.0", "10.7.0", "10.9.0.34", "10.13.0.35", "10.16.1.11"),
-    *("11.0.0.114", "11.2.1.2", "11.4.0.106"),
+    *("10.0.1", "10.1.0", "10.2.0", "10.3.0", "10.4.0", "10.5.0", "10.6.0", "10.7.0", "10.8.0.43"),
+    *("10.9.0.34", "10.10.0.31", "10.11.0.33", "10.12.0.36", "10.13.0.35", "10.13.3.9"),
+    *("10.14.1.48.post1", "10.15.1.29", "10.16.0.72", "10.16.1.11"),
+    *("11.0.0.114", "11.1.0.106", "11.2.1.2", "11.3.0.99", "11.4.0.106"),
 )
 LIBRARIES = ("nvinfer", "nvonnxparser", "nvinfer_plugin")
 FUNCTIONS = (
@@ -122,8 +124,10 @@ def names_of(version: str, folder: Path) -> Mapping[str, Sequence[str]]:
         archive.extractall(wheels)
     make_libraries(wheels, version.split(".", maxsplit=1)[0])
     environment = {**os.environ, "LD_LIBRARY_PATH": str(wheels), "PYTHONPATH": str(wheels)}
+    # In a folder of its own: beside this file its name would stand for the bindings'.
+    dump = [sys.executable, "-c", DUMP]
     done = subprocess.run(
-        [sys.executable, "-c", DUMP], env=environment, capture_output=True, text=True, check=True
+        dump, cwd=wheels, env=environment, capture_output=True, text=True, check=True
     )
     found: Mapping[str, Sequence[str]] = json.loads(done.stdout)
     return found

@@ -2,8 +2,8 @@
 
 A build's time is a sum over its predicted layers' parts, so each build is an equation that is
 linear in the costs, and so is the ratio of two builds of one network. Layers that the engine
-profiles are equations of their own: what a profiler adds to each layer makes them less exact than
-whole builds, but they tell parts from each other that always come together.
+profiles are equations of their own, without what the profiler adds to each: they tell parts from
+each other that always come together.
 
 Costs are not negative (Lawson & Hanson 1974). A kind of part that few builds have, or that makes
 little of them, is drawn towards the kind that it resembles (ridge), and equations that fit badly
@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
+from scipy.stats import theilslopes
 
 from placer.prediction.fitted import Cost
 from placer.prediction.layer_parts import EVERY_KIND, CostKey, Part, ancestors
@@ -27,15 +28,20 @@ from placer.prediction.layer_parts import EVERY_KIND, CostKey, Part, ancestors
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # How much an equation weighs: of a ratio to the float build, of a build, and of a layer. Errors are
 # shares of the build's time.
-_RATIO, _TOTAL, _LAYER = 1.0, 1.0, 0.5
+_RATIO, _TOTAL, _LAYER = 1.4, 1.0, 2.0
 _RIDGE = 0.3  # Equations that being like its ancestor counts for.
 # Share of a build's time that a kind would be off for taking twice what its ancestor would.
 # Without it, a kind with little work is fitted to the noise of large builds, and off by orders of
 # magnitude in a network that has much of it.
 _TWICE = 0.1
-# Times of short layers scatter less, as the square root: this share counts with ``_LAYER``. What is
-# shorter than ``_LEAST_SHARE`` is known no better than that, for profilers count microseconds.
-_LAYER_SHARE, _LEAST_SHARE = 0.05, 0.005
+# Times of layers scatter in proportion to them: a layer of this share of the build counts with
+# ``_LAYER``. Layers much shorter than ``_LEAST_SHARE`` are known no better, for profilers count
+# microseconds.
+_LAYER_SHARE, _LEAST_SHARE = 0.05, 0.02
+_LEAST_LEFT = 0.1  # Share of a layer's time that is left at least without the profiler's own.
+# Scatter of sums over layers, as a share of the builds' times, up to which they weigh in full.
+_LIKE_BUILDS = 0.05
+_LEAST_BUILDS = 10  # From which the profiler's own time can be told.
 _OUTLIER = 0.06  # Error from which an equation counts less, as a share of the build's time.
 _ROUNDS = 3
 # Networks whose equations are kept: leaving out one after the other, each fit needs nearly all.
@@ -85,7 +91,26 @@ def fit_costs(networks: Sequence[Network]) -> tuple[Cost, ...]:
     counts = Counter(
         key for network in networks for build in network.builds for key in _with_ancestors(build)
     )
-    return tuple(_cost(key, figures, counts[key]) for key, figures in sorted(solved.items()))
+    scale = _scale(networks, solved)
+    return tuple(
+        _cost(key, scale * figures, counts[key]) for key, figures in sorted(solved.items())
+    )
+
+
+def _scale(networks: Sequence[Network], solved: Mapping[CostKey, np.ndarray]) -> float:
+    """What estimates are multiplied by to fit the builds of the median network.
+
+    Ratios to the float build say nothing of it, and hold with costs that are all too small.
+    """
+    found = []
+    for network in networks:
+        estimates = [
+            sum(float(values @ solved[key]) for key, values in features(build.parts).items())
+            for build in network.builds
+        ]
+        both = zip(network.builds, estimates, strict=True)
+        found.append(np.median([build.us / us for build, us in both if us > 0] or [1.0]))
+    return float(np.median(found)) if found else 1.0
 
 
 def _with_ancestors(build: Build) -> Iterable[CostKey]:
@@ -109,6 +134,13 @@ def _levels(keys: Sequence[CostKey]) -> list[dict[CostKey, CostKey]]:
 # --- equations ------------------------------------------------------------------------------
 
 
+class _Profiler(NamedTuple):
+    """Microseconds that it adds to each layer, and how much what it says of a layer weighs."""
+
+    added_us: float
+    weight: float
+
+
 class _Equation(NamedTuple):
     """``features`` times the costs are ``value``, both as shares of the build's time."""
 
@@ -128,7 +160,8 @@ class _System:
 
     @staticmethod
     def of(networks: Sequence[Network]) -> _System:
-        equations = [equation for network in networks for equation in _equations(network)]
+        profiler = _profiler(networks)
+        equations = [one for network in networks for one in _equations(network, profiler)]
         keys = tuple(sorted({key for equation in equations for key in equation.features}))
         place = {key: WIDTH * index for index, key in enumerate(keys)}
         columns = np.zeros((len(equations), WIDTH * len(keys)))
@@ -149,7 +182,7 @@ class _System:
 
 
 @lru_cache(maxsize=_KEPT_NETWORKS)
-def _equations(network: Network) -> tuple[_Equation, ...]:
+def _equations(network: Network, profiler: _Profiler) -> tuple[_Equation, ...]:
     base = network.builds[0]
     share = 1 / len(network.builds) ** 0.5  # Each network counts alike.
     base_features = _scaled(features(base.parts), 1 / base.us)
@@ -159,23 +192,49 @@ def _equations(network: Network) -> tuple[_Equation, ...]:
         found.append(_Equation(own, 1.0, _TOTAL * share))
         if build is not base:
             found.append(_Equation(_difference(own, base_features), 0.0, _RATIO * share))
-    return (*found, *_layer_equations(network))
+    return (*found, *_layer_equations(network, profiler))
 
 
-def _layer_equations(network: Network) -> Iterator[_Equation]:
-    """Layers as the profiler tells them, scaled to the build's own time; equal ones are one."""
+def _layer_equations(network: Network, profiler: _Profiler) -> Iterator[_Equation]:
+    """Layers as the profiler tells them, without its own time; equal ones are one."""
     base_us = network.builds[0].us
     found: dict[tuple[Part, ...], list[float]] = defaultdict(list)
     for build in network.builds:
-        total = sum(us for _, us in build.layers)
-        if total:
-            for parts, us in build.layers:
-                found[parts].append(us / total * build.us / base_us)
+        for parts, us in _profiled(build, profiler.added_us):
+            found[parts].append(us / base_us)
     for parts, shares in found.items():
         value = float(np.median(shares))
-        scatter = ((value + _LEAST_SHARE) / _LAYER_SHARE) ** 0.5
-        weight = _LAYER / scatter * (len(shares) / len(network.builds)) ** 0.5
+        scatter = (value + _LEAST_SHARE) / _LAYER_SHARE
+        weight = profiler.weight / scatter * (len(shares) / len(network.builds)) ** 0.5
         yield _Equation(_scaled(features(parts), 1 / base_us), value, weight)
+
+
+def _profiled(build: Build, added_us: float) -> list[tuple[tuple[Part, ...], float]]:
+    """The layers without ``added_us`` each, scaled to the build's own time."""
+    layers = [(parts, max(us - added_us, _LEAST_LEFT * us)) for parts, us in build.layers]
+    total = sum(us for _, us in layers)
+    return [(parts, us / total * build.us) for parts, us in layers] if total else []
+
+
+def _profiler(networks: Sequence[Network]) -> _Profiler:
+    """What the profiler is like, told by how its sums compare with unprofiled builds.
+
+    What layers take longer together than the build does unprofiled is a share of its time, as on a
+    machine that is busier by then, and the same for each layer: the slope over the number of
+    layers for each microsecond (Theil 1950, Sen 1968).
+    """
+    builds = [build for network in networks for build in network.builds if build.layers]
+    layers = np.array([len(build.layers) / build.us for build in builds])
+    sums = np.array([sum(us for _, us in build.layers) / build.us for build in builds])
+    if len(set(layers)) < _LEAST_BUILDS:
+        return _Profiler(0.0, _LAYER)
+    slope = max(0.0, float(theilslopes(sums, layers).slope))
+    left = sums - slope * layers
+    middle = max(float(np.median(left)), 1e-9)
+    scatter = max(float(np.median(np.abs(left / middle - 1))), 1e-9)
+    trust = min(1.0, _LIKE_BUILDS / scatter) ** 0.5
+    # Rounded, so that equations are the same with a network more or less.
+    return _Profiler(round(slope, 1), max(round(trust, 1), 0.1) * _LAYER)
 
 
 def _scaled(found: Features, factor: float) -> Features:

@@ -23,7 +23,8 @@ _INTERPOLATED = {"linear": 2, "cubic": 4}
 # Activations that are no comparison and no product.
 _SMOOTH = frozenset({"Elu", "Erf", "Gelu", "HardSwish", "Mish", "Sigmoid", "Softplus", "Tanh"})
 _MILLION = 1e6
-ROW_MAJOR_KIND = "row-major "  # How kinds begin whose kernel differs where channels are not last.
+# How kinds begin whose kernel differs where channels are not last, or are in blocks.
+ROW_MAJOR_KIND, BLOCKED_KIND = "row-major ", "blocked "
 
 
 class CostKey(NamedTuple):
@@ -77,8 +78,11 @@ def ancestors(key: CostKey) -> tuple[CostKey, ...]:
 
     Behind them all is ``EVERY_KIND``.
     """
-    family = _family(key.name)
-    if family in ("conv", "matmul", "conversion"):
+    operator = key.name.removeprefix(BLOCKED_KIND)
+    family = _family(operator)
+    if operator != key.name:
+        found: tuple[CostKey, ...] = (CostKey(operator, ""), CostKey(family, ""))
+    elif family in ("conv", "matmul", "conversion"):
         found = (CostKey(family, key.dtype), CostKey(family, ""))
     else:
         found = (CostKey(key.name, ""), CostKey(family, ""))

@@ -280,5 +280,14 @@ def _goes_on_in_blocks(predicted: PredictedLayer, reads: Sequence[_Read], graph:
         whole = all(shape is not None and shape[1] % _BLOCK == 0 for shape in shapes)
         return whole and main.attributes.get("axis") in (1, 1 - _IMAGE)
     if main.op == "Resize":
-        return bool(main.attributes.get("mode", "nearest") == "nearest")
+        return _resizes_in_blocks(main)
     return all(shape == shapes[0] for shape in shapes)
+
+
+def _resizes_in_blocks(resize: Node) -> bool:
+    """Whether the kernel for blocks has the Resize's rule for where pixels come from."""
+    found = resize.attributes.get("coordinate_transformation_mode", "half_pixel")
+    if resize.attributes.get("mode", "nearest") == "linear":
+        return found in ("align_corners", "asymmetric", "half_pixel")
+    rounding = resize.attributes.get("nearest_mode", "round_prefer_floor")
+    return found == "asymmetric" and rounding == "floor"

@@ -8,14 +8,20 @@ from collections.abc import Sequence
 from placer.graph import Graph
 from placer.plan.dtypes import is_quantized
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.layer_parts import ROW_MAJOR_KIND, CostKey, Part, layer_parts
+from placer.prediction.layer_parts import (
+    BLOCKED_KIND,
+    ROW_MAJOR_KIND,
+    CostKey,
+    Part,
+    layer_parts,
+)
 from placer.prediction.memory_layouts import BLOCKED, ROW_MAJOR, LaidOut, Move, lay_out
 from placer.prediction.work import type_bytes
 from placer.rules.pack import Pack
 
 # The engine whose layouts ``memory_layouts`` tells.
 _LAID_OUT = "onnxruntime"
-# Integer kernels of their own where channels are not last.
+# Integer kernels of their own where channels are not last, and float ones where they are in blocks.
 _BY_LAYOUT = frozenset({"AveragePool", "GlobalAveragePool", "MaxPool", "Resize"})
 
 
@@ -49,6 +55,8 @@ def _parts(predicted: PredictedLayer, laid: LaidOut, graph: Graph) -> tuple[Part
     main = parts[0]
     if laid.layout == ROW_MAJOR and is_quantized(main.key.dtype):
         main = main._replace(key=CostKey(f"{ROW_MAJOR_KIND}{main.key.name}", main.key.dtype))
+    elif laid.layout == BLOCKED:
+        main = main._replace(key=CostKey(f"{BLOCKED_KIND}{main.key.name}", main.key.dtype))
     return (main, *parts[1:], *moved)
 
 

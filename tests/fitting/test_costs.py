@@ -98,6 +98,18 @@ def test_layers_that_are_profiled_tell_kinds_apart_that_always_come_together():
     assert table.layer_us([part(QUANTIZE, 0, 0.1)]) == pytest.approx(21, rel=0.1)
 
 
+def test_what_a_profiler_adds_to_each_layer_is_no_cost_of_the_layer():
+    def profiled(mops: float) -> Network:
+        layers = [part(FLOAT, mops, 0), *(part(QUANTIZE, 0, 0.01) for _ in range(int(mops)))]
+        times = tuple(((one,), true_us((one,)) + 1.5) for one in layers)
+        return Network(str(mops), (Build("float", true_us(tuple(layers)), tuple(layers), times),))
+
+    table = CostTable(fit_costs([profiled(mops) for mops in range(1, 20)]))
+    quantize = part(QUANTIZE, 0, 0.01)
+    assert true_us((quantize,)) == 3.0
+    assert table.layer_us([quantize]) == pytest.approx(3.0, rel=0.05)
+
+
 def test_a_kind_of_little_work_is_not_fitted_to_the_noise_of_large_builds():
     # 1 KB is copied in builds that took 10% longer than what is known of them.
     little = part(CostKey("Softmax", "float"), 0.001, 0.001)

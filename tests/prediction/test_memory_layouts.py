@@ -26,8 +26,12 @@ from tests.prediction.test_motion import HEAD
 
 Save = Callable[..., Path]
 PACK = load_pack("onnxruntime")
+OWN_KERNELS = ("MaxPool", "NhwcMaxPool", "Upsample")
 MOVES = ("ReorderInput", "ReorderOutput", "Transpose")
-WEIGHTS = "<float[32,32,3,3] w = {0.1}, float[32,32,3,3] v = {0.2}, float[32] b = {0.1}>"
+WEIGHTS = (
+    "<float[32,32,3,3] w = {0.1}, float[32,32,3,3] v = {0.2}, float[32] b = {0.1}, "
+    "float[4] twice = {1, 1, 2, 2}>"
+)
 CONV = "Conv<pads = [1, 1, 1, 1]>"
 POOL = "MaxPool<kernel_shape = [2, 2], strides = [2, 2]>"
 SILU = f"c = {CONV}(x, w, b) s = Sigmoid(c) m = Mul(c, s) y = {CONV}(m, v, b)"
@@ -58,7 +62,7 @@ def built(model: Model, placement: Placement, folder: Path) -> Counter[str]:
         candidate.SerializeToString(), folder, threads=1, level=level, optimized_path=path
     )
     ops = Counter(node.op_type for node in onnx.load(path).graph.node)
-    return Counter({op: ops[op] for op in (*MOVES, "MaxPool", "NhwcMaxPool") if ops[op]})
+    return Counter({op: ops[op] for op in (*MOVES, *OWN_KERNELS) if ops[op]})
 
 
 def layers_of(model: Model, placement: Placement) -> tuple[PredictedLayer, ...]:
@@ -77,6 +81,8 @@ def predicted(model: Model, placement: Placement) -> Counter[str]:
         if layer.layer.op == "MaxPool":
             integer = layer.layer.input_types[0] == "uint8"
             found["NhwcMaxPool" if integer and laid.layout == LAST else "MaxPool"] += 1
+        if layer.layer.op == "Resize" and laid.layout == BLOCKED:
+            found["Upsample"] += 1
     return found
 
 
@@ -124,6 +130,32 @@ def predicted(model: Model, placement: Placement) -> Counter[str]:
             "x c w",
             {"Transpose": 1},
             id="a Transpose of the model that puts channels last is none",
+        ),
+        pytest.param(
+            f'c = {CONV}(x, w, b) y = Resize<mode = "linear">(c, , twice)',
+            "",
+            {"ReorderInput": 1, "ReorderOutput": 1, "Upsample": 1},
+            id="a Resize between pixels goes on in blocks",
+        ),
+        pytest.param(
+            f'c = {CONV}(x, w, b) y = Resize<mode = "linear", '
+            'coordinate_transformation_mode = "pytorch_half_pixel">(c, , twice)',
+            "",
+            {"ReorderInput": 1, "ReorderOutput": 1},
+            id="not with PyTorch's rule for single pixels",
+        ),
+        pytest.param(
+            f'c = {CONV}(x, w, b) y = Resize<mode = "nearest", nearest_mode = "floor", '
+            'coordinate_transformation_mode = "asymmetric">(c, , twice)',
+            "",
+            {"ReorderInput": 1, "ReorderOutput": 1, "Upsample": 1},
+            id="a Resize that repeats pixels goes on in blocks",
+        ),
+        pytest.param(
+            f'c = {CONV}(x, w, b) y = Resize<mode = "nearest">(c, , twice)',
+            "",
+            {"ReorderInput": 1, "ReorderOutput": 1},
+            id="not one that takes other pixels",
         ),
     ],
 )
