@@ -290,4 +290,4 @@ def _resizes_in_blocks(resize: Node) -> bool:
     if resize.attributes.get("mode", "nearest") == "linear":
         return found in ("align_corners", "asymmetric", "half_pixel")
     rounding = resize.attributes.get("nearest_mode", "round_prefer_floor")
-    return found == "asymmetric" and rounding == "floor"
+    return (found, rounding) == ("asymmetric", "floor")
