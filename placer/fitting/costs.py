@@ -28,7 +28,7 @@ from placer.prediction.layer_parts import EVERY_KIND, CostKey, Part, ancestors
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # How much an equation weighs: of a ratio to the float build, of a build, and of a layer. Errors are
 # shares of the build's time.
-_RATIO, _TOTAL, _LAYER = 1.4, 1.0, 2.0
+_RATIO, _TOTAL, _LAYER = 1.0, 1.0, 1.0
 _RIDGE = 0.3  # Equations that being like its ancestor counts for.
 # Share of a build's time that a kind would be off for taking twice what its ancestor would.
 # Without it, a kind with little work is fitted to the noise of large builds, and off by orders of
@@ -100,7 +100,7 @@ def fit_costs(networks: Sequence[Network]) -> tuple[Cost, ...]:
 def _scale(networks: Sequence[Network], solved: Mapping[CostKey, np.ndarray]) -> float:
     """What estimates are multiplied by to fit the builds of the median network.
 
-    Ratios to the float build say nothing of it, and hold with costs that are all too small.
+    Ratios say nothing of it, and layers and outliers leave sums a little too small.
     """
     found = []
     for network in networks:
