@@ -13,6 +13,7 @@ from threading import Event, Lock, Thread
 
 from placer.common.blas import one_blas_thread
 from placer.common.cores import usable_cores
+from placer.common.interrupts import noted
 from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError, PlacerError
 from placer.optimizer.observer import Observer
@@ -137,11 +138,14 @@ def _run_all(
 ) -> StopReason:
     """Do all of ``work_of`` at once; ``stop`` ends it."""
     if len(work_of) == 1:
-        try:
-            return work_of[0]()
-        except KeyboardInterrupt:
+        with noted(stop):
+            try:
+                stopped: StopReason = work_of[0]()
+            except KeyboardInterrupt:
+                stopped = "interrupted"
+        if stopped == "interrupted":
             on_interrupt()
-            return "interrupted"
+        return stopped
     futures = [_start(run) for run in work_of]
     try:
         wait(futures, return_when=FIRST_EXCEPTION)

@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BEGINNING = """
 import signal
-from threading import Thread
-from placer.common.interrupts import held_back
+from threading import Event, Thread
+from placer.common.interrupts import held_back, noted
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
@@ -90,3 +90,36 @@ def test_other_threads_and_other_handlers_are_left_alone():
         """
     )
     assert lines == ["True", "True"]
+
+
+def test_an_interrupt_that_python_drops_is_noted():
+    lines = printed(
+        """
+        import sys
+        import weakref
+
+        sys.unraisablehook = lambda lost: print("dropped", lost.exc_type.__name__)
+        pressed, gone = Event(), {1}
+        with noted(pressed):
+            called = weakref.ref(gone, lambda _: signal.raise_signal(signal.SIGINT))
+            del gone
+            print("goes on, noted:", pressed.is_set())
+        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        """
+    )
+    assert lines == ["dropped KeyboardInterrupt", "goes on, noted: True", "True"]
+
+
+def test_an_interrupt_that_is_noted_waits_for_the_end_of_a_block_inside():
+    lines = printed(
+        """
+        pressed = Event()
+        try:
+            with noted(pressed), held_back():
+                signal.raise_signal(signal.SIGINT)
+                print("noted:", pressed.is_set())
+        except KeyboardInterrupt:
+            print("interrupted, noted:", pressed.is_set())
+        """
+    )
+    assert lines == ["noted: False", "interrupted, noted: True"]
