@@ -116,11 +116,13 @@ class ManifestFile(Strict):
         "the model is built, which is what counts if nothing is said, or `dequantized` in every "
         "run. Left out, that of the extended pack.",
     )
-    idle: Literal["kept", "removed"] | None = Field(
+    idle: Literal["kept", "partly", "removed"] | None = Field(
         default=None,
         description="What becomes of nodes that hand on what they read (sums with 0, products with "
         "1, Slices of all): layers as others are (`kept`, which is what counts if nothing is said) "
-        "or none (`removed`). Left out, that of the extended pack.",
+        "or none (`removed`). `partly`: none are Casts and, unless they read a graph input, "
+        "Expands, Slices without an end, and sums and products with a single number. Left out, "
+        "that of the extended pack.",
     )
     repeats: Literal["merged", "requantized"] | None = Field(
         default=None,

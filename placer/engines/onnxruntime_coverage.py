@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import onnx
-from onnx import numpy_helper
 
-from placer.graph.external_data import is_external
+from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
 from placer.plan.readers.onnx_graph import original_name
 
 PAIR_OPS = ("QuantizeLinear", "DequantizeLinear")
@@ -19,7 +16,6 @@ PAIR_OPS = ("QuantizeLinear", "DequantizeLinear")
 _GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
 _TRANSPOSE, _RESHAPE = "Transpose", "Reshape"
 _JOINED = "_new_reshape"
-_ENDS = 2  # The input of Slice that says where it ends.
 _PRODUCT = "FusedMatMul"  # A MatMul that reads operands as they lie before Transposes.
 
 
@@ -29,14 +25,18 @@ class Coverage:
     A Q/DQ pair changes no data, so the tensors around it count as one here. A node of the
     optimized graph then covers what it is named after, the only reader of a constant that it
     reads, and what lies between its inputs and its outputs and is not another's. Linear in the
-    size of both graphs.
+    size of both graphs. ``types``: of the model's tensors, ONNX's names in lower case.
     """
 
-    def __init__(self, model: onnx.GraphProto, fused: onnx.GraphProto) -> None:
+    def __init__(
+        self,
+        model: onnx.GraphProto,
+        fused: onnx.GraphProto,
+        types: Mapping[str, str] | None = None,
+    ) -> None:
         self._fused = fused.node
-        self._alias = _aliases(model, fused)
-        without_effect = _products_with_one(model) | _slices_of_all(model)
-        without_effect -= {n.name for n in fused.node}
+        without_effect = _without_effect(model, fused, types or {})
+        self._alias = _aliases(model, fused, without_effect.values())
         self._compute = {
             n.name: n
             for n in model.node
@@ -213,46 +213,47 @@ class _Aliases:
             self._parent[other] = one
 
 
-def _products_with_one(model: onnx.GraphProto) -> set[str]:
-    """Names of nodes that multiply with the constant 1, which the optimizer takes out."""
-    ones = {
-        tensor.name
-        for tensor in model.initializer
-        if math.prod(tensor.dims) == 1
-        and not is_external(tensor)
-        and numpy_helper.to_array(tensor).item() == 1
-    }
-    return {n.name for n in model.node if n.op_type == "Mul" and not ones.isdisjoint(n.input)}
-
-
-def _slices_of_all(model: onnx.GraphProto) -> set[str]:
-    """Names of Slices from the first element to beyond the last, which the optimizer takes out."""
+def _without_effect(
+    model: onnx.GraphProto, fused: onnx.GraphProto, types: Mapping[str, str]
+) -> dict[str, onnx.NodeProto]:
+    """By name the nodes that hand on what they read and that the optimizer took out."""
     constants = {tensor.name: tensor for tensor in model.initializer}
-
-    def all_are(name: str, value: int) -> bool:
-        found = constants.get(name)
-        if found is None or is_external(found):
-            return False
-        return bool((numpy_helper.to_array(found) == value).all())
-
+    left = {node.name for node in fused.node}
     return {
-        n.name
-        for n in model.node
-        if n.op_type == "Slice"
-        and len(n.input) > _ENDS
-        and all_are(n.input[1], 0)
-        and all_are(n.input[_ENDS], np.iinfo(np.int64).max)
-        and all(all_are(steps, 1) for steps in n.input[4:5])
+        node.name: node
+        for node in model.node
+        if node.name not in left and _is_idle(node, constants, types)
     }
 
 
-def _aliases(model: onnx.GraphProto, fused: onnx.GraphProto) -> _Aliases:
+def _is_idle(
+    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto], types: Mapping[str, str]
+) -> bool:
+    if node.op_type == "Cast":
+        dtype = types.get(node.input[0])
+        return dtype is not None and dtype == types.get(node.output[0])
+    if node.op_type in NEUTRAL:
+        data = handed_on(node.op_type, node.input, constants)
+        rest = [tensor for tensor in node.input if tensor != data]
+        return data is not None and all(is_single(constants[tensor]) for tensor in rest)
+    return node.op_type == "Expand" or is_endless(node.op_type, node.input, constants)
+
+
+def _aliases(
+    model: onnx.GraphProto, fused: onnx.GraphProto, idle: Iterable[onnx.NodeProto]
+) -> _Aliases:
     """Tensors around a Q/DQ pair are one, but where the optimizer removed the nodes before it.
+
+    So are those around the ``idle`` nodes, which hand on what they read.
 
     It then reads another of the model's tensors than in the model: a Relu is gone that the
     quantization behind it implies.
     """
     alias = _Aliases()
+    constants = {tensor.name for tensor in model.initializer}
+    for node in idle:
+        data = next(tensor for tensor in node.input if tensor not in constants)
+        alias.join(data, node.output[0])
     read: dict[str, str] = {}
     for node in model.node:
         if node.op_type in PAIR_OPS:

@@ -150,7 +150,7 @@ def _blocked_names(entry: _Fused) -> tuple[str, str]:
 def _fused_layers(
     model: onnx.GraphProto, fused: onnx.GraphProto, types: Mapping[str, str]
 ) -> list[_Fused]:
-    covered = Coverage(model, fused).nodes()
+    covered = Coverage(model, fused, types).nodes()
     constants = {tensor.name for tensor in fused.initializer}
     own = {node.name for node in model.node}
     layers = []

@@ -10,10 +10,12 @@ from onnx import TensorProto, numpy_helper
 
 from placer.graph.external_data import is_external
 
-_NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
+# By operator the constant that changes nothing.
+NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
 _COMMUTATIVE = frozenset({"Add", "Mul"})
 _COPYING = frozenset({"Expand", "Tile", "Reshape", "Cast"})  # Where shape and type stay.
-_PADS, _STEPS = 1, 4  # Inputs of Pad and of Slice.
+_PADS = 1  # An input of Pad.
+_STARTS, _ENDS, _STEPS = 1, 2, 4  # Inputs of Slice.
 _MAX_ELEMENTS = 1 << 20
 
 
@@ -30,12 +32,12 @@ def handed_on(op: str, inputs: Sequence[str], constants: Mapping[str, TensorProt
         or _goes_forward(op, inputs, constants)
     ):
         return inputs[0]
-    if op not in _NEUTRAL or len(inputs) != 2:
+    if op not in NEUTRAL or len(inputs) != 2:
         return None
     data, constant = inputs
     if op in _COMMUTATIVE and data in constants:
         data, constant = constant, data
-    is_neutral = constant in constants and _is_all(constants[constant], _NEUTRAL[op])
+    is_neutral = constant in constants and _is_all(constants[constant], NEUTRAL[op])
     return data if is_neutral and data not in constants else None
 
 
@@ -53,6 +55,26 @@ def _goes_forward(op: str, inputs: Sequence[str], constants: Mapping[str, Tensor
         return True
     steps = constants.get(inputs[_STEPS])
     return steps is not None and _holds(steps, lambda values: values > 0)
+
+
+def is_endless(op: str, inputs: Sequence[str], constants: Mapping[str, TensorProto]) -> bool:
+    """Whether a node is a Slice from the first element to no end, step by step."""
+    if op != "Slice" or len(inputs) <= _ENDS:
+        return False
+    starts, ends = constants.get(inputs[_STARTS]), constants.get(inputs[_ENDS])
+    if starts is None or ends is None or not _goes_forward(op, inputs, constants):
+        return False
+    steps = constants.get(inputs[_STEPS]) if len(inputs) > _STEPS else None
+    return (
+        _is_all(starts, 0)
+        and _is_all(ends, np.iinfo(np.int64).max)
+        and (steps is None or _is_all(steps, 1))
+    )
+
+
+def is_single(constant: TensorProto) -> bool:
+    """Whether a constant has one element."""
+    return math.prod(constant.dims) == 1
 
 
 def _is_all(constant: TensorProto, value: float) -> bool:

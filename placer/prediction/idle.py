@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.index import index_nodes
-from placer.graph.neutral import handed_on
+from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
 from placer.quantization import Placement, Ranges
 from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.connected import connected
@@ -46,16 +46,20 @@ class WithoutIdle:
         return Placement(placement.groups.difference(touched).union(moved), base=placement.base)
 
 
-def without_idle_nodes(graph: Graph) -> WithoutIdle:
+def without_idle_nodes(graph: Graph, partly: bool = False) -> WithoutIdle:
     """Take out the nodes that add 0, multiply by 1 or copy all of what they read.
 
     Those stay that write a graph output or what a subgraph reads, or whose shapes are not known.
-    Nodes are numbered anew; their names stay.
+    Nodes are numbered anew; their names stay. ``partly``: only those that ONNX Runtime's
+    optimizer takes out (cast_elimination.cc, expand_elimination.cc, slice_elimination.cc,
+    noop_elimination.cc).
     """
     origins: dict[str, str] = {}
     idle = set[str]()
     for node in graph.nodes:
         data = _handed_on(graph, node)
+        if data is not None and partly and not _is_eliminated(graph, node, data):
+            continue
         if data is not None and _may_go(graph, node):
             idle.add(node.name)
             origins[node.outputs[0]] = origins.get(data, data)
@@ -118,6 +122,22 @@ def _may_go(graph: Graph, node: Node) -> bool:
     return all(
         not edge.is_graph_output and edge.input_index < len(graph.by_name[edge.node].inputs)
         for edge in readers
+    )
+
+
+def _is_eliminated(graph: Graph, node: Node, data: str) -> bool:
+    """Whether ONNX Runtime's optimizer takes out a node that hands ``data`` on."""
+    if node.op == "Cast":
+        return True
+    if data in graph.inputs:
+        return False
+    return (
+        node.op == "Expand"
+        or is_endless(node.op, node.inputs, graph.initializers)
+        or (
+            node.op in NEUTRAL
+            and all(is_single(graph.initializers[t]) for t in node.inputs if t != data)
+        )
     )
 
 

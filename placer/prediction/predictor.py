@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
+from typing import Literal
 
 from placer.graph import Edge, Graph
 from placer.prediction.conversions import (
@@ -43,6 +44,7 @@ from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 KEPT_STEPS = 1 << 15
+Idle = Literal["kept", "partly", "removed"]  # See ``Manifest.idle``.
 
 
 class Predictor:
@@ -54,7 +56,7 @@ class Predictor:
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
     ``dequantizes_once``, ``folds_constants``, ``integers``, ``rounds_alone``, ``stored``: see
     ``BuildTarget``.
-    ``keeps_idle``: nodes that hand on what they read are layers, too. ``requantizes``: whether a
+    ``idle``: which nodes that hand on what they read are layers. ``requantizes``: whether a
     pair that stands before a node and behind it, too, is a layer there; None: it never is.
     """
 
@@ -69,14 +71,16 @@ class Predictor:
         dequantizes_once: bool = True,
         folds_constants: bool = True,
         integers: Callable[[Scale], str] | None = None,
-        keeps_idle: bool = True,
+        idle: Idle = "kept",
         requantizes: Callable[[Scale], bool] | None = None,
         rounds_alone: bool = False,
         stored: Mapping[str, str] | None = None,
     ) -> None:
         target = replace(target, base=base)
         graph = without_settled_nodes(graph)
-        self._left = WithoutIdle(graph, {}) if keeps_idle else without_idle_nodes(graph)
+        self._left = WithoutIdle(graph, {})
+        if idle != "kept":
+            self._left = without_idle_nodes(graph, partly=idle == "partly")
         graph = self._left.graph
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)

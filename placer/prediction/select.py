@@ -58,7 +58,7 @@ def make_predictor(
         dequantizes_once=manifest.dequantizes != "each",
         folds_constants=manifest.constants != "dequantized",
         integers=integers,
-        keeps_idle=manifest.idle != "removed",
+        idle=manifest.idle or "kept",
         requantizes=requantizes,
         rounds_alone=manifest.dequantizes == "rounded",
         stored=stored,

@@ -1,7 +1,10 @@
 """Nodes that do nothing, where an engine takes them out: no layers, and pairs move past them."""
 
+from pathlib import Path
+
 import pytest
 
+from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.graph import Edge
 from placer.graph.text import graph_of_text, parse_model
 from placer.plan import Plan
@@ -84,7 +87,7 @@ def test_what_moves_elements_within_the_shape_stays_on_openvino_too(node, stays,
 
 def test_a_pair_on_either_side_of_an_idle_node_is_the_same_pair():
     graph = graph_of_text(TEXT)
-    predictor = Predictor(graph, [rule(CONV)], Target(), "float", "int8", keeps_idle=False)
+    predictor = Predictor(graph, [rule(CONV)], Target(), "float", "int8", idle="removed")
     weight, before = Edge("w1", "conv1", 1), Edge("x", "bias1", 1)
     one = Placement.of([weight, before])
     other = Placement.of([weight, Edge("c", "conv1", 0), Edge("b", "scale1", 0)])
@@ -104,3 +107,49 @@ def test_openvino_takes_them_out(tmp_path):
     assert sorted(nodes(plan)) == [("conv1",), ("scale1",)]
     idle = {layer.name for layer in plan.of_kind("no-op")}
     assert {"bias1", "gain1", "slice1"} <= idle
+
+
+IDLE = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,4,4,4] x) => (float[1,4,4,4] out)
+<float[4,4,1,1] w1 = {{1}}, float one = {{1}}, float[1,4,1,1] zeros = {{0, 0, 0, 0}},
+ int64[4] same = {{1, 4, 4, 4}}, int64[1] first = {{0}}, int64[1] axis = {{3}},
+ int64[1] four = {{4}}, int64[1] all = {{9223372036854775807}}> {{
+  {nodes}
+}}
+"""
+
+
+def stays_on_onnxruntime(text: str, folder: Path) -> bool:
+    """Whether the node ``idle1`` is a layer, as predicted and in the optimized graph."""
+    graph = without_idle_nodes(graph_of_text(text), partly=True).graph
+    plan = OnnxRuntimeEngine().compile(parse_model(text), folder).plan()
+    built = nodes(plan)
+    assert {("conv1",), ("conv2",)} <= set(built)  # It is no part of another layer.
+    assert (("idle1",) in built) == ("idle1" in [node.name for node in graph.nodes])
+    return ("idle1",) in built
+
+
+@pytest.mark.parametrize(
+    ("node", "stays"),
+    [
+        ("Cast<to = 1>(c)", False),  # As attention in transformers casts its Softmax.
+        ("Div(c, one)", False),  # As residual blocks in diffusers scale their sums.
+        ("Add(c, zeros)", True),  # More than one number.
+        ("Expand(c, same)", False),
+        ("Reshape(c, same)", True),
+        ("Slice(c, first, all, axis)", False),
+        ("Slice(c, first, four, axis)", True),  # It has an end.
+    ],
+)
+def test_onnxruntime_takes_out_some_of_them(node, stays, tmp_path):
+    chain = (
+        f"[conv1] a = Conv(x, w1) [exp1] c = Exp(a) [idle1] m = {node} [conv2] out = Conv(m, w1)"
+    )
+    assert stays_on_onnxruntime(IDLE.format(nodes=chain), tmp_path) == stays
+
+
+@pytest.mark.parametrize(("node", "stays"), [("Cast<to = 1>(x)", False), ("Div(x, one)", True)])
+def test_behind_a_graph_input_onnxruntime_takes_out_casts_alone(node, stays, tmp_path):
+    chain = f"[idle1] m = {node} [conv1] c = Conv(m, w1) [conv2] out = Conv(c, w1)"
+    assert stays_on_onnxruntime(IDLE.format(nodes=chain), tmp_path) == stays
