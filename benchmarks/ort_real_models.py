@@ -172,6 +172,7 @@ def run_subject(
         console.rule(f"{subject.name}: {name}")
         request = Request(
             model=path,
+            engine="onnxruntime",
             output=folder / f"plus{extra}",
             shape_ranges={name: ShapeRange.fixed(s) for name, s in shapes.items()},
             data=str(sources["calibration"]),

@@ -142,6 +142,9 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     if result.best is not None and result.best.base is not None:
         told = f"what is not quantized is computed in {result.best.base}"
         console.print(told, highlight=False)
+    if result.best is not None and result.best.quantized_edges:
+        told = f"placed for {result.engine.name}; another engine may run it slower than float"
+        console.print(told, highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)
 
 
