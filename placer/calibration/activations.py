@@ -12,7 +12,7 @@ from onnx import TensorProto
 from placer.calibration.body_runs import most_runs
 from placer.calibration.dataset import Dataset
 from placer.calibration.sample import Sample
-from placer.common.ort_session import create_session, run_once
+from placer.common.ort_session import bad_index, create_session, run_once
 from placer.errors import InputError, LimitError, RunError
 from placer.graph.exposed import Wanted, expose
 from placer.graph.flat import body_inputs, nest
@@ -69,8 +69,8 @@ def activations(
 
     What is made in a body that does not run on a sample is not among its values; what is made in
     one of a Loop or Scan has the values of all trips, in one dimension.
-    The session, which holds all weights, ends with the pass. Raises RunError if ONNX Runtime
-    refuses the model.
+    The session, which holds all weights, ends with the pass. Raises InputError for a sample that
+    makes an index out of range, RunError if ONNX Runtime refuses the model.
     """
     computed = [name for name in tensors if name not in model.graph.inputs]
     session = _Observer(model, computed) if computed else None
@@ -145,7 +145,10 @@ class _Observer:
         self._names = {name: names.get(name, name) for name in tensors}
 
     def run(self, sample: Sample, synthetic: bool) -> dict[str, np.ndarray]:
-        """The tensors of one sample; raises RunError if ONNX Runtime fails."""
+        """The tensors of one sample.
+
+        Raises InputError for values that make indices out of range, RunError if ONNX Runtime fails.
+        """
         where = f"{self._model.path} on {sample.origin}"
         try:
             values = run_once(self._session, list(self._names.values()), sample.inputs, where)
@@ -153,10 +156,20 @@ class _Observer:
             raise
         except RunError as error:
             if not synthetic:
+                _blame_data(error, sample)
                 raise
             raise RunError(f"{error}; not every model takes random inputs: give `data`") from error
         found = zip(self._names, values, strict=True)
         return {name: value for name, value in found if value.size or name not in self._inside}
+
+
+def _blame_data(error: RunError, sample: Sample) -> None:
+    """Raise InputError if the run failed by the values of the sample."""
+    wrong = bad_index(error)
+    if wrong is not None:
+        raise InputError(
+            f"{sample.origin} makes an index out of range at {wrong}; give data made for this model"
+        ) from error
 
 
 def _body_inputs(model: Model) -> dict[str, Scope]:

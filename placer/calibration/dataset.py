@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from placer.calibration.indices import Bounds, check_indices, index_bounds
 from placer.calibration.sample import LABELS, Note, Read, Sample
 from placer.calibration.sources import open_source
 from placer.calibration.specs import InputSpec, input_specs
@@ -140,7 +141,7 @@ def load_dataset(source: str, model: Model) -> Dataset:
     Raises InputError, naming file, array and fix, for anything else.
     """
     read = open_source(source, input_specs(model), fixed_values(model.proto))
-    return _survey(source, read, synthetic=False)
+    return _survey(source, read, index_bounds(model.graph), synthetic=False)
 
 
 def synthetic_dataset(model: Model, samples: int, seed: int) -> Dataset:
@@ -165,7 +166,7 @@ def synthetic_dataset(model: Model, samples: int, seed: int) -> Dataset:
             inputs = {name: _synthetic_array(spec, rng) for name, spec in specs.items()}
             yield Sample(inputs, None, f"synthetic sample {index}")
 
-    return _survey("synthetic data", read, synthetic=True)
+    return _survey("synthetic data", read, {}, synthetic=True)
 
 
 def calibration_and_evaluation(
@@ -218,7 +219,7 @@ def _halves(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset]:
     return dataset.choose(order[:half].tolist()), dataset.choose(order[half:].tolist())
 
 
-def _survey(source: str, read: Read, synthetic: bool) -> Dataset:
+def _survey(source: str, read: Read, bounds: Bounds, synthetic: bool) -> Dataset:
     """Pass over all samples once: check values, count, take digests and notes."""
     notes: dict[str, None] = {}
     digests = []
@@ -226,6 +227,7 @@ def _survey(source: str, read: Read, synthetic: bool) -> Dataset:
     sample_bytes = 0
     for sample in read(notes.setdefault):
         _check_finite(sample)
+        check_indices(sample, bounds)
         digests.append(_digest(sample))
         sample_bytes = sum(array.nbytes for array in sample.inputs.values())
         if labelled is None:

@@ -29,6 +29,12 @@ ORT_ERRORS = (
 )
 # How ONNX Runtime says that an allocation failed, which has no error class of its own.
 _NO_MEMORY = re.compile(r"bad_?alloc|[Ff]ailed to allocate")
+# How it says that an index lies outside of a tensor: Gather and ScatterElements, GatherElements
+# GatherND and ScatterND. The node's name comes before.
+_BAD_INDEX = re.compile(
+    r"Name:'(?P<node>[^']*)' Status Message: .*?(?P<what>indices element out of data bounds.*"
+    r"|GatherElements op: (?:Out of range value|Value in indices).*|invalid ind(?:ex|ice) found.*)"
+)
 # Builds of ONNX Runtime that have telemetry report models and their files: see SECURITY.md.
 if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
     ort.disable_telemetry_events()
@@ -164,6 +170,12 @@ def _failed_run(error: Exception, limits: Limits, what: str) -> RunError:
             f"than there is; lower the batch, or {lift}"
         )
     return RunError(f"ONNX Runtime failed to run {what}: {one_line(error)}")
+
+
+def bad_index(error: RunError) -> str | None:
+    """What a run that failed says of an index out of range and its node, None if it failed else."""
+    found = _BAD_INDEX.search(str(error))
+    return None if found is None else f"node '{found['node']}': {found['what']}"
 
 
 def one_line(error: Exception) -> str:

@@ -436,11 +436,11 @@ def test_activations_that_overflow(tmp_path: Path) -> None:
 def test_models_that_fail_at_run_time(tmp_path: Path) -> None:
     model = model_of(
         '<ir_version: 8, opset_import: ["" : 17]>'
-        "g (int64[1] i, float[3] x) => (float[1] y) { a = Gather(x, i) y = Relu(a) }",
-        tmp_path / "gather.onnx",
+        "g (int64[2] s, float[1,3] x) => (float[m,n] y) { a = Reshape(x, s) y = Relu(a) }",
+        tmp_path / "reshape.onnx",
     )
     source = tmp_path / "data.npz"
-    np.savez(source, i=np.array([7]), x=np.ones(3, np.float32))
+    np.savez(source, s=np.array([[1, 7]]), x=np.ones((1, 3), np.float32))
     with pytest.raises(RunError) as caught:
         calibrate(model, ["a"], load_dataset(str(source), model))
     assert str(caught.value).startswith(
@@ -517,3 +517,24 @@ def test_cache_that_cannot_be_written_is_only_a_warning(
 
 def test_default_cache_folder_is_named_after_placer() -> None:
     assert "placer" in default_cache_dir().parts
+
+
+@pytest.mark.parametrize("look_up", ["Gather(e, j)", "GatherElements(e, j)", "GatherND(e, k)"])
+def test_data_that_makes_an_index_out_of_range_is_bad_input(look_up: str, tmp_path: Path) -> None:
+    """Position ids behind a padding: the sum is known only when ONNX Runtime computes it."""
+    text = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (int64[1,4] ids) => (float y)
+    <float[50,4] e, int64 o, int64[3] s> {{
+      [shift] j = Add(ids, o)
+      [cut] k = Reshape(j, s)
+      [emb] h = {look_up}
+      [sum] y = ReduceSum<keepdims = 0>(h)
+    }}
+    """
+    weights = {"e": np.zeros((50, 4), np.float32), "o": np.array(2), "s": np.array([1, 4, 1])}
+    model = model_of(text, tmp_path / "net.onnx", **weights)
+    source = str(tmp_path / "data.npz")
+    np.savez(source, ids=np.array([[0, 1, 2, 47], [0, 1, 2, 48]]))
+    with pytest.raises(InputError, match=r"sample 1 makes an index out of range at node 'emb': .*"):
+        calibrate(model, ["h"], load_dataset(source, model))

@@ -624,3 +624,35 @@ def test_synthetic_integers_are_zero_or_one(text: Model) -> None:
 def test_synthetic_data_needs_a_sample(text: Model) -> None:
     with pytest.raises(InputError, match="0 synthetic samples are too few; ask for at least 1"):
         synthetic_dataset(text, 0, seed=0)
+
+
+# Indices
+
+EMBEDDING = """
+<ir_version: 9, opset_import: ["": 17]>
+g (int64[1,4] ids, int64[1,4] types) => (float[4,8] y)
+<float[50,8] words = {0}, float[2,8] kinds = {0}, int64[1] flat = {-1}> {
+  [row] r = Reshape(ids, flat)
+  [word] w = Gather(words, r)
+  [kind] k = Gather(kinds, types)
+  [one] s = Squeeze(k)
+  [sum] y = Add(w, s)
+}
+"""
+
+
+def test_token_ids_lie_within_the_embedding(tmp_path: Path) -> None:
+    """-50 to 49 by ONNX's operator Gather: what is below zero counts from the end."""
+    model = model_of(EMBEDDING, tmp_path)
+    ids = np.array([[0, 1, 2, -50], [3, 4, 5, 49]])
+    types = np.array([[0, 1, -2, -1]] * 2)
+    good = saved(tmp_path / "good.npz", ids=ids, types=types)
+    assert len(load_dataset(good, model)) == 2
+    for value in (50, -51):
+        ids[1, 2] = value
+        source = saved(tmp_path / "bad.npz", ids=ids, types=types)
+        assert error_of(source, model) == (
+            f"{source}, sample 1: array 'ids' holds {value}, and node 'word' (Gather) takes "
+            "indices from -50 to 49; give data made for this model, such as tokens of its own "
+            "tokenizer"
+        )
