@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from placer.cli.lazy import LazyCommand
 from placer.common.display import safe_output, sentence
+from placer.common.interrupts import settle
 from placer.common.run_limits import end_if_left_behind
 from placer.errors import PlacerError
 from placer.optimizer.time_limit import with_the_process
@@ -155,16 +156,19 @@ def _options(
 
 def program() -> None:
     """The process ``placer``: ``main``, and an end that neither Ctrl-C nor a hung run disturbs."""
+    settle()
     code: int | str | None = INTERRUPTED
     try:
-        with with_the_process():
-            main()
-    except SystemExit as ended:
-        code = ended.code
+        try:
+            with with_the_process():
+                main()
+        except SystemExit as ended:
+            code = ended.code
+        # What is left to do takes no time, and Python would show a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:  # Another one, while the first was told.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         _say(_INTERRUPTED, "")
-    # What is left to do takes no time, and Python would show a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_if_left_behind(code if isinstance(code, int) else 0)
     raise SystemExit(code)
 

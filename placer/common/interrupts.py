@@ -4,21 +4,58 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+_Handler = Callable[[int, FrameType | None], object]
+# Keys that are held down repeat, and who presses twice in a moment means one thing.
+_SETTLES_S = 0.5
+
+
+class _Settling:
+    """Handles SIGINT as Python does, but not again before what that ended had time to end."""
+
+    def __init__(self) -> None:
+        self.again_from = 0.0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if now < self.again_from:
+            return
+        self.again_from = now + _SETTLES_S
+        signal.default_int_handler(number, frame)
+
+
+def settle() -> None:
+    """From now on, drop each Ctrl-C within half a second of the one that was heard last.
+
+    A second one would disturb what the first made the process do: remove what is half written, and
+    say that it ends. Does nothing where SIGINT is handled in a way of its own.
+    """
+    if _is_plain():
+        signal.signal(signal.SIGINT, _Settling())
+
+
+def dealt_with() -> None:
+    """The program goes on after a Ctrl-C: the next one, after ``settle``, is heard at once."""
+    handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, _Settling):
+        handler.again_from = 0.0
+
 
 @dataclass(frozen=True)
 class _Noting:
-    """Handles SIGINT as Python does, but sets ``pressed`` first."""
+    """Sets ``pressed`` on SIGINT and hands it on."""
 
     pressed: threading.Event
+    handler: _Handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.pressed.set()
-        signal.default_int_handler(number, frame)
+        self.handler(number, frame)
 
 
 @contextmanager
@@ -29,10 +66,11 @@ def noted(pressed: threading.Event) -> Iterator[None]:
     back, so that KeyboardInterrupt alone may be lost. Other threads than the main one get no
     signals, so there this does nothing; nor where SIGINT is handled in a way of its own.
     """
-    if not _is_plain():
+    handler = signal.getsignal(signal.SIGINT)
+    if not (_is_plain() and callable(handler)):
         yield
         return
-    before = signal.signal(signal.SIGINT, _Noting(pressed))
+    before = signal.signal(signal.SIGINT, _Noting(pressed, handler))
     try:
         yield
     finally:
@@ -63,5 +101,5 @@ def _is_plain() -> bool:
     """Whether this thread gets SIGINT, and as KeyboardInterrupt."""
     handler = signal.getsignal(signal.SIGINT)
     return threading.current_thread() is threading.main_thread() and (
-        handler is signal.default_int_handler or isinstance(handler, _Noting)
+        handler is signal.default_int_handler or isinstance(handler, (_Noting, _Settling))
     )

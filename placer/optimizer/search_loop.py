@@ -13,7 +13,7 @@ from threading import Event, Lock, Thread
 
 from placer.common.blas import one_blas_thread
 from placer.common.cores import usable_cores
-from placer.common.interrupts import noted
+from placer.common.interrupts import dealt_with, noted
 from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError, PlacerError
 from placer.optimizer.observer import Observer
@@ -144,6 +144,7 @@ def _run_all(
             except KeyboardInterrupt:
                 stopped = "interrupted"
         if stopped == "interrupted":
+            dealt_with()
             on_interrupt()
         return stopped
     futures = [_start(run) for run in work_of]
@@ -151,6 +152,7 @@ def _run_all(
         wait(futures, return_when=FIRST_EXCEPTION)
         stop.set()  # After an exception; else all have ended.
     except KeyboardInterrupt:
+        dealt_with()
         on_interrupt()
         stop.set()
     wait(futures)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 BEGINNING = """
 import signal
 from threading import Event, Thread
-from placer.common.interrupts import held_back, noted
+from placer.common.interrupts import dealt_with, held_back, noted, settle
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
@@ -123,3 +123,33 @@ def test_an_interrupt_that_is_noted_waits_for_the_end_of_a_block_inside():
         """
     )
     assert lines == ["noted: False", "interrupted, noted: True"]
+
+
+def test_more_of_them_at_once_are_one():
+    """Until something dealt with it; the second print would be cut short else."""
+    lines = printed(
+        """
+        settle()
+        for _ in range(2):
+            try:
+                with noted(Event()), held_back():
+                    signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                signal.raise_signal(signal.SIGINT)
+                print("interrupted")
+            dealt_with()
+        """
+    )
+    assert lines == ["interrupted", "interrupted"]
+
+
+def test_who_ignores_ctrl_c_still_does():
+    lines = printed(
+        """
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        settle()
+        signal.raise_signal(signal.SIGINT)
+        print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)
+        """
+    )
+    assert lines == ["True"]

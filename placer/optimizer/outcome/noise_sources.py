@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from placer.accuracy.metrics import finite
+from placer.common.interrupts import dealt_with
 from placer.errors import RunError
 from placer.optimizer.observer import Observer
 from placer.optimizer.outcome.end_costs import rest_s
@@ -174,6 +175,7 @@ def noise_sources(
     try:
         found = sources.find(entry.choices, most, observer.progress)
     except KeyboardInterrupt:
+        dealt_with()
         observer.warn(INTERRUPTED)
         return []
     if sources.left_out:
