@@ -14,6 +14,7 @@ from placer.engines.openvino.tags import QUANTIZING, Tags
 
 _OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add"})
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+_IMPLIED = frozenset({"Relu", "Clip"})  # By a quantization from 0 on.
 _COMPOSITES = frozenset({"Gelu", "HSwish", "HSigmoid", "Swish", "Mish", "SoftPlus"})
 # Past these OpenVINO computes ``MOVED`` operators.
 _MOVERS = frozenset({*_VIEWS, "Transpose", "DepthToSpace", "Expand", "Gather"})
@@ -45,6 +46,7 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
     unnamed = {op.name: Counter(op.unnamed) for op in operations if op.unnamed}
     moved = _find_homes_before(lost, homes, operations, unnamed, tags)
     _find_homes_between(lost, homes, operations, tags, moved)
+    _find_homes_in_splits(lost, homes, operations, tags)
     moved |= _find_homes_before(lost, homes, operations, unnamed, tags)
     # OpenVINO gives an activation that it puts together from several nodes a name of its own.
     inventive = {op.name for op in operations if op.invented}
@@ -56,7 +58,23 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
         found = {homes.get(n, "") for n in tags.readers(number) - moved} - {""}
         if number not in homes and len(found) == 1 and not _is_layout(tags, number):
             homes[number] = found.pop()
+    for number in lost:  # What is left is read by several, and implied where it is quantized.
+        found = {homes[n] for n in tags.producers(number) - moved if n in homes}
+        if number not in homes and len(found) == 1 and tags.nodes[number].op_type in _IMPLIED:
+            homes[number] = found.pop()
     return homes
+
+
+def _find_homes_in_splits(
+    lost: Sequence[int], homes: dict[int, str], operations: Sequence[Operation], tags: Tags
+) -> None:
+    """Give lost Slices the Split that OpenVINO made of them and of others of the same tensor."""
+    splits = {op.name for op in operations if op.kind == "Split"}
+    slices = [n for n in lost if tags.nodes[n].op_type == "Slice"]
+    made = {tags.nodes[n].input[0]: homes[n] for n in slices if homes.get(n) in splits}
+    for number in slices:
+        if number not in homes and tags.nodes[number].input[0] in made:
+            homes[number] = made[tags.nodes[number].input[0]]
 
 
 def _is_layout(tags: Tags, number: int) -> bool:
@@ -91,7 +109,7 @@ def _find_homes_between(
             readers[source].add(op.name)
     for number in (n for n in lost if n not in homes and not is_pair(tags, n)):
         # Operations that stand for graph inputs are called after these.
-        before = _nearest_homes(number, tags.producers, beside) | set(tags.nodes[number].input)
+        before = _nearest_homes(number, tags.producers, beside) | tags.sources(number)
         behind = _nearest_homes(number, tags.readers, beside)
         for name, op in nameless.items():
             ends = op.kind in MOVING and not behind and not readers[name]
@@ -145,7 +163,7 @@ def _before_movers(
     waiting = {number}
     while waiting:
         found = waiting.pop()
-        data = {t for t in tags.nodes[found].input if t and t not in tags.constants}
+        data = tags.sources(found) - tags.constants
         producers = tags.producers(found) - tags.settled
         written = {t for n in producers for t in tags.nodes[n].output}
         origins |= data - written - {t for n in tags.settled for t in tags.nodes[n].output}

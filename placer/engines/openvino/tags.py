@@ -61,13 +61,23 @@ class Tags:
                 found[tensor][1].append(number)
         return found
 
+    def sources(self, number: int) -> set[str]:
+        """The tensors that a node reads, before idle nodes."""
+        found = set[str]()
+        for tensor in filter(None, self.nodes[number].input):
+            idle = self.idle.intersection(self._numbers[tensor][0])
+            found |= {t for n in idle for t in self.sources(n)} if idle else {tensor}
+        return found
+
     def producers(self, number: int) -> set[int]:
-        """The nodes that write what a node reads."""
-        return {n for tensor in self.nodes[number].input for n in self._numbers[tensor][0]}
+        """The nodes that write what a node reads, past idle ones."""
+        return {n for tensor in self.sources(number) for n in self._numbers[tensor][0]}
 
     def readers(self, number: int) -> set[int]:
-        """The nodes that read what a node writes."""
-        return {n for tensor in self.nodes[number].output for n in self._numbers[tensor][1]}
+        """The nodes that read what a node writes, past idle ones."""
+        found = {n for tensor in self.nodes[number].output for n in self._numbers[tensor][1]}
+        behind = {n for idle in found & self.idle for n in self.readers(idle)}
+        return found - self.idle | behind
 
     @cached_property
     def twins(self) -> Mapping[int, int]:
