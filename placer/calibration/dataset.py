@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from placer.calibration.indices import Bounds, check_indices, index_bounds
+from placer.calibration.mask_values import is_mask
 from placer.calibration.sample import LABELS, Note, Read, Sample
 from placer.calibration.sources import open_source
 from placer.calibration.specs import InputSpec, input_specs
@@ -38,7 +39,8 @@ class Dataset:
 
     Samples are streamed from their source; a dataset of at most 128 MiB stays in memory after its
     first pass. ``notes``: what the user should know of it, a sentence each. ``synthetic``: random
-    values stand in for real data. Built by ``load_dataset`` and ``synthetic_dataset``.
+    values stand in for real data. ``masks``: inputs that mask others (``mask_values``) in some
+    sample of the source. Built by ``load_dataset`` and ``synthetic_dataset``.
     """
 
     source: str
@@ -49,6 +51,7 @@ class Dataset:
     has_labels: bool
     synthetic: bool = False
     notes: tuple[str, ...] = ()
+    masks: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -223,11 +226,13 @@ def _survey(source: str, read: Read, bounds: Bounds, synthetic: bool) -> Dataset
     """Pass over all samples once: check values, count, take digests and notes."""
     notes: dict[str, None] = {}
     digests = []
+    masks: set[str] = set()
     labelled = None
     sample_bytes = 0
     for sample in read(notes.setdefault):
         _check_finite(sample)
         check_indices(sample, bounds)
+        masks.update(name for name, values in sample.inputs.items() if is_mask(values))
         digests.append(_digest(sample))
         sample_bytes = sum(array.nbytes for array in sample.inputs.values())
         if labelled is None:
@@ -255,12 +260,14 @@ def _survey(source: str, read: Read, bounds: Bounds, synthetic: bool) -> Dataset
         has_labels=bool(labelled),
         synthetic=synthetic,
         notes=tuple(notes),
+        masks=frozenset(masks),
     )
 
 
 def _check_finite(sample: Sample) -> None:
+    """Raise InputError for NaN and infinity, but for that below: masks of attention hold it."""
     for name, array in sample.inputs.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.dtype.kind == "f" and not (array < np.inf).all():  # False of NaN, too.
             raise InputError(
                 f"{sample.origin}: array '{name}' holds NaN or Inf as {array.dtype}; "
                 "remove or repair that sample"

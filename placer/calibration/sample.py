@@ -34,7 +34,7 @@ def converted(
 ) -> np.ndarray:
     """A read-only copy with the input's type: floats of another width, integers that fit.
 
-    Raises InputError, naming ``origin``, for other types and integers that do not fit.
+    Raises InputError, naming ``origin``, for other types and for numbers that do not fit.
     """
     kind, wanted = array.dtype.kind, spec.dtype.kind
     if array.dtype != spec.dtype:
@@ -47,8 +47,13 @@ def converted(
         if wanted in "iu":
             _check_fits(array, spec, origin)
         note(f"{source}: array '{spec.name}' is {array.dtype} and was converted to {spec.dtype}")
-    with np.errstate(over="ignore"):  # What overflows is reported as Inf.
+    with np.errstate(over="ignore"):
         copy = np.array(array, dtype=spec.dtype, order="C")
+    if wanted == "f" and array.dtype != spec.dtype and (np.isinf(copy) & np.isfinite(array)).any():
+        raise InputError(
+            f"{origin}: array '{spec.name}' ({array.dtype}) has values beyond {spec.dtype}; scale "
+            "or remove that sample"
+        )
     copy.flags.writeable = False
     return copy
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from placer.calibration.collect import calibrate
-from placer.calibration.dataset import synthetic_dataset
+from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.calibration.masked import masked_tensors
 from placer.errors import InputError
 from placer.results.result import Result
@@ -125,3 +126,47 @@ def test_masked_scores_stay_float_and_the_rest_is_searched(tmp_path: Path, place
     result = Result.read(Path("out"))
     assert [trial.kind for trial in result.trials] == ["none", "default", "everything"]
     assert [warning for warning in result.warnings if "no scale fits" in warning]
+
+
+# The mask of a Transformer that is exported with it as an input.
+GIVEN = MASKED.replace("(float[2,16] x)", "(float[2,16] x, float[2,2] mask)").replace(
+    ", float[2,2] mask = {0, -inf, 0, 0}", ""
+)
+
+
+def given(folder: Path, mask: list[list[float]]) -> str:
+    """Eight samples of random values with this mask, an .npz file."""
+    values = np.random.default_rng(0).standard_normal((8, 2, 16)).astype(np.float32)
+    path = folder / "data.npz"
+    np.savez(path, x=values, mask=np.array([mask] * 8, np.float32))
+    return str(path)
+
+
+@pytest.mark.parametrize("far", [-np.inf, -1e4, -3.4e38])
+def test_what_a_mask_among_the_inputs_reaches_stays_float(
+    tmp_path: Path, placer: Placer, far: float
+):
+    """Found as a constant's reach is, and searched on ONNX Runtime to the end."""
+    model = model_of(GIVEN, tmp_path)
+    source = given(tmp_path, [[0, far], [0, 0]])
+    found = masked_tensors(model, ["s", "m", "a", "p", "x"], load_dataset(source, model))
+    assert found == {"m", "a"}
+    asked = ("--engine", "onnxruntime", "--budget", 3, "--output", "out", "--data", source)
+    finished = placer("optimize", tmp_path / "model.onnx", *asked)
+    assert finished.code == 0, finished.err
+    result = Result.read(Path("out"))
+    assert [trial.kind for trial in result.trials] == ["none", "default", "everything"]
+    assert result.trials[1].gates[0].value > 15
+    assert [warning for warning in result.warnings if "no scale fits" in warning]
+
+
+def test_a_row_that_is_masked_whole_is_refused(tmp_path: Path):
+    """Softmax of infinities alone is NaN."""
+    model = model_of(GIVEN, tmp_path)
+    source = given(tmp_path, [[-np.inf, -np.inf], [0, 0]])
+    with pytest.raises(InputError) as caught:
+        masked_tensors(model, ["m"], load_dataset(source, model))
+    assert str(caught.value) == (
+        f"{source}, sample 0: array 'mask' holds -Inf, which reaches output 'y' of the float model "
+        "as NaN or Inf; remove or repair that sample"
+    )
