@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from placer.engines.tensorrt import engine as trt_engine
 from placer.engines.tensorrt.engine import TensorRtEngine, create
 from placer.engines.tensorrt.execution import Execution
 from placer.engines.tensorrt.library import Library, load_library
+from placer.engines.tensorrt.plugins import load_plugins
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
 from placer.graph.text import parse_model
@@ -218,6 +220,63 @@ def test_an_engine_is_saved_loaded_and_run(standin: Library, tmp_path: Path):
     assert loaded.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
 
 
+def with_plugin(operator: str) -> onnx.ModelProto:
+    """The operator is not ONNX's, so the model is not checked."""
+    return onnx.parser.parse_model(RELU.replace("Identity", operator).replace("batch", "1"))
+
+
+def test_a_plugin_library_serves_every_build(standin: Library, tmp_path: Path):
+    """TensorRT refuses a library whose plugins it has; engines of one process share them."""
+    assert standin.kind == "tensorrt"
+    path = tmp_path / "own.so"
+    path.write_text("FirstPlugin SecondPlugin")
+    for _ in range(2):
+        engine = create("tensorrt", plugins=(path,))
+        for plugin in ("FirstPlugin", "SecondPlugin"):
+            compiled = engine.compile(with_plugin(plugin), tmp_path)
+            assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+    other = tmp_path / "other.so"
+    other.write_text("SecondPlugin")
+    with pytest.raises(InputError, match=r"cannot load plugin library .*other\.so"):
+        create("tensorrt", plugins=(other,))
+
+
+def test_plugins_of_tensorrt_itself_need_no_option(engine: TensorRtEngine, tmp_path: Path):
+    compiled = engine.compile(with_plugin("StandinPlugin_TRT"), tmp_path)
+    assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+
+
+def test_plugins_of_tensorrt_itself_that_fail_are_left_out(
+    standin: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setenv("PLACER_STANDIN_FAILS", "own plugins")
+    module = ModuleType("tensorrt")  # As in a process that has not registered them.
+    vars(module).update(vars(standin.module))
+    load_plugins(Library("tensorrt", module), ())
+    assert "registering TensorRT's own plugins failed, going on without" in caplog.text
+
+
+@pytest.mark.slow
+def test_saved_engines_get_the_plugins(
+    standin: Library,
+    placer: Callable[..., Finished],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    assert standin.kind == "tensorrt"
+    library = tmp_path / "saved.so"
+    library.write_text("SavedPlugin")
+    engine = create("tensorrt", plugins=(library,))
+    engine.compile(with_plugin("SavedPlugin"), tmp_path).save(tmp_path / "saved.engine")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    bench = ("bench", tmp_path / "saved.engine", "--engine", "tensorrt", "--rounds", 3)
+    finished = placer(*bench, "--engine-option", f"plugins={library}")
+    assert finished.code == 0, finished.err
+    finished = placer(*bench)
+    assert finished.code == 1
+    assert "Cannot find plugin: SavedPlugin" in finished.err
+
+
 def test_an_implicit_engine_is_calibrated_from_device_memory(standin: Library, tmp_path: Path):
     folder = tmp_path / "timing"
     engine = create("tensorrt", timing_cache=folder)
@@ -239,7 +298,7 @@ g (float[1,16,8,8] x) => (float[1,16,8,8] y)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["nothing", *PARTS])
+@pytest.mark.parametrize("part", ["nothing", *PARTS, "own plugins"])
 def test_a_search_survives_each_part_that_fails(
     standin: Library,
     placer: Callable[..., Finished],

@@ -15,6 +15,7 @@ from placer.engines.cuda.api import compute_capability
 from placer.engines.tensorrt.library import NO_IMPLICIT, Library
 from placer.engines.tensorrt.log import BuildLog
 from placer.engines.tensorrt.optional import optional
+from placer.engines.tensorrt.plugins import load_plugins
 from placer.engines.tensorrt.timing_cache import TimingCache
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
@@ -92,9 +93,9 @@ def build(library: Library, source: Path | bytes, settings: BuildSettings) -> Bu
     the builder refuses is in the report.
     """
     start = time.perf_counter()
+    load_plugins(library, settings.plugins)
     log = BuildLog()
     logger = log.attach(library.module)
-    _load_plugins(library, settings.plugins, logger, log)
     builder = library.module.Builder(logger)
     if builder is None:
         raise RunError(f"{library.title} cannot make a builder: {log.reason()}")
@@ -143,18 +144,6 @@ def _attached(cache: TimingCache, config: Any) -> bool:
 
 def _gpu_name() -> str:
     return f"sm{compute_capability().replace('.', '')}"
-
-
-def _load_plugins(library: Library, plugins: tuple[Path, ...], logger: Any, log: BuildLog) -> None:
-    if not plugins:
-        return
-    library.module.init_libnvinfer_plugins(logger, "")
-    registry = library.module.get_plugin_registry()
-    for path in plugins:
-        if not path.is_file():
-            raise InputError(f"plugin library {path} does not exist; give the path of a .so file")
-        if registry.load_library(str(path.resolve())) is None:
-            raise InputError(f"{library.title} cannot load plugin library {path}: {log.reason()}")
 
 
 def _check_typing(library: Library, settings: BuildSettings) -> None:

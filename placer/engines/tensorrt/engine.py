@@ -22,6 +22,7 @@ from placer.engines.tensorrt.execution import Execution
 from placer.engines.tensorrt.implicit import build_implicit, refuse_without_implicit
 from placer.engines.tensorrt.library import Kind, Library, load_library
 from placer.engines.tensorrt.optional import optional
+from placer.engines.tensorrt.plugins import load_plugins
 from placer.engines.tensorrt.runtime_cache import RuntimeCache
 from placer.errors import InputError, RunError
 from placer.graph.shapes import InputType, ShapeRange
@@ -50,6 +51,7 @@ class TensorRtEngine:
     ) -> None:
         refuse_gpu(library, device)
         api.set_device(device)
+        load_plugins(library, settings.plugins)  # For saved engines, which are not built here.
         self._library = library
         self._settings = settings
         self._effort = effort

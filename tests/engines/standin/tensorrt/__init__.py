@@ -3,6 +3,7 @@
 It takes ONNX models of the operators in lowering.py and computes them in float32 with one kernel of
 its own per node, on the stream and the addresses that it is given. It refuses what TensorRT's
 documentation says is refused: missing addresses, shapes outside of the profile, foreign engines.
+A plugin library is a text file: one operator per line, which copies its first input.
 ``PLACER_STANDIN_FAILS`` names parts, separated by commas, that fail as an exception.
 
 It says nothing of what TensorRT builds or how fast that is.
@@ -23,6 +24,7 @@ from placer.engines.cuda.memory import DeviceBuffer, Event, Stream
 
 from .launch import launch, parameters
 from .lowering import KNOWN, lower
+from .plugins import PluginRegistry, registry
 
 __version__ = "10.13.0"
 _MAGIC = b"standin10"
@@ -90,6 +92,21 @@ class _Error:
         return f"the stand-in has no operator {self._node.op_type}"
 
 
+def get_plugin_registry() -> PluginRegistry:
+    return registry
+
+
+def init_libnvinfer_plugins(logger: ILogger, namespace: str) -> bool:
+    del logger, namespace
+    _fail("own plugins")
+    registry.operators.add("StandinPlugin_TRT")
+    return True
+
+
+def _unknown(node: onnx.NodeProto) -> bool:
+    return node.op_type not in KNOWN | registry.operators
+
+
 class _Network:
     model: onnx.ModelProto
 
@@ -117,7 +134,7 @@ class OnnxParser:
 
     def _parsed(self, model: onnx.ModelProto) -> bool:
         self._network.model = model
-        self._errors = [_Error(node) for node in model.graph.node if node.op_type not in KNOWN]
+        self._errors = [_Error(node) for node in model.graph.node if _unknown(node)]
         return not self._errors
 
     @property
@@ -240,7 +257,11 @@ class Runtime:
         if not data.startswith(_MAGIC):
             self._logger.log(ILogger.ERROR, "Serialization assertion magicTag == got failed")
             return None
-        return _Engine(bytes(data), self._logger)
+        engine = _Engine(bytes(data), self._logger)
+        for node in filter(_unknown, engine.model.graph.node):
+            self._logger.log(ILogger.ERROR, f"Cannot find plugin: {node.op_type}")
+            return None
+        return engine
 
 
 class _Engine:
@@ -458,8 +479,3 @@ def _upload(array: np.ndarray) -> DeviceBuffer:
         kind = runtime().cudaMemcpyKind.cudaMemcpyDefault
         call("cudaMemcpy", buffer.address, values.ctypes.data, values.nbytes, kind)
     return buffer
-
-
-def init_libnvinfer_plugins(logger: ILogger, namespace: str) -> bool:
-    del logger, namespace
-    return True
