@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ from onnx import TensorProto, helper
 from placer.checkup.networks import convolutions
 from placer.engines.abilities import abilities_of
 from placer.engines.cuda import api
+from placer.engines.cuda.nvml import GpuState
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.tensorrt import engine as trt_engine
 from placer.engines.tensorrt.engine import TensorRtEngine, create
@@ -218,6 +220,26 @@ def test_an_engine_is_saved_loaded_and_run(standin: Library, tmp_path: Path):
     loaded = engine.load(tmp_path / "saved.engine")
     assert loaded.inputs["x"].shape == (2, 4)
     assert loaded.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+
+
+def test_each_gpu_has_a_timing_cache(
+    standin: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if api.device_count() < 2:
+        pytest.skip("one GPU only")
+    assert standin.kind == "tensorrt"
+    unknown = GpuState("", "", None, None, None, None, ())
+    states = [replace(unknown, name="NVIDIA H100 PCIe"), replace(unknown, name="NVIDIA L4")]
+    monkeypatch.setattr(trt_engine, "gpu_state", lambda index: states[index])
+    for device in (1, 0):
+        engine = create("tensorrt", device=device, timing_cache=tmp_path)
+        engine.compile(parse_model(RELU.replace("batch", "1")), tmp_path)
+    names = [path.name.removeprefix("tensorrt-10.13.0-") for path in tmp_path.glob("*.timing")]
+    capabilities = [api.compute_capability(device).replace(".", "") for device in (0, 1)]
+    assert sorted(names) == [
+        f"NVIDIA-H100-PCIe-sm{capabilities[0]}.timing",
+        f"NVIDIA-L4-sm{capabilities[1]}.timing",
+    ]
 
 
 def with_plugin(operator: str) -> onnx.ModelProto:

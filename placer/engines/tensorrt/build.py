@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from placer.common.names import unknown
-from placer.engines.cuda.api import compute_capability
 from placer.engines.tensorrt.library import NO_IMPLICIT, Library
 from placer.engines.tensorrt.log import BuildLog
 from placer.engines.tensorrt.optional import optional
@@ -31,7 +30,9 @@ class BuildSettings:
 
     ``shapes``: of dynamic inputs; unknown dimensions are 1 where an input is not listed.
     ``gpu``: compute capability, e.g. ``sm89``, of a GPU that is not there; None builds for the one
-    that is. ``typing``: ``weak`` lets TensorRT up to 10 choose among FP32, FP16 and INT8.
+    that is. ``gpu_here``: name and compute capability of that one, which the
+    timing cache's file is named after. ``typing``: ``weak`` lets TensorRT up to 10 choose among
+    FP32, FP16 and INT8.
     ``workspace_bytes``, ``optimization_level``: TensorRT's own defaults where None.
     ``timing_cache``: the folder that keeps it. ``plugins``: libraries to load. ``calibrator``:
     makes the engine an implicitly quantized one (TensorRT up to 10).
@@ -39,6 +40,7 @@ class BuildSettings:
 
     shapes: Mapping[str, ShapeRange] = field(default_factory=dict)
     gpu: str | None = None
+    gpu_here: str = "the GPU here"
     typing: Literal["strong", "weak"] = "strong"
     workspace_bytes: int | None = None
     optimization_level: int | None = None
@@ -112,7 +114,7 @@ def build(library: Library, source: Path | bytes, settings: BuildSettings) -> Bu
     logged = layer_lines(log.lines) if engine else ()
     return BuildReport(
         builder=library.title,
-        gpu=settings.gpu or "the GPU here",
+        gpu=settings.gpu or settings.gpu_here,
         refusals=refusals,
         plan=Plan(tuple(parse_layers(logged)), library.title),
         engine=engine,
@@ -126,7 +128,7 @@ def _build(library: Library, builder: Any, network: Any, settings: BuildSettings
     config = _config(library, builder, network, settings)
     cache = None
     if settings.timing_cache is not None:
-        cache = TimingCache(settings.timing_cache, library, settings.gpu or _gpu_name())
+        cache = TimingCache(settings.timing_cache, library, settings.gpu or settings.gpu_here)
         if not optional("the timing cache", partial(_attached, cache, config), False):
             cache = None
     serialized = builder.build_serialized_network(network, config)
@@ -140,10 +142,6 @@ def _build(library: Library, builder: Any, network: Any, settings: BuildSettings
 def _attached(cache: TimingCache, config: Any) -> bool:
     cache.attach(config)
     return True
-
-
-def _gpu_name() -> str:
-    return f"sm{compute_capability().replace('.', '')}"
 
 
 def _check_typing(library: Library, settings: BuildSettings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -53,11 +54,12 @@ class TensorRtEngine:
         api.set_device(device)
         load_plugins(library, settings.plugins)  # For saved engines, which are not built here.
         self._library = library
-        self._settings = settings
         self._effort = effort
         self._index = device
         state = self._state()
         capability = api.compute_capability(device)
+        gpu = f"{state.name if state else 'GPU'}-sm{capability.replace('.', '')}"
+        self._settings = replace(settings, gpu_here=gpu)
         self.name: str = library.kind
         self.version = library.version
         self.device = f"{state.name if state else 'GPU'} (compute capability {capability})"
@@ -66,7 +68,6 @@ class TensorRtEngine:
         self.abilities = abilities(library)
         self._runtime_cache: RuntimeCache | None = None
         if library.has_runtime_cache and settings.timing_cache is not None:
-            gpu = f"{state.name if state else 'GPU'}-sm{capability.replace('.', '')}"
             self._runtime_cache = RuntimeCache(settings.timing_cache, library, gpu)
         self.conditions: Conditions | None = None
 

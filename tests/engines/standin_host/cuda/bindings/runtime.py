@@ -1,6 +1,7 @@
 """cuda.bindings.runtime on the host: memory is the host's, work is done when it is asked for.
 
-For machines without a GPU. It cannot capture graphs, which is an error of CUDA's here as there.
+For machines without a GPU: it plays two of unlike compute capability. It cannot capture graphs,
+which is an error of CUDA's here as there.
 """
 
 import ctypes
@@ -35,7 +36,7 @@ class cudaStreamCaptureMode(enum.IntEnum):
     cudaStreamCaptureModeThreadLocal = 1
 
 
-_ATTRIBUTES = {38: 1 << 20, 75: 9, 76: 0}
+_ATTRIBUTES = ({38: 1 << 20, 75: 9, 76: 0}, {38: 1 << 20, 75: 8, 76: 9})
 _blocks: dict[int, object] = {}
 _events: dict[int, float] = {}
 
@@ -57,15 +58,15 @@ def _copy(target, source, size, kind, stream=None):  # noqa: ARG001
 
 
 def cudaGetDeviceCount():
-    return OK, 1
+    return OK, len(_ATTRIBUTES)
 
 
 def cudaSetDevice(index):  # noqa: ARG001
     return (OK,)
 
 
-def cudaDeviceGetAttribute(attribute, index):  # noqa: ARG001
-    return OK, _ATTRIBUTES[int(attribute)]
+def cudaDeviceGetAttribute(attribute, index):
+    return OK, _ATTRIBUTES[index][int(attribute)]
 
 
 def cudaMemGetInfo():
