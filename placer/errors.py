@@ -15,6 +15,16 @@ class InputError(PlacerError):
     exit_code = 2
 
 
+class NothingToQuantizeError(InputError):
+    """No rule matches a node of the model, which is as it should be: exit code 2 in a shell.
+
+    ``child_code``: the exit code of a process that ``placer onboard`` starts, where such a model is
+    no fault.
+    """
+
+    child_code = 4
+
+
 class RunError(PlacerError):
     """The input was fine but the run failed (an engine, the disk): exit code 1."""
 

@@ -15,7 +15,7 @@ from placer.cli.lazy import LazyCommand
 from placer.common.display import safe_output, sentence
 from placer.common.interrupts import settle
 from placer.common.run_limits import end_if_left_behind
-from placer.errors import PlacerError
+from placer.errors import NothingToQuantizeError, PlacerError
 from placer.optimizer.time_limit import with_the_process
 from placer.version import __version__
 
@@ -154,14 +154,14 @@ def _options(
     """Options that come before the command."""
 
 
-def program() -> None:
+def program(as_child: bool = False) -> None:
     """The process ``placer``: ``main``, and an end that neither Ctrl-C nor a hung run disturbs."""
     settle()
     code: int | str | None = INTERRUPTED
     try:
         try:
             with with_the_process():
-                main()
+                main(as_child)
         except SystemExit as ended:
             code = ended.code
         # What is left to do takes no time, and Python would show a traceback.
@@ -173,8 +173,11 @@ def program() -> None:
     raise SystemExit(code)
 
 
-def main() -> None:
-    """Run the command line; whatever goes wrong becomes one sentence and an exit code."""
+def main(as_child: bool = False) -> None:
+    """Run the command line; whatever goes wrong becomes one sentence and an exit code.
+
+    ``as_child``: the one who reads them is ``placer onboard``.
+    """
     with _json_alone() if "--json" in sys.argv else nullcontext(), safe_output():
         try:
             code = app(prog_name="placer", standalone_mode=False)
@@ -193,7 +196,7 @@ def main() -> None:
         except Exception as error:
             if "--debug" in sys.argv:
                 traceback.print_exc()
-            raise SystemExit(_tell(error)) from None
+            raise SystemExit(_tell(error, as_child)) from None
 
 
 def _json_alone() -> AbstractContextManager[None]:
@@ -219,15 +222,19 @@ def _tell_usage(error: typer.TyperException) -> int:
     return error.exit_code
 
 
-def _tell(error: Exception) -> int:
-    """Say what went wrong, by the names that options have here; return the exit code."""
+def _tell(error: Exception, as_child: bool) -> int:
+    """Say what went wrong, by the names that options have here; return the exit code.
+
+    In a manifest options have the names that they have in Python.
+    """
     # Imported only now: the list of commands is to come at once.
     from placer.cli.options import with_flags  # noqa: PLC0415
     from placer.cli.unforeseen import unforeseen  # noqa: PLC0415
 
     told = error if isinstance(error, PlacerError) else unforeseen(error)
-    _say(with_flags(str(told)))
-    return told.exit_code
+    _say(str(told) if as_child else with_flags(str(told)))
+    nothing_to_do = as_child and isinstance(told, NothingToQuantizeError)
+    return NothingToQuantizeError.child_code if nothing_to_do else told.exit_code
 
 
 def _say(text: str, kind: str = "error: ") -> None:

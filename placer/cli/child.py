@@ -2,6 +2,7 @@
 
 The parent holds the other end of standard input. When it goes, however it goes, so does this
 process: two processes on one study would disturb each other once the parent is started again.
+Its exit codes are placer's, but for ``NothingToQuantizeError.child_code``.
 """
 
 from __future__ import annotations
@@ -23,4 +24,4 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     Thread(target=_end_with_parent, daemon=True).start()
-    program()
+    program(as_child=True)

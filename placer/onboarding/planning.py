@@ -18,7 +18,7 @@ from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
 from placer.onboarding.manifest import Job, Onboarding, new_folder
 from placer.onboarding.manifest_fields import Options
 from placer.results.folder import OutputFolder
-from placer.results.onboarding import DONE, SETTLED, Record
+from placer.results.onboarding import DONE, SETTLED, WITHOUT_RESULT, Record
 from placer.results.result import Result
 
 Describe = Callable[[Options, Path], Described]
@@ -166,7 +166,7 @@ def _check_is_ours(home: Path, record: Record | None, job: Job) -> None:
 
 def _is_complete(record: Record, folder: Path) -> bool:
     """Whether the files that a run ends with are still there and can be read."""
-    if record.state == "bad input":
+    if record.state in WITHOUT_RESULT:
         return True
     try:
         Result.read(folder)
@@ -179,7 +179,7 @@ def _is_complete(record: Record, folder: Path) -> bool:
 
 def _can_resume(record: Record, inputs: Mapping[str, str]) -> bool:
     """Whether the study can be gone on with; a failed one would only repeat what it knows."""
-    return record.state not in ("failed", "bad input") and only_goes_on(record.inputs, inputs)
+    return record.state not in ("failed", *WITHOUT_RESULT) and only_goes_on(record.inputs, inputs)
 
 
 def _why_again(record: Record, inputs: Mapping[str, str]) -> str:

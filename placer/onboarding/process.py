@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from placer.errors import InputError
+from placer.errors import InputError, NothingToQuantizeError
 from placer.onboarding.describe import child_environment
 from placer.onboarding.manifest import Job
 from placer.onboarding.planning import Planned
 from placer.optimizer.options.command import words_of
 from placer.results.folder import OutputFolder
-from placer.results.onboarding import STATE_OF, State
+from placer.results.onboarding import NOTHING, STATE_OF, State
 from placer.results.result import Result
 from placer.results.verdict import Verdict
 
@@ -93,6 +93,8 @@ class Running:
         if self.stopping:
             return Outcome("interrupted", "interrupted; the same command goes on with it")
         error = self._error()
+        if code == NothingToQuantizeError.child_code and error:
+            return Outcome(NOTHING, error)
         if code == 2 and error:
             return Outcome("bad input", error)
         if code == 1 and error:

@@ -23,7 +23,14 @@ from placer.onboarding.manifest import Onboarding
 from placer.onboarding.planning import Planned, clean_up, make_ready, plan, settle
 from placer.report import write_report
 from placer.results.folder import OnboardingFolder, OutputFolder
-from placer.results.onboarding import ModelSummary, Record, State, Summary, exit_code_of
+from placer.results.onboarding import (
+    WITHOUT_RESULT,
+    ModelSummary,
+    Record,
+    State,
+    Summary,
+    exit_code_of,
+)
 from placer.results.parts import GatePart
 from placer.results.result import Result, versions
 
@@ -183,7 +190,7 @@ def _progress(planned: Planned) -> _Progress:
     kept = planned.kept
     if planned.action == "nothing" and kept is not None:
         found.state, found.reason, found.seconds = kept.state, kept.reason, kept.seconds
-        found.result = None if kept.state == "bad input" else Result.read(planned.folder)
+        found.result = None if kept.state in WITHOUT_RESULT else Result.read(planned.folder)
     return found
 
 

@@ -15,7 +15,7 @@ from placer.report.page import figure_data, render
 from placer.report.style import FLOAT, GOOD, INK, base_layout, number
 from placer.results.documents import read_document
 from placer.results.folder import OutputFolder
-from placer.results.onboarding import DONE, STATE_OF, ModelSummary, Summary
+from placer.results.onboarding import DONE, NOTHING, STATE_OF, ModelSummary, Summary
 from placer.results.verdict import Verdict
 
 ESTIMATE = "#c98a1b"
@@ -71,6 +71,7 @@ def onboarding_page(folder: Path, summary: Summary) -> str:
     counts = Counter[str](model.state for model in summary.models)
     measured = [model for model in summary.models if model.speedup is not None]
     done = sum(counts[state] for state in DONE)
+    made = done - counts[NOTHING]
     return render(
         "onboarding.html.j2",
         title=f"Onboarding of {Path(summary.manifest).name}",
@@ -78,7 +79,7 @@ def onboarding_page(folder: Path, summary: Summary) -> str:
         lines=lines,
         counts=list(counts.items()),
         tone="good" if done == len(summary.models) else "bad",
-        headline=f"{done} of {len(summary.models)} models have a result that meets its gates",
+        headline=f"{made} of {len(summary.models)} models have a result that meets its gates",
         sentence=_sentence(counts),
         estimates=_estimates(measured),
         figures={"speedups": figure_data(speedup_figure(measured))} if measured else {},
@@ -102,7 +103,8 @@ def _sentence(counts: Counter[str]) -> str:
     faster, kept = (counts[STATE_OF[v]] for v in (Verdict.FASTER, Verdict.NO_DIFFERENCE))
     return (
         f"{faster} {'is' if faster == 1 else 'are'} faster than float; of {kept} the float model "
-        "was kept, since nothing that meets the gates is faster outside the noise."
+        "was kept, since nothing that meets the gates is faster outside the noise"
+        + (f"; {counts[NOTHING]} had nothing to quantize." if counts[NOTHING] else ".")
     )
 
 

@@ -18,6 +18,7 @@ State = Literal[
     "running",
     "faster",
     "float kept",
+    "nothing to quantize",
     "gate not met",
     "bad input",
     "failed",
@@ -32,7 +33,10 @@ STATE_OF: Mapping[Verdict, State] = {
     Verdict.GATE_NOT_MET: "gate not met",
 }
 MISSED = STATE_OF[Verdict.GATE_NOT_MET]
-DONE: tuple[State, ...] = (STATE_OF[Verdict.FASTER], STATE_OF[Verdict.NO_DIFFERENCE])
+NOTHING: State = "nothing to quantize"
+DONE: tuple[State, ...] = (STATE_OF[Verdict.FASTER], STATE_OF[Verdict.NO_DIFFERENCE], NOTHING)
+# What ends before there is a result.json, whatever is tried again.
+WITHOUT_RESULT: tuple[State, ...] = (NOTHING, "bad input")
 # What nothing but other inputs changes; all others are run again.
 SETTLED: tuple[State, ...] = (*DONE, MISSED, "bad input")
 
@@ -122,7 +126,7 @@ class Summary(Part):
 
 
 def exit_code_of(states: Iterable[State]) -> Literal[0, 1, 3]:
-    """1 if a model has no result, else 3 if one misses its gates, else 0."""
+    """1 if a model should have a result and has none, else 3 if one misses its gates, else 0."""
     found = set(states)
     if found - {*DONE, MISSED}:
         return 1

@@ -37,8 +37,8 @@ def chosen_sites(
     found = sites
     if floats:
         found = restricted(sites, graph, floats)
-        kept = sum(any(layout.quantize for layout in site.layouts.values()) for site in found)
-        if not kept:
+        kept = _count(found)
+        if not kept and _count(sites):
             raise InputError(
                 "`exclude` and `only` leave no site that could be quantized; relax them"
                 + (f", or take another pack than {pack.name_and_version}" if by_pack else "")
@@ -48,6 +48,11 @@ def chosen_sites(
     if not request.force:
         return found, {}
     return _forced_sites(found, graph, request, floats, observer)
+
+
+def _count(sites: tuple[Site, ...]) -> int:
+    """How many of ``sites`` could be quantized."""
+    return sum(any(layout.quantize for layout in site.layouts.values()) for site in sites)
 
 
 def _forced_sites(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from placer.calibration.dataset import Dataset
 from placer.calibration.masked import masked_tensors
-from placer.errors import InputError
+from placer.errors import NothingToQuantizeError
 from placer.graph import Edge
 from placer.model import Model
 from placer.optimizer.options.request import Request
@@ -67,11 +67,14 @@ def pins_of(request: Request, sites: tuple[Site, ...], model: Model, pack: Pack)
 
 
 def space_of(sites: tuple[Site, ...], model: Model, pack: Pack, why: str) -> Space:
-    """The choices at ``sites``; InputError if there are none, which ``why`` explains."""
+    """The choices at ``sites``.
+
+    Raises NothingToQuantizeError if there are none, which ``why`` explains.
+    """
     space = build_space(model.graph, sites)
     # Sites that only follow others may have nothing to follow, nor layouts the readers they need.
     if not any(space.placement(choices).edges for choices in _alone_and_together(space)):
-        raise InputError(
+        raise NothingToQuantizeError(
             f"no rule of pack '{pack.manifest.name}' matches a node of {model.path} that it "
             f"could quantize; {why}"
         )
