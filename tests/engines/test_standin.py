@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +29,7 @@ from placer.engines.tensorrt.engine import TensorRtEngine, create
 from placer.engines.tensorrt.execution import Execution
 from placer.engines.tensorrt.library import Library, load_library
 from placer.engines.tensorrt.plugins import load_plugins
+from placer.engines.tensorrt.profile import parse_shape_values
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
 from placer.graph.text import parse_model
@@ -68,7 +69,12 @@ def engine(standin: Library, tmp_path: Path) -> TensorRtEngine:
     return create("tensorrt", timing_cache=tmp_path / "timing")
 
 
-def execution(library: Library, model: onnx.ModelProto, *profiles: dict[str, Any]) -> Execution:
+def execution(
+    library: Library,
+    model: onnx.ModelProto,
+    *profiles: dict[str, Any],
+    values: Mapping[str, Any] | None = None,
+) -> Execution:
     module = library.module
     logger = module.ILogger()
     builder = module.Builder(logger)
@@ -79,6 +85,8 @@ def execution(library: Library, model: onnx.ModelProto, *profiles: dict[str, Any
         profile = builder.create_optimization_profile()
         for name, given in shapes.items():
             profile.set_shape(name, *given)
+        for name, given in (values or {}).items():
+            profile.set_shape_input(name, *given)
         assert config.add_optimization_profile(profile) >= 0
     return Execution(library, builder.build_serialized_network(network, config))
 
@@ -121,7 +129,7 @@ def test_empty_tensors_run(standin: Library):
     assert running.run({"x": X})["y"].shape == (1, 4)
 
 
-def test_an_input_whose_values_are_a_shape_stays_in_host_memory(standin: Library):
+def reshaping() -> onnx.ModelProto:
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         [helper.make_node("Reshape", ["x", "to"], ["y"], name="reshape")],
@@ -129,10 +137,27 @@ def test_an_input_whose_values_are_a_shape_stays_in_host_memory(standin: Library
         [value("x", TensorProto.FLOAT, [1, 4]), value("to", TensorProto.INT64, [2])],
         [value("y", TensorProto.FLOAT, ["a", "b"])],
     )
-    running = execution(standin, helper.make_model(graph))
+    return helper.make_model(graph)
+
+
+def test_an_input_whose_values_are_a_shape_stays_in_host_memory(standin: Library):
+    running = execution(standin, reshaping(), {}, values={"to": ((1, 1), (2, 2), (4, 4))})
     for shape in ((4, 1), (2, 2), (1, 4)):  # Other values, the same shapes of inputs.
         found = running.run({"x": X, "to": np.array(shape, np.int64)})["y"]
         assert found.tolist() == X.reshape(shape).tolist()
+
+
+def test_values_that_are_a_shape_have_a_range(standin: Library, tmp_path: Path):
+    assert standin.kind == "tensorrt"
+    values = parse_shape_values("to=1,1:2,2:2,4")
+    compiled = create("tensorrt", shape_values=values).compile(reshaping(), tmp_path)
+    for shape in ((2, 2), (1, 4)):
+        found = compiled.run({"x": X, "to": np.array(shape, np.int64)})["y"]
+        assert found.tolist() == X.reshape(shape).tolist()
+    with pytest.raises(RunError, match=r"values \[4, 1\] of to are outside of the profile"):
+        compiled.run({"x": X, "to": np.array((4, 1), np.int64)})
+    with pytest.raises(RunError, match="its 2 as engine option shape-values=to=MIN:OPT:MAX"):
+        create("tensorrt").compile(reshaping(), tmp_path)
 
 
 def test_an_output_that_is_a_shape_is_written_to_host_memory(standin: Library):

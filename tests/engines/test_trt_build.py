@@ -13,6 +13,7 @@ import pytest
 
 from placer.engines.tensorrt.build import BuildSettings, ShapeRange, build
 from placer.engines.tensorrt.library import Library, load_library
+from placer.engines.tensorrt.profile import parse_shape_values
 from placer.engines.tensorrt.timing_cache import TimingCache
 from placer.errors import InputError, RunError
 
@@ -70,6 +71,49 @@ def test_wrong_shapes_are_named(
 ):
     with pytest.raises(InputError, match=expected):
         build(library, save(DYNAMIC), replace(SM89, shapes=shapes))
+
+
+RESIZE = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,3,8,8] x, int64[4] sizes) => (float[1,3,H,W] y) {
+      [resize] y = Resize<mode = "nearest">(x, , , sizes)
+    }
+"""
+
+
+@pytest.mark.parametrize("text", ["sizes=1,3,16,16", "sizes=1,3,8,8:1,3,16,16:1,3,32,32"])
+def test_inputs_whose_values_are_a_shape_take_a_range(
+    library: Library, save: Callable[..., Path], text: str
+):
+    settings = BuildSettings(gpu="sm89", shape_values=parse_shape_values(text))
+    report = build(library, save(RESIZE), settings)
+    assert report.refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sizes=8,8", "shape-values: input 'sizes' has 4 values, not 2"),
+        ("sizes=1,3,8,8;x=1", "unknown input whose values are a shape 'x'; use one of: sizes"),
+        ("sizes", "write NAME=VALUES or NAME=MIN:OPT:MAX"),
+        ("sizes=1:2,3:4", "give minimum, optimum and maximum the same number of values"),
+        ("sizes=2:1:3", "values are not in order"),
+    ],
+)
+def test_wrong_values_of_shapes_are_named(
+    library: Library, save: Callable[..., Path], text: str, expected: str
+):
+    with pytest.raises(InputError, match=expected):
+        values = parse_shape_values(text)
+        build(library, save(RESIZE), BuildSettings(gpu="sm89", shape_values=values))
+
+
+def test_missing_values_of_shapes_are_a_refusal(library: Library, save: Callable[..., Path]):
+    report = build(library, save(RESIZE), BuildSettings(gpu="sm89"))
+    assert [str(refusal) for refusal in report.refusals] == [
+        "the values of input 'sizes' are a shape, and their range must be known; engines tensorrt "
+        "and tensorrt-rtx take its 4 as engine option shape-values=sizes=MIN:OPT:MAX"
+    ]
 
 
 def test_bytes_and_files_build_alike(library: Library, save: Callable[..., Path]):

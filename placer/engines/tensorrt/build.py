@@ -15,6 +15,7 @@ from placer.engines.tensorrt.library import NO_IMPLICIT, Library
 from placer.engines.tensorrt.log import BuildLog
 from placer.engines.tensorrt.optional import optional
 from placer.engines.tensorrt.plugins import load_plugins
+from placer.engines.tensorrt.profile import ValueRange, add_profile, missing_values
 from placer.engines.tensorrt.timing_cache import TimingCache
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
@@ -29,6 +30,7 @@ class BuildSettings:
     """How to build.
 
     ``shapes``: of dynamic inputs; unknown dimensions are 1 where an input is not listed.
+    ``shape_values``: of inputs whose values are a shape, all of which must be listed.
     ``gpu``: compute capability, e.g. ``sm89``, of a GPU that is not there; None builds for the one
     that is. ``gpu_here``: name and compute capability of that one, which the
     timing cache's file is named after. ``typing``: ``weak`` lets TensorRT up to 10 choose among
@@ -39,6 +41,7 @@ class BuildSettings:
     """
 
     shapes: Mapping[str, ShapeRange] = field(default_factory=dict)
+    shape_values: Mapping[str, ValueRange] = field(default_factory=dict)
     gpu: str | None = None
     gpu_here: str = "the GPU here"
     typing: Literal["strong", "weak"] = "strong"
@@ -107,7 +110,10 @@ def build(library: Library, source: Path | bytes, settings: BuildSettings) -> Bu
     is_file = isinstance(source, Path)
     parsed = parser.parse_from_file(str(source)) if is_file else parser.parse(source)
     engine, refusals = b"", tuple(_refusals(parser)) if not parsed else ()
-    if parsed:
+    missing = missing_values(network, settings.shape_values) if parsed else None
+    if missing is not None:
+        refusals = (Refusal("", "", missing),)
+    elif parsed:
         engine = _build(library, builder, network, settings)
     if not engine and not refusals:
         refusals = (Refusal("", "", log.reason()),)
@@ -167,7 +173,9 @@ def _config(library: Library, builder: Any, network: Any, settings: BuildSetting
         config.set_flag(module.BuilderFlag.INT8)
     if settings.calibrator is not None:
         config.int8_calibrator = settings.calibrator
-    _add_profile(builder, network, config, settings.shapes, settings.calibrator is not None)
+    profile = add_profile(builder, network, config, settings.shapes, settings.shape_values)
+    if profile is not None and settings.calibrator is not None:
+        config.set_calibration_profile(profile)  # Which takes the optimum for all three.
     return config
 
 
@@ -187,34 +195,6 @@ def _capability(library: Library, gpu: str) -> Any:
         names = (name.lower() for name in sorted(known))
         raise InputError(unknown("GPU", gpu, names))
     return members[gpu.upper()]
-
-
-def _add_profile(
-    builder: Any,
-    network: Any,
-    config: Any,
-    shapes: Mapping[str, ShapeRange],
-    calibrates: bool,
-) -> None:
-    inputs = [network.get_input(i) for i in range(network.num_inputs)]
-    known = {tensor.name: tensor for tensor in inputs}
-    for name, given in shapes.items():
-        if name not in known:
-            raise InputError(f"the shape of {name} is given: {unknown('input', name, known)}")
-        given.check(name, [None if d < 0 else int(d) for d in known[name].shape])
-    dynamic = [tensor for tensor in inputs if -1 in tuple(tensor.shape)]
-    if not dynamic:
-        return
-    profile = builder.create_optimization_profile()
-    for tensor in dynamic:
-        ones = tuple(max(int(d), 1) for d in tensor.shape)
-        found = shapes.get(tensor.name, ShapeRange.fixed(ones))
-        profile.set_shape(tensor.name, found.minimum, found.optimum, found.maximum)
-    if config.add_optimization_profile(profile) < 0:
-        names = ", ".join(tensor.name for tensor in dynamic)
-        raise InputError(f"the shapes given for {names} are no valid range; order min, opt, max")
-    if calibrates:
-        config.set_calibration_profile(profile)  # Which takes the optimum for all three.
 
 
 def _assumed(network: Any, given: Mapping[str, ShapeRange]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from placer.engines.tensorrt.implicit import build_implicit, refuse_without_impl
 from placer.engines.tensorrt.library import Kind, Library, load_library
 from placer.engines.tensorrt.optional import optional
 from placer.engines.tensorrt.plugins import load_plugins
+from placer.engines.tensorrt.profile import ValueRange
 from placer.engines.tensorrt.runtime_cache import RuntimeCache
 from placer.errors import InputError, RunError
 from placer.graph.shapes import InputType, ShapeRange
@@ -209,6 +210,7 @@ def create(
     timing_cache: Path | None = None,
     plugins: tuple[Path, ...] = (),
     flush_l2: bool = False,
+    shape_values: Mapping[str, ValueRange] | None = None,
 ) -> TensorRtEngine:
     """Make the engine in this process; the arguments are plain data, so a worker can be told them.
 
@@ -216,6 +218,7 @@ def create(
     """
     settings = BuildSettings(
         shapes=shapes or {},
+        shape_values=shape_values or {},
         typing=typing,
         workspace_bytes=workspace_bytes,
         optimization_level=optimization_level,

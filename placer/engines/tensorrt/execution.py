@@ -167,7 +167,7 @@ class Execution:
             self._make_room(name, shape)
         for name in self._settling:  # Shapes of outputs depend on their values.
             np.copyto(self._host[name].values, inputs[name], casting="same_kind")
-        unknown = self._context.infer_shapes()
+        unknown = self._unknown_shapes()
         if unknown:
             raise RunError(f"{self._library.title} cannot tell the shapes: {', '.join(unknown)}")
         for name in self._outputs:
@@ -175,6 +175,14 @@ class Execution:
             if any(d < 0 for d in shape):
                 raise RunError(f"output '{name}' has a shape that only data can tell: {shape}")
             self._make_room(name, shape)
+
+    def _unknown_shapes(self) -> list[str]:
+        try:
+            return list(self._context.infer_shapes())
+        except RuntimeError as error:  # Values of a shape input that are out of range, e.g.
+            raise RunError(
+                f"{self._library.title} cannot tell the shapes: {self._log.reason()}"
+            ) from error
 
     def _make_room(self, name: str, shape: tuple[int, ...]) -> None:
         dtype = np.dtype(_numpy_type(self._library, self._engine.get_tensor_dtype(name)))

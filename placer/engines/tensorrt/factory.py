@@ -15,6 +15,7 @@ from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.registry import EngineOptions
 from placer.engines.tensorrt.engine import refuse_gpu
 from placer.engines.tensorrt.library import Kind, load_library
+from placer.engines.tensorrt.profile import OPTION, parse_shape_values
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
 
@@ -24,6 +25,7 @@ OPTIONS = (
     "optimization-level",
     "timing-cache",
     "plugins",
+    OPTION,
     "flush-l2",
     "build-timeout",
     "memory-gb",
@@ -58,6 +60,7 @@ class TensorRtFactory:
             "kind": self._kind,
             "device": _device(options.device),
             "shapes": {**fixed, **options.shape_ranges},
+            "shape_values": parse_shape_values(extra[OPTION]) if OPTION in extra else {},
             "typing": _typing(extra),
             "workspace_bytes": _scaled(extra, "workspace-mb", 1 << 20),
             "optimization_level": _scaled(extra, "optimization-level", 1),

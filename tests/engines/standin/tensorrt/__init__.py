@@ -22,6 +22,7 @@ from onnx import TensorProto, numpy_helper
 from placer.engines.cuda.api import call, runtime
 from placer.engines.cuda.memory import DeviceBuffer, Event, Stream
 
+from .inputs import Profile, Tensor, shape_inputs
 from .launch import launch, parameters
 from .lowering import KNOWN, lower
 from .plugins import PluginRegistry, registry
@@ -68,13 +69,6 @@ class IInt8EntropyCalibrator2:
     """The user's calibrator derives from it."""
 
 
-class _Tensor:
-    def __init__(self, value: onnx.ValueInfoProto) -> None:
-        self.name = value.name
-        dims = value.type.tensor_type.shape.dim
-        self.shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in dims)
-
-
 class _Error:
     def __init__(self, node: onnx.NodeProto) -> None:
         self._node = node
@@ -114,8 +108,9 @@ class _Network:
     def num_inputs(self) -> int:
         return len(self.model.graph.input)
 
-    def get_input(self, index: int) -> _Tensor:
-        return _Tensor(self.model.graph.input[index])
+    def get_input(self, index: int) -> Tensor:
+        value = self.model.graph.input[index]
+        return Tensor(value, value.name in shape_inputs(self.model))
 
 
 class OnnxParser:
@@ -145,14 +140,6 @@ class OnnxParser:
         return self._errors[index]
 
 
-class _Profile:
-    def __init__(self) -> None:
-        self.shapes: dict[str, tuple[tuple[int, ...], ...]] = {}
-
-    def set_shape(self, name: str, *shapes: tuple[int, ...]) -> None:
-        self.shapes[name] = tuple(map(tuple, shapes))
-
-
 class _TimingCache:
     def __init__(self, data: bytes) -> None:
         self.data = data or b"nothing timed"
@@ -169,7 +156,7 @@ class _Config:
     profiling_verbosity = builder_optimization_level = int8_calibrator = None
 
     def __init__(self) -> None:
-        self.profiles: list[_Profile] = []
+        self.profiles: list[Profile] = []
         self._cache: _TimingCache | None = None
 
     def set_memory_pool_limit(self, pool: object, size: int) -> None:
@@ -178,10 +165,10 @@ class _Config:
     def set_flag(self, flag: object) -> None:
         assert flag in BuilderFlag
 
-    def set_calibration_profile(self, profile: _Profile) -> None:
+    def set_calibration_profile(self, profile: Profile) -> None:
         assert profile in self.profiles
 
-    def add_optimization_profile(self, profile: _Profile) -> int:
+    def add_optimization_profile(self, profile: Profile) -> int:
         for least, best, most in profile.shapes.values():
             if not all(a <= b <= c for a, b, c in zip(least, best, most, strict=True)):
                 return -1
@@ -214,15 +201,27 @@ class Builder:
     def create_builder_config(self) -> _Config:
         return _Config()
 
-    def create_optimization_profile(self) -> _Profile:
-        return _Profile()
+    def create_optimization_profile(self) -> Profile:
+        return Profile()
 
     def build_serialized_network(self, network: _Network, config: _Config) -> bytes | None:
         if config.int8_calibrator is not None:
             _calibrate(config.int8_calibrator, network.model)
+        shaping = shape_inputs(network.model)
+        inputs = map(network.get_input, range(network.num_inputs))
+        if not config.profiles and any(t.is_shape_tensor or -1 in t.shape for t in inputs):
+            self._logger.log(
+                ILogger.ERROR,
+                "Network has dynamic or shape inputs, but no optimization profile has been defined",
+            )
+            return None
+        if any(profile.values.keys() != shaping for profile in config.profiles):
+            self._logger.log(ILogger.ERROR, "a profile lacks values, or gives them to other inputs")
+            return None
         document = {
             "model": network.model.SerializeToString(),
             "profiles": [profile.shapes for profile in config.profiles],
+            "values": [profile.values for profile in config.profiles],
         }
         return _MAGIC + pickle.dumps(document)
 
@@ -269,12 +268,12 @@ class _Engine:
         document = pickle.loads(data[len(_MAGIC) :])
         self._data, self.logger = data, logger
         self.profiles: list[dict[str, tuple[tuple[int, ...], ...]]] = document["profiles"]
+        self.values: list[dict[str, tuple[tuple[int, ...], ...]]] = document["values"]
         self.model = onnx.load_model_from_string(document["model"])
         graph = self.model.graph
         self.constants = {t.name: _array(t) for t in graph.initializer}
         self.io = {v.name: v for v in (*graph.input, *graph.output)}
-        shaping = {n.input[1] for n in graph.node if n.op_type == "Reshape"}
-        self.host = {v.name for v in graph.input if v.name in shaping}
+        self.host = shape_inputs(self.model)
         self.host |= {n.output[0] for n in graph.node if n.op_type == "Shape"}
         self.weights = {name: _upload(array) for name, array in self.constants.items()}
 
@@ -299,7 +298,7 @@ class _Engine:
         return TensorIOMode.INPUT if name in inputs else TensorIOMode.OUTPUT
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        return _Tensor(self.io[name]).shape
+        return Tensor(self.io[name]).shape
 
     def get_tensor_dtype(self, name: str) -> object:
         return DataType[_TYPES[self.io[name].type.tensor_type.elem_type]]
@@ -337,7 +336,7 @@ class _Context:
     def __init__(self, engine: _Engine) -> None:
         self._engine = engine
         self._shapes: dict[str, tuple[int, ...]] = {
-            v.name: _Tensor(v).shape for v in engine.model.graph.input
+            v.name: Tensor(v).shape for v in engine.model.graph.input
         }
         self._addresses: dict[str, int] = {}
         self._calls: list[tuple[onnx.NodeProto, object]] = []
@@ -394,6 +393,7 @@ class _Context:
         values: dict[str, np.ndarray | None] = dict(self._engine.constants)
         for name in self._engine.host & self._shapes.keys():
             values[name] = _read(self._addresses[name], self._shapes[name])
+            self._check_values(name, values[name])
         shapes = {name: tuple(array.shape) for name, array in values.items()} | self._shapes
         self._calls = []
         for node in self._engine.model.graph.node:
@@ -403,6 +403,14 @@ class _Context:
             self._calls.append((node, found))
         self._shapes |= {v.name: shapes[v.name] for v in self._engine.model.graph.output}
         self._between = {}
+
+    def _check_values(self, name: str, values: np.ndarray) -> None:
+        if self._engine.get_tensor_mode(name) == TensorIOMode.OUTPUT:
+            return
+        least, _, most = self._engine.values[self.active_optimization_profile][name]
+        if not all(a <= v <= b for a, v, b in zip(least, values.tolist(), most, strict=True)):
+            self._refuse(f"values {values.tolist()} of {name} are outside of the profile")
+            raise RuntimeError("infer_shapes failed")
 
     def execute_async_v3(self, stream: int) -> bool:
         for name in self._engine.io:
