@@ -25,7 +25,7 @@ from placer.engines.cuda import api
 from placer.engines.cuda.nvml import GpuState
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.tensorrt import engine as trt_engine
-from placer.engines.tensorrt.engine import TensorRtEngine, create
+from placer.engines.tensorrt.engine import TensorRtEngine, create, refuse_gpu
 from placer.engines.tensorrt.execution import Execution
 from placer.engines.tensorrt.library import Library, load_library
 from placer.engines.tensorrt.plugins import load_plugins
@@ -265,6 +265,18 @@ def test_each_gpu_has_a_timing_cache(
         f"NVIDIA-H100-PCIe-sm{capabilities[0]}.timing",
         f"NVIDIA-L4-sm{capabilities[1]}.timing",
     ]
+
+
+def test_asking_whether_a_gpu_is_there_makes_no_context_on_it(standin: Library):
+    if not hasattr(api.runtime(), "ON_HOST"):
+        pytest.skip("the host tells which contexts there are")
+    api.runtime().contexts.clear()
+    refuse_gpu(standin, 0)
+    assert api.runtime().contexts == set()
+    with pytest.raises(RunError, match="there is no GPU 2; CUDA sees 2, counted from 0"):
+        refuse_gpu(standin, 2)
+    create("tensorrt", device=1)
+    assert api.runtime().contexts == {1}
 
 
 def with_plugin(operator: str) -> onnx.ModelProto:

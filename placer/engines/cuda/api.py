@@ -50,11 +50,22 @@ def device_count() -> int:
         return 0
 
 
-def set_device(index: int) -> None:
-    """Make GPU ``index`` the one that this thread uses; RunError names the valid ones."""
+def check_device(index: int) -> None:
+    """Raise RunError, which names the valid ones, if there is no GPU ``index``.
+
+    The context on the GPU, which takes some of its memory, is left to ``set_device``.
+    """
     count = device_count()
     if not 0 <= index < count:
         raise RunError(f"there is no GPU {index}; CUDA sees {count}, counted from 0")
+
+
+def set_device(index: int) -> None:
+    """Make GPU ``index`` the one that this thread uses, and a context there (since CUDA 12).
+
+    RunError names the valid ones.
+    """
+    check_device(index)
     call("cudaSetDevice", index)
 
 

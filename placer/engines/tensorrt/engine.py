@@ -190,7 +190,7 @@ def refuse_gpu(library: Library, device: int) -> None:
     count = api.device_count()
     if not count:
         raise RunError(f"CUDA sees no GPU here, which {library.title} needs")
-    api.set_device(device)
+    api.check_device(device)
     capability = api.compute_capability(device)
     if library.kind == "tensorrt-rtx":
         known = library.module.ComputeCapability.__members__

@@ -37,6 +37,7 @@ class cudaStreamCaptureMode(enum.IntEnum):
 
 
 _ATTRIBUTES = ({38: 1 << 20, 75: 9, 76: 0}, {38: 1 << 20, 75: 8, 76: 9})
+contexts: set[int] = set()  # As since CUDA 12, a device that is set has one.
 _blocks: dict[int, object] = {}
 _events: dict[int, float] = {}
 
@@ -61,7 +62,8 @@ def cudaGetDeviceCount():
     return OK, len(_ATTRIBUTES)
 
 
-def cudaSetDevice(index):  # noqa: ARG001
+def cudaSetDevice(index):
+    contexts.add(index)
     return (OK,)
 
 
