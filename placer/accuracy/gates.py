@@ -26,6 +26,7 @@ METRICS = {
     "top1": ">=",
     "top1_drop": "<=",
 }
+FLOAT_METRICS = ("sqnr", "cosine")
 LABEL_METRICS = ("top1", "top1_drop")
 METRIC_NEEDS = {
     "sqnr": "a float output",
@@ -168,6 +169,11 @@ class LatencyValue:
 AnyGateValue: TypeAlias = GateValue | LatencyValue
 
 
-def default_gates(has_labels: bool) -> tuple[Gate, ...]:
-    """``top1_drop<=0.01`` with labels, else ``sqnr>=15`` (dB)."""
-    return (Gate.parse("top1_drop<=0.01" if has_labels else "sqnr>=15"),)
+def default_gates(has_labels: bool, has_floats: bool = True) -> tuple[Gate, ...]:
+    """``top1_drop<=0.01`` with labels, else ``sqnr>=15`` (dB).
+
+    A model without float outputs has no SQNR: as many of its integers as of top1 are to stay.
+    """
+    if has_labels:
+        return (Gate.parse("top1_drop<=0.01"),)
+    return (Gate.parse("sqnr>=15" if has_floats else "argmax_agreement>=0.99"),)

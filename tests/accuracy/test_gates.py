@@ -174,6 +174,8 @@ def test_gates_that_make_no_sense(text: str, expected: str):
 def test_defaults():
     assert [gate.text() for gate in default_gates(has_labels=True)] == ["top1_drop<=0.01"]
     assert [gate.text() for gate in default_gates(has_labels=False)] == ["sqnr>=15"]
+    (gate,) = default_gates(has_labels=False, has_floats=False)
+    assert gate.text() == "argmax_agreement>=0.99"
 
 
 def test_gates_that_the_data_or_the_model_cannot_serve():

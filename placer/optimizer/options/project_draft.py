@@ -25,6 +25,7 @@ from placer.common.files import make_output_folder, write_bytes, write_text
 from placer.common.shapes import Shape
 from placer.engines.doctor import Diagnosis, diagnose
 from placer.errors import InputError
+from placer.graph.index import tensor_type
 from placer.model.importing import is_quantized
 from placer.model.validate import read_model
 from placer.optimizer.options.presets import load_preset
@@ -92,7 +93,7 @@ def _draft(model: Path, given: str | None, folder: Path, machine: Diagnosis) -> 
         *_model_lines(proto, inputs, _text(_from(folder, str(model)))),
         *_shape_lines(inputs, {name: list(shape) for name, shape in shapes.items()}),
         *_data_lines(data, lambda source: _text(_from(folder, source))),
-        *_accuracy_lines(data.has_labels),
+        *_accuracy_lines(data.has_labels, any(tensor_type(o).is_float for o in proto.graph.output)),
         *_engine_lines(machine),
         *_search_lines(),
         *_profile_lines(machine),
@@ -143,10 +144,10 @@ def _data_lines(data: _Data, shown: Callable[[str], str]) -> Iterator[str]:
         yield f"# These fit, too: {', '.join(map(shown, others))}."
 
 
-def _accuracy_lines(has_labels: bool | None) -> Iterator[str]:
+def _accuracy_lines(has_labels: bool | None, has_floats: bool) -> Iterator[str]:
     yield ""
     yield "# What a candidate must meet; see docs/gates.md."
-    (gate,) = default_gates(bool(has_labels))
+    (gate,) = default_gates(bool(has_labels), has_floats)
     if has_labels is None:
         (labelled,) = default_gates(True)
         yield f"# By default {labelled.text()} where the data has labels, otherwise:"

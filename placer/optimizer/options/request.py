@@ -132,7 +132,7 @@ class Request:
             "Accuracy",
             "Condition, e.g. sqnr>=15, cosine>=0.99@logits, top1_drop<=0.01 or "
             "module:function>=0.4.",
-            "top1_drop<=0.01 with labels, else sqnr>=15",
+            "top1_drop<=0.01 with labels, else sqnr>=15, or argmax_agreement>=0.99 of integers",
             flag="gate",
         ),
     ] = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from placer.accuracy.evaluator import check_gates
-from placer.accuracy.gates import Gate, default_gates
+from placer.accuracy.gates import FLOAT_METRICS, Gate, default_gates
 from placer.accuracy.latency_gates import parse_beats
 from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.dataset import (
@@ -18,6 +18,7 @@ from placer.calibration.dataset import (
 from placer.engines.abilities import range_note, target_of
 from placer.engines.base import Engine
 from placer.engines.source_model import distance_sentence, recovered
+from placer.errors import InputError
 from placer.graph.bodies import bodies_of
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.model import Model, load_model
@@ -75,6 +76,7 @@ def prepare(
     model = _model_for(request, engine, pack, warn)
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     request = _without_recovery(request, model, warn)
+    gates = _gates(request, model, evaluation_data, observer)
     distance, from_quantized = None, model.imported is not None
     if from_quantized:
         observer.stage("comparing the recovered float model with the quantized one")
@@ -104,7 +106,7 @@ def prepare(
         engine=engine,
         sites=sites,
         space=space,
-        gates=_gates(request, model, evaluation_data),
+        gates=gates,
         calibration_data=calibration_data,
         evaluation_data=evaluation_data,
         warnings=tuple(warnings),
@@ -139,10 +141,22 @@ def _without_recovery(request: Request, model: Model, warn: Callable[[str], None
     return replace(request, recover=())
 
 
-def _gates(request: Request, model: Model, evaluation_data: Dataset) -> tuple[Gate, ...]:
+def _gates(
+    request: Request, model: Model, evaluation_data: Dataset, observer: Observer
+) -> tuple[Gate, ...]:
+    types = [model.graph.type_of(output) for output in model.graph.outputs]
+    has_floats = any(known.is_float or known.dtype is None for known in types)
     asked = tuple(Gate.parse(text) for text in request.gates)
-    gates = asked or default_gates(evaluation_data.has_labels)
+    gates = asked or default_gates(evaluation_data.has_labels, has_floats)
     check_gates(gates, model.graph.outputs, evaluation_data.has_labels)
+    on_floats = [gate for gate in gates if gate.metric in FLOAT_METRICS and not has_floats]
+    if on_floats:
+        raise InputError(
+            f"gate {on_floats[0].text()} needs a float output, which the model has not; use "
+            "argmax_agreement, the share of values that stay as they are"
+        )
+    if not (asked or has_floats or evaluation_data.has_labels):
+        observer.stage(f"gate {gates[0].text()}, as the model has no float output")
     return gates
 
 
