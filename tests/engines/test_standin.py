@@ -23,8 +23,10 @@ from placer.checkup.networks import convolutions
 from placer.engines.abilities import abilities_of
 from placer.engines.cuda import api
 from placer.engines.cuda.nvml import GpuState
+from placer.engines.cuda.timing import Effort
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.tensorrt import engine as trt_engine
+from placer.engines.tensorrt.build import BuildSettings
 from placer.engines.tensorrt.engine import TensorRtEngine, create, refuse_gpu
 from placer.engines.tensorrt.execution import Execution
 from placer.engines.tensorrt.library import Library, load_library
@@ -232,9 +234,28 @@ def test_a_runtime_cache_that_fails_is_left_out(standin: Library, caplog: pytest
 
     data = execution(standin, parse_model(RELU), batches(1, 2))._engine.serialize()
     running = Execution(standin, data, Broken())  # type: ignore[arg-type]
-    running.keep_compiled()
     assert running.run({"x": X})["y"].shape == (1, 4)
     assert "the runtime cache failed, going on without: no cache for _Engine" in caplog.text
+
+
+def test_kernels_compiled_at_run_time_are_kept_once_they_ran(standin: Library, tmp_path: Path):
+    """As TensorRT-RTX compiles them; engines of one process share the cache."""
+    module = ModuleType("tensorrt")
+    vars(module).update(vars(standin.module), IRuntimeCache=object)
+    settings = BuildSettings(timing_cache=tmp_path)
+    engine = TensorRtEngine(Library("tensorrt", module), 0, settings, Effort())
+    model = RELU.replace("batch", "1")
+    first = engine.compile(parse_model(model), tmp_path)
+    second = engine.compile(parse_model(model.replace("[two]", "[three]")), tmp_path)
+    assert [path.read_bytes() for path in tmp_path.glob("*.runtime")] == []
+    engine.measure([first], {"x": X}, 2)
+    engine.measure([first, second], {"x": X}, 2)
+    (cache,) = tmp_path.glob("*.runtime")
+    assert cache.read_bytes() == b"one three two"
+    again = TensorRtEngine(Library("tensorrt", module), 0, settings, Effort())
+    model = model.replace("[two]", "[four]")
+    again.measure([again.compile(parse_model(model), tmp_path)], {"x": X}, 2)
+    assert cache.read_bytes() == b"four one three two"
 
 
 def test_an_engine_is_saved_loaded_and_run(standin: Library, tmp_path: Path):

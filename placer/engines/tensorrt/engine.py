@@ -108,8 +108,13 @@ class TensorRtEngine:
 
     def _model(self, data: bytes, what: str) -> TensorRtModel:
         execution = Execution(self._library, data, self._runtime_cache, what)
-        execution.keep_compiled()
+        self._keep_compiled()
         return TensorRtModel(execution)
+
+    def _keep_compiled(self) -> None:
+        cache = self._runtime_cache
+        if cache is not None:
+            optional("saving the runtime cache", cache.save, None)
 
     def _state(self) -> GpuState | None:
         return optional("NVML", lambda: gpu_state(self._index), None)
@@ -129,6 +134,7 @@ class TensorRtEngine:
             self.conditions = Conditions(before, after, timing.captured, repeat)
             if not self.conditions.throttled_by:
                 break
+        self._keep_compiled()  # What was compiled when the engines first ran.
         return timing.seconds
 
 

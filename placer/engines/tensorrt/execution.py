@@ -49,7 +49,6 @@ class Execution:
         self._runtime = library.module.Runtime(self._log.attach(library.module))
         self._engine: Any = deserialize(library, self._runtime, self._log, engine, what)
         self._runtime_cache = runtime_cache
-        self._compiled: Any = None
         self._what = what
         self._context: Any = self._make_context()
         mode = library.module.TensorIOMode.INPUT
@@ -67,9 +66,7 @@ class Execution:
     def _make_context(self) -> Any:
         config, cache = None, self._runtime_cache
         if cache is not None:
-            config, self._compiled = optional(
-                "the runtime cache", lambda: cache.config(self._engine), (None, None)
-            )
+            config = optional("the runtime cache", lambda: cache.config(self._engine), None)
         create = self._engine.create_execution_context
         context = create() if config is None else create(config)
         if context is None:
@@ -79,12 +76,6 @@ class Execution:
     def _is_on_host(self, name: str) -> bool:
         location = self._library.module.TensorLocation.HOST
         return bool(self._engine.get_tensor_location(name) == location)
-
-    def keep_compiled(self) -> None:
-        """Write the kernels that TensorRT-RTX has compiled so far to the runtime cache."""
-        cache = self._runtime_cache
-        if cache is not None and self._compiled is not None:
-            optional("saving the runtime cache", lambda: cache.save(self._compiled), None)
 
     @property
     def inputs(self) -> dict[str, InputType]:
@@ -271,7 +262,7 @@ class Execution:
         """Free everything on the GPU."""
         self._free()
         self._stack.close()
-        self._context = self._compiled = self._engine = self._runtime = None
+        self._context = self._engine = self._runtime = None
 
 
 def _refused(name: str, shape: tuple[int, ...]) -> InputError:

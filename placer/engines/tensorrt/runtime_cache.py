@@ -19,27 +19,35 @@ class RuntimeCache:
 
     def __init__(self, folder: Path, library: Library, gpu: str) -> None:
         self._file = CacheFile(folder, library, gpu, "runtime")
+        self._cache: Any = None
+        self._saved = b""
         self.path = self._file.path
 
-    def config(self, engine: Any) -> tuple[Any, Any]:
-        """Return a runtime config for contexts of ``engine``, and its cache with what is on file.
+    def config(self, engine: Any) -> Any:
+        """Return a runtime config for contexts of ``engine``; those of all engines share one cache.
 
-        Needs a CUDA context. What the library does not take, because the driver changed, say, is
-        set aside.
+        Needs a CUDA context. A file that the library does not take, because the driver changed,
+        say, is set aside. The cache must outlive the contexts.
         """
         config = engine.create_runtime_config()
-        cache = config.create_runtime_cache()
-        data = self._file.read()
-        if data and not cache.deserialize(data):
-            self._file.set_aside()
-        config.set_runtime_cache(cache)
-        return config, cache
+        if self._cache is None:
+            cache = config.create_runtime_cache()
+            data = self._file.read()
+            if data and not cache.deserialize(data):
+                self._file.set_aside()
+            self._cache = cache
+        config.set_runtime_cache(self._cache)
+        return config
 
-    def save(self, cache: Any) -> None:
-        """Write ``cache``, which holds what was on file when it was made and what it got since.
+    def save(self) -> None:
+        """Write what was on file when the cache was made and what this process compiled since.
 
         The library has no call that merges two caches: of two processes that save, the later one's
         kernels stay, and the others are compiled again.
         """
-        data = bytes(cache.serialize())
-        self._file.update(lambda _: data)
+        if self._cache is None:
+            return
+        data = bytes(self._cache.serialize())
+        if data != self._saved:
+            self._file.update(lambda _: data)
+            self._saved = data

@@ -26,6 +26,7 @@ from .inputs import Profile, Tensor, shape_inputs
 from .launch import launch, parameters
 from .lowering import KNOWN, lower
 from .plugins import PluginRegistry, registry
+from .runtime_cache import RuntimeConfig
 
 __version__ = "10.13.0"
 _MAGIC = b"standin10"
@@ -309,8 +310,11 @@ class _Engine:
     def get_tensor_profile_shape(self, name: str, index: int) -> tuple[tuple[int, ...], ...]:
         return self.profiles[index][name]
 
-    def create_execution_context(self) -> "_Context":
-        return _Context(self)
+    def create_runtime_config(self) -> RuntimeConfig:
+        return RuntimeConfig()
+
+    def create_execution_context(self, config: RuntimeConfig | None = None) -> "_Context":
+        return _Context(self, None if config is None else config.cache)
 
     def create_engine_inspector(self) -> "_Inspector":
         _fail("inspector")
@@ -333,8 +337,8 @@ class _Inspector:
 class _Context:
     """One inference at a time; buffers between the kernels are made with the first one."""
 
-    def __init__(self, engine: _Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: _Engine, cache: object = None) -> None:
+        self._engine, self._cache = engine, cache
         self._shapes: dict[str, tuple[int, ...]] = {
             v.name: Tensor(v).shape for v in engine.model.graph.input
         }
@@ -420,6 +424,8 @@ class _Context:
             _fail("graph")
         if not self._calls and self.infer_shapes():
             return self._refuse("not all input dimensions were given (setInputShape)")
+        if self._cache is not None:
+            self._cache.compiled |= {node.name for node, _ in self._calls}
         for node, found in self._calls:
             self._launch(node, found, stream)
         return True
