@@ -39,15 +39,6 @@ class Progress:
             return 0.0
         return math.inf if trial.noise is None else max(0.0, trial.noise / self._target - 1)
 
-    def since_gain(self) -> Sequence[TrialRecord]:
-        """The trials after the last gain."""
-        best, last = math.inf, 0
-        for number, trial in enumerate(self._trials):
-            ratio = min(self.feasible([trial]), default=math.inf)
-            if ratio < best - RESOLUTION:
-                best, last = ratio, number
-        return self._trials[last + 1 :]
-
     def is_gain(self, latency: float) -> bool:
         """Whether ``latency`` is clearly less than the best."""
         return latency < self.best - RESOLUTION

@@ -29,8 +29,8 @@ from placer.search.space import Choices
 RESTARTS, KICK = 4, 4
 # What a layout costs that only failed trials had, shared by the suspects of a trial.
 FAILED = 0.5
-# Where latencies are off the model, so many changes of the best in a row may bring nothing.
-NEAR, NEAR_TRIALS = "near the best", 24
+# A change of the best placement, where latencies are off the model.
+NEAR = "near the best"
 # What is the best under the gates, if predictions are right and changes act in pairs at most.
 OPTIMUM = "model optimum"
 # What is left of a placement that misses the gates, without what makes it miss them.
@@ -111,9 +111,7 @@ class Round:
         return has_best and self._latency.misfit.level > 0
 
     def _near_best(self) -> Proposal | None:
-        """A change of one or two groups of the best; None once many in a row brought nothing."""
-        if sum(trial.kind == NEAR for trial in self._progress.since_gain()) >= NEAR_TRIALS:
-            return None
+        """A change of one or two groups of the best; None once all were tried or miss a gate."""
         while True:
             state = self._change_of_best()
             if state is None:

@@ -87,5 +87,11 @@ def test_it_does_not_end_while_layers_predict_a_gain():
     assert best(search(engine, 80)).ratio < 0.97
 
 
+def test_many_changes_in_vain_do_not_end_it_while_others_are_left():
+    records = search(PairedEngine(LAND), 60)
+    since = records[records.index(best(records)) + 1 :]
+    assert sum(record.kind == NEAR for record in since) > 24
+
+
 def test_where_the_model_is_right_it_does_not():
     assert not any(record.kind == NEAR for record in search(Engine(LAND), 30))
