@@ -136,10 +136,11 @@ def learn_limit(outcomes: Sequence[tuple[float, bool]]) -> float:
     """The noise power up to which gates are expected to hold; infinite while none was missed.
 
     ``outcomes``: noise and whether all gates held. Where the two overlap, the limit that tells
-    most outcomes right; the largest of equals.
+    most outcomes right; the largest of equals. It is more than 0: a gate that is missed without
+    noise, as where a model has integer outputs only, says nothing of noise.
     """
     held = sorted(noise for noise, is_held in outcomes if is_held)
-    missed = sorted(noise for noise, is_held in outcomes if not is_held)
+    missed = sorted(noise for noise, is_held in outcomes if not is_held and noise)
     if not missed:
         return math.inf
     most = held[-1] if held else 0.0
@@ -149,4 +150,4 @@ def learn_limit(outcomes: Sequence[tuple[float, bool]]) -> float:
     def mistakes(limit: float) -> int:
         return sum(noise > limit for noise in held) + sum(noise <= limit for noise in missed)
 
-    return min(held, key=lambda limit: (mistakes(limit), -limit))
+    return min(held, key=lambda limit: (mistakes(limit), -limit)) or missed[0] / 3

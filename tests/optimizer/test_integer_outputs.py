@@ -48,3 +48,14 @@ def test_a_gate_on_floats_is_refused_before_calibration(placer: Placer):
     assert finished.code == 2
     assert "gate cosine>=0.9 needs a float output, which the model has not; use" in finished.err
     assert "calibrating" not in finished.out
+
+
+def test_a_missed_gate_says_nothing_of_noise_and_the_search_goes_on(placer: Placer):
+    write()
+    asked = ("--data", "data.npz", "--gate", "argmax_agreement>=0.9999", "--budget", 6)
+    engine = ("--engine", "fusion-model", "--gpu", "a100", "--preset", "quick", "--no-cache")
+    finished = placer("optimize", "net.onnx", *asked, *engine, "-o", "out")
+    assert finished.code in (0, 3), finished.err
+    trials = Result.read(Path("out")).trials
+    assert [t for t in trials if t.gates and not all(gate.passed for gate in t.gates)]
+    assert len(trials) > 2

@@ -100,6 +100,13 @@ def test_the_limit_is_learned_from_what_held_and_what_missed():
     assert learn_limit([(0.9, False)]) == pytest.approx(0.3)
 
 
+def test_a_limit_of_noise_is_never_zero():
+    """The float model has none, nor has any model whose outputs are integers."""
+    assert learn_limit([(0.0, True), (0.0, False)]) == math.inf
+    overlapping = [(0.0, True), (0.5, True), (0.1, False), (0.2, False)]
+    assert learn_limit(overlapping) == pytest.approx(0.1 / 3)
+
+
 def test_where_outcomes_overlap_most_are_told_right():
     outcomes = [(1.0, True), (2.0, True), (2.5, False), (3.0, True), (4.0, False), (5.0, False)]
     assert learn_limit(outcomes) == 3.0
