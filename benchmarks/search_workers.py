@@ -1,6 +1,6 @@
 """Workers that share one study with the surrogate sampler, on an engine that sleeps.
 
-    python -m benchmarks.search_workers [--workers 1 4 16 64] [--seconds 3] [--json FILE]
+    PYTHONPATH=. python benchmarks/search_workers.py [--workers 1 4 16 64] [--seconds 3] [--json FILE]
 
 The engine's latencies and noise are functions of the placement (``search_overhead.InstantEngine``),
 so every run sees the same world; a trial takes ``--seconds``. Workers are threads of at most

@@ -1,6 +1,6 @@
 """Workers on one PostgreSQL: speed-up on a simulated engine, and what a kill and a late start do.
 
-    python -m benchmarks.workers [--seconds 2] [--budget 40] [--json FILE]
+    PYTHONPATH=. python benchmarks/workers.py [--seconds 2] [--budget 40] [--json FILE]
 
 Every trial takes ``--seconds`` (the engine is simulated: it sleeps) and gives a latency and a
 noise that are functions of the placement, so all runs see the same world. Placements of the
