@@ -20,11 +20,11 @@ import onnx
 import onnx.version_converter
 import rapidocr_onnxruntime
 from command_line import parser_of, write_json
+from networks.topologies import TOPOLOGIES
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from rich.console import Console
 from rich.table import Table
-from topologies import TOPOLOGIES
 
 from placer.calibration.dataset import synthetic_dataset
 from placer.engines.tensorrt.offline_builder import check_model, import_builder

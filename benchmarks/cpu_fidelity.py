@@ -22,12 +22,12 @@ import numpy as np
 import onnx
 import rapidocr_onnxruntime
 from command_line import parser_of, write_json
-from given_models import add_option, given_models
-from held_out_networks import HELD_OUT
+from networks.given import add_option, given_models
+from networks.held_out import HELD_OUT
+from networks.topologies import TOPOLOGIES
+from networks.unseen import UNSEEN
 from rich.console import Console
 from rich.table import Table
-from topologies import TOPOLOGIES
-from unseen_networks import UNSEEN
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset

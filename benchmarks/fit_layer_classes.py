@@ -27,11 +27,11 @@ import plan_fidelity
 import reference_engines as engines
 import yaml
 from command_line import parser_of, write_json
+from networks.topologies import yolov8n
 from profiled_layers import Sample, profiler_us, samples
 from rich.console import Console
 from rich.table import Table
 from scipy.optimize import lsq_linear
-from topologies import yolov8n
 
 from placer.common.files import write_text
 from placer.model import load_model

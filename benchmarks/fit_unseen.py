@@ -30,13 +30,9 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import fresh_networks
-import further_networks
-import held_out_networks
 import onnx
-import topologies
-import unseen_networks
 from command_line import parser_of, write_json
+from networks import fresh, further, held_out, topologies, unseen
 from rich.console import Console
 from rich.table import Table
 
@@ -85,22 +81,22 @@ Makers = Mapping[str, Callable[[], onnx.ModelProto]]
 
 def drawn() -> dict[str, Makers]:
     """The networks by what they are for: known, development or held-out."""
-    further = {
+    others = {
         f"{kind}-{name}".translate(_IN_FILE_NAMES): make
         for kind, networks in (
-            ("unseen", unseen_networks.UNSEEN),
-            ("held", held_out_networks.HELD_OUT),
-            ("further", further_networks.FURTHER),
-            ("fresh", fresh_networks.FRESH),
+            ("unseen", unseen.UNSEEN),
+            ("held", held_out.HELD_OUT),
+            ("further", further.FURTHER),
+            ("fresh", fresh.FRESH),
         )
         for name, make in networks.items()
     }
-    names = sorted(further)
+    names = sorted(others)
     random.Random(20261123).shuffle(names)
     return {
         "known": dict(UNSEEN),
-        "development": {name: further[name] for name in names[:DRAWN]},
-        "held-out": {name: further[name] for name in names[DRAWN : 2 * DRAWN]},
+        "development": {name: others[name] for name in names[:DRAWN]},
+        "held-out": {name: others[name] for name in names[DRAWN : 2 * DRAWN]},
     }
 
 

@@ -1,6 +1,6 @@
 """placer against NNCF on OpenVINO's CPU plugin.
 
-Models: PP-OCRv4 and networks of public topology (real_networks.py). Calibration and evaluation
+Models: PP-OCRv4 and networks of public topology (networks/real.py). Calibration and evaluation
 images are disjoint and the same for all tools. Per model: the float model; ``nncf.quantize`` with
 its defaults, with the preset MIXED and, where there is attention, for transformers;
 ``nncf.quantize_with_accuracy_control`` for 3 and 6 dB more than the best of these (``--extra``),
@@ -49,11 +49,11 @@ os.environ["NNCF_CI"] = "1"  # No telemetry; read when nncf is imported.
 import nncf
 import numpy as np
 import onnx
+from networks.real import NAMES, Case, case
 from nncf.definitions import NNCF_CI_ENV_VAR_NAME
 from onnx import version_converter
 from openvino_against import AGAIN, against, ratio_of, tables
 from openvino_jobs import MEASURED, RESULT, Job, Options, Schedule, all_jobs, kept
-from real_networks import NAMES, Case, case
 from rich.console import Console
 
 from placer.accuracy.evaluator import Evaluator, Run

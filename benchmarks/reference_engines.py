@@ -26,9 +26,9 @@ from functools import cache
 from pathlib import Path
 
 import onnx
-import reference_models as models
-import torchvision_models as torchvision
-from topologies import mobilenet_v2, resnet
+from networks import reference_models as models
+from networks import torchvision_models as torchvision
+from networks.topologies import mobilenet_v2, resnet
 
 from placer.graph import Edge, Graph, index_graph, tensor_type
 from placer.model import load_model

@@ -21,16 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import exporter_networks
-import exporter_networks_aside
-import further_networks
-import held_out_networks
 import numpy as np
 import onnx
 import rapidocr_onnxruntime
-import topologies
-import unseen_networks
-from given_models import add_option, given_models
+from networks import exporters, exporters_aside, further, held_out, topologies, unseen
+from networks.given import add_option, given_models
 from rich.console import Console
 from rich.table import Table
 
@@ -77,11 +72,11 @@ FILES = {
 }
 SETS = {
     "fitted": GENERATED,
-    "unseen": unseen_networks.UNSEEN,
-    "held-out": held_out_networks.HELD_OUT,
-    "further": further_networks.FURTHER,
-    "exporters": exporter_networks.EXPORTED,
-    "exporters-aside": exporter_networks_aside.ASIDE,
+    "unseen": unseen.UNSEEN,
+    "held-out": held_out.HELD_OUT,
+    "further": further.FURTHER,
+    "exporters": exporters.EXPORTED,
+    "exporters-aside": exporters_aside.ASIDE,
 }
 
 

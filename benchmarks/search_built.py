@@ -21,8 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import onnx
-import topologies
-import unseen_networks
+from networks import topologies, unseen
 from rich.console import Console
 from rich.table import Table
 
@@ -50,8 +49,8 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "c2f": lambda: topologies.c2f(64),
     "unet": lambda: topologies.unet(64),
     "vit, 2 blocks": lambda: topologies.vit(64, 128, 4, 2),
-    "convnext": lambda: unseen_networks.convnext(64),
-    "pyramid": lambda: unseen_networks.pyramid(64),
+    "convnext": lambda: unseen.convnext(64),
+    "pyramid": lambda: unseen.pyramid(64),
 }
 GATE = "sqnr>=10"
 

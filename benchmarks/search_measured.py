@@ -5,7 +5,7 @@ the placements that placer starts with, greedy by sensitivity, and random. Greed
 of sites in the order of the noise that each makes alone. Evaluations are trials and noise measured
 beside them; greedy's count towards its budget, placer's are told.
 
-Models: the bundled digits network, PP-OCRv4 and networks of public topology (real_networks.py).
+Models: the bundled digits network, PP-OCRv4 and networks of public topology (networks/real.py).
 Per model, seed and sampler one study, as ``placer optimize --no-cache`` runs it, under one gate and
 with the same ranges for all. What a run would have taken then, in a race of the fastest by their
 own trials, is measured again at the end: all placements of a model in one interleaved run, each
@@ -47,7 +47,7 @@ from typing import Any
 
 import numpy as np
 from command_line import parser_of, write_json
-from real_networks import NAMES, case
+from networks.real import NAMES, case
 from rich.console import Console
 from rich.table import Table
 

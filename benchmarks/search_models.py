@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import onnx
 import rapidocr_onnxruntime
-from search_networks import (
+from networks.searched import (
     decoder,
     dense_net,
     efficient_net,

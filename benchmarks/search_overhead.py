@@ -36,10 +36,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from real_networks import NAMES, case
+from networks.real import NAMES, case
+from networks.topologies import Net, classifier, efficientnet
 from rich.console import Console
 from rich.table import Table
-from topologies import Net, classifier, efficientnet
 
 from placer.accuracy.evaluator import Evaluation, Evaluator, Run
 from placer.accuracy.gates import GateResult
@@ -292,7 +292,7 @@ def real_search(
 
 
 def _request(name: str, engine: str, gate: str, folder: Path) -> Request:
-    """What to search: a network of ``REAL``, or one of ``real_networks`` with its data."""
+    """What to search: a network of ``REAL``, or one of ``networks.real`` with its data."""
     if name in REAL:
         path = folder / "net.onnx"
         onnx.save(REAL[name](), path)

@@ -1,6 +1,6 @@
 """Workers that share one study with the surrogate sampler, on an engine that sleeps.
 
-    PYTHONPATH=. python benchmarks/search_workers.py [--workers 1 4 16 64] [--seconds 3] [--json FILE]
+    PYTHONPATH=. python benchmarks/search_workers.py [--workers 1 4 16 64] [--seconds 3]
 
 The engine's latencies and noise are functions of the placement (``search_overhead.InstantEngine``),
 so every run sees the same world; a trial takes ``--seconds``. Workers are threads of at most
@@ -23,8 +23,8 @@ from threading import Lock, Thread
 
 import onnx
 import psycopg
-import topologies
 from command_line import write_json
+from networks import topologies
 from search_overhead import InstantEngine
 
 from placer.model import load_model

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import onnx
 from command_line import parser_of, write_json
+from networks.real import NAMES, Case, case
 from openvino_against import ratio_of
-from real_networks import NAMES, Case, case
 from rich.console import Console
 from rich.table import Table
 

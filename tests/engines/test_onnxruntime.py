@@ -149,7 +149,7 @@ def test_every_node_of_a_network_is_in_one_layer_or_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    topologies = importlib.import_module("topologies")
+    topologies = importlib.import_module("networks.topologies")
     onnx.save(topologies.TOPOLOGIES[name](), tmp_path / "net.onnx")
     for proto, plan in float_and_default(tmp_path / "net.onnx"):
         assert_covered(proto, plan)

@@ -81,7 +81,7 @@ RESNET18_851 = [
 @pytest.fixture
 def topologies(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("topologies")
+    return importlib.import_module("networks.topologies")
 
 
 def test_resnet18_with_quantized_residuals_on_tensorrt_8_5(topologies: ModuleType, tmp_path: Path):

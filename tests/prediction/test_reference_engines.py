@@ -20,7 +20,7 @@ from placer.prediction.roofline import Roofline
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PLACER_REFERENCE_ENGINES"
 FOLDER = Path(os.environ.get(VARIABLE) or ROOT.parent / "shared" / "reference-engines")
-MODULES = ("reference_engines", "reference_models", "topologies")
+MODULES = ("reference_engines", "networks", "networks.reference_models", "networks.topologies")
 MODULES += ("fit_layer_classes", "profiled_layers", "plan_fidelity")
 
 

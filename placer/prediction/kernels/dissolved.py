@@ -5,7 +5,7 @@ Reshape flattens before and another one shapes again behind is one of all dimens
 a product and a sum then, as Hugging Face's GPT-2 and TensorFlow's dense layers have them.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of small graphs and of
-transformers' models (benchmarks/deployed_networks.py).
+transformers' models (benchmarks/networks/deployed.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Networks that benchmarks search on, with data: calibration and evaluation are disjoint.
 
 PP-OCRv4 detection, recognition and direction classifier as packed in rapidocr-onnxruntime
-(ort_real_models.py), and networks of public topology with random weights (topologies.py). Data are
-rendered pages of text, and random tokens where the model takes no image.
+(ort_real_models.py), and networks of public topology with random weights (topologies.py).
+Data are rendered pages of text, and random tokens where the model takes no image.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from ort_real_models import FOLDER, SUBJECTS, Subject, render
-from topologies import c2f, efficientnet, mobilenet_v2, resnet, unet, vit
 
+from networks.topologies import c2f, efficientnet, mobilenet_v2, resnet, unet, vit
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.model import Model, load_model
 

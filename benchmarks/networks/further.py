@@ -1,6 +1,6 @@
 """Sixteen more networks of families that no prediction was written with.
 
-As in ``held_out_networks``: random weights, the structure of the papers, fewer blocks and small
+As in ``held_out``: random weights, the structure of the papers, fewer blocks and small
 inputs, whose sizes and channels are others than there.
 """
 
@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-from topologies import Net, classifier
+
+from networks.topologies import Net, classifier
 
 Build = Callable[[], onnx.ModelProto]
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-from topologies import Net, classifier
+
+from networks.topologies import Net, classifier
 
 
 def vgg(size: int) -> onnx.ModelProto:

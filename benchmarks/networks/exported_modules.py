@@ -1,4 +1,4 @@
-"""Modules of PyTorch for ``exported_networks``: the structure of the papers, fewer blocks."""
+"""Modules of PyTorch for ``exported``: the structure of the papers, fewer blocks."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Twenty networks in pairs of a kind, of families that no benchmark had: one of each was read.
 
-Needs what ``exported_networks`` needs. Weights are random; depths and inputs are small. Which
+Needs what ``exported`` needs. Weights are random; depths and inputs are small. Which
 of a pair is ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are
 read.
 
-python benchmarks/paired_networks.py --folder networks
+python benchmarks/write_networks.py paired --folder networks
 python benchmarks/openvino_fidelity.py --placements 6 --model networks/aside/BEiT.onnx
 """
 
@@ -13,8 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from exported_networks import Network, drawn_by_lot, timm_network, write_sets
-from paired_modules import BlazeFace, Demucs, Ecapa, Encoder, EsrGan, Restormer, StackedHourglass
+
+from networks.exported import Network, drawn_by_lot, timm_network
+from networks.paired_modules import (
+    BlazeFace,
+    Demucs,
+    Ecapa,
+    Encoder,
+    EsrGan,
+    Restormer,
+    StackedHourglass,
+)
 
 _BEIT = {"img_size": 64, "embed_dim": 96, "depth": 3, "num_heads": 3}
 _DAVIT = {"embed_dims": (32, 64, 96, 128), "num_heads": (1, 2, 3, 4), "depths": (1, 1, 2, 1)}
@@ -65,7 +74,4 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
     },
 )
 READ, ASIDE = drawn_by_lot(PAIRS, seed=7)
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, {"read": READ, "aside": ASIDE})
+SETS = {"read": READ, "aside": ASIDE}

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
-from topologies import Net
+
+from networks.topologies import Net
 
 Build = Callable[[], onnx.ModelProto]
 

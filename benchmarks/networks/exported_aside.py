@@ -1,9 +1,9 @@
 """Fourteen networks by PyTorch's exporters for TensorRT-RTX, of which no layer was ever read.
 
 Only figures were read, so they say what to expect of a network that nothing was fitted to. Needs
-what ``exported_networks`` needs. Weights are random; depths and inputs are small.
+what ``exported`` needs. Weights are random; depths and inputs are small.
 
-python benchmarks/exported_aside.py --folder networks
+python benchmarks/write_networks.py exported_aside --folder networks
 python benchmarks/rtx_fidelity.py --placements 4 --model networks/StarNet.onnx
 """
 
@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from exported_networks import Network, timm_network, write_sets
 from torch import Tensor, nn
 from torchvision.models.segmentation import lraspp_mobilenet_v3_large
+
+from networks.exported import Network, timm_network
 
 
 class Segmenter(nn.Module):
@@ -77,7 +78,4 @@ ASIDE: Mapping[str, Network] = {
     ),
     "M5": Network(sound_classifier, (torch.zeros(1, 1, 8000),), dynamo=False),
 }
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, {".": ASIDE})
+SETS = {".": ASIDE}

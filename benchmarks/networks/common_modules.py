@@ -1,4 +1,4 @@
-"""Networks that are deployed often, written in PyTorch for ``common_networks``."""
+"""Networks that are deployed often, written in PyTorch for ``common``."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ No set that OpenVINO's plans were compared on before has these models of timm. S
 ``exported_aside`` and ``exported_*pairs``, often exported otherwise, which are for TensorRT-RTX.
 The lot was drawn before anything was measured, and ``read`` may be read.
 
-python benchmarks/second_lot_networks.py --folder networks
+python benchmarks/write_networks.py second_lot --folder networks
 python benchmarks/openvino_fidelity.py --placements 3 --model networks/aside/PiT.onnx
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exported_networks import Network, drawn_by_lot, timm_network, write_sets
+from networks.exported import Network, drawn_by_lot, timm_network
 
 _SMALL = {"img_size": 64}
 _SHALLOW = {"img_size": 64, "depth": 3}
@@ -68,7 +68,4 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
 )
 
 READ, ASIDE = drawn_by_lot(PAIRS, seed=20261124)
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, {"read": READ, "aside": ASIDE})
+SETS = {"read": READ, "aside": ASIDE}

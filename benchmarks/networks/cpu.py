@@ -4,7 +4,7 @@ From torchvision, transformers and ``cpu_modules``, by both of PyTorch's exporte
 Nothing of ``KEPT`` was looked at but figures. Needs torch, torchvision, timm, transformers and
 onnxscript.
 
-python benchmarks/cpu_networks.py --folder networks
+python benchmarks/write_networks.py cpu --folder networks
 python benchmarks/openvino_fidelity.py --placements 3 --model networks/kept/CLIP.onnx
 """
 
@@ -16,10 +16,11 @@ from random import Random
 import torch
 import torchvision
 import transformers
-from common_networks import Output
-from cpu_modules import ArcFace, Dtln, RtmPose, Speakers, Tables, U2Net
-from exported_networks import Network, write_sets
 from torch import Tensor, nn
+
+from networks.common import Output
+from networks.cpu_modules import ArcFace, Dtln, RtmPose, Speakers, Tables, U2Net
+from networks.exported import Network
 
 
 class Detections(nn.Module):
@@ -136,7 +137,4 @@ NETWORKS: Mapping[str, Network] = {
 _DRAWN = Random(171125).sample(sorted(NETWORKS), 4)
 KEPT = {name: NETWORKS[name] for name in _DRAWN}
 SEEN = {name: network for name, network in NETWORKS.items() if name not in KEPT}
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, {"seen": SEEN, "kept": KEPT})
+SETS = {"seen": SEEN, "kept": KEPT}

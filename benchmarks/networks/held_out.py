@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-from topologies import Net, classifier
+
+from networks.topologies import Net, classifier
 
 
 def rep_vgg(size: int) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""Modules of PyTorch for ``further_deployed_networks``: as in the papers, fewer blocks."""
+"""Modules of PyTorch for ``further_deployed``: as in the papers, fewer blocks."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Pairs of networks of timm for TensorRT-RTX: of each pair one may be read, by lot, the other not.
 
-Needs what ``exported_networks`` needs. Weights are random; inputs are small. Of those set aside
+Needs what ``exported`` needs. Weights are random; inputs are small. Of those set aside
 only figures are read, so they say what to expect of a network that nothing was fitted to.
 
-python benchmarks/exported_pairs.py --folder networks
+python benchmarks/write_networks.py exported_pairs --folder networks
 python benchmarks/rtx_fidelity.py --placements 1 --model networks/aside/CoAtNet.onnx
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from exported_networks import Network, timm_network, write_sets
+from networks.exported import Network, timm_network
 
 SEED = 17
 _DAVIT = {"depths": (1, 1, 1, 1), "embed_dims": (32, 64, 96, 128), "num_heads": (2, 4, 6, 8)}
@@ -85,5 +85,4 @@ def drawn(pairs: tuple[tuple[Named, Named], ...], seed: int) -> Mapping[str, Map
     return found
 
 
-if __name__ == "__main__":
-    write_sets(__doc__, drawn(PAIRS, SEED))
+SETS = drawn(PAIRS, SEED)

@@ -4,7 +4,7 @@ As their own libraries write them, with random weights and smaller: torchvision,
 diffusers and ultralytics. Which of a pair is ``READ`` was drawn by lot before anything was
 measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/deployed_networks.py --folder networks
+python benchmarks/write_networks.py deployed --folder networks
 python benchmarks/rtx_fidelity.py --placements 2 --model networks/aside/YOLO11.onnx
 """
 
@@ -16,11 +16,12 @@ import diffusers
 import torch
 import torchvision
 import transformers
-from exported_networks import Network, drawn_by_lot, timm_network, write_sets
 from torch import Tensor, nn
 from torchvision.models import detection, segmentation
 from transformers.models.whisper.modeling_whisper import WhisperDecoder, WhisperEncoder
 from ultralytics.nn.tasks import DetectionModel, SegmentationModel
+
+from networks.exported import Network, drawn_by_lot, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64)
@@ -294,7 +295,4 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
     },
 )
 READ, ASIDE = drawn_by_lot(PAIRS, seed=20261125)
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, {"read": READ, "aside": ASIDE})
+SETS = {"read": READ, "aside": ASIDE}

@@ -1,4 +1,4 @@
-"""Eight networks of which only figures are read; ``exporter_networks`` has those looked at.
+"""Eight networks of which only figures are read; ``exporters`` has those looked at.
 
 Nothing is mended for them, so their figures say what to expect of a network of another kind.
 """
@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from exporter_styles import (
+
+from networks.exporter_styles import (
     Build,
     conv1d,
     cut,
@@ -23,7 +24,7 @@ from exporter_styles import (
     scaled_attention,
     turn,
 )
-from topologies import Net, classifier
+from networks.topologies import Net, classifier
 
 
 def roberta(tokens: int, width: int, heads: int) -> onnx.ModelProto:

@@ -1,9 +1,9 @@
 """Twenty-four networks of timm in pairs of a kind, none of another benchmark: one of each was read.
 
-Needs what ``exported_networks`` needs. Weights are random; depths and inputs are small. Which of a
+Needs what ``exported`` needs. Weights are random; depths and inputs are small. Which of a
 pair is ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/lot_networks.py --folder networks
+python benchmarks/write_networks.py lot --folder networks
 python benchmarks/openvino_fidelity.py --placements 6 --model networks/aside/Hiera.onnx
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exported_networks import Network, drawn_by_lot, timm_network, write_sets
+from networks.exported import Network, drawn_by_lot, timm_network
 
 _SMALL = {"img_size": 64}
 _SHALLOW = {"img_size": 64, "depth": 3}
@@ -69,7 +69,4 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
     },
 )
 READ, ASIDE = drawn_by_lot(PAIRS, seed=20261123)
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, {"read": READ, "aside": ASIDE})
+SETS = {"read": READ, "aside": ASIDE}

@@ -4,7 +4,7 @@ From torchvision, transformers and ``common_modules``, by PyTorch's old and new 
 that CPU engines' plans were compared on before has these files. The lot was drawn before anything
 was measured. Needs torch, torchvision, timm, transformers and onnxscript. Weights are random.
 
-python benchmarks/common_networks.py --folder networks
+python benchmarks/write_networks.py common --folder networks
 python benchmarks/openvino_fidelity.py --placements 3 --model networks/aside/GoogLeNet.onnx
 """
 
@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 import torch
 import torchvision
 import transformers
-from common_modules import Crnn, LatentUNet, SrVgg, UNet, Yolo7, Yolo11
-from exported_networks import Network, drawn_by_lot, write_sets
 from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck, ResNet
+
+from networks.common_modules import Crnn, LatentUNet, SrVgg, UNet, Yolo7, Yolo11
+from networks.exported import Network, drawn_by_lot
 
 
 class Output(nn.Module):
@@ -174,7 +175,4 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
 )
 
 READ, ASIDE = drawn_by_lot(PAIRS, seed=20261125)
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, {"read": READ, "aside": ASIDE})
+SETS = {"read": READ, "aside": ASIDE}

@@ -4,7 +4,7 @@ Needs torch, torchvision, timm and onnxscript. Weights are random; depths and in
 of the networks are ``SEEN``: differences between prediction and engine were read on these, and only
 on these. Of the other half, ``KEPT``, only figures were read.
 
-python benchmarks/exported_networks.py --folder networks
+python benchmarks/write_networks.py exported --folder networks
 python benchmarks/openvino_fidelity.py --placements 4 --model networks/kept/NAFNet.onnx
 """
 
@@ -17,8 +17,9 @@ from random import Random
 
 import timm
 import torch
-from command_line import parser_of
-from exported_modules import (
+from torch import Tensor, nn
+
+from networks.exported_modules import (
     ConvTasNet,
     Decoder,
     DeepSpeech,
@@ -28,7 +29,6 @@ from exported_modules import (
     PointNet,
     StyleGenerator,
 )
-from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -123,23 +123,4 @@ def drawn_by_lot(
     return read, aside
 
 
-def write_sets(description: str | None, sets: Mapping[str, Mapping[str, Network]]) -> None:
-    """Write each of ``sets`` to a folder of its name in ``--folder``; what is there stays.
-
-    ``description``: of the command that does so. A set called ``.`` goes to ``--folder`` itself.
-    """
-    parser = parser_of(description)
-    parser.add_argument("--folder", type=Path, required=True)
-    arguments = parser.parse_args()
-    for name, networks in sets.items():
-        folder = arguments.folder / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for title, network in networks.items():
-            path = folder / f"{title}.onnx"
-            if not path.exists():
-                export(network, path)
-            print(path.relative_to(arguments.folder), flush=True)
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, {"seen": SEEN, "kept": KEPT})
+SETS = {"seen": SEEN, "kept": KEPT}

@@ -3,14 +3,14 @@
 They are drawn by lot and written as those of ``exported_pairs`` are; of the ones aside only figures
 are read. NVIDIA's builder refuses VOLO (Col2Im).
 
-python benchmarks/exported_more_pairs.py --folder networks
+python benchmarks/write_networks.py exported_more_pairs --folder networks
 python benchmarks/rtx_fidelity.py --placements 1 --model networks/aside/DeiT3.onnx
 """
 
 from __future__ import annotations
 
-from exported_networks import timm_network, write_sets
-from exported_pairs import Named, drawn
+from networks.exported import timm_network
+from networks.exported_pairs import Named, drawn
 
 SEED = 20261124
 _SMALL = {"img_size": 64}
@@ -114,7 +114,4 @@ PAIRS: tuple[tuple[Named, Named], ...] = (
         ("Res2NeXt", timm_network("res2next50", 64, dynamo=False)),
     ),
 )
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, drawn(PAIRS, SEED))
+SETS = drawn(PAIRS, SEED)

@@ -5,7 +5,7 @@ smaller: torchvision, transformers, diffusers and ultralytics; those without a l
 ``deployed_modules``. Which are ``READ`` was drawn by lot before anything was measured; of ``ASIDE``
 only figures are read.
 
-python benchmarks/further_deployed_networks.py --folder networks
+python benchmarks/write_networks.py further_deployed --folder networks
 python benchmarks/rtx_fidelity.py --placements 2 --model networks/aside/YOLO12.onnx
 """
 
@@ -18,11 +18,12 @@ import diffusers
 import torch
 import torchvision
 import transformers
-from deployed_modules import ArcFace, BiSeNetV2, CenterNet, Imdn, SepFormer, U2Net
-from deployed_networks import Outputs, words, yolo
-from exported_networks import Network, write_sets
 from torch import Tensor, nn
 from ultralytics.nn.tasks import DetectionModel
+
+from networks.deployed import Outputs, words, yolo
+from networks.deployed_modules import ArcFace, BiSeNetV2, CenterNet, Imdn, SepFormer, U2Net
+from networks.exported import Network
 
 _ONE = torch.tensor([7.0])
 
@@ -174,7 +175,4 @@ NETWORKS: Mapping[str, Network] = {
 _CHOSEN = frozenset(Random(20261126).sample(sorted(NETWORKS), 6))
 ASIDE = {name: network for name, network in NETWORKS.items() if name in _CHOSEN}
 READ = {name: network for name, network in NETWORKS.items() if name not in _CHOSEN}
-
-
-if __name__ == "__main__":
-    write_sets(__doc__, {"read": READ, "aside": ASIDE})
+SETS = {"read": READ, "aside": ASIDE}

@@ -1,7 +1,7 @@
 """Eight networks of other families and exporters than any before, which predictions are mended for.
 
 Chosen by lot, one of each of eight pairs of a kind, before anything was measured; the other eight
-are in ``exporter_networks_aside``. Random weights, the structure of the papers, fewer blocks.
+are in ``exporters_aside``. Random weights, the structure of the papers, fewer blocks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 import onnx
-from exporter_styles import (
+
+from networks.exporter_styles import (
     Build,
     conv1d,
     cut,
@@ -25,7 +26,7 @@ from exporter_styles import (
     scaled_attention,
     turn,
 )
-from topologies import Net
+from networks.topologies import Net
 
 
 def dino(size: int, width: int, heads: int) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""Modules of PyTorch for ``paired_networks``: the structure of the papers, fewer blocks."""
+"""Modules of PyTorch for ``paired``: the structure of the papers, fewer blocks."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import TensorProto
-from reference_models import Builder
+
+from networks.reference_models import Builder
 
 # Expansion, outputs, blocks and stride of each stage of MobileNetV2.
 _MOBILENET_V2 = (

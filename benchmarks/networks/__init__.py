@@ -1,0 +1,1 @@
+"""Networks that benchmarks measure, search and predict on; README.md says which are which."""
