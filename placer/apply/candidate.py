@@ -18,6 +18,7 @@ from placer.common.names import unknown
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError, RunError
 from placer.model import Model
+from placer.model.judged import judged_by
 from placer.qdq import Inserter
 from placer.qdq.bases import Base, InputOutputTypes
 from placer.qdq.mixed_precision import MixedPrecision
@@ -69,9 +70,10 @@ def calibrated_scales(
     # The file tells of tensors in a body that runs on no sample.
     unseen = (set(activations) - calibration.statistics.keys()) & applied.ranges.keys()
     kept = {tensor: applied.ranges[tensor] for tensor in sorted(unseen)}
-    inserter = Inserter(model, scheme)
-    reference = OnnxRuntimeModel(model.proto, model.base_dir, threads=1)
-    evaluator = Evaluator(model.graph, (), data, reference.run)
+    judged = judged_by(model)
+    inserter = Inserter(judged.model, scheme)
+    reference = OnnxRuntimeModel(judged.model.proto, model.base_dir, threads=1)
+    evaluator = Evaluator(judged.graph, (), data, reference.run)
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
     some = METHODS[:2] if scheme.has_float8 else METHODS
     pinned = {

@@ -10,6 +10,7 @@ from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.source_model import Source, inputs_of, scaled_to
 from placer.errors import InputError, LimitError, RunError
 from placer.model import Model
+from placer.model.judged import add_outputs
 from placer.quantization import Ranges
 
 
@@ -28,7 +29,10 @@ def distance(
     if source is None:
         return None
     try:
-        run = HalfPrecisionModel(result, model.base_dir, threads=1).run
+        seen = onnx.ModelProto()
+        seen.CopyFrom(result)
+        add_outputs(seen, source.outputs)
+        run = HalfPrecisionModel(seen, model.base_dir, threads=1).run
         found = source.compared(run, inputs)
     except LimitError:
         raise

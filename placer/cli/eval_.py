@@ -96,6 +96,8 @@ def eval_command(
         return
     console = Console()
     console.print(f"{found.samples} samples on {found.engine} {found.version}", highlight=False)
+    if found.note:
+        console.print(escape(found.note), highlight=False, soft_wrap=True)
     console.print(_metrics(found.models))
     for one in found.models:
         if layers:

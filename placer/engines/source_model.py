@@ -23,6 +23,7 @@ from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.source_pairs import SourcePair, source_pairs, without_pair
 from placer.errors import InputError, LimitError, RunError
 from placer.model import Model, load_as_is, load_model
+from placer.model.judged import add_outputs, has_tensors, judged_by
 
 log = logging.getLogger(__name__)
 
@@ -42,24 +43,34 @@ DATA_SAMPLES = 1024
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A quantized model as it was given, run by ONNX Runtime with its graph as it is."""
+    """A quantized model as it was given, run by ONNX Runtime with its graph as it is.
+
+    ``outputs``: those that are compared. Where rows are chosen by value, what they are chosen from
+    stands for them (``placer.model.judged``), if the file has tensors of these names.
+    """
 
     proto: ModelProto
     model: Model
     run: Run
+    outputs: frozenset[str]
 
     @staticmethod
     def of(model: Model) -> Source | None:
         """The file that ``model`` was recovered from; None if ONNX Runtime refuses it."""
-        proto = load_as_is(model.path, model.input_shapes).proto
+        proto, judged = load_as_is(model.path, model.input_shapes).proto, judged_by(model)
+        if judged.rows is not None and has_tensors(proto, judged.rows.sources):
+            add_outputs(proto, judged.rows.sources)
+        present = {value.name for value in proto.graph.output}
         try:
-            return Source(proto, model, _run_of(proto, model))
+            run = _run_of(proto, model)
+            outputs = frozenset(present.intersection(judged.graph.outputs))
+            return Source(proto, model, run, outputs)
         except RunError as error:
             _say_uncompared(model, error)
             return None
 
     def compared(self, run: Run, samples: Iterable[Tensors]) -> Comparison | None:
-        """Outputs of the model that ``run`` runs against these, a sample at a time.
+        """``outputs`` of the model that ``run`` runs against these, a sample at a time.
 
         None if ONNX Runtime does not run the source or it has no float output, of which alone a
         distance is known; LimitError if it takes too much. What ``run`` raises passes through.
@@ -67,7 +78,7 @@ class Source:
         sums = []
         for inputs in samples:
             try:
-                wanted = self.run(inputs)
+                wanted = self._wanted(inputs)
             except LimitError:
                 raise
             except RunError as error:
@@ -81,12 +92,15 @@ class Source:
         pairs = list(source_pairs(self.proto))
         if len(pairs) > MOST_PAIRS:
             log.warning("only %d of %d pairs are looked at one by one", MOST_PAIRS, len(pairs))
-        outputs = [self.run(inputs) for inputs in samples]
+        outputs = [self._wanted(inputs) for inputs in samples]
         return frozenset(
             pair.integers
             for pair in pairs[:MOST_PAIRS]
             if self._sqnr_without(pair, samples, outputs) < MATERIAL_DB
         )
+
+    def _wanted(self, inputs: Tensors) -> Tensors:
+        return {name: v for name, v in self.run(inputs).items() if name in self.outputs}
 
     def _sqnr_without(
         self, pair: SourcePair, samples: Sequence[Tensors], outputs: Sequence[Tensors]
@@ -200,7 +214,7 @@ def recovered(
 def _distance(source: Source, model: Model, data: Dataset) -> Comparison | None:
     """``Source.compared``; infinitely far if ONNX Runtime does not run ``model``."""
     try:
-        return source.compared(_run_of(model.proto, model), inputs_of(model, data))
+        return source.compared(_run_of(judged_by(model).model.proto, model), inputs_of(model, data))
     except LimitError:
         raise
     except RunError as error:

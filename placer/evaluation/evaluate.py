@@ -26,6 +26,7 @@ from placer.evaluation.layers import Layer, compare_layers, first_wrong
 from placer.graph import Graph
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fixed_values
+from placer.model.judged import add_outputs, has_tensors, judged_by
 
 LAYER_SAMPLES = 4
 
@@ -46,13 +47,17 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class EvalResult:
-    """What each model scored, on how many samples, and on what engine it ran."""
+    """What each model scored, on how many samples, and on what engine it ran.
+
+    ``note``: what was compared instead of outputs that cannot be (``placer.model.judged``).
+    """
 
     float_model: str
     engine: str
     version: str
     samples: int
     models: tuple[Evaluated, ...]
+    note: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``: infinite values are null."""
@@ -92,9 +97,17 @@ def evaluate(
         raise InputError("no quantized model is given; give at least one beside the float model")
     fixed = optima(given_ranges(shapes))
     source = load_as_is(Path(float_model), fixed)
-    graph = load_model(Path(float_model), fixed).graph
+    given = load_model(Path(float_model), fixed)
+    judged = judged_by(given)
     samples = _labelled(list(load_dataset(str(data), source)), labels)
     models = [load_as_is(Path(path), fixed) for path in quantized]
+    graph, note = judged.graph, judged.told()
+    if judged.rows is not None:
+        if all(has_tensors(model.proto, graph.outputs) for model in (source, *models)):
+            for model in (source, *models):
+                add_outputs(model.proto, graph.outputs)
+        else:  # Another tool has named or taken apart what the rows are chosen from.
+            graph, note = given.graph, None
     runner, _, _ = select_engine(
         engine,
         threads=threads,
@@ -116,7 +129,9 @@ def evaluate(
         few = samples[:LAYER_SAMPLES]
         named = tuple(compare_layers(source, model, few)) if layers else ()
         found.append(Evaluated(str(model.path), compared, named))
-    return EvalResult(str(float_model), runner.name, runner.version, len(samples), tuple(found))
+    return EvalResult(
+        str(float_model), runner.name, runner.version, len(samples), tuple(found), note
+    )
 
 
 def _run_of(engine: Engine, model: Model, threads: int) -> Run:

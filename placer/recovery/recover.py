@@ -14,10 +14,11 @@ from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.model import Model
+from placer.model.judged import judged_by, with_outputs
 from placer.quantization import Placement, Scheme
 from placer.recovery.crossfit import mean_signals, noises_in, score
 from placer.recovery.methods import mean_noises
-from placer.recovery.saturation import before_saturation, with_outputs
+from placer.recovery.saturation import before_saturation
 from placer.recovery.state import State, Work
 from placer.recovery.steps import STEPS, Attempt, Judge, Noises, try_steps
 from placer.recovery.walk import peak_bytes
@@ -40,8 +41,9 @@ _SEED = 0x5EC0
 class Bench:
     """Judges states by what a network computes before its outputs saturate.
 
-    ``judged``: ``graph`` with what is judged for outputs. ``run_of``: the candidate of a state,
-    which has outputs beside its own; raises RunError if it cannot be run.
+    ``graph``: with the network's outputs, or what stands for them (``placer.model.judged``).
+    ``judged``: with what is judged for outputs. ``run_of``: the candidate of a state, which has
+    outputs beside its own; raises RunError if it cannot be run.
     """
 
     graph: Graph
@@ -52,10 +54,11 @@ class Bench:
     @staticmethod
     def of(model: Model, run_of: Callable[[State], Run], threads: int) -> Bench:
         """Errors are those to ``model`` on ONNX Runtime."""
-        judged = before_saturation(model.graph)
-        seen = with_outputs(model, judged.outputs)
+        outputs = judged_by(model).graph
+        judged = before_saturation(outputs)
+        seen = with_outputs(model, (*outputs.outputs, *judged.outputs))
         reference = OnnxRuntimeModel(seen.proto, model.base_dir, threads).run
-        return Bench(model.graph, judged, reference, run_of)
+        return Bench(outputs, judged, reference, run_of)
 
     def of_outputs(self) -> Bench:
         """Judges the network's own outputs."""

@@ -7,16 +7,12 @@ far fewer samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
-from onnx import ModelProto, ValueInfoProto
-
-from placer.graph import Graph, index_graph
+from placer.graph import Graph
 from placer.graph.dependence import OF_SHAPES
-from placer.graph.index import index_nodes
 from placer.graph.weights import WEIGHTED_OPS
-from placer.model import Model
+from placer.model.judged import with_graph_outputs
 
 _SATURATING = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"})
 
@@ -27,32 +23,7 @@ def before_saturation(graph: Graph) -> Graph:
     An output stays one if layers with weights lead to it without passing such a function.
     """
     names = dict.fromkeys(name for output in graph.outputs for name in _taps(graph, output))
-    return index_nodes(
-        graph.nodes,
-        graph.initializers,
-        graph.inputs,
-        tuple(names),
-        graph.types,
-        open_tensors=graph.open_tensors,
-    )
-
-
-def with_outputs(model: Model, names: Sequence[str]) -> Model:
-    """``model`` with those of ``names`` for further outputs that are none yet."""
-    graph = model.graph
-    new = [name for name in names if name not in graph.outputs]
-    if not new:
-        return model
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
-    for name in new:
-        dtype = graph.type_of(name).dtype
-        value = ValueInfoProto(name=name)
-        if dtype is not None:
-            value.type.tensor_type.elem_type = dtype
-        proto.graph.output.append(value)
-    indexed = index_graph(proto.graph, graph.types, open_tensors=graph.open_tensors)
-    return replace(model, proto=proto, graph=indexed)
+    return with_graph_outputs(graph, tuple(names))
 
 
 def _taps(graph: Graph, output: str) -> Iterator[str]:

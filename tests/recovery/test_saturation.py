@@ -7,7 +7,8 @@ import onnx
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.graph.text import parse_model
 from placer.model import load_model
-from placer.recovery.saturation import before_saturation, with_outputs
+from placer.model.judged import with_outputs
+from placer.recovery.saturation import before_saturation
 
 NETWORK = """
 <ir_version: 8, opset_import: ["" : 17]>

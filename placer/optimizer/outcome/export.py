@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import onnx
 
+from placer.accuracy.evaluator import Run
+from placer.accuracy.sanity import invalid_output
 from placer.engines.abilities import LoadsEngines
 from placer.engines.base import Tensors
 from placer.engines.openvino.export import save_as_openvino
@@ -44,6 +47,19 @@ def _problem(task: Task, setup: TrialSetup, folder: OutputFolder) -> str | None:
     def run(inputs: Tensors) -> Mapping[str, np.ndarray]:
         return dict(zip(names, saved.run(inputs).values(), strict=True))
 
+    if task.judged.rows is not None:  # Files of OpenVINO get no further outputs.
+        return _differing(task, folder, run)
     gates = setup.evaluator.evaluate(run).gates
     missed = [value.gate.text() for value in gates if not value.passed]
     return f"as written it misses {', '.join(missed)}" if missed else None
+
+
+def _differing(task: Task, folder: OutputFolder, run: Run) -> str | None:
+    """How outputs differ from those of the model that was judged, on the same engine."""
+    model = onnx.load(folder.model, load_external_data=False)
+    judged = task.engine.compile(model, folder.model.parent)
+    for sample in task.evaluation_data:
+        problem = invalid_output(run(sample.inputs), judged.run(sample.inputs))
+        if problem is not None:
+            return f"as written its {problem}"
+    return None

@@ -145,7 +145,7 @@ def meets_gates(task: Task, setup: TrialSetup, record: TrialRecord, candidates: 
     try:
         compiled = candidates.compile(placement)
         candidates.verify(placement, compiled, task.inputs)
-        return setup.evaluator.evaluate(compiled.run).passed
+        return setup.evaluator.evaluate(candidates.judged_run(placement, compiled)).passed
     except RunError as error:
         log.warning("trial %d does not run: %s", record.number, error)
         return False

@@ -72,7 +72,7 @@ def confirmed_front(
     observer.stage(f"confirming {len(finalists)} points against the float model")
     rounds = preset.confirm_rounds
     finals = confirm_all(task.engine, finalists, baseline, task.inputs, rounds, others)
-    judged = [FrontPoint(final, setup.evaluator.evaluate(final.compiled.run)) for final in finals]
+    judged = [FrontPoint(final, _evaluated(task, setup, final)) for final in finals]
     judged.sort(key=lambda p: p.final.ratio.median)
     held = [p for p in judged if _holds(p, setup)]
     if not held:
@@ -83,6 +83,11 @@ def confirmed_front(
     # The result is a point of the front, however small its gain is.
     points = [faster[index] for index in useful_front([p.point for p in faster]) or [0]]
     return points[0].final, points
+
+
+def _evaluated(task: Task, setup: TrialSetup, final: Final[TrialRecord]) -> Evaluation:
+    placement = task.space.placement(final.entry.choices)
+    return setup.evaluator.evaluate(setup.candidates.judged_run(placement, final.compiled))
 
 
 def _candidates(records: Sequence[TrialRecord], count: int, finalists: int) -> list[TrialRecord]:

@@ -6,8 +6,6 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import onnx
-
 from placer.accuracy.evaluator import Evaluation
 from placer.accuracy.gates import AnyGateValue, Gate, GateValue
 from placer.accuracy.metrics import decibels, finite
@@ -149,8 +147,7 @@ def _judged(
 def _judge(
     task: Task, setup: TrialSetup, candidates: Candidates, path: Path, final: Final[TrialRecord]
 ) -> Written:
-    proto = onnx.load(path, load_external_data=False)
-    run = candidates.run_written(proto, path.parent)
+    run = candidates.run_written(path)
     evaluation = setup.evaluator.evaluate(run)
     gates: tuple[AnyGateValue, ...] = (
         *evaluation.gates,

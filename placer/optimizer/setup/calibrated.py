@@ -273,7 +273,7 @@ def _fold(
         },
         fixed={**known, **pinned},
         batches=[
-            Evaluator(task.model.graph, (), batch, reference, tell_silent=False)
+            Evaluator(task.judged.graph, (), batch, reference, tell_silent=False)
             for batch in half.batches
         ],
     )

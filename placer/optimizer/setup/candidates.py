@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from placer.engines.execution_paths import each_path
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import RunError
 from placer.model import Model
+from placer.model.judged import add_outputs
 from placer.qdq import Inserter
 from placer.qdq.base_property import name_base
 from placer.qdq.mixed_precision import MixedPrecision
@@ -31,6 +32,8 @@ class Candidates:
     """Builds candidates of one model with fixed ranges and compiles them on one engine.
 
     ``remainder`` is what the engine's attribute of that name says is built, or only written.
+    ``judged``: what accuracy is judged by where the model's own outputs do not tell; its candidates
+    have further outputs.
     """
 
     def __init__(
@@ -40,12 +43,14 @@ class Candidates:
         inserter: Inserter,
         ranges: Ranges,
         remainder: MixedPrecision | None = None,
+        judged: JudgedCandidates | None = None,
     ) -> None:
         self.model = model
         self.engine = engine
         self._inserter = inserter
         self._ranges = ranges
         self._remainder = remainder
+        self._judged = judged
 
     @property
     def kept_float(self) -> Mapping[str, str]:
@@ -67,11 +72,25 @@ class Candidates:
             return self._remainder.insert(placement)
         return self.build(placement)
 
-    def run_written(self, written: onnx.ModelProto, base_dir: Path) -> Run:
-        """What runs a model that ``result`` made and that was written beside ``base_dir``.
+    def judged_run(self, placement: Placement, compiled: Compiled) -> Run:
+        """What runs ``compiled`` of ``placement``, with all outputs that accuracy is judged by.
 
-        Raises RunError if it is refused.
+        Raises RunError if the engine refuses it with those that it has not itself.
         """
+        return compiled.run if self._judged is None else self._judged.compile(placement).run
+
+    def run_written(self, path: Path) -> Run:
+        """What runs the model that ``result`` made and that was written to ``path``.
+
+        With all outputs that accuracy is judged by. Raises RunError if it is refused.
+        """
+        written, base_dir = onnx.load(path, load_external_data=False), path.parent
+        if self._judged is not None:
+            self._run_written(written, base_dir)  # As it is, since this is what will be used.
+            add_outputs(written, self._judged.candidates.model.graph.outputs)
+        return self._run_written(written, base_dir)
+
+    def _run_written(self, written: onnx.ModelProto, base_dir: Path) -> Run:
         if self._remainder is not None and isinstance(self.engine, CompilesWritten):
             return HalfPrecisionModel(written, base_dir, threads=1).run
         return self.engine.compile(written, base_dir).run
@@ -101,6 +120,18 @@ class Candidates:
         """
         if not self.engine.verified:
             return
+        own = frozenset(self.model.graph.outputs)
+        if self._judged is None:
+            self._compare(placement, compiled, inputs, own)
+            return
+        outputs = self._judged.outputs
+        self._compare(placement, compiled, inputs, own & outputs)
+        twin = self._judged.candidates
+        twin._compare(placement, self._judged.compile(placement), inputs, outputs)
+
+    def _compare(
+        self, placement: Placement, compiled: Compiled, inputs: Tensors, outputs: frozenset[str]
+    ) -> None:
         try:
             on_cpu = self._on_cpu(placement)
             references = [on_cpu.run(sample) for sample in each_path(inputs)]
@@ -108,7 +139,8 @@ class Candidates:
             log.info("not compared with ONNX Runtime: %s", error)
             return
         for sample, reference in zip(each_path(inputs), references, strict=True):
-            problem = invalid_output(compiled.run(sample), reference)
+            compared = {name: reference[name] for name in reference if name in outputs}
+            problem = invalid_output(compiled.run(sample), compared)
             if problem is not None:
                 raise RunError(f"invalid output: {problem}")
 
@@ -117,11 +149,29 @@ class Candidates:
 
         Raises RunError if the candidate is refused.
         """
+        if self._judged is not None:
+            return self._judged.candidates.runner(placement)
         on_cpu = self.engine.verified or "cpu-outputs" in abilities_of(self.engine)
         return (self._on_cpu if on_cpu else self.compile)(placement).run
 
     def _on_cpu(self, placement: Placement) -> HalfPrecisionModel:
         return HalfPrecisionModel(self.build(placement), self.model.base_dir, threads=1)
+
+
+class JudgedCandidates:
+    """Candidates with the ``outputs`` that accuracy is judged by beside their own."""
+
+    def __init__(self, candidates: Candidates, outputs: Collection[str]) -> None:
+        self.candidates = candidates
+        self.outputs = frozenset(outputs)
+        self._latest: tuple[str, Compiled] | None = None
+
+    def compile(self, placement: Placement) -> Compiled:
+        """As ``Candidates.compile``; the latest is kept, as it is compared and then judged."""
+        if self._latest is None or self._latest[0] != placement.id:
+            self._latest = None  # Its memory is freed first.
+            self._latest = placement.id, self.candidates.compile(placement)
+        return self._latest[1]
 
 
 class NoiseMeter:

@@ -28,12 +28,11 @@ from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.request import AUTO, Base, Request
 from placer.optimizer.setup.calibrated import activations_of, ranges_of
-from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import bases_begun, study_settings
 from placer.optimizer.setup.task import Schemes, Task
+from placer.optimizer.setup.trial_setup import candidates_before_trials
 from placer.optimizer.time_limit import UNLIMITED, TimeLimit
-from placer.qdq import Inserter
 from placer.qdq.bases import parse_base
 from placer.quantization import EMPTY
 
@@ -207,20 +206,20 @@ def _contenders(
 
 def _contender(request: Request, schemes: Schemes) -> _Contender:
     task = prepare(request, QuietObserver(), schemes=schemes)
-    model, inserter = task.model, Inserter(task.model, task.pack.manifest.scheme)
+    model = task.judged.model
     few = task.calibration_data.limit(task.preset.noise_samples)
-    calibration = calibrate(model, activations_of(task), few, request.cache_dir)
+    calibration = calibrate(task.model, activations_of(task), few, request.cache_dir)
     ranges = ranges_of(task, calibration, METHODS[0])
-    candidates = Candidates(model, task.engine, inserter, ranges)
+    candidates = candidates_before_trials(task, ranges)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, request.threads).run
-    evaluator = Evaluator(model.graph, task.gates, task.evaluation_data, reference)
+    evaluator = Evaluator(task.judged.graph, task.gates, task.evaluation_data, reference)
     found: dict[str, Compiled] = {}
     for placement in (EMPTY, task.space.placement(task.space.defaults)):
         try:
             compiled = candidates.compile(placement)
             candidates.verify(placement, compiled, task.inputs)
             exact = placement == EMPTY and request.base in (None, "float")
-            if exact or evaluator.evaluate(compiled.run).passed:
+            if exact or evaluator.evaluate(candidates.judged_run(placement, compiled)).passed:
                 found[placement.id] = compiled
         except RunError as error:
             log.info("%s refuses a candidate: %s", task.engine.name, error)

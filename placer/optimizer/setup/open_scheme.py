@@ -21,11 +21,10 @@ from placer.errors import InputError, RunError
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.request import AUTO, Request
 from placer.optimizer.setup.calibrated import activations_of, ranges_of
-from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import schemes_begun, study_settings
 from placer.optimizer.setup.task import Schemes, Task
-from placer.qdq import Inserter
+from placer.optimizer.setup.trial_setup import candidates_before_trials
 from placer.rules.packaging.load import load_pack
 
 log = logging.getLogger(__name__)
@@ -99,17 +98,17 @@ def _built(task: Task, names: list[str | None], observer: Observer) -> Iterator[
     """What the engine computes as ONNX Runtime does."""
     model, data = task.model, task.calibration_data.limit(task.preset.noise_samples)
     calibration = calibrate(model, activations_of(task), data, task.request.cache_dir)
-    reference = OnnxRuntimeModel(model.proto, model.base_dir, task.request.threads).run
-    evaluator = Evaluator(model.graph, (), task.evaluation_data, reference)
+    judged = task.judged
+    reference = OnnxRuntimeModel(judged.model.proto, model.base_dir, task.request.threads).run
+    evaluator = Evaluator(judged.graph, (), task.evaluation_data, reference)
     placement = task.space.placement(task.space.defaults)
     for name in names:
         own = in_scheme(task, name)
-        inserter = Inserter(model, own.pack.manifest.scheme)
         ranges = ranges_of(own, calibration, METHODS[0])
-        candidates = Candidates(model, task.engine, inserter, ranges)
+        candidates = candidates_before_trials(own, ranges)
         try:
             compiled = candidates.compile(placement)
-            sqnr = evaluator.evaluate(compiled.run).sqnr
+            sqnr = evaluator.evaluate(candidates.judged_run(placement, compiled)).sqnr
             expected = evaluator.evaluate(candidates.runner(placement)).sqnr
         except RunError as error:
             log.info("scheme %s is left out: %s", told_scheme(name), error)

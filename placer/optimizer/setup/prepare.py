@@ -22,6 +22,7 @@ from placer.errors import InputError
 from placer.graph.bodies import bodies_of
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.model import Model, load_model
+from placer.model.judged import judged_by
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.presets import Preset, load_preset
@@ -77,6 +78,9 @@ def prepare(
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     request = _without_recovery(request, model, warn)
     gates = _gates(request, model, evaluation_data, observer)
+    judged = judged_by(model).told()
+    if judged is not None:
+        warn(judged)
     distance, from_quantized = None, model.imported is not None
     if from_quantized:
         observer.stage("comparing the recovered float model with the quantized one")
@@ -144,11 +148,13 @@ def _without_recovery(request: Request, model: Model, warn: Callable[[str], None
 def _gates(
     request: Request, model: Model, evaluation_data: Dataset, observer: Observer
 ) -> tuple[Gate, ...]:
-    types = [model.graph.type_of(output) for output in model.graph.outputs]
+    judged = judged_by(model).graph.outputs
+    types = [model.graph.type_of(output) for output in judged]
     has_floats = any(known.is_float or known.dtype is None for known in types)
     asked = tuple(Gate.parse(text) for text in request.gates)
     gates = asked or default_gates(evaluation_data.has_labels, has_floats)
-    check_gates(gates, model.graph.outputs, evaluation_data.has_labels)
+    outputs = tuple(dict.fromkeys((*model.graph.outputs, *judged)))
+    check_gates(gates, outputs, evaluation_data.has_labels)
     on_floats = [gate for gate in gates if gate.metric in FLOAT_METRICS and not has_floats]
     if on_floats:
         raise InputError(

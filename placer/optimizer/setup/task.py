@@ -16,6 +16,7 @@ from placer.engines.base import Engine, Tensors
 from placer.graph import Edge
 from placer.graph.shapes import ShapeRange
 from placer.model import Model
+from placer.model.judged import Judged, judged_by
 from placer.optimizer.options.presets import Preset
 from placer.optimizer.options.request import Base, Request
 from placer.optimizer.time_limit import UNLIMITED, TimeLimit
@@ -63,6 +64,11 @@ class Task:
     pins: Pins = field(default_factory=Pins)
     inputs: Tensors = field(default_factory=dict)
     limit: TimeLimit = UNLIMITED
+
+    @cached_property
+    def judged(self) -> Judged:
+        """What accuracy is judged by: the model's outputs, or what stands for them."""
+        return judged_by(self.model, [gate.output for gate in self.gates if gate.output])
 
     @cached_property
     def edges(self) -> frozenset[Edge]:

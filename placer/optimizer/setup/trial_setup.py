@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 
 from placer.accuracy.evaluator import Evaluator, Run
@@ -14,6 +15,7 @@ from placer.engines.base import Compiled, Tensors
 from placer.engines.execution_paths import each_path
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.model import Model
+from placer.model.judged import with_outputs
 from placer.optimizer.observer import Observer
 from placer.optimizer.setup.calibrated import (
     Calibrated,
@@ -21,7 +23,7 @@ from placer.optimizer.setup.calibrated import (
     choose_ranges,
     ranges_of,
 )
-from placer.optimizer.setup.candidates import Candidates, NoiseMeter
+from placer.optimizer.setup.candidates import Candidates, JudgedCandidates, NoiseMeter
 from placer.optimizer.setup.latency_baselines import LatencyBaselines, implicit_engine
 from placer.optimizer.setup.task import Task
 from placer.qdq import Inserter
@@ -67,7 +69,7 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
     the method.
     """
     model = task.model
-    makers = _Makers(task, Inserter(model, task.pack.manifest.scheme))
+    makers = _Makers(task, model)
     few = task.calibration_data.limit(task.preset.noise_samples)
     if calibrated is None:
         if task.engine.remainder == "kept":
@@ -75,21 +77,22 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
             # the same model in this one.
             makers.candidates({}).compile(task.float_placement).run(task.inputs)
         data = calibration_of(task, observer)
-        plain = ranges_of(task, data.whole, METHODS[0])
-        baseline, built_s, run_s = _timed_build(task, makers.candidates(plain))
-        reference = reference_of(task, baseline)
-        calibrated = choose_ranges(task, makers.inserter, data, reference, observer)
+        plain = makers.candidates(ranges_of(task, data.whole, METHODS[0]))
+        baseline, built_s, run_s = _timed_build(task, plain)
+        reference = reference_of(task, plain, baseline)
+        calibrated = choose_ranges(task, makers.judged_inserter, data, reference, observer)
         for sentence in calibrated.part.shortened:
             observer.warn(sentence)
     else:
-        baseline, built_s, run_s = _timed_build(task, makers.candidates(calibrated.plain))
-        reference = reference_of(task, baseline)
-    on_few = Evaluator(model.graph, (), few, reference)
+        plain = makers.candidates(calibrated.plain)
+        baseline, built_s, run_s = _timed_build(task, plain)
+        reference = reference_of(task, plain, baseline)
+    on_few = Evaluator(task.judged.graph, (), few, reference)
     candidates = makers.candidates(calibrated.ranges, written=True)
     return TrialSetup(
         baseline=baseline,
         candidates=candidates,
-        evaluator=Evaluator(model.graph, task.gates, task.evaluation_data, reference),
+        evaluator=Evaluator(task.judged.graph, task.gates, task.evaluation_data, reference),
         noise=NoiseMeter(task.space, candidates, on_few),
         calibrated=calibrated,
         latency_baselines=_rivals(task, observer),
@@ -118,9 +121,12 @@ def _timed_build(task: Task, candidates: Candidates) -> tuple[Compiled, float, f
 
 def candidates_of(task: Task, model: Model, ranges: Ranges) -> Candidates:
     """What makes candidates of ``model``, which has the layers of the task's, as trials do."""
-    changed = replace(task, model=model)
-    makers = _Makers(changed, Inserter(model, task.pack.manifest.scheme))
-    return makers.candidates(ranges, written=True)
+    return _Makers(task, model).candidates(ranges, written=True)
+
+
+def candidates_before_trials(task: Task, ranges: Ranges) -> Candidates:
+    """What makes candidates of the task's model to compare engines or schemes."""
+    return _Makers(task, task.model).candidates(ranges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,26 +153,50 @@ def _rivals(task: Task, observer: Observer) -> LatencyBaselines:
 
 @dataclass(frozen=True, eq=False)
 class _Makers:
-    """Makes ``Candidates`` with any ranges."""
+    """Makes ``Candidates`` of ``model``, which has the layers of the task's, with any ranges."""
 
     task: Task
-    inserter: Inserter
+    model: Model
+
+    @cached_property
+    def inserter(self) -> Inserter:
+        return Inserter(self.model, self.task.pack.manifest.scheme)
+
+    @cached_property
+    def judged_inserter(self) -> Inserter:
+        """Makes candidates with all outputs that accuracy is judged by."""
+        if self.task.judged.rows is None:
+            return self.inserter
+        model = with_outputs(self.model, self.task.judged.graph.outputs)
+        return Inserter(model, self.task.pack.manifest.scheme)
 
     def candidates(self, ranges: Ranges, *, written: bool = False) -> Candidates:
         """Candidates with ``ranges``; ``written`` says that the result is of them."""
-        task = self.task
-        remainder = None
+        judged = None
+        if self.task.judged.rows is not None:
+            twin = self._candidates(self.judged_inserter, ranges, None, written=written)
+            judged = JudgedCandidates(twin, self.task.judged.graph.outputs)
+        return self._candidates(self.inserter, ranges, judged, written=written)
+
+    def _candidates(
+        self, inserter: Inserter, ranges: Ranges, judged: JudgedCandidates | None, *, written: bool
+    ) -> Candidates:
+        task, remainder = self.task, None
         converts = ("built", "written") if written else ("built",)
         if task.engine.remainder in converts and task.base != "float":
-            io = task.request.io_type
-            remainder = MixedPrecision.of(self.inserter, task.base, io, ranges, task.edges)
-        return Candidates(task.model, task.engine, self.inserter, ranges, remainder)
+            remainder = MixedPrecision.of(
+                inserter, task.base, task.request.io_type, ranges, task.edges
+            )
+        return Candidates(inserter.model, task.engine, inserter, ranges, remainder, judged)
 
 
-def reference_of(task: Task, baseline: Compiled) -> Run:
-    """What gates compare with: the float model as it was given, not converted to another type."""
+def reference_of(task: Task, candidates: Candidates, baseline: Compiled) -> Run:
+    """What gates compare with: the float model as it was given, not converted to another type.
+
+    ``baseline``: the float model of ``candidates``.
+    """
     kind = task.engine.remainder
     if kind in ("kept", "written") or (kind == "computed" and task.base == "float"):
-        return baseline.run
-    model = task.model
+        return candidates.judged_run(task.float_placement, baseline)
+    model = task.judged.model
     return OnnxRuntimeModel(model.proto, model.base_dir, task.request.threads).run

@@ -97,7 +97,7 @@ class TrialRunner:
         best = self._best
         judges_first = self._judge_all or self._costs.measuring >= self._costs.judging
         if best is None or judges_first:
-            judged = Outcome(judgement=self._judge(compiled))
+            judged = Outcome(judgement=self._judge(placement, compiled))
             if best is not None and judged.violation > 0 and not self._is_worth(placement, judged):
                 return replace(judged, ruled_out="a gate is missed, so it was not measured")
             return self._done(placement, judged, self._measure(placement, compiled))
@@ -105,7 +105,9 @@ class TrialRunner:
         if measurement.ratio.low > best:
             reason = f"slower than the best known ({best:.3f} of float), so it was not judged"
             return Outcome(measurement, ruled_out=reason)
-        return self._done(placement, Outcome(judgement=self._judge(compiled)), measurement)
+        return self._done(
+            placement, Outcome(judgement=self._judge(placement, compiled)), measurement
+        )
 
     def _done(self, placement: Placement, judged: Outcome, measurement: Measurement) -> Outcome:
         outcome = replace(judged, measurement=measurement)
@@ -122,9 +124,10 @@ class TrialRunner:
     def _is_known(self, placement: Placement) -> bool:
         return self._layers is None or self._layers.known(placement)
 
-    def _judge(self, compiled: Compiled) -> Judgement:
+    def _judge(self, placement: Placement, compiled: Compiled) -> Judgement:
         start = time.monotonic()
-        evaluation = self._evaluator.evaluate(compiled.run)
+        run = self._candidates.judged_run(placement, compiled)
+        evaluation = self._evaluator.evaluate(run)
         self._costs.judging = time.monotonic() - start
         return Judgement(
             gates=tuple(value.result() for value in evaluation.gates),

@@ -1,0 +1,94 @@
+"""Outputs whose rows the data choose, and what they are chosen from."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from placer.graph.chosen_rows import ChosenRows, chosen_rows
+from placer.graph.text import parse_model
+from placer.model import load_model
+
+# The boxes and scores of a detector, and what is behind them.
+DETECTOR = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,3,8,8] image) => (OUTPUTS)
+<float[4,3,1,1] w = {0.1}, float[2,3,1,1] v = {0.2}, int64[3] as_boxes = {1, 4, 64},
+ int64[3] as_scores = {1, 2, 64}, int64 most = {9}, float low = {0.3}, int64[1] k = {5},
+ float[4,4] u = {0.1}, int64[2] as_rows = {64, 4}, int64 third = {2}, int64[1] minus = {-1}> {
+  [box] a = Conv(image, w)
+  [flat_box] b = Reshape(a, as_boxes)
+  [turn] boxes = Transpose<perm = [0, 2, 1]>(b)
+  [score] c = Conv(image, v)
+  [sigmoid] d = Sigmoid(c)
+  [flat_score] scores = Reshape(d, as_scores)
+  REST
+}
+"""
+KEPT = """
+  [nms] kept = NonMaxSuppression(boxes, scores, most, low, low)
+  [third_column] index = Gather<axis = 1>(kept, third)
+  [rows] rows = Reshape(boxes, as_rows)
+  [take] found = Gather(rows, index)
+"""
+
+
+def found(outputs: str, rest: str, tmp_path: Path) -> ChosenRows | None:
+    text = DETECTOR.replace("OUTPUTS", outputs).replace("REST", rest)
+    onnx.save(parse_model(text), tmp_path / "net.onnx")
+    return chosen_rows(load_model(tmp_path / "net.onnx").graph)
+
+
+def test_rows_are_chosen_from_what_a_layer_wrote_last(tmp_path: Path):
+    rows = found("float[n,4] found, int64[n,3] kept", KEPT, tmp_path)
+    assert rows == ChosenRows(("found", "kept"), ("NonMaxSuppression",), ("a", "d"))
+
+
+def test_outputs_beside_the_chosen_ones_stay(tmp_path: Path):
+    rows = found("float[n,4] found, float[1,2,64] scores", KEPT, tmp_path)
+    assert rows == ChosenRows(("found",), ("NonMaxSuppression",), ("a", "d"))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "rest", "expected"),
+    [
+        (
+            "float[1,2,5] best, int64[1,2,5] which",
+            "[top] best, which = TopK(scores, k)",
+            (("best", "which"), ("TopK",), ("d",)),
+        ),
+        (
+            "float[m] found",
+            "[large] e = ReduceMax<axes = [1]>(scores) [over] f = Greater(e, low)"
+            "[where] g = NonZero(f) [turned] h = Transpose(g) [take] found = GatherND(boxes, h)",
+            (("found",), ("NonZero",), ("e", "a")),
+        ),
+    ],
+    ids=["the largest", "those above a threshold"],
+)
+def test_other_ways_of_choosing(outputs: str, rest: str, expected: tuple, tmp_path: Path):
+    assert found(outputs, rest, tmp_path) == ChosenRows(*expected)
+
+
+def test_layers_behind_the_choice_are_not_judged_by_what_comes_before_it(tmp_path: Path):
+    """As in a detector whose second stage looks at the boxes that the first one proposes."""
+    second = KEPT.replace("found", "proposed") + "[second] found = MatMul(proposed, u)"
+    assert found("float[n,4] found", second, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "[same] found = Identity(boxes)",
+        "[size] s = Shape(boxes) [where] i = NonZero(s) [zero] z = ReduceSum<keepdims = 0>(i)"
+        "[sum] t = Cast<to = 1>(z) [add] found = Add(boxes, t)",
+    ],
+    ids=["nothing is chosen", "arithmetic on shapes"],
+)
+def test_models_that_choose_nothing_by_value(rest: str, tmp_path: Path):
+    assert found("float[1,64,4] found", rest, tmp_path) is None
+
+
+def test_what_only_has_the_shape_of_a_choice_is_judged(tmp_path: Path):
+    rest = KEPT + "[size] many = Shape(found)"
+    assert found("int64[2] many, float[1,64,4] boxes", rest, tmp_path) is None

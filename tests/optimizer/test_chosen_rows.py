@@ -1,0 +1,108 @@
+"""Detectors whose outputs are the boxes that NonMaxSuppression keeps."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.results.result import Result
+from tests.conftest import with_random_weights
+from tests.optimizer.test_optimize import Placer
+
+# The smallest change of a score changes which boxes are kept, their order and their number.
+DETECTOR = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,3,32,32] image) => (float[n,4] found, int64[n,3] kept)
+<float[32,3,3,3] w0 = {0.2}, float[32,32,3,3] w1 = {0.06}, float[32,32,3,3] w2 = {0.06},
+ float[4,32,1,1] wb = {0.2}, float[3,32,1,1] ws = {0.2}, int64[3] as_boxes = {1, 4, 1024},
+ int64[3] as_scores = {1, 3, 1024}, int64[2] as_rows = {1024, 4}, int64 third = {2},
+ int64 most = {50}, float overlap = {0.5}, float least = {0.6}> {
+  [stem] a = Conv<pads = [1, 1, 1, 1]>(image, w0)
+  [stem_relu] b = Relu(a)
+  [body] c = Conv<pads = [1, 1, 1, 1]>(b, w1)
+  [body_relu] d = Relu(c)
+  [neck] e = Conv<pads = [1, 1, 1, 1]>(d, w2)
+  [neck_relu] f = Relu(e)
+  [box] g0 = Conv(f, wb)
+  [score] h0 = Conv(f, ws)
+  [flat_box] g1 = Reshape(g0, as_boxes)
+  [boxes] boxes = Transpose<perm = [0, 2, 1]>(g1)
+  [sigmoid] h1 = Sigmoid(h0)
+  [scores] scores = Reshape(h1, as_scores)
+  [nms] kept = NonMaxSuppression(boxes, scores, most, overlap, least)
+  [index] index = Gather<axis = 1>(kept, third)
+  [rows] rows = Reshape(boxes, as_rows)
+  [take] found = Gather(rows, index)
+}
+"""
+TOLD = (
+    "NonMaxSuppression chooses the rows of found, kept, which cannot be compared one by one; "
+    "accuracy is judged by what it chooses from: g0, h1"
+)
+ASKED = ("--budget", 3, "--preset", "quick", "--no-cache")
+
+
+def write() -> None:
+    onnx.save(with_random_weights(DETECTOR), "net.onnx")
+    x = np.random.default_rng(0).standard_normal((8, 3, 32, 32)).astype(np.float32)
+    np.savez("data.npz", image=x)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        ("onnxruntime",),
+        ("openvino", "--export", "openvino"),
+        pytest.param(("fusion-model", "--gpu", "l4"), marks=pytest.mark.slow),
+    ],
+    ids=["onnxruntime", "openvino", "fusion-model"],
+)
+def test_detectors_are_judged_by_what_their_boxes_are_chosen_from(
+    engine: tuple[str, ...], placer: Placer
+):
+    write()
+    finished = placer(
+        "optimize", "net.onnx", "--data", "data.npz", "--engine", *engine, *ASKED, "-o", "out"
+    )
+    assert finished.code == 0, finished.err
+    assert finished.out.count(TOLD) + finished.err.count(TOLD) == 1
+    result = Result.read(Path("out"))
+    default = next(t for t in result.trials if t.kind == "default")
+    assert default.error is None
+    assert [gate.where for gate in default.gates] in (["g0"], ["h1"])
+    assert all(gate.value > 15 for gate in default.gates)
+    written = onnx.load("out/optimized.onnx")
+    assert [output.name for output in written.graph.output] == ["found", "kept"]
+    assert Path("out/optimized.xml").exists() == ("--export" in engine)
+
+
+def test_a_gate_that_names_such_an_output_is_on_the_output(placer: Placer):
+    write()
+    finished = placer(
+        *("optimize", "net.onnx", "--data", "data.npz", "--engine", "onnxruntime", *ASKED),
+        *("--gate", "max_abs<=0.0001@found", "--gate", "sqnr>=15@h1", "-o", "out"),
+    )
+    assert finished.code == 3
+    assert "no quantized candidate of 2 meets max_abs<=0.0001@found" in finished.err
+
+
+@pytest.mark.slow
+def test_files_are_compared_the_same_way(placer: Placer):
+    """By ``eval``, ``apply`` and ``import``."""
+    write()
+    made = placer(
+        *("optimize", "net.onnx", "--data", "data.npz", "--engine", "onnxruntime", *ASKED),
+        *("-o", "out"),
+    )
+    assert made.code == 0, made.err
+    applied = placer("apply", "out/placement.yaml", "net.onnx", "--data", "data.npz", "-o", "made")
+    assert applied.code == 0, applied.err
+    evaluated = placer("eval", "net.onnx", "made/optimized.onnx", "--data", "data.npz")
+    assert evaluated.code == 0, evaluated.err
+    assert TOLD in evaluated.out
+    assert "found" not in evaluated.out.replace(TOLD, "")
+    imported = placer("import", "made/optimized.onnx", "--data", "data.npz", "-o", "float.onnx")
+    assert imported.code == 0, imported.err
+    assert re.search(r"outputs keep \d\d\.\d dB of the file's", imported.out)
