@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from placer.engines.base import Compiled, Engine, Tensors
-from placer.engines.cuda.nvml import GpuState
+from placer.engines.cuda.nvml import POWER_CAP, GpuState
 from placer.errors import RunError
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,11 @@ class Conditions:
         """What slowed the GPU at either end of the measurement."""
         states = [state for state in (self.before, self.after) if state is not None]
         return tuple(dict.fromkeys(name for state in states for name in state.throttled_by))
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether something slowed the GPU that another measurement may be free of."""
+        return not {POWER_CAP}.issuperset(self.throttled_by)
 
 
 @runtime_checkable

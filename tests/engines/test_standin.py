@@ -7,9 +7,11 @@ With a GPU the stand-in launches real kernels; without one memory and kernels ar
 import json
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,9 +24,11 @@ from onnx import TensorProto, helper
 from placer.checkup.networks import convolutions
 from placer.engines.abilities import abilities_of
 from placer.engines.cuda import api
+from placer.engines.cuda.api import CudaError
 from placer.engines.cuda.nvml import GpuState
 from placer.engines.cuda.timing import Effort
 from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.tensorrt import chosen_outputs
 from placer.engines.tensorrt import engine as trt_engine
 from placer.engines.tensorrt.build import BuildSettings
 from placer.engines.tensorrt.engine import TensorRtEngine, create, refuse_gpu
@@ -75,19 +79,21 @@ def execution(
     library: Library,
     model: onnx.ModelProto,
     *profiles: dict[str, Any],
-    values: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
 ) -> Execution:
+    """``values``: those that are shapes, of each profile."""
     module = library.module
     logger = module.ILogger()
     builder = module.Builder(logger)
     network = builder.create_network(0)
     assert module.OnnxParser(network, logger).parse(model.SerializeToString())
     config = builder.create_builder_config()
-    for shapes in profiles:
+    values = [values] if isinstance(values, Mapping) else values
+    for shapes, own in zip_longest(profiles, values, fillvalue={}):
         profile = builder.create_optimization_profile()
         for name, given in shapes.items():
             profile.set_shape(name, *given)
-        for name, given in (values or {}).items():
+        for name, given in own.items():
             profile.set_shape_input(name, *given)
         assert config.add_optimization_profile(profile) >= 0
     return Execution(library, builder.build_serialized_network(network, config))
@@ -172,6 +178,59 @@ def test_an_output_that_is_a_shape_is_written_to_host_memory(standin: Library):
         assert (found["s"].tolist(), found["y"].shape) == ([batch, 4], (batch, 4))
 
 
+CHOOSING = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8] x) => (int64[2,n] found, float[1,8] y) {
+  [relu] y = Relu(x) [where] found = NonZero(y)
+}
+"""
+
+
+def test_memory_of_outputs_whose_shape_the_data_decide_grows(standin: Library):
+    running = execution(standin, parse_model(CHOOSING))
+    for kept in (2, 0, 8, 3):
+        x = np.array([[1] * kept + [-1] * (8 - kept)], np.float32)
+        found = running.run({"x": x})
+        assert found["found"].tolist() == [[0] * kept, list(range(kept))]
+        assert found["y"].sum() == kept
+    assert running._chosen_outputs.size == 2 * 8 * 8
+    running.close()
+
+
+def test_memory_that_is_not_there_for_such_an_output_is_told(
+    standin: Library, monkeypatch: pytest.MonkeyPatch
+):
+    running = execution(standin, parse_model(CHOOSING))
+    running.prepare({"x": np.ones((1, 8), np.float32)})
+
+    def full(size: int) -> None:
+        raise CudaError("cudaErrorMemoryAllocation", f"cudaMalloc({size})")
+
+    monkeypatch.setattr(chosen_outputs, "DeviceBuffer", full)
+    told = r"failed to run the engine: CUDA call cudaMalloc\(128\) failed"
+    with pytest.raises(RunError, match=told):
+        running.launch(running._stream)
+
+
+def test_engines_that_choose_are_measured_and_told_apart(engine: TensorRtEngine, tmp_path: Path):
+    compiled = engine.compile(parse_model(CHOOSING), tmp_path)
+    x = {"x": np.array([[1, -1, 1, -1, 1, -1, 1, -1]], np.float32)}
+    assert (engine.measure([compiled, compiled], x, 3) > 0).all()
+    assert engine.conditions.captured == (False, False)  # Each launch waits for the GPU.
+    assert compiled.memory_bytes(x) >= 2 * 4 * 8
+    assert compiled.run(x)["found"].tolist() == [[0, 0, 0, 0], [0, 2, 4, 6]]
+
+
+def test_the_profile_that_holds_the_values_is_taken(standin: Library):
+    given = {"to": ((1, 4), (1, 4), (1, 4))}, {"to": ((2, 1), (2, 2), (4, 2))}
+    running = execution(standin, reshaping(), {}, {}, values=given)
+    for shape in ((1, 4), (4, 1), (2, 2)):
+        found = running.run({"x": X, "to": np.array(shape, np.int64)})["y"]
+        assert found.tolist() == X.reshape(shape).tolist()
+    with pytest.raises(InputError, match=r"was not built for values \[8, 1\] of input 'to'"):
+        running.run({"x": X, "to": np.array((8, 1), np.int64)})
+
+
 def test_what_tensorrt_refuses_is_told(standin: Library):
     running = execution(standin, parse_model(RELU), batches(1, 2))
     running.prepare({"x": X})
@@ -225,6 +284,24 @@ def test_without_nvml_the_clocks_are_unknown(
     compiled = engine.compile(parse_model(RELU.replace("batch", "1")), tmp_path)
     engine.measure([compiled], {"x": X}, 2)
     assert (engine.conditions.before, engine.conditions.throttled_by) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("reasons", "repeats"),
+    [((), 0), (("SwPowerCap",), 0), (("SwPowerCap", "SwThermalSlowdown"), 2)],
+)
+def test_what_slows_the_gpu_and_may_pass_is_waited_for(
+    engine: TensorRtEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reasons: tuple[str, ...],
+    repeats: int,
+):
+    state = GpuState("", "", None, None, None, None, reasons)
+    monkeypatch.setattr(trt_engine, "gpu_state", lambda _: state)
+    compiled = engine.compile(parse_model(RELU.replace("batch", "1")), tmp_path)
+    engine.measure([compiled], {"x": X}, 2)
+    assert (engine.conditions.throttled_by, engine.conditions.repeats) == (reasons, repeats)
 
 
 def test_a_runtime_cache_that_fails_is_left_out(standin: Library, caplog: pytest.LogCaptureFixture):
@@ -319,6 +396,21 @@ def test_a_plugin_library_serves_every_build(standin: Library, tmp_path: Path):
     other.write_text("SecondPlugin")
     with pytest.raises(InputError, match=r"cannot load plugin library .*other\.so"):
         create("tensorrt", plugins=(other,))
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_library_that_registers_its_plugins_itself_is_loaded(standin: Library, tmp_path: Path):
+    """As ``REGISTER_TENSORRT_PLUGIN`` does, and as trtexec's ``--staticPlugins`` takes them."""
+    path, source = tmp_path / "plugins.so", tmp_path / "plugins.c"
+    source.write_text('const char *standin_operators = "StaticPlugin";')
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, source], check=True)
+    assert standin.kind == "tensorrt"
+    compiled = create("tensorrt", plugins=(path,)).compile(with_plugin("StaticPlugin"), tmp_path)
+    assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+    empty = tmp_path / "empty.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", empty, "-x", "c", "/dev/null"], check=True)
+    with pytest.raises(InputError, match=r"cannot load plugin library .*empty\.so"):
+        create("tensorrt", plugins=(empty,))
 
 
 def test_plugins_of_tensorrt_itself_need_no_option(engine: TensorRtEngine, tmp_path: Path):

@@ -83,6 +83,17 @@ def test_loading_needs_a_gpu(load: Load, engine: bytes):
             "expecting compute 8.9 got compute 8.6, please rebuild",
             "it was built for another GPU; build it on one like this",
         ),
+        # From github.com/laugh12321/TensorRT-YOLO/issues/118 and NVIDIA/TensorRT/issues/1913.
+        (
+            "IPluginRegistry::getPluginCreator: Error Code 4: API Usage Error (Cannot find plugin: "
+            "EfficientIdxNMS_TRT, version: 1, namespace:.)",
+            "it has a plugin that is not registered; give its library",
+        ),
+        (
+            "Serialization assertion creator failed.Cannot deserialize plugin since corresponding "
+            "IPluginCreator not found in Plugin Registry",
+            "it has a plugin that is not registered; give its library",
+        ),
         ("out of memory", "out of memory"),
     ],
 )

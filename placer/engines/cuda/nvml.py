@@ -10,9 +10,11 @@ from typing import Any
 
 from placer.engines.cuda.api import call
 
+# What the GPU's own work runs into: small cards reach their power cap under any load.
+POWER_CAP = "SwPowerCap"
 # Reasons that slow the GPU against its will; idle clocks and clocks set by the user do not.
 _SLOWING = (
-    "SwPowerCap",
+    POWER_CAP,
     "HwSlowdown",
     "SwThermalSlowdown",
     "HwThermalSlowdown",

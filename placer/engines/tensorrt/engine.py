@@ -122,7 +122,8 @@ class TensorRtEngine:
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``.
 
-        A measurement while the GPU throttled is repeated; ``conditions`` says how the last one was.
+        A measurement while the GPU throttled is repeated, unless by its power cap alone, which no
+        repetition escapes; ``conditions`` says how the last one was.
         """
         executions = [_execution(model) for model in models]
         for execution in executions:
@@ -132,7 +133,7 @@ class TensorRtEngine:
             timing = time_launches([e.launch for e in executions], rounds, self._effort)
             after = self._state()
             self.conditions = Conditions(before, after, timing.captured, repeat)
-            if not self.conditions.throttled_by:
+            if not self.conditions.may_pass:
                 break
         self._keep_compiled()  # What was compiled when the engines first ran.
         return timing.seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from statistics import median
@@ -13,6 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from placer.engines.cuda.memory import DeviceBuffer, PinnedArray, Stream
+from placer.engines.tensorrt.chosen_outputs import ChosenOutputs
+from placer.engines.tensorrt.layer_profiler import layer_profiler
 from placer.engines.tensorrt.library import Library
 from placer.engines.tensorrt.log import BuildLog
 from placer.engines.tensorrt.optional import optional
@@ -59,6 +61,9 @@ class Execution:
         self._on_host = [name for name in names if self._is_on_host(name)]
         self._settling = [name for name in self._inputs if name in self._on_host]
         self._bound: tuple[object, ...] = ()
+        # Outputs whose shapes the data decide; not known before inputs are bound.
+        self._chosen: list[str] = []
+        self._chosen_outputs = ChosenOutputs(library.module)
         self._device: dict[str, DeviceBuffer] = {}
         self._host: dict[str, PinnedArray] = {}
         self._stream = self._stack.enter_context(Stream())
@@ -87,8 +92,13 @@ class Execution:
         if any(d < 0 for d in shape):
             _, optimum, _ = self._engine.get_tensor_profile_shape(name, 0)
             shape = tuple(optimum)
-        dtype = np.dtype(_numpy_type(self._library, self._engine.get_tensor_dtype(name)))
-        return InputType(shape, dtype.name)
+        return InputType(shape, self._dtype(name).name)
+
+    def _dtype(self, name: str) -> np.dtype[Any]:
+        found: np.dtype[Any] = np.dtype(
+            _numpy_type(self._library, self._engine.get_tensor_dtype(name))
+        )
+        return found
 
     def serialized(self) -> bytes:
         """The engine as it is kept in a file; RunError if TensorRT cannot serialize it."""
@@ -103,7 +113,9 @@ class Execution:
         Weights and kernels are taken to be what the serialized engine holds.
         """
         self.prepare(inputs)
-        buffers = sum(buffer.size for buffer in self._device.values())
+        if self._chosen:
+            self.run(inputs)  # Only then is their size known.
+        buffers = sum(buffer.size for buffer in self._device.values()) + self._chosen_outputs.size
         return self._serialized_bytes + self._activation_bytes() + buffers
 
     def _activation_bytes(self) -> int:
@@ -120,7 +132,16 @@ class Execution:
             if host.nbytes:
                 self._stream.copy(host.ctypes.data, self._device[name].address, host.nbytes)
         self._stream.synchronize()
-        return {name: self._host[name].values.copy() for name in self._outputs}
+        fixed = {n: self._host[n].values.copy() for n in self._outputs if n not in self._chosen}
+        return {n: fixed[n] if n in fixed else self._chosen_output(n) for n in self._outputs}
+
+    def _chosen_output(self, name: str) -> np.ndarray:
+        values = np.empty(self._chosen_outputs.shape(name), self._dtype(name))
+        if values.nbytes:
+            address = self._chosen_outputs.address(name)
+            self._stream.copy(values.ctypes.data, address, values.nbytes)
+            self._stream.synchronize()
+        return values
 
     def prepare(self, inputs: Tensors) -> None:
         """Make room for ``inputs``, copy them to the GPU and bind all tensors.
@@ -145,14 +166,15 @@ class Execution:
     def launch(self, stream: Stream) -> None:
         """Put one inference on ``stream``; RunError if TensorRT refuses."""
         if not self._context.execute_async_v3(stream.handle):
-            raise RunError(f"{self._library.title} failed to run the engine: {self._log.reason()}")
+            reason = self._chosen_outputs.error or self._log.reason()
+            raise RunError(f"{self._library.title} failed to run the engine: {reason}")
 
     def _bind(self, shapes: dict[str, tuple[int, ...]], inputs: Tensors) -> None:
         self._bound = ()
-        self._choose_profile(shapes)
+        self._choose_profile(inputs)
         for name, shape in shapes.items():
             if not self._context.set_input_shape(name, shape):
-                raise _refused(name, shape)
+                raise _refused(name, inputs[name])
         self._free()
         for name, shape in shapes.items():
             self._make_room(name, shape)
@@ -161,11 +183,21 @@ class Execution:
         unknown = self._unknown_shapes()
         if unknown:
             raise RunError(f"{self._library.title} cannot tell the shapes: {', '.join(unknown)}")
+        self._chosen = []
         for name in self._outputs:
             shape = tuple(self._context.get_tensor_shape(name))
             if any(d < 0 for d in shape):
-                raise RunError(f"output '{name}' has a shape that only data can tell: {shape}")
-            self._make_room(name, shape)
+                self._leave_room(name)
+            else:
+                self._make_room(name, shape)
+
+    def _leave_room(self, name: str) -> None:
+        """Have TensorRT ask for the memory of an output whose shape only data can tell."""
+        if not self._context.set_output_allocator(name, self._chosen_outputs.allocator):
+            raise RunError(
+                f"{self._library.title} takes no memory for '{name}': {self._log.reason()}"
+            )
+        self._chosen.append(name)
 
     def _unknown_shapes(self) -> list[str]:
         try:
@@ -176,8 +208,7 @@ class Execution:
             ) from error
 
     def _make_room(self, name: str, shape: tuple[int, ...]) -> None:
-        dtype = np.dtype(_numpy_type(self._library, self._engine.get_tensor_dtype(name)))
-        self._host[name] = PinnedArray(shape, dtype)
+        self._host[name] = PinnedArray(shape, self._dtype(name))
         address = self._host[name].values.ctypes.data
         if name not in self._on_host:
             self._device[name] = DeviceBuffer(self._host[name].values.nbytes)
@@ -187,24 +218,39 @@ class Execution:
                 f"{self._library.title} takes no memory for '{name}': {self._log.reason()}"
             )
 
-    def _choose_profile(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Take the first optimization profile that holds ``shapes``, for an engine with several."""
+    def _choose_profile(self, inputs: Tensors) -> None:
+        """Take the first optimization profile that holds ``inputs``, for an engine with several."""
         count = self._engine.num_optimization_profiles
         if count < 2:
             return
         for index in range(count):
-            if all(self._holds(index, name, shape) for name, shape in shapes.items()):
+            if all(self._holds(index, name, inputs[name]) for name in self._inputs):
                 if index != self._context.active_optimization_profile:
-                    self._context.set_optimization_profile_async(index, self._stream.handle)
-                    self._stream.synchronize()
+                    self._take_profile(index)
                 return
-        raise _refused(*next(iter(shapes.items())))
+        for name in self._inputs:
+            if not any(self._holds(index, name, inputs[name]) for index in range(count)):
+                raise _refused(name, inputs[name], name in self._settling)
+        raise _refused(self._inputs[0], inputs[self._inputs[0]])  # None holds all of them together.
 
-    def _holds(self, profile: int, name: str, shape: tuple[int, ...]) -> bool:
-        if all(d >= 0 for d in self._engine.get_tensor_shape(name)):
+    def _take_profile(self, index: int) -> None:
+        if not self._context.set_optimization_profile_async(index, self._stream.handle):
+            raise RunError(
+                f"{self._library.title} does not take profile {index}: {self._log.reason()}"
+            )
+        self._stream.synchronize()
+
+    def _holds(self, profile: int, name: str, values: np.ndarray) -> bool:
+        engine = self._engine
+        if any(d < 0 for d in engine.get_tensor_shape(name)):
+            limits = engine.get_tensor_profile_shape(name, profile)
+            if not _is_between(limits, values.shape):
+                return False
+        if name not in self._settling:
             return True
-        least, _, most = self._engine.get_tensor_profile_shape(name, profile)
-        return all(a <= d <= b for a, d, b in zip(least, shape, most, strict=True))
+        # By position: up to 11.4 the bindings have the names of these arguments interchanged.
+        limits = engine.get_tensor_profile_values(profile, name)
+        return not limits or _is_between(limits, values.ravel().tolist())
 
     def plan(self, inputs: Tensors | None = None, repeats: int = 10) -> Plan:
         """What was built, by the engine's inspector; with ``inputs``, each layer's time."""
@@ -228,7 +274,7 @@ class Execution:
 
     def _layer_times(self, repeats: int) -> dict[str, float]:
         """Median microseconds by layer name; the profiler slows the whole, so use shares."""
-        profiler = _profiler(self._library.module)
+        profiler = layer_profiler(self._library.module)
         self.launch(self._stream)
         self._stream.synchronize()
         runs = []
@@ -261,32 +307,30 @@ class Execution:
     def close(self) -> None:
         """Free everything on the GPU."""
         self._free()
+        self._chosen_outputs.close()
         self._stack.close()
         self._context = self._engine = self._runtime = None
 
 
-def _refused(name: str, shape: tuple[int, ...]) -> InputError:
-    shown = "x".join(map(str, shape))
+def _refused(name: str, given: np.ndarray, by_values: bool = False) -> InputError:
+    """``by_values``: the values of the input are a shape, and have a range of their own."""
+    what, kind = f"shape {'x'.join(map(str, given.shape))}", "shapes"
+    if by_values:
+        what, kind = f"values {given.ravel().tolist()}", "values"
     return InputError(
-        f"the engine was not built for shape {shown} of input '{name}'; "
-        "build it for a range of shapes that holds it"
+        f"the engine was not built for {what} of input '{name}'; "
+        f"build it for a range of {kind} that holds it"
     )
+
+
+def _is_between(limits: Sequence[Sequence[int]], given: Sequence[int]) -> bool:
+    """Whether ``given`` lies within ``limits``: the minimum, the optimum and the maximum."""
+    least, _, most = limits
+    return all(a <= d <= b for a, d, b in zip(least, given, most, strict=True))
 
 
 def _timed(layer: Layer, times: Mapping[str, float]) -> Layer:
     return replace(layer, time_us=times.get(layer.name, layer.time_us))
-
-
-def _profiler(module: Any) -> Any:
-    class Profiler(module.IProfiler):  # type: ignore[misc]
-        def __init__(self) -> None:
-            module.IProfiler.__init__(self)
-            self.milliseconds: dict[str, float] = {}
-
-        def report_layer_time(self, layer_name: str, ms: float) -> None:
-            self.milliseconds[layer_name] = self.milliseconds.get(layer_name, 0.0) + ms
-
-    return Profiler()
 
 
 def _numpy_type(library: Library, dtype: Any) -> Any:

@@ -3,10 +3,16 @@
 TensorRT keeps them in one registry per process, which refuses a library whose plugins it holds
 already (``IPluginRegistry.load_library`` then returns None), so each is loaded once per process.
 Parsing a model needs them, and so does loading a saved engine.
+
+It takes libraries that export ``getCreators``, trtexec's ``--dynamicPlugins``. Those that register
+their plugins while they are loaded (``REGISTER_TENSORRT_PLUGIN``), trtexec's ``--staticPlugins``,
+need no more than that.
 """
 
 from __future__ import annotations
 
+import ctypes
+import logging
 from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
@@ -16,6 +22,8 @@ from placer.engines.tensorrt.library import Library
 from placer.engines.tensorrt.log import BuildLog
 from placer.engines.tensorrt.optional import optional
 from placer.errors import InputError, RunError
+
+log = logging.getLogger(__name__)
 
 
 def load_plugins(library: Library, paths: Iterable[Path]) -> None:
@@ -46,11 +54,25 @@ def _register(library: Library, logger: Any) -> None:
 @cache
 def _loaded(library: Library, path: Path) -> Any:
     """The handle of the library at ``path``; a failure is raised and not remembered."""
-    log = BuildLog()
-    logger = log.attach(library.module)
+    written = BuildLog()
+    logger = written.attach(library.module)
     runtime = library.module.Runtime(logger)  # While there is one, the registry logs there, too.
-    handle = library.module.get_plugin_registry().load_library(str(path))
+    registry = library.module.get_plugin_registry()
+    handle = registry.load_library(str(path))
+    if handle is None:
+        handle = _registering_itself(registry, path)
     del runtime
     if handle is None:
-        raise InputError(f"{library.title} cannot load plugin library {path}: {log.reason()}")
+        raise InputError(f"{library.title} cannot load plugin library {path}: {written.reason()}")
     return handle
+
+
+def _registering_itself(registry: Any, path: Path) -> Any:
+    """The library at ``path`` if it registers plugins while it is loaded; None if it does not."""
+    known = len(registry.all_creators)
+    try:
+        handle = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        log.info("%s is no library that registers its plugins itself: %s", path, error)
+        return None
+    return handle if len(registry.all_creators) > known else None

@@ -13,8 +13,16 @@ SUFFIXES = (".engine", ".plan", ".trt")
 # What TensorRT's messages say, and what that means for the user; the first that fits counts.
 _CAUSES = (
     (("Cuda Runtime", "CUDA GPU properties"), "CUDA does not work here"),
+    # Their messages name the plugin's version, too.
     (
-        ("version", "magicTag", "Serialization assertion"),
+        ("Cannot find plugin", "could not find plugin", "IPluginCreator not found"),
+        "it has a plugin that is not registered; give its library as engine option plugins=FILE.so",
+    ),
+    (
+        (
+            *("this version of", "library version", "version tag", "Engine Version"),
+            *("magicTag", "magic tag", "Serialization assertion"),
+        ),
         "it is no engine of this library and version; build it with the ones that are installed",
     ),
     (

@@ -25,6 +25,8 @@ from placer.engines.cuda.memory import DeviceBuffer, Event, Stream
 from .inputs import Profile, Tensor, shape_inputs
 from .launch import launch, parameters
 from .lowering import KNOWN, lower
+from .nonzero import IOutputAllocator as IOutputAllocator
+from .nonzero import run as run_nonzero
 from .plugins import PluginRegistry, registry
 from .runtime_cache import RuntimeConfig
 
@@ -310,6 +312,9 @@ class _Engine:
     def get_tensor_profile_shape(self, name: str, index: int) -> tuple[tuple[int, ...], ...]:
         return self.profiles[index][name]
 
+    def get_tensor_profile_values(self, index: int, name: str) -> list[list[int]]:
+        return [list(values) for values in self.values[index][name]]
+
     def create_runtime_config(self) -> RuntimeConfig:
         return RuntimeConfig()
 
@@ -343,6 +348,7 @@ class _Context:
             v.name: Tensor(v).shape for v in engine.model.graph.input
         }
         self._addresses: dict[str, int] = {}
+        self._allocators: dict[str, object] = {}
         self._calls: list[tuple[onnx.NodeProto, object]] = []
         self._between: dict[str, DeviceBuffer] = {}
         self._profiler: object = None
@@ -382,6 +388,10 @@ class _Context:
         self._calls = [] if name in self._engine.host else self._calls
         return name in self._engine.io
 
+    def set_output_allocator(self, name: str, allocator: object) -> bool:
+        self._allocators[name] = allocator
+        return name in self._engine.io
+
     def infer_shapes(self) -> list[str]:
         missing = [n for n, shape in self._shapes.items() if -1 in shape]
         shaping = self._engine.host & self._shapes.keys()
@@ -418,7 +428,7 @@ class _Context:
 
     def execute_async_v3(self, stream: int) -> bool:
         for name in self._engine.io:
-            if not self._addresses.get(name):
+            if not self._addresses.get(name) and name not in self._allocators:
                 return self._refuse(f"address of {name} is not set (setTensorAddress)")
         if _capturing(stream):
             _fail("graph")
@@ -426,9 +436,7 @@ class _Context:
             return self._refuse("not all input dimensions were given (setInputShape)")
         if self._cache is not None:
             self._cache.compiled |= {node.name for node, _ in self._calls}
-        for node, found in self._calls:
-            self._launch(node, found, stream)
-        return True
+        return all(self._launch(node, found, stream) for node, found in self._calls)
 
     def _refuse(self, reason: str) -> bool:
         self._engine.logger.log(
@@ -436,17 +444,23 @@ class _Context:
         )
         return False
 
-    def _launch(self, node: onnx.NodeProto, found: object, stream: int) -> None:
+    def _launch(self, node: onnx.NodeProto, found: object, stream: int) -> bool:
         if node.op_type == "Shape":
             _write(self._addresses[node.output[0]], found.numbers)
-            return
+            return True
+        if node.op_type == "NonZero":
+            (output,) = node.output
+            allocator, source = self._allocators[output], self._address(node.input[0], 0)
+            if run_nonzero(source, found.numbers, output, allocator, stream):
+                return True
+            return self._refuse(f"no memory for {output} (reallocateOutputAsync)")
         count = int(np.prod(found.shape))
         output = self._address(node.output[0], count)
         inputs = [self._address(name, 0) for name in node.input if name][: found.reads]
         given = parameters(found.numbers, found.floats)
         if self._profiler is None:
             launch(found.kernel, given, count, inputs, output, stream)
-            return
+            return True
         call("cudaStreamSynchronize", stream)
         with Stream() as own, Event() as begin, Event() as end:
             begin.record(own)
@@ -454,6 +468,7 @@ class _Context:
             end.record(own)
             own.synchronize()
             self._profiler.report_layer_time(node.name, 1e3 * end.seconds_since(begin))
+        return True
 
     def _address(self, name: str, count: int) -> int:
         if name in self._engine.io:

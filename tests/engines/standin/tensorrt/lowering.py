@@ -102,6 +102,10 @@ def _shape(shapes, values, attributes) -> Call:  # noqa: ARG001
     return Call("", (len(shapes[0]),), tuple(shapes[0]))
 
 
+def _nonzero(shapes, values, attributes) -> Call:  # noqa: ARG001
+    return Call("", (len(shapes[0]), -1), tuple(shapes[0]))
+
+
 def _gemm(shapes, values, attributes) -> Call:  # noqa: ARG001
     if attributes.get("transA", 0):
         raise KeyError("Gemm with transA")
@@ -152,6 +156,7 @@ _LOWERINGS: Mapping[str, Lowering] = {
     "GlobalAveragePool": _average,
     "Flatten": _flatten,
     "Reshape": _reshape,
+    "NonZero": _nonzero,
     "Shape": _shape,
     "Gemm": _gemm,
     "MatMul": _matmul,
