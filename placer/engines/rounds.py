@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from placer.common.collector import without_collection
+from placer.engines.orders import balanced_orders
 
 # Shorter intervals than this are dominated by the clock and the call into the engine.
 INTERVAL_S = 2e-3
@@ -31,18 +32,17 @@ def time_calls(
 
     ``interval_s``: the least time that a call is repeated for.
 
-    In each round every call is repeated for a short interval, one right after the other, in an
-    order that rotates: a drift of the clock speed favours none. A short call is made once before
-    its interval: a model in use runs after itself, and finds its weights and code in the caches
-    where another model has just put its own.
+    In each round every call is repeated for a short interval, one right after the other, in orders
+    that are balanced: neither a drift of the clock speed nor what runs before favours one. A short
+    call is made once before its interval: a model in use runs after itself, and finds its weights
+    and code in the caches where another model has just put its own.
     """
     per_call = [_warm_up(call) for call in calls]
     counts = [_count(each, interval_s) for each in per_call]
     seconds = np.empty((rounds, len(calls)))
     with without_collection():
-        for row in range(rounds):
-            for position in range(len(calls)):
-                column = (position + row) % len(calls)
+        for row, order in enumerate(balanced_orders(rounds, len(calls))):
+            for column in order:
                 call, count = calls[column], counts[column]
                 if per_call[column] <= _CALLED_BEFORE_S:
                     call()

@@ -25,7 +25,7 @@ def test_a_short_call_is_timed_as_it_is_after_itself():
     assert np.array_equal(seconds, np.ones((3, 2)))
 
 
-def test_a_long_call_is_made_once_a_round_in_an_order_that_rotates():
+def test_a_long_call_is_made_once_a_round_in_orders_that_are_balanced():
     made: list[str] = []
 
     def call(model: str) -> None:

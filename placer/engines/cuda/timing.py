@@ -14,6 +14,7 @@ import numpy as np
 
 from placer.engines.cuda.api import CudaError, call, l2_bytes, runtime
 from placer.engines.cuda.memory import DeviceBuffer, Event, Resource, Stream
+from placer.engines.orders import balanced_orders
 from placer.errors import RunError
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def time_launches(launches: Sequence[Launch], rounds: int, effort: Effort | None
     """Time ``launches`` in turn, ``rounds`` times, after a warm-up.
 
     Each figure is the mean over a batch of launches between two events, long enough that the
-    events do not matter; the order rotates from round to round. Raises CudaError if work fails.
+    events do not matter; the orders are balanced. Raises CudaError if work fails.
     """
     effort = effort or Effort()
     with ExitStack() as stack:
@@ -105,10 +106,8 @@ def time_launches(launches: Sequence[Launch], rounds: int, effort: Effort | None
         counts = [_count(launch, stream, effort) for launch, _ in prepared]
         timer = _Timer(stream, stack, flush)
         seconds = np.empty((rounds, len(prepared)))
-        for row in range(rounds):
-            # Rotating the order keeps a drift of the clock speed from favouring a column.
-            for position in range(len(prepared)):
-                column = (position + row) % len(prepared)
+        for row, order in enumerate(balanced_orders(rounds, len(prepared))):
+            for column in order:
                 seconds[row, column] = timer.time(prepared[column][0], counts[column])
     return Timing(seconds, tuple(captured for _, captured in prepared))
 
