@@ -14,11 +14,32 @@ from placer.errors import InputError
 from placer.graph.edit import adopt, standard_opset, without_initializers, without_large_tensors
 
 MIN_OPSET = 17
+HALF_OPSET = 19  # From here on QuantizeLinear takes float16 and bfloat16.
+_HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _CONVERTER_ERRORS = (
     RuntimeError,
     onnx.version_converter.ConvertError,
     onnx.shape_inference.InferenceError,
 )
+
+
+def raise_for_half(proto: ModelProto) -> bool:
+    """Raise the opset of a model with half-precision weights in place; whether that was done.
+
+    QuantizeLinear takes no half precision before ``HALF_OPSET``. A model that ONNX's converter
+    cannot raise stays as it is.
+    """
+    if standard_opset(proto) >= HALF_OPSET or not any(
+        tensor.data_type in _HALF for tensor in proto.graph.initializer
+    ):
+        return False
+    try:
+        raised = onnx.version_converter.convert_version(without_large_tensors(proto), HALF_OPSET)
+    except _CONVERTER_ERRORS:
+        return False
+    adopt(proto, raised)
+    proto.ir_version = max(proto.ir_version, helper.OP_SET_ID_VERSION_MAP["ai.onnx", HALF_OPSET])
+    return True
 
 
 def raise_opset(proto: ModelProto, path: Path) -> None:

@@ -45,7 +45,7 @@ from placer.model.copies import mark_copies, may_copy
 from placer.model.early_norms import put_back
 from placer.model.fused_operators import take_apart
 from placer.model.identities import remove_identities
-from placer.model.minimum_opset import MIN_OPSET, raise_opset
+from placer.model.minimum_opset import HALF_OPSET, MIN_OPSET, raise_for_half, raise_opset
 
 MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads
@@ -105,6 +105,10 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
     for op, count in fold_affine(graph, base_dir).items():
         notes.append(f"folded {count} {op} nodes into the weights before them")
     drop_unused_initializers(graph)
+    opset = standard_opset(proto)
+    if raise_for_half(proto):
+        notes.append(f"opset {opset} raised to {HALF_OPSET}, which has pairs of half precision")
+        constants_to_initializers(graph)
     _name_nodes(graph)
     return proto, tuple(notes)
 

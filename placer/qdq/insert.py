@@ -152,7 +152,8 @@ class Inserter:
         if dtype in _HALF and self._opset < _OPSET_OF_HALF:
             raise InputError(
                 f"the placement quantizes {edge} of type {TensorProto.DataType.Name(dtype)}, which "
-                f"needs opset {_OPSET_OF_HALF}; export the model with that opset or later"
+                f"needs opset {_OPSET_OF_HALF}; export the model with that opset or later, or in "
+                "float32"
             )
         if scheme.is_float8 and self._opset < _OPSET_OF_HALF:
             raise InputError(

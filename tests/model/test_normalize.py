@@ -182,6 +182,42 @@ def test_old_opsets_are_raised(save: Save):
     np.testing.assert_array_equal(outputs(model.proto, x=x)[0], x[None])
 
 
+def with_weight(text: str, path: Path, w: np.ndarray) -> Path:
+    """Write the ONNX text model with the weight ``w``, of a type that texts cannot give."""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    onnx.save(proto, path)
+    return path
+
+
+def test_half_precision_is_raised_to_an_opset_with_pairs_of_it(tmp_path: Path):
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float16[2,4] x) => (float16[2] y) {
+          h = MatMul(x, w)
+          y = ReduceMax<axes = [1], keepdims = 0>(h)
+        }
+        """
+    w = np.diag([1, 1, 1, 2]).astype(np.float16)
+    model = load_model(with_weight(text, tmp_path / "model.onnx", w))
+    assert model.proto.opset_import[0].version == 19
+    assert "opset 17 raised to 19, which has pairs of half precision" in model.notes
+    x = np.arange(8, dtype=np.float16).reshape(2, 4)
+    np.testing.assert_array_equal(outputs(model.proto, x=x)[0], [6, 14])
+
+
+def test_float_weights_stored_in_half_precision_raise_no_opset(tmp_path: Path):
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[1,2] x) => (float[1,2] y) {
+          f = Cast<to = 1>(w)
+          y = MatMul(x, f)
+        }
+        """
+    path = with_weight(text, tmp_path / "model.onnx", np.eye(2, dtype=np.float16))
+    assert load_model(path).proto.opset_import[0].version == 17
+
+
 def test_a_converter_failure_names_the_node(save: Save):
     path = save(
         """
