@@ -189,7 +189,7 @@ class Evaluator:
             fit = f"do not fit {gate.output}" if gate.output else "fit no output"
             raise InputError(
                 f"gate {gate.text()}: labels {fit}; give one class index per position of an "
-                "output, which has classes along its last axis"
+                "output, which has classes along its last axis, or a gate without labels: sqnr>=15"
             )
         if len(fitting) > 1:
             raise InputError(

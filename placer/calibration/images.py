@@ -34,8 +34,9 @@ def open_images(folder: Path, specs: Specs) -> Read:
     """Return what passes over the images of ``folder``, in the order of their paths.
 
     Images lie in the folder itself, or in a folder for each class: the label of an image is then
-    the position of its class among their sorted names. Raises InputError without Pillow, for a
-    missing or wrong ``preprocess.yaml`` and inputs that no image fits; a pass raises it for files
+    the position of its class among their sorted names. A single folder tells no labels. Raises
+    InputError without Pillow, for a missing or wrong ``preprocess.yaml``, inputs that no image fits
+    and images in deeper folders; a pass raises it for files
     that are no images.
     """
     if find_spec("PIL") is None:
@@ -81,8 +82,17 @@ def _images_in(folder: Path) -> tuple[Sequence[Path], Sequence[str]]:
         )
     if own:
         return own, ()
+    below = (path for child in children for path in child.glob("[!.]*/*") if _is_image(path))
+    deeper = next(below, None)
+    if deeper is not None:
+        raise InputError(
+            f"{deeper} lies deeper than the folders of {folder}, which are taken for classes; give "
+            "the folder that holds the images, or a folder for each class"
+        )
     if not found:
         raise InputError(f"folder {folder} holds no image; put the samples there")
+    if len(children) == 1:
+        return found, ()
     # Left out, an empty folder would shift the labels of all classes behind it.
     empty = next((name for name, images in by_class.items() if not images), None)
     if empty is not None:
@@ -94,8 +104,11 @@ def _images_in(folder: Path) -> tuple[Sequence[Path], Sequence[str]]:
 
 
 def _sorted_images(folder: Path) -> list[Path]:
-    found = (path for path in folder.iterdir() if path.suffix.lower() in IMAGES)
-    return sorted(path for path in found if path.name[0] != ".")
+    return sorted(path for path in folder.iterdir() if _is_image(path))
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGES and path.name[0] != "."
 
 
 def _input_of(path: Path, target: Target, how: Preprocessing) -> np.ndarray:

@@ -135,6 +135,23 @@ def test_folders_are_classes(folder: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_single_folder_is_no_class(folder: Path, tmp_path: Path) -> None:
+    image(folder / "val2017" / "a.jpg")
+    image(folder / ".cache" / "b.jpg")
+    preprocess(folder)
+    dataset = load_dataset(str(folder), model_of(NCHW.format(batch=1), tmp_path))
+    assert (len(dataset), dataset.has_labels, dataset.notes) == (1, False, ())
+
+
+def test_images_below_the_folders_of_classes_are_not_left_out(folder: Path, tmp_path: Path) -> None:
+    for name in ("train/a.jpg", "val/b.jpg", "val/cat/c.jpg"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        image(folder / name)
+    preprocess(folder)
+    found = error_of(folder, model_of(NCHW.format(batch=1), tmp_path))
+    assert f"{folder / 'val/cat/c.jpg'} lies deeper than the folders of {folder}" in found
+
+
 def test_a_class_without_images_would_shift_the_others(folder: Path, tmp_path: Path) -> None:
     for name in ("ant/a.jpg", "cat/c.jpg"):
         image(folder / name)

@@ -47,11 +47,10 @@ def scalable_sites(
     masked = masked_tensors(model, quantized, data)
     if not masked:
         return sites
-    others = "" if len(masked) == 1 else f" and {len(masked) - 1} more"
-    warn(
-        f"tensor '{min(masked)}'{others} stays float: it holds infinity or a mask beside small "
-        "values, and no scale fits both"
-    )
+    which = f"tensor '{min(masked)}' stays float: it holds"
+    if len(masked) > 1:
+        which = f"tensor '{min(masked)}' and {len(masked) - 1} more stay float: they hold"
+    warn(f"{which} infinity or a mask beside small values, and no scale fits both")
     return without_tensors(sites, masked)
 
 
