@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -284,6 +285,9 @@ def _digest(sample: Sample) -> _Digest:
 
 def _array_digest(array: np.ndarray) -> bytes:
     digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    if array.dtype.kind == "O":  # Text, of which the array holds addresses.
+        digest.update(json.dumps(array.tolist()).encode())
+        return digest.digest()
     digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.digest()
 

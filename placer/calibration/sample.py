@@ -32,12 +32,19 @@ class Sample:
 def converted(
     array: np.ndarray, spec: InputSpec, origin: str, source: str, note: Note
 ) -> np.ndarray:
-    """A read-only copy with the input's type: floats of another width, integers that fit.
+    """A read-only copy with the input's type: floats of another width, integers that fit, text.
 
     Raises InputError, naming ``origin``, for other types and for numbers that do not fit.
     """
     kind, wanted = array.dtype.kind, spec.dtype.kind
+    if kind == "U" and wanted == "O":  # ONNX Runtime takes strings as Python objects.
+        array = array.astype(object)
     if array.dtype != spec.dtype:
+        if wanted == "O":
+            raise InputError(
+                f"{origin}: array '{spec.name}' has type {array.dtype} but the model needs text; "
+                "save it as an array of str"
+            )
         if not (kind == wanted == "f" or (kind in "iu" and wanted in "iu")):
             hint = "preprocess it as in training and " if kind in "iu" and wanted == "f" else ""
             raise InputError(

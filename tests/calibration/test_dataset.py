@@ -74,6 +74,25 @@ def numbers(dataset: Dataset) -> list[int]:
     return [int(sample.inputs["x"].flat[0]) for sample in dataset]
 
 
+def test_strings_are_text(tmp_path: Path) -> None:
+    model = model_of(
+        '<ir_version: 8, opset_import: ["": 17]>'
+        "g (string[1,2] s) => (string[1,2] y) { y = Identity(s) }",
+        tmp_path,
+    )
+    rows = np.array([["a", "bc"], ["ü", ""]])
+    dataset = load_dataset(saved(tmp_path / "words.npz", s=rows), model)
+    found = [sample.inputs["s"] for sample in dataset]
+    assert [array.tolist() for array in found] == [[["a", "bc"]], [["ü", ""]]]
+    assert {array.dtype for array in found} == {np.dtype(object)}
+    again = load_dataset(saved(tmp_path / "again.npz", s=rows.copy()), model)
+    assert dataset.fingerprint == again.fingerprint
+    numbered = saved(tmp_path / "numbers.npz", s=np.ones((1, 2), np.int64))
+    assert "has type int64 but the model needs text; save it as an array of str" in error_of(
+        numbered, model
+    )
+
+
 def error_of(source: str, model: Model) -> str:
     with pytest.raises(InputError) as caught:
         load_dataset(source, model)
