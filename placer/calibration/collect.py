@@ -22,6 +22,7 @@ from placer.calibration.methods import METHODS, PERCENTILE, threshold
 from placer.calibration.sample import Sample
 from placer.common.files import temporary_beside
 from placer.errors import InputError
+from placer.graph import TensorType
 from placer.model import Model
 from placer.quantization import Ranges, Scheme
 
@@ -150,10 +151,21 @@ def _add(
         reason = "the float model overflows on this data; check how the inputs are scaled"
         if synthetic:
             reason = "random inputs do not suit this model; give real ones, as `data`"
+        damaged = _nan_weight(model)
+        if damaged is not None:
+            reason = f"weight '{damaged}' holds NaN; export the model from weights without"
         raise InputError(
             f"tensor '{name}'{by} is NaN or Inf on {sample.origin}: {reason}"
         ) from error
     found[name] = found[name].merge(statistics) if name in found else statistics
+
+
+def _nan_weight(model: Model) -> str | None:
+    """The first weight that holds NaN."""
+    for name, tensor in model.graph.initializers.items():
+        if TensorType(tensor.data_type, None).is_float and np.isnan(model.array(name)).any():
+            return name
+    return None
 
 
 def _key(model: Model, tensors: Sequence[str], dataset: Dataset) -> str:

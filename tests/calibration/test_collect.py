@@ -433,6 +433,19 @@ def test_activations_that_overflow(tmp_path: Path) -> None:
     )
 
 
+def test_a_weight_that_is_nan_is_named(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        "g (float[1,2] x) => (float[1,2] y) { [add] a = Add(x, w) y = Relu(a) }"
+    )
+    weight = np.array([1, np.nan], np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(proto, tmp_path / "nan.onnx")
+    model = load_model(tmp_path / "nan.onnx")
+    with pytest.raises(InputError, match=r"'add' .* weight 'w' holds NaN; export the model from"):
+        calibrate(model, ["x", "a"], synthetic_dataset(model, samples=1, seed=0))
+
+
 def test_models_that_fail_at_run_time(tmp_path: Path) -> None:
     model = model_of(
         '<ir_version: 8, opset_import: ["" : 17]>'

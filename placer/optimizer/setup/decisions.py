@@ -50,7 +50,7 @@ def scalable_sites(
     which = f"tensor '{min(masked)}' stays float: it holds"
     if len(masked) > 1:
         which = f"tensor '{min(masked)}' and {len(masked) - 1} more stay float: they hold"
-    warn(f"{which} infinity or a mask beside small values, and no scale fits both")
+    warn(f"{which} NaN, infinity or a mask beside small values, and no scale fits both")
     return without_tensors(sites, masked)
 
 
