@@ -173,6 +173,17 @@ class Evaluator:
         """Sum of the float model's squares of each channel group that ``noises`` has."""
         return self._signals
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether the float model gives the same for several samples; floats count if any are."""
+        first, *others = self._references
+        names = self._floats or first.keys()
+        return bool(others) and all(
+            np.array_equal(first[name], outputs[name], equal_nan=name in self._floats)
+            for outputs in others
+            for name in names
+        )
+
     def reference_metrics(self) -> dict[str, float]:
         """What the float model itself scores on labels, by the same names."""
         return _by_name(score for score in self._own_scores if score.metric == "top1")

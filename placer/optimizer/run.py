@@ -16,7 +16,11 @@ from placer.errors import GateError, InputError, PlacerError, RunError
 from placer.graph.bodies import BODY_OPS, bodies_of
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
-from placer.optimizer.outcome.doubts import doubt_sentence, no_difference_sentence
+from placer.optimizer.outcome.doubts import (
+    doubt_sentence,
+    final_warnings,
+    no_difference_sentence,
+)
 from placer.optimizer.outcome.end_costs import kept_by, with_affordable_end
 from placer.optimizer.outcome.export import export
 from placer.optimizer.outcome.finals import (
@@ -51,7 +55,6 @@ from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.optimizer.time_limit import TimeLimit, TimeSpent
 from placer.optimizer.trials.proposer import predictor_of, probes_of
-from placer.optimizer.trials.result_parts import throttling_warnings
 from placer.optimizer.worker import keep_for_workers, trial_setup_of
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
@@ -142,8 +145,10 @@ def _run(
         given=given,
         spent_s=spent.seconds,
     )
-    for sentence in throttling_warnings(result.trials, result.confirmation):
-        observer.warn(sentence)
+    told = {*task.warnings, *setup.calibration.shortened, *final_warnings(task, records, final)}
+    for sentence in result.warnings:
+        if sentence not in told:
+            observer.warn(sentence)
     result.write(folder.result)
     float_plan = _write_plans(task, folder, final, setup)
     inside = bodies_of(task.model.flat()).nodes

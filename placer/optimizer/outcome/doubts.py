@@ -36,6 +36,17 @@ def calibration_warnings(task: Task, setup: TrialSetup, placement: Placement) ->
     return sentences
 
 
+def output_warnings(task: Task, setup: TrialSetup) -> list[str]:
+    """A sentence on float outputs that do not depend on the data, where no candidate is wrong."""
+    count = len({digest.inputs for digest in task.evaluation_data.digests})
+    if count == 1 or not setup.evaluator.is_constant:
+        return []
+    return [
+        f"the float model's outputs are the same on all {len(task.evaluation_data)} samples, so "
+        "gates say nothing of accuracy; check the data, how it is scaled, and the model"
+    ]
+
+
 def precision_warnings(setup: TrialSetup) -> list[str]:
     """A sentence on the nodes that stay float32 whatever ``base`` says."""
     kept = setup.candidates.kept_float

@@ -14,6 +14,7 @@ from placer.optimizer.options.command import command_of
 from placer.optimizer.outcome.doubts import (
     calibration_warnings,
     final_warnings,
+    output_warnings,
     precision_warnings,
 )
 from placer.optimizer.outcome.finals import Final, chosen_placement
@@ -92,6 +93,7 @@ def summarize(
     warnings = [
         *task.warnings,
         *calibration_warnings(task, setup, task.space.placement(choices or {})),
+        *output_warnings(task, setup),
         *precision_warnings(setup),
         *final_warnings(task, records, final),
         *throttling_warnings(trials, confirmation),

@@ -1,0 +1,38 @@
+"""What speaks against a result is told in the terminal and in result.json."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.results.result import Result
+from tests.conftest import with_random_weights
+from tests.optimizer.test_optimize import Placer
+
+# The Relu lets nothing through where the bias is low, as in a network fed with values of 0 to 1
+# instead of 0 to 255.
+NET = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,3,16,16] x) => (float[1,8,16,16] y)
+<float[8,3,3,3] w1 = {0.2}, float[8] b = {BIAS}, float[8,8,1,1] w2 = {0.2}, float[8] c = {1}> {
+  [conv] a = Conv<pads = [1,1,1,1]>(x, w1, b)
+  [relu] r = Relu(a)
+  [head] y = Conv(r, w2, c)
+}
+"""
+ASKED = ("--engine", "fusion-model", "--gpu", "a100", "--budget", 2, "--preset", "quick")
+CONSTANT = (
+    "the float model's outputs are the same on all 10 samples, so gates say nothing of accuracy; "
+    "check the data, how it is scaled, and the model"
+)
+
+
+@pytest.mark.parametrize(("bias", "told"), [("-1000", 1), ("1", 0)])
+def test_outputs_that_do_not_depend_on_the_data_are_told(placer: Placer, bias: str, told: int):
+    onnx.save(with_random_weights(NET.replace("BIAS", bias)), "net.onnx")
+    np.save("x.npy", np.random.default_rng(0).random((20, 3, 16, 16)).astype(np.float32))
+    finished = placer("optimize", "net.onnx", "--data", "x.npy", *ASKED, "--no-cache", "-o", "out")
+    assert finished.code == 0, finished.err
+    assert " ".join(finished.out.split()).count(f"warning: {CONSTANT}") == told
+    assert Result.read(Path("out")).warnings.count(CONSTANT) == told
