@@ -21,7 +21,11 @@ _MOVING = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Trans
 
 @dataclass(frozen=True)
 class ChosenRows:
-    """``outputs`` of a model that ``operators`` choose, and the float tensors they choose from."""
+    """``outputs`` of a model that ``operators`` choose, and the float tensors they choose from.
+
+    ``sources`` are empty where layers with weights work on what was chosen, as the second stage of
+    a two-stage detector does: what the rows are chosen from says nothing of those layers.
+    """
 
     outputs: tuple[str, ...]
     operators: tuple[str, ...]
@@ -29,11 +33,7 @@ class ChosenRows:
 
 
 def chosen_rows(graph: Graph) -> ChosenRows | None:
-    """What ``graph`` chooses by value on the way to its outputs, None if nothing.
-
-    Also None where layers with weights work on what was chosen, as the second stage of a two-stage
-    detector does: what the rows are chosen from says nothing of those layers.
-    """
+    """What ``graph`` chooses by value on the way to its outputs, None if nothing."""
     data = data_tensors(graph)
     choosing = [n for n in graph.nodes if _chooses(n, data) and n.name not in graph.scopes]
     behind = _behind(graph, choosing)
@@ -41,12 +41,14 @@ def chosen_rows(graph: Graph) -> ChosenRows | None:
     leading = _leading(graph, outputs)
     chosen = [n for n in graph.nodes if n.name in leading and not behind.isdisjoint(n.outputs)]
     operators = dict.fromkeys(node.op for node in choosing if node.name in leading)
-    if not outputs or any(_has_layer(node, data) for node in chosen if node not in choosing):
+    if not outputs:
         return None
+    if any(_has_layer(node, data) for node in chosen if node not in choosing):
+        return ChosenRows(outputs, tuple(operators), ())
     read = (name for node in chosen for name in node.inputs if name not in behind)
     sources = dict.fromkeys(_floats_before(graph, read, data))
-    if not sources or any(graph.producer[name].name in graph.scopes for name in sources):
-        return None
+    if any(graph.producer[name].name in graph.scopes for name in sources):
+        return ChosenRows(outputs, tuple(operators), ())
     return ChosenRows(outputs, tuple(operators), tuple(sources))
 
 

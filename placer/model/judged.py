@@ -44,7 +44,7 @@ def judged_by(model: Model, named: Collection[str] = ()) -> Judged:
     ``named``: outputs that are judged in any case, as a gate names them.
     """
     graph, rows = model.graph, chosen_rows(model.graph)
-    if rows is None:
+    if rows is None or not rows.sources:
         return Judged(model, graph)
     left = {*rows.outputs} - {*named}
     kept = [name for name in graph.outputs if name not in left]

@@ -44,8 +44,15 @@ TOLD = (
 ASKED = ("--budget", 3, "--preset", "quick", "--no-cache")
 
 
-def write() -> None:
-    onnx.save(with_random_weights(DETECTOR), "net.onnx")
+# A layer that works on the boxes, as the second stage of a two-stage detector does.
+SECOND_STAGE = DETECTOR.replace(
+    "[take] found = Gather(rows, index)",
+    "[take] proposed = Gather(rows, index) [second] found = MatMul(proposed, wp)",
+).replace("int64 third", "float[4,4] wp = {0.5}, int64 third")
+
+
+def write(text: str = DETECTOR) -> None:
+    onnx.save(with_random_weights(text), "net.onnx")
     x = np.random.default_rng(0).standard_normal((8, 3, 32, 32)).astype(np.float32)
     np.savez("data.npz", image=x)
 
@@ -86,6 +93,17 @@ def test_a_gate_that_names_such_an_output_is_on_the_output(placer: Placer):
     )
     assert finished.code == 3
     assert "no quantized candidate of 2 meets max_abs<=0.0001@found" in finished.err
+
+
+def test_where_layers_work_on_what_was_chosen_the_user_is_told_why_nothing_passes(placer: Placer):
+    write(SECOND_STAGE)
+    finished = placer(
+        *("optimize", "net.onnx", "--data", "data.npz", "--engine", "onnxruntime", *ASKED),
+        *("-o", "out"),
+    )
+    assert finished.code == 3
+    assert "accuracy is judged by" not in finished.out + finished.err
+    assert "; layers work on rows that NonMaxSuppression chose, which may only be" in finished.err
 
 
 @pytest.mark.slow

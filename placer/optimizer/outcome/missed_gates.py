@@ -7,7 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from placer.accuracy.gates import METRICS
 from placer.errors import RunError
+from placer.graph.chosen_rows import chosen_rows
 from placer.graph.randomness import random_outputs
 from placer.model import save_model
 from placer.optimizer.outcome.end_costs import end_seconds, lighter
@@ -100,7 +102,19 @@ def missed_sentence(
         on = f", or give more time: a trial takes about {time_needs.trial:.1f} s"
     return (
         f"no quantized candidate of {len(_measured(records))}{fitted} meets {gates}; the closest: "
-        f"{values}; relax the gate{on}"
+        f"{values}; relax the gate{on}{_chosen(task)}"
+    )
+
+
+def _chosen(task: Task) -> str:
+    """What is said of rows that can be swapped, which no built-in metric allows for."""
+    rows = chosen_rows(task.model.graph)
+    own = [gate for gate in task.gates if gate.metric in METRICS]
+    if rows is None or rows.sources or not own:
+        return ""
+    return (
+        f"; layers work on rows that {' and '.join(rows.operators)} chose, which may only be in "
+        "another order: a gate of your own can tell (MODULE:FUNCTION)"
     )
 
 
