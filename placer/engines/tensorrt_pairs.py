@@ -7,6 +7,8 @@ from pathlib import Path
 from onnx import ModelProto
 
 from placer.graph import Edge, Graph
+from placer.graph.edit import all_tensors
+from placer.graph.external_data import data_folder
 from placer.graph.weights import weight_input
 from placer.model.importing import check_pairs
 from placer.qdq.extract import ExtractedModel
@@ -41,7 +43,7 @@ def refused_pairs(proto: ModelProto, path: Path) -> str:
 
     Uses ``proto`` up; ``path`` is where its external data lies beside.
     """
-    findings = check_pairs(proto, path.parent, path)
+    findings = check_pairs(proto, data_folder(all_tensors(proto.graph), path), path)
     refused = [finding for finding in findings if finding.verdict == "refused"]
     told = refused or list(findings)
     if not told:

@@ -76,6 +76,34 @@ def fills_its_shape(tensor: TensorProto) -> bool:
     return True
 
 
+def data_folder(tensors: Iterable[TensorProto], path: Path) -> Path:
+    """The folder in which the external data of the model at ``path`` lie.
+
+    Where the model is a link, and so are its data, to files of one folder, that is the folder, and
+    ``tensors`` name these files from then on. Hugging Face's cache has models like that, and ONNX
+    Runtime reads them since version 1.24.2 (its pull request 27374).
+    """
+    folder, real = path.parent, path.resolve().parent
+    if not path.is_symlink() or real == folder.resolve():
+        return folder
+    entries = [
+        entry
+        for tensor in tensors
+        if is_external(tensor)
+        for entry in tensor.external_data
+        if entry.key == "location" and "\0" not in entry.value
+    ]
+    files = [(folder / entry.value).resolve() for entry in entries]
+    if not entries or not all(
+        ".." not in Path(entry.value).parts and file.is_relative_to(real) and file.is_file()
+        for entry, file in zip(entries, files, strict=True)
+    ):
+        return folder
+    for entry, file in zip(entries, files, strict=True):
+        entry.value = str(file.relative_to(real))
+    return real
+
+
 def _check_external(tensor: TensorProto, base_dir: Path, model: Path) -> None:
     try:
         info = ExternalDataInfo(tensor)

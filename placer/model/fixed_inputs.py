@@ -18,7 +18,7 @@ from placer.common.names import unknown
 from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.edit import all_tensors, fix_input_shapes
-from placer.graph.external_data import check_tensors
+from placer.graph.external_data import check_tensors, data_folder
 from placer.model.importing import is_quantized
 from placer.model.normalize import normalize, tidy
 from placer.model.save import save_model
@@ -53,14 +53,16 @@ def fix_inputs(
     if target.resolve() == path.resolve():
         raise InputError(f"{target} is the model itself; choose another output")
     proto = read_model(path)
-    check_tensors(list(all_tensors(proto.graph)), path.parent, path)
+    tensors = list(all_tensors(proto.graph))
+    base_dir = data_folder(tensors, path)
+    check_tensors(tensors, base_dir, path)
     if is_quantized(proto):
         raise InputError(f"{path} is quantized; recover the float model by placer import first")
     tidy(proto)
     fix_in_place(proto, values, shapes or {}, path)
-    proto, _ = normalize(proto, path.parent, path)
+    proto, _ = normalize(proto, base_dir, path)
     with written_together(target) as draft:
-        save_model(proto, path.parent, draft)
+        save_model(proto, base_dir, draft)
     return FixedModel(target, len(proto.graph.node), bodies_of(proto))
 
 

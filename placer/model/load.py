@@ -28,6 +28,7 @@ from placer.graph.edit import (
 )
 from placer.graph.external_data import (
     check_tensors,
+    data_folder,
     fingerprint,
     is_external,
     read_tensor,
@@ -117,9 +118,9 @@ def load_model(
     with known input shapes, or is quantized in a way that cannot be taken apart.
     """
     path = Path(path)
-    base_dir = path.parent
     proto = read_model(path)
     tensors = list(all_tensors(proto.graph))
+    base_dir = data_folder(tensors, path)
     fixed = _fixed_inputs(proto)
     imported = None
     try:
@@ -161,8 +162,9 @@ def model_fingerprint(path: Path, fix: Mapping[str, float] | None = None) -> str
     Raises InputError if the file is no ONNX model or its external data are not there.
     """
     tensors = list(all_tensors(read_model(path).graph))
-    check_tensors(tensors, path.parent, path)
-    digest = fingerprint(path, tensors, path.parent)
+    base_dir = data_folder(tensors, path)
+    check_tensors(tensors, base_dir, path)
+    digest = fingerprint(path, tensors, base_dir)
     return _with_fixed(digest, fix) if fix else digest
 
 
@@ -198,14 +200,16 @@ def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     Raises InputError if the file is no ONNX model or an input's shape is not known.
     """
     proto = read_model(path)
-    check_tensors(list(all_tensors(proto.graph)), path.parent, path)
+    tensors = list(all_tensors(proto.graph))
+    base_dir = data_folder(tensors, path)
+    check_tensors(tensors, base_dir, path)
     input_shapes = input_shapes_of(proto, dict(shapes or {}), path)
     fix_input_shapes(fixed := ModelProto(graph=GraphProto(input=proto.graph.input)), input_shapes)
     check_sizes({value.name: tensor_type(value) for value in fixed.graph.input}, path)
     types = {value.name: tensor_type(value) for value in proto.graph.input}
-    digest = fingerprint(path, list(all_tensors(proto.graph)), path.parent)
+    digest = fingerprint(path, tensors, base_dir)
     graph = index_graph(proto.graph, types)
-    return Model(path, proto, graph, digest, path.parent, input_shapes, ())
+    return Model(path, proto, graph, digest, base_dir, input_shapes, ())
 
 
 def is_quantized_file(path: Path) -> bool:

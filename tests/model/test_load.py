@@ -16,6 +16,7 @@ from placer.graph import Edge, TensorType
 from placer.graph.external_data import is_external
 from placer.graph.shapes import parse_shape
 from placer.model import load_model, save_model
+from placer.model.load import load_as_is, model_fingerprint
 
 Save = Callable[..., Path]
 
@@ -177,6 +178,36 @@ def test_external_data_behind_a_link_out_of_the_folder(save: Save, tmp_path: Pat
     data.symlink_to(tmp_path / "elsewhere.bin")
     with pytest.raises(InputError, match="points outside the model's folder"):
         load_model(path, {"x": (1, 3, 8, 8)})
+
+
+def test_a_model_and_its_data_that_are_links_into_one_folder(save: Save, tmp_path: Path):
+    """As Hugging Face's cache has them; names of blobs are hashes."""
+    path = external(save(NET))
+    plain = load_model(path, {"x": (1, 3, 8, 8)})
+    weight = plain.array("w")
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main" / "onnx"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    for name, blob in (("model.onnx", "1a"), ("w.bin", "2b")):
+        (path.parent / name).rename(blobs / blob)
+        (snapshot / name).symlink_to(f"../../../blobs/{blob}")
+    link = snapshot / "model.onnx"
+    model = load_model(link, {"x": (1, 3, 8, 8)})
+    assert model.fingerprint == plain.fingerprint == model_fingerprint(link)
+    np.testing.assert_array_equal(model.array("w"), weight)
+    save_model(model.proto, model.base_dir, tmp_path / "out" / "copy.onnx")
+    x = {"x": np.ones((1, 3, 8, 8), np.float32)}
+    own = ort.InferenceSession(link).run(None, x)
+    np.testing.assert_allclose(
+        ort.InferenceSession(tmp_path / "out" / "copy.onnx").run(None, x), own
+    )
+    as_is = load_as_is(link, {"x": (1, 3, 8, 8)})
+    np.testing.assert_array_equal(as_is.array("w"), weight)
+    (snapshot / "w.bin").unlink()
+    (tmp_path / "secret").write_bytes((blobs / "2b").read_bytes())
+    (snapshot / "w.bin").symlink_to(tmp_path / "secret")
+    with pytest.raises(InputError, match="points outside the model's folder"):
+        load_model(link, {"x": (1, 3, 8, 8)})
 
 
 def test_external_data_of_a_branch_is_saved_too(tmp_path: Path):

@@ -14,6 +14,8 @@ from placer.common.shapes import GivenShape, given_ranges
 from placer.engines.tensorrt.build import BuildReport
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError
+from placer.graph.edit import all_tensors
+from placer.graph.external_data import data_folder
 from placer.model import load_quantized
 from placer.model.importing import Finding, check_pairs, is_quantized
 from placer.plan import Plan
@@ -98,7 +100,8 @@ def check(
 
 def _findings(model: Path) -> tuple[Finding, ...]:
     proto = load_quantized(model)
-    return check_pairs(proto, model.parent, model) if is_quantized(proto) else ()
+    folder = data_folder(all_tensors(proto.graph), model)
+    return check_pairs(proto, folder, model) if is_quantized(proto) else ()
 
 
 def _document(report: BuildReport) -> dict[str, object]:

@@ -30,7 +30,8 @@ def ratio_to_given(
     result = final.compiled if final.is_faster else setup.baseline
     path = task.model.path
     try:
-        given = task.engine.compile(load_as_is(path, task.model.input_shapes).proto, path.parent)
+        file = load_as_is(path, task.model.input_shapes)
+        given = task.engine.compile(file.proto, file.base_dir)
         seconds = task.engine.measure([result, given], task.inputs, task.preset.confirm_rounds)
     except RunError as error:
         log.info("the file that was given is not measured: %s", error)
