@@ -119,6 +119,11 @@ def remove_if_empty(path: Path) -> None:
 
 def check_output_folder(path: Path) -> None:
     """Raise InputError if ``path`` is no folder, or cannot be made or written; makes nothing."""
+    if path.suffix.lower() == ".onnx" and not path.is_dir():
+        raise InputError(
+            f"output {path} is a folder, for optimized.onnx and what belongs to it; give a name "
+            "without .onnx"
+        )
     there = next(one for one in (path, *path.absolute().parents) if os.path.lexists(one))
     if not there.is_dir():
         raise InputError(f"output {path}: {there} is no folder; choose another")

@@ -145,6 +145,9 @@ def test_an_output_that_cannot_be_written(placer: Placer):
     refused(finished, "taken is no folder; choose another")
     assert Path("taken").read_text() == "a file"
     refused(placer("optimize", MODEL, "--output", "taken/out"), "taken is no folder")
+    finished = placer("optimize", MODEL, "--output", "int8.onnx")
+    refused(finished, "output int8.onnx is a folder, for optimized.onnx and what belongs to it")
+    assert not Path("int8.onnx").exists()
 
 
 def test_a_rule_pack_with_a_syntax_error(placer: Placer):
