@@ -9,6 +9,7 @@ from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.dependence import data_tensors
+from placer.graph.port_arithmetic import integer_ports
 from placer.graph.weights import has_weights
 from placer.quantization import Format, Placement
 from placer.rules.match import Match
@@ -84,7 +85,8 @@ def find_sites(
 
     Rules and layouts that do not hold for ``target`` are left out, and so are matches without
     weights that compute the same for all inputs of a shape: that takes next to no time, and what
-    such nodes tell, often positions in pixels, is not to be rounded. ``formats``: those that a
+    such nodes tell, often positions in pixels, is not to be rounded. What dequantizes and quantizes
+    the integers that enter and leave the graph is no decision either. ``formats``: those that a
     site may have instead of the scheme's own; each layout that quantizes is there in each of them
     that its rule says it has.
     """
@@ -100,12 +102,15 @@ def find_sites_with_overlaps(
     """As ``find_sites``, and the matches that gave way to others."""
     held = [rule for rule in rules if target.meets(rule.when)]
     data = data_tensors(matches.graph)
+    arithmetic = {node for port in integer_ports(matches.graph) for node in port.nodes}
 
     def is_decided(match: Match) -> bool:
         if not match.rule.decides:
             return False
         # Layers with weights are computed in every run where the batch is dynamic (DETR's queries).
         nodes = match.nodes.values()
+        if not arithmetic.isdisjoint(nodes):
+            return False
         return any(has_weights(matches.graph, n) or not data.isdisjoint(n.outputs) for n in nodes)
 
     kept, overlaps = match_rules_with_overlaps(matches, held, is_decided)

@@ -25,6 +25,7 @@ from placer.common.names import unknown
 from placer.common.user_code import UserCode, load_function
 from placer.errors import InputError
 from placer.graph import Graph
+from placer.graph.port_arithmetic import as_numbers, integer_ports, numeric_outputs
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,8 @@ class Evaluator:
 
     ``samples`` is iterated once per candidate; the float model's outputs are computed once and
     kept in memory. A part of an output that is zero throughout has no signal to compare with, so
-    ``sqnr`` and ``cosine`` leave it out; the whole output still counts.
+    ``sqnr`` and ``cosine`` leave it out; the whole output still counts. Quantized outputs
+    are compared by the numbers that they stand for.
 
     Raises InputError for a gate on labels without labels, with labels that do not fit, or that the
     float model meets no better than by guessing (``placer.accuracy.labels``), on an output that is
@@ -118,14 +120,15 @@ class Evaluator:
         self._gates = gates
         self._samples = samples
         self._groups = _number_groups(graph)
-        self._floats = frozenset(o for o in graph.outputs if graph.type_of(o).is_float)
+        self._ports = {p.integers: p for p in integer_ports(graph) if not p.is_input}
+        self._floats = numeric_outputs(graph)
         self._custom = {g: load_function(g.metric) for g in gates if g.metric not in METRICS}
         self._references: list[Mapping[str, np.ndarray]] = []
         on_labels = [gate for gate in gates if gate.metric in LABEL_METRICS]
         self._labels = _read_labels(samples, on_labels)
         own = Comparison.of(self._groups)
         for sample, labels in zip(samples, self._labels, strict=True):
-            outputs = dict(reference(sample.inputs))
+            outputs = dict(as_numbers(reference(sample.inputs), self._ports))
             self._references.append(outputs)
             own.add(outputs, outputs, labels)
         check_gates(gates, graph.outputs, any(labels is not None for labels in self._labels))
@@ -147,7 +150,7 @@ class Evaluator:
         batches = zip(self._samples, self._references, self._labels, strict=True)
         for sample, reference, labels in batches:
             outputs = run(sample.inputs)
-            comparison.add(reference, outputs, labels)
+            comparison.add(reference, as_numbers(outputs, self._ports), labels)
             for gate, function in self._custom.items():
                 totals[gate] += _call(gate.metric, function, outputs, sample)
         means = {gate: total / len(self._references) for gate, total in totals.items()}
@@ -266,11 +269,12 @@ class Evaluator:
 
 def _number_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
     """Channel groups of all outputs that hold numbers; integers have no heads of some range."""
+    floats = numeric_outputs(graph)
     return tuple(
         group
         for group in channel_groups(graph)
-        if (kind := graph.type_of(group.output)).dtype not in _NOT_NUMBERS
-        and (kind.is_float or not group.spans)
+        if graph.type_of(group.output).dtype not in _NOT_NUMBERS
+        and (group.output in floats or not group.spans)
     )
 
 

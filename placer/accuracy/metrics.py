@@ -16,7 +16,7 @@ from placer.graph.external_data import is_external
 
 # Operators of which each output element depends on the input element at the same position alone.
 _ELEMENT_WISE = frozenset(
-    "Identity Cast Sigmoid Relu Tanh Clip Exp HardSigmoid LeakyRelu Add Sub Mul Div".split()
+    "Identity Cast Sigmoid Relu Tanh Clip Exp HardSigmoid LeakyRelu Add Sub Mul Div Round".split()
 )
 # Operators that keep the elements and their order, so every axis with as many elements before it.
 _RESHAPING = frozenset("Reshape Flatten Squeeze Unsqueeze".split())

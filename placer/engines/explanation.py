@@ -43,6 +43,7 @@ from placer.qdq.extract import extract_placement
 from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.origin import named_pack
+from placer.qdq.own_pairs import OwnPairs, own_pairs
 from placer.quantization import Format, Placement, Range
 from placer.quantization.placement_file import (
     Pin,
@@ -57,14 +58,12 @@ from placer.rules.packaging.load import is_builtin, load_pack
 from placer.rules.sites import place
 from placer.rules.target import Target
 
-_NOTHING: Mapping[str, str] = {}
-
 
 @dataclass(frozen=True)
 class _Subject:
     """What is explained: a float graph, a placement on it (None: the pack's default) and where
     that comes from. ``pins``: what the user pinned, with the range, by tensor. ``stored``: types of
-    graph inputs and outputs that are integers.
+    graph inputs and outputs that are integers. ``own``: what the pairs of a quantized file say.
     """
 
     graph: Graph
@@ -77,6 +76,7 @@ class _Subject:
     scopes: Scopes = field(default_factory=dict)
     refused: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
+    own: OwnPairs | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,9 +246,7 @@ def _subject(
         inside = flatten(quantized.graph) if bodies else {}
         move_weights(quantized.graph)
         found = extract_placement(quantized, scheme)
-        graph, stored = found.graph(shapes, model), _NOTHING
-        if pack.manifest.engine == "tensorrt" and pack.manifest.kernels != "generated":
-            graph, stored = with_float_ports(found, graph)
+        graph, stored = with_float_ports(found, found.graph(shapes, model))
         scopes: Scopes = {n: scope for n, scope in inside.items() if n in graph.by_name}
         left = bodies_of(found.proto, scopes)
         source = "the model's own Q/DQ pairs"
@@ -256,8 +254,9 @@ def _subject(
         if pack.manifest.engine == "tensorrt":
             chosen = chosen.without(kept_in_float(found, graph))
             refused = refused_pairs(load_quantized(model), model)
+        own = own_pairs(found)
         return _Subject(
-            graph, chosen, source, "", left, scopes=scopes, refused=refused, stored=stored
+            graph, chosen, source, "", left, scopes=scopes, refused=refused, stored=stored, own=own
         )
     loaded = load_model(model, shapes, bodies=bodies)
     left = bodies_of(loaded.flat(), loaded.graph.scopes)
@@ -289,7 +288,10 @@ def _explainer(
     subject: _Subject, pack: Pack, device: Device | None, target: Target, base: str
 ) -> Explainer:
     graph, matches = subject.graph, Matches(subject.graph)
-    predictor = make_predictor(graph, pack, target, base, matches, stored=subject.stored)
+    own = subject.own or OwnPairs({}, {})
+    predictor = make_predictor(
+        graph, pack, target, base, matches, own.ranges, subject.stored, own.types
+    )
     estimator = make_estimator(graph, device)
     formats = _formats(subject.placement)
     return Explainer(matches, pack.rules, target, predictor, estimator, formats)

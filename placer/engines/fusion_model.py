@@ -28,6 +28,7 @@ from placer.prediction.layer_classes import load_layer_classes
 from placer.prediction.prediction import Prediction
 from placer.prediction.select import AnyPredictor, make_predictor
 from placer.qdq.extract import ExtractedModel, extract_placement
+from placer.qdq.integer_ports import with_float_ports
 from placer.rules.pack import Pack
 from placer.version import __version__
 
@@ -127,7 +128,8 @@ class FusionModelEngine:
 
     def _index(self, extracted: ExtractedModel) -> _ModelOnGpu:
         graph = extracted.graph(self._shapes, Path("the candidate"))
-        predictor = make_predictor(graph, self._pack, self.target, self._base)
+        graph, stored = with_float_ports(extracted, graph)
+        predictor = make_predictor(graph, self._pack, self.target, self._base, stored=stored)
         estimator = make_estimator(graph, self._gpu)
         return _ModelOnGpu(extracted.structure, predictor, estimator)
 

@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from onnx import ModelProto
@@ -22,6 +23,7 @@ from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.source_pairs import SourcePair, source_pairs, without_pair
 from placer.errors import InputError, LimitError, RunError
+from placer.graph.port_arithmetic import IntegerPort, as_numbers, integer_ports
 from placer.model import Model, load_as_is, load_model
 from placer.model.judged import add_outputs, has_tensors, judged_by
 
@@ -84,7 +86,7 @@ class Source:
             except RunError as error:
                 _say_uncompared(self.model, error)
                 return None
-            sums.append(output_sums(wanted, run(inputs)))
+            sums.append(self._sums(wanted, run(inputs)))
         return Comparison(sums) if any(sums) else None
 
     def material_pairs(self, samples: Sequence[Tensors]) -> frozenset[str]:
@@ -102,12 +104,21 @@ class Source:
     def _wanted(self, inputs: Tensors) -> Tensors:
         return {name: v for name, v in self.run(inputs).items() if name in self.outputs}
 
+    def _sums(self, wanted: Tensors, found: Tensors) -> dict[str, GroupSums]:
+        """``output_sums``, of quantized outputs by the numbers that they stand for."""
+        return output_sums(as_numbers(wanted, self._ports), as_numbers(found, self._ports))
+
+    @cached_property
+    def _ports(self) -> Mapping[str, IntegerPort]:
+        ports = integer_ports(self.model.graph)
+        return {port.integers: port for port in ports if not port.is_input}
+
     def _sqnr_without(
         self, pair: SourcePair, samples: Sequence[Tensors], outputs: Sequence[Tensors]
     ) -> float:
         try:
             run = _run_of(without_pair(self.proto, pair), self.model)
-            sums = [output_sums(w, run(i)) for w, i in zip(outputs, samples, strict=True)]
+            sums = [self._sums(w, run(i)) for w, i in zip(outputs, samples, strict=True)]
         except LimitError:
             raise
         except RunError as error:

@@ -201,6 +201,8 @@ class TensorDraft:
         """
         if not self.target.rounds_alone or is_quantized(port.dtype) or edge.is_graph_output:
             return False
+        if self._comes_as_integers(edge.tensor):
+            return False
         return len(self.chains[edge]) == 1 and self.formats[edge.tensor].rounded == in_place
 
     def constant(self, edge: Edge) -> Port:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from placer.graph import Graph
+from placer.graph.signs import is_non_negative
 from placer.prediction.idle import ranges_before
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.motion import Scale
@@ -14,7 +15,6 @@ from placer.quantization import Ranges, Scheme
 from placer.quantization.scheme import INT8_OR_UINT8
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
-from placer.rules.predicates import is_non_negative
 from placer.rules.target import Target
 
 AnyPredictor = Predictor | KernelPredictor
@@ -28,13 +28,15 @@ def make_predictor(
     matches: Matches | None = None,
     ranges: Ranges | None = None,
     stored: Mapping[str, str] | None = None,
+    types: Mapping[str, str] | None = None,
 ) -> AnyPredictor:
     """The predictor of plans of ``graph`` for the engine of ``pack``.
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``.
     ``matches``: of ``graph``, where they are known. ``ranges``: what activations are quantized
     with; without them a scheme whose type follows from the range goes by the operators. ``stored``:
-    see ``BuildTarget``; generated kernels take none.
+    see ``BuildTarget``. ``types``: of activations that are quantized, by tensor, where a file has
+    them; by default the scheme's.
     """
     manifest, scheme = pack.manifest, pack.manifest.scheme
     integer, integers = scheme.integer, None
@@ -43,8 +45,10 @@ def make_predictor(
         integers = partial(_integer, graph, scheme, known)
     elif not scheme.is_float8:
         integers = partial(_format, scheme)
+    if types:
+        integers = partial(_own, types, integers or (lambda _: scheme.integer))
     if manifest.kernels == "generated":
-        return KernelPredictor(graph, pack.rules, target, base, integer, matches)
+        return KernelPredictor(graph, pack.rules, target, base, integer, matches, stored)
     requantizes = None
     if manifest.repeats == "requantized" and not scheme.symmetric:
         requantizes = partial(_has_zero_point, graph, known)
@@ -68,6 +72,12 @@ def make_predictor(
 def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
     """The type of what is quantized with one scale, by the common range of its tensors."""
     return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale.tensors)).activation
+
+
+def _own(types: Mapping[str, str], otherwise: Callable[[Scale], str], scale: Scale) -> str:
+    """The type of what a file quantizes with one scale."""
+    known = {types[tensor] for tensor in scale.tensors if tensor in types}
+    return known.pop() if len(known) == 1 else otherwise(scale)
 
 
 def _format(scheme: Scheme, scale: Scale) -> str:

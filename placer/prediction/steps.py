@@ -146,7 +146,9 @@ class StepDraft:
         stored = self.target.stored.get(edge.tensor)
         port = self.tensors.as_integers(edge) if stored else self.tensors.as_float(edge)
         declared = stored or type_name(self.target.graph, edge.tensor)
-        if port.dtype != declared:
+        if stored and port.dtype != declared:
+            self.tensors.convert(edge, "requantize", port, declared, self.tensors.chains[edge])
+        elif port.dtype != declared:
             self.tensors.reformat(edge, port, declared)
         else:
             self._laid_out(edge, port, "")

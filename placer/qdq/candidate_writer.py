@@ -8,8 +8,10 @@ from onnx import GraphProto, ModelProto
 
 from placer.graph.edit import rename_tensors, without_initializers
 from placer.graph.flat import body_inputs, nest
+from placer.graph.port_arithmetic import IntegerPort, integer_ports
 from placer.model import Model
 from placer.qdq.draft import Draft
+from placer.qdq.port_pairs import write_ports, written_as_pairs
 from placer.quantization import Scheme
 from placer.version import __version__
 
@@ -32,6 +34,7 @@ class CandidateWriter:
         self._shell.producer_name, self._shell.producer_version = "placer", __version__
         if scheme.has_float8:
             self._shell.ir_version = max(self._shell.ir_version, _IR_OF_FLOAT8)
+        self._ports = written_as_pairs(integer_ports(self._graph), scheme)
         self._body_inputs = body_inputs((n.proto for n in self._graph.nodes), self._graph.scopes)
 
     def write(self, draft: Draft) -> ModelProto:
@@ -60,6 +63,7 @@ class CandidateWriter:
                     if tensor in floats and made.op_type == "QuantizeLinear":
                         nodes[-1].input[0] = floats[tensor]
         self._add_initializers(candidate.graph, draft)
+        write_ports(candidate.graph, [port for port in self._ports if not _is_paired(port, draft)])
         nest(candidate.graph, self._graph.scopes)
         return candidate
 
@@ -71,3 +75,10 @@ class CandidateWriter:
             tensor for name, tensor in self._graph.initializers.items() if reads[name] > 0
         )
         graph.initializer.extend(draft.tensors.values())
+
+
+def _is_paired(port: IntegerPort, draft: Draft) -> bool:
+    """Whether a pair stands among the operators of ``port``, which are no single step then."""
+    first = None if port.is_input else (port.nodes[0].name, 0)
+    names = {node.name for node in port.nodes}
+    return any(edge != first and edge[0] in names for edge in draft.reads)

@@ -33,7 +33,8 @@ class ExtractedModel:
     of the graph outputs. ``constants``: initializers by their name here and in the float model;
     ``dequantized``: that name by what their DequantizeLinear writes. ``placement``: edges whose
     pairs have the same scale and zero point form one group. ``axes``: where a pair has several
-    scales, the axis along which they lie.
+    scales, the axis along which they lie. ``pairs``: what dequantizes at each edge of a pair, or
+    quantizes where integers leave the graph.
     """
 
     proto: ModelProto
@@ -43,6 +44,7 @@ class ExtractedModel:
     dequantized: Mapping[str, str]
     placement: Placement
     axes: Mapping[Edge, int]
+    pairs: Mapping[Edge, NodeProto]
 
     @cached_property
     def structure(self) -> int:
@@ -85,7 +87,7 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     def mark(edge: Edge, tensor: str) -> None:
         while tensor in casts:
             tensor = casts[tensor].input[0]
-        pair = pairs[tensor]
+        pair = at[edge] = pairs[tensor]
         own = scheme is None or scheme.is_float8 or not _is_float8(pair, pairs, constants)
         chosen: Format | None = None if own else FLOAT8
         marks.setdefault((_scale_key(edge, pair, constants), chosen), set()).add(edge)
@@ -96,6 +98,7 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     nodes = []
     marks: dict[_Mark, set[Edge]] = {}
     axes: dict[Edge, int] = {}
+    at: dict[Edge, NodeProto] = {}
     taken = {node.name for node in proto.graph.node}
     seen: set[str] = set()
     others = (n for n in proto.graph.node if not n.output or n.output[0] not in pairs)
@@ -118,7 +121,7 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     )
     writers = (t for t, pair in pairs.items() if pair.op_type in (_PAIR[1], "Cast"))
     dequantized = {t: source(t) for t in writers if source(t) in constants}
-    return ExtractedModel(proto, tuple(nodes), outputs, constants, dequantized, placement, axes)
+    return ExtractedModel(proto, tuple(nodes), outputs, constants, dequantized, placement, axes, at)
 
 
 def _source(tensor: str, pairs: Mapping[str, NodeProto]) -> str:

@@ -11,6 +11,8 @@ import yaml
 from onnx import numpy_helper
 
 import placer
+from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.openvino.engine import OpenVinoEngine
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.prediction.rule_tests import layer_line
 
@@ -159,3 +161,66 @@ def test_integers_that_enter_and_leave_are_read_and_written_as_such(
     onnx.save(proto, path)
     plan = placer.explain(path).explanation.plan
     assert [layer_line(layer) for layer in plan.layers] == layers
+
+
+BYTES = """
+<ir_version: 8, opset_import: ["": 17]>
+g (uint8[1,16,8,8] x) => (uint8[1,16,8,8] y) {
+  [dq] d = DequantizeLinear(x, s, z)
+  [v] v = DequantizeLinear<axis = 0>(w, s16, z16)
+  [conv] c = Conv<pads = [1, 1, 1, 1]>(d, v)
+  NODES
+  [q] y = QuantizeLinear(r, s, z)
+}
+"""
+
+
+def bytes_in_and_out(folder: Path, nodes: str) -> Path:
+    """A file with uint8 inputs and outputs."""
+    path = with_pairs(folder, 0)
+    constants = [t for t in onnx.load(path).graph.initializer if t.name != "z"]
+    proto = onnx.parser.parse_model(BYTES.replace("NODES", nodes))
+    proto.graph.initializer.extend([*constants, numpy_helper.from_array(np.uint8(0), "z")])
+    onnx.save(proto, path)
+    return path
+
+
+@pytest.mark.parametrize("pack", ["onnxruntime", "openvino"])
+def test_engines_on_cpus_read_and_write_bytes_that_enter_and_leave(tmp_path: Path, pack: str):
+    path = bytes_in_and_out(tmp_path, "[relu] r = Relu(c)")
+    plan = placer.explain(path, pack=pack).explanation.plan
+    assert [layer_line(layer) for layer in plan.layers] == ["conv+relu: uint8 -> uint8"]
+    engine = OnnxRuntimeEngine() if pack == "onnxruntime" else OpenVinoEngine()
+    built = engine.compile(onnx.load(path), tmp_path).plan()
+    assert [(layer.output_types, layer.kind) for layer in built.of_kind("compute")] == [
+        (plan.layers[0].output_types, "compute")
+    ]
+
+
+def test_openvino_dequantizes_bytes_for_a_conv_in_float(tmp_path: Path):
+    path = bytes_in_and_out(tmp_path, "[relu] r = Relu(c)")
+    proto = onnx.load(path)
+    proto.graph.node[2].input[1] = "f"
+    values = np.random.default_rng(0).normal(0, 0.1, (16, 16, 3, 3)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(values, "f"))
+    onnx.save(proto, path)
+    plan = placer.explain(path, pack="openvino").explanation.plan
+    assert [layer.name for layer in plan.of_kind("dequantize")] == ["dequantize x"]
+    built = OpenVinoEngine().compile(onnx.load(path), tmp_path).plan()
+    assert len(built.of_kind("dequantize")) == 1
+
+
+def test_tensorrt_rtx_lays_integers_out_anew(tmp_path: Path):
+    path = with_pairs(tmp_path, 0)
+    constants = onnx.load(path).graph.initializer
+    proto = onnx.parser.parse_model(
+        INTEGERS.replace("NODES", "[add] a = Add(c, d) [relu] r = Relu(a)")
+    )
+    proto.graph.initializer.extend(constants)
+    onnx.save(proto, path)
+    plan = placer.explain(path, pack="tensorrt-rtx").explanation.plan
+    assert [layer_line(layer) for layer in plan.layers] == [
+        "reformat x: int8 -> int8",
+        "conv: int8 -> float",
+        "generated add+relu: float, int8 -> int8",
+    ]

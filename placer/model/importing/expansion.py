@@ -6,7 +6,8 @@ from onnx import NodeProto
 
 from placer.model.importing import arithmetic
 from placer.model.importing.operators import input_at
-from placer.model.importing.quantized_tensors import INTEGERS
+from placer.model.importing.quantized_tensors import BYTES, INTEGERS, Quantized
+from placer.model.importing.scales import limits_of
 from placer.model.importing.state import ImportState
 
 
@@ -20,6 +21,11 @@ def expand_dequantize(state: ImportState, node: NodeProto) -> None:
     zero_point, scale = draft.array_or_zero(input_at(node, 2)), draft.array(node.input[1])
     part = arithmetic.dequantize_nodes(source, node.output[0], scale, zero_point, draft.names)
     draft.extend(part)
+    dtype = state.types.get(source, 0)
+    if source in draft.inputs and dtype in BYTES:  # The other half of the pair is the caller's.
+        info = Quantized(node.output[0], scale, zero_point, 0, *limits_of(dtype), dtype)
+        state.records.add_activation(info)
+        state.stand_for(node.output[0], info)
     state.records.notes.append(
         f"node '{node.name}' dequantizes '{source}', which nothing here quantizes with that "
         "scale: written as arithmetic"
@@ -41,6 +47,8 @@ def expand_quantize(state: ImportState, node: NodeProto, integers: str) -> None:
         info.tensor, integers, info.scale, info.zero_point, limits, info.dtype, names
     )
     state.draft.extend(part)
+    if not node.op_type and info.dtype in BYTES:  # The pair's other half is the caller's.
+        state.draft.mark(info, part[0][0].name, 0)
     reader = f"node '{node.name}' ({node.op_type})" if node.op_type else node.name
     state.records.notes.append(
         f"quantization of '{info.tensor}' is written as arithmetic: {reader} reads the integers"

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from placer.graph import Edge, Graph
 from placer.graph.edit import every_node, subgraphs
 from placer.graph.external_data import is_external
+from placer.graph.signs import is_non_negative
 from placer.graph.weights import bias_input, weight_input
 from placer.model.importing.scales import ActivationScale, WeightScale
 from placer.quantization import Placement, Range, Ranges, Scheme
@@ -53,6 +54,7 @@ class Imported:
     that were seen, e.g. ``QDQ, uint8 activations``. ``activations``: the source's scale by float
     tensor; ``weights``: by float constant. ``placement``: the edges that had pairs, grouped by
     equal scales. ``notes``: a sentence for everything that was changed or could not be kept.
+    ``non_negative``: those of symmetric int8 that hold nothing below zero.
     """
 
     proto: ModelProto
@@ -61,6 +63,7 @@ class Imported:
     weights: Mapping[str, WeightScale]
     placement: Placement
     notes: tuple[str, ...]
+    non_negative: frozenset[str] = frozenset()
 
     @property
     def is_float8(self) -> bool:
@@ -69,8 +72,15 @@ class Imported:
         return bool(found) and all(found)
 
     def ranges(self, scheme: Scheme) -> Ranges:
-        """Range by float tensor for ``scheme``."""
-        return {name: scale.range(scheme) for name, scale in self.activations.items()}
+        """Range by float tensor for ``scheme``.
+
+        Where symmetric int8 held nothing below zero, it begins there under a scheme with zero
+        points: steps become half as large, and a Q with the lowest zero point takes a Relu along.
+        """
+        found = {name: scale.range(scheme) for name, scale in self.activations.items()}
+        if scheme.symmetric:
+            return found
+        return {k: r._replace(low=0.0) if k in self.non_negative else r for k, r in found.items()}
 
     def summary(self, path: Path, scheme: Scheme, keep: bool) -> str:
         """One sentence for the user; ``keep``: whether the scales are used."""
@@ -86,9 +96,9 @@ class Imported:
 
     def losses(self, scheme: Scheme) -> tuple[Loss, ...]:
         """Tensors whose quantization step grows under ``scheme``, the worst first."""
-        found = []
+        found, ranges = [], self.ranges(scheme)
         for tensor, source in self.activations.items():
-            growth = _step(source.range(scheme), scheme) / source.scale
+            growth = _step(ranges[tensor], scheme) / source.scale
             stays = scheme.is_float8 or (source.is_float8 and scheme.has_float8)
             if not stays and growth > 1 + 1e-6:
                 found.append(Loss(tensor, source, growth))
@@ -147,6 +157,11 @@ class Imported:
             weights=weights,
             placement=placement,
             notes=(*self.notes, *notes),
+            non_negative=frozenset(
+                name
+                for name, scale in kept.items()
+                if scale.type == "int8" and scale.is_symmetric and is_non_negative(name, graph)
+            ),
         )
 
 

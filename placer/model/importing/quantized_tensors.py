@@ -15,6 +15,7 @@ from placer.model.importing.scales import ActivationScale, WeightScale, type_nam
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16})
+BYTES = frozenset({TensorProto.INT8, TensorProto.UINT8})
 _FLOAT8 = frozenset(
     {
         TensorProto.FLOAT8E4M3FN,

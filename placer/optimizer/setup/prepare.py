@@ -20,6 +20,7 @@ from placer.engines.base import Engine
 from placer.engines.source_model import distance_sentence, recovered
 from placer.errors import InputError
 from placer.graph.bodies import bodies_of
+from placer.graph.port_arithmetic import numeric_outputs
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.model import Model, load_model
 from placer.model.judged import judged_by
@@ -148,12 +149,12 @@ def _without_recovery(request: Request, model: Model, warn: Callable[[str], None
 def _gates(
     request: Request, model: Model, evaluation_data: Dataset, observer: Observer
 ) -> tuple[Gate, ...]:
-    judged = judged_by(model).graph.outputs
-    types = [model.graph.type_of(output) for output in judged]
-    has_floats = any(known.is_float or known.dtype is None for known in types)
+    judged = judged_by(model).graph
+    unknown = any(judged.type_of(output).dtype is None for output in judged.outputs)
+    has_floats = unknown or bool(numeric_outputs(judged))
     asked = tuple(Gate.parse(text) for text in request.gates)
     gates = asked or default_gates(evaluation_data.has_labels, has_floats)
-    outputs = tuple(dict.fromkeys((*model.graph.outputs, *judged)))
+    outputs = tuple(dict.fromkeys((*model.graph.outputs, *judged.outputs)))
     check_gates(gates, outputs, evaluation_data.has_labels)
     on_floats = [gate for gate in gates if gate.metric in FLOAT_METRICS and not has_floats]
     if on_floats:

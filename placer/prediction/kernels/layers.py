@@ -168,9 +168,14 @@ class KernelLayers:
 
     def _quantize(self, unit: Unit) -> PredictedLayer:
         ((edge, _writer),) = unit.reads
-        source = self._base if edge.tensor in self._graph.producer else FLOAT
         read = next((other for other, _ in unit.readers), edge)
-        return self._conversion("quantize", edge, source, self._ports.integer_at(read))
+        integer = self._ports.integer_at(read)
+        if edge.tensor in self._graph.producer:
+            return self._conversion("quantize", edge, self._base, integer)
+        stored = self._units.stored.get(edge.tensor)
+        # Integers that enter are laid out anew for the Conv that reads them.
+        kind: Kind = "quantize" if stored is None else "reformat"
+        return self._conversion(kind, edge, stored or FLOAT, integer)
 
     def _conversion(self, kind: Kind, edge: Edge, source: str, target: str) -> PredictedLayer:
         ports = Port(source, tensor=edge.tensor), Port(target, tensor=edge.tensor)

@@ -36,7 +36,7 @@ class KernelPorts:
         for unit in units:
             for edge, writer in unit.reads:
                 if writer is None:
-                    yield edge, Port(type_name(self._graph, edge.tensor), tensor=edge.tensor)
+                    yield edge, Port(self._units.outside(edge.tensor), tensor=edge.tensor)
                 elif writer not in units:
                     tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
                     yield edge, Port(self.edge_type(edge, writer, unit), tensor=tensor)
@@ -53,7 +53,7 @@ class KernelPorts:
             cast = {edge.tensor for edge, reader in unit.readers if reader.role == "cast"}
             for tensor in unit.outputs if unit.role != "cast" else ():
                 if tensor in self._graph.outputs and tensor not in cast:
-                    yield Port(type_name(self._graph, tensor), tensor=tensor)
+                    yield Port(self._units.outside(tensor), tensor=tensor)
 
     def integer_at(self, edge: Edge) -> str:
         """The type of what is quantized at ``edge``."""

@@ -41,7 +41,7 @@ class KernelPredictor:
     """Predicts plans of one model; the counterpart of ``Predictor`` for generated kernels.
 
     ``base``: ONNX name of the type of float tensors inside the engine. ``matches``: of the graph,
-    where they are known.
+    where they are known. ``stored``: see ``BuildTarget``.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class KernelPredictor:
         base: str,
         integer: str,
         matches: Matches | None = None,
+        stored: Mapping[str, str] | None = None,
     ) -> None:
         self._model = without_settled_nodes(graph)
         self._dissolved = dissolved(self._model)
@@ -59,7 +60,7 @@ class KernelPredictor:
         self._float32 = float32_tensors(self._model) if base == "float16" else frozenset[str]()
         if matches is None or matches.graph is not self._graph:
             matches = Matches(self._graph)
-        self._base, self._integer = base, integer
+        self._base, self._integer, self._stored = base, integer, stored or {}
         rules = [rule for rule in rules if target.meets(rule.when)]
         self._passages = find_passages(matches, rules)
         self._attentions = attentions(self._graph, self._float32)
@@ -91,6 +92,7 @@ class KernelPredictor:
             self._base,
             self._float32,
             self._dissolved.flat,
+            self._stored,
         )
         kernels = Kernels(units)
         layers = KernelLayers(units, kernels, self._base, self._integer).layers()

@@ -29,7 +29,8 @@ class Units(UnitGraph):
     ``base``: ONNX name of the type of float tensors inside the engine. ``attentions``: those that
     may be one kernel, by name of their first node; ``apart``: products that are
     almost of one. ``float32``: tensors that have not its type;
-    ``flat``: names of products of rows that were flattened.
+    ``flat``: names of products of rows that were flattened. ``stored``: types of graph inputs and
+    outputs that are integers outside, by tensor.
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class Units(UnitGraph):
         base: str,
         float32: frozenset[str],
         flat: frozenset[str],
+        stored: Mapping[str, str],
     ) -> None:
         super().__init__(graph, form)
-        self._base, self.float32, self.flat = base, float32, flat
+        self._base, self.float32, self.flat, self.stored = base, float32, flat, stored
         self._free = free_nodes(graph, form.scales)
         fans = {
             name: fan
@@ -177,7 +179,11 @@ class Units(UnitGraph):
 
     def _is_cast(self, tensor: str) -> bool:
         """Whether a tensor of the graph's interface has another float type inside the engine."""
-        return self._base != FLOAT and type_name(self.graph, tensor) == FLOAT
+        return self._base != FLOAT and self.outside(tensor) == FLOAT
+
+    def outside(self, tensor: str) -> str:
+        """ONNX's name of the type that a graph input or output has outside of the engine."""
+        return self.stored.get(tensor) or type_name(self.graph, tensor)
 
     def _add_input_cast(self, tensor: str) -> None:
         # What a body reads is no input of the node that has the body: no kernel is seen to read it.
