@@ -64,7 +64,9 @@ def as_numbers(
 def _inputs(graph: Graph) -> Iterator[IntegerPort]:
     for tensor in graph.inputs:
         dtype = graph.type_of(tensor).dtype
-        for edge in graph.edges_of(tensor) if dtype in _INTEGERS else ():
+        if dtype is None or dtype not in _INTEGERS:
+            continue
+        for edge in graph.edges_of(tensor):
             cast = graph.by_name.get(edge.node)
             if cast is None or cast.op != "Cast" or cast.name in graph.scopes:
                 continue

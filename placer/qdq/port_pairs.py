@@ -110,8 +110,8 @@ class _Writer:
 
     def _is_same(self, node: NodeProto, port: IntegerPort) -> bool:
         """Whether a Q or DQ has the scale, zero point and type of ``port``."""
-        known = [self._constants.get(name) for name in node.input[1:]]
-        if len(known) != 2 or known[0] is None or known[1] is None:
+        known = [self._constants[name] for name in node.input[1:] if name in self._constants]
+        if len(node.input) != 3 or len(known) != 2:
             return False
         scale, zero_point = map(numpy_helper.to_array, known)
         return (
