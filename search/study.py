@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -45,6 +46,8 @@ T = TypeVar("T")
 POLL_S = 0.5
 # Trials by which it is judged how long the next one may take.
 RECENT = 5
+# The first digits of a SHA-256 hash.
+_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 
 class Evaluate(Protocol):
@@ -200,8 +203,8 @@ class Study:
         for key in (*wanted, *sorted(kept.keys() - wanted.keys())):
             if kept.get(key) != wanted.get(key):
                 raise InputError(
-                    f"{self._place} holds a study with another {key} "
-                    f"({_shown(kept.get(key))}, now {_shown(wanted.get(key))}); {fix}"
+                    f"{self._place} holds a study with other settings ({key}: "
+                    f"{_shown(kept.get(key))}, now {_shown(wanted.get(key))}); {fix}"
                 )
         return False
 
@@ -318,6 +321,8 @@ class _Asked:
         return proposal
 
 
-def _shown(setting: object) -> object:
-    """A setting for messages; one that is not there was not asked for."""
-    return "none" if setting is None else setting
+def _shown(setting: object) -> str:
+    """A setting for messages, hashes cut short; one that is not there was not asked for."""
+    if isinstance(setting, list):
+        setting = ", ".join(map(str, setting))
+    return "none" if setting is None else _HASH.sub(r"\1", str(setting))

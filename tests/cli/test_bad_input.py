@@ -167,7 +167,7 @@ def test_the_output_folder_of_another_models_study(placer: Placer):
     onnx.save(proto, "other.onnx")
     finished = placer("optimize", "other.onnx", *quick)
     assert finished.code == 2
-    assert "out holds a study with another model (sha256:" in finished.err
+    assert "out holds a study with other settings (model: sha256:" in finished.err
     assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
 
 

@@ -151,7 +151,7 @@ def test_a_run_says_inferences_per_second_and_no_latency(
     other = [*words[2:], "--engine", "openvino", "--objective", "latency"]
     refused = placer("optimize", model, *other)
     assert refused.code == 2
-    assert "holds a study with another objective (throughput, now latency)" in refused.err
+    assert "holds a study with other settings (objective: throughput, now latency)" in refused.err
 
 
 def assert_no_latency(text: str) -> None:

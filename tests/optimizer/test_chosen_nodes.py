@@ -33,7 +33,7 @@ def test_excluded_nodes_read_no_pairs_and_only_chosen_ones_do(placer: Placer):
 
     changed = placer("optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, "--exclude", convs[0])
     assert changed.code == 2
-    assert "holds a study with another only (['op:Conv'], now none)" in changed.err
+    assert "holds a study with other settings (only: op:Conv, now none)" in changed.err
 
 
 def test_a_pack_keeps_nodes_of_a_family_of_models_float(placer: Placer):

@@ -144,7 +144,7 @@ def test_a_study_goes_on_only_with_the_same_gates(placer: Placer):
     assert placer(*flags).code == 0
     finished = placer(*flags, "--beat", "float")
     assert finished.code == 2
-    assert "holds a study with another gates" in finished.err
+    assert "holds a study with other settings (gates: " in finished.err
 
 
 @pytest.mark.usefixtures("installed")

@@ -114,7 +114,9 @@ def test_what_was_measured_when_calls_were_timed_otherwise_is_not_taken_up(
 
     finished = placer("optimize", small, *QUICK, "-o", "small")
     assert finished.code == 2
-    assert "holds a study with another way of timing (none, now calls of up to" in finished.err
+    assert (
+        "holds a study with other settings (way of timing: none, now calls of up to" in finished.err
+    )
     assert placer("optimize", save(LARGE), *QUICK, "-o", "large").code == 0
     assert study_attribute(Path("large/study.db"), "remembered") == {}
 

@@ -207,7 +207,7 @@ def test_a_study_of_another_scheme_is_refused_by_its_name(
     task = prepare(replace(request, scheme=begun), QuietObserver(), schemes=found)
     (tmp_path / "out").mkdir()
     open_study(task)
-    with pytest.raises(InputError, match=rf"holds a study with another scheme \({told}\)"):
+    with pytest.raises(InputError, match=rf"holds a study with other settings \(scheme: {told}\)"):
         optimize(replace(request, scheme=now), QuietObserver())
 
 

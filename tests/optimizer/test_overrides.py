@@ -211,7 +211,7 @@ def test_a_project_file_pins_and_the_run_tells_it(request: pytest.FixtureRequest
         "optimize", "--no-cache", "--output", "out", "--override", "tensor=x,method=mse"
     )
     assert changed.code == 2
-    assert "holds a study with another overrides" in changed.err
+    assert "holds a study with other settings (overrides: " in changed.err
 
 
 def test_engines_that_read_candidates_find_the_weights(net: Path):

@@ -129,7 +129,7 @@ def test_another_gate_function_does_not_go_on_with_old_judgements(
     module.write_text(GATE.format(value="0.0 if outputs else 1.0"))
     finished = placer(*RUN, "--gate", "my_gate:agreement>=1")
     assert finished.code == 2
-    assert "holds a study with another functions" in finished.err
+    assert "holds a study with other settings (functions: " in finished.err
     assert Result.read("out").verdict == "faster"
 
 

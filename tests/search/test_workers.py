@@ -238,7 +238,7 @@ def test_a_worker_ends_the_study_and_optimize_then_writes_the_result(placer: Pla
     wrong = ("--data", DIGITS / "evaluation.npz")
     refused = placer("worker", *options, *wrong)
     assert refused.code == 2
-    assert "study 'digits' holds a study with another calibration data" in refused.err
+    assert "study 'digits' holds a study with other settings (calibration data: " in refused.err
     missing = placer("worker", "--study", "digit", "--storage", url)
     assert missing.code == 2
     assert "unknown study 'digit'; use one of: digits; did you mean 'digits'?" in missing.err
@@ -257,7 +257,7 @@ def test_a_worker_with_another_model_is_refused(placer: Placer, save: Callable[.
     other = save(text.replace("0.1", "0.2"), "other.onnx")
     refused = placer("worker", *options, "--model", other)
     assert refused.code == 2
-    assert "study 's' holds a study with another " in refused.err
+    assert "study 's' holds a study with other settings (" in refused.err
     assert "give this worker what the study was made with" in refused.err
 
 

@@ -53,10 +53,11 @@ def settings_of(task: Task) -> dict[str, Any]:
         "engine": f"{task.engine.name} {task.engine.version}, {task.engine.device}",
         **({} if task.engine.estimated else {"way of timing": TIMING}),
         "calibration": request.calibration,
+        # Before the data, which it divides.
+        "seed": request.seed,
         "calibration data": f"{task.calibration_data.fingerprint}, {len(task.calibration_data)}",
         "evaluation data": f"{task.evaluation_data.fingerprint}, {len(task.evaluation_data)}",
         "gates": list(task.gate_texts),
-        "seed": request.seed,
         "sampler": request.sampler,
         "objective": request.objective,
         "study format": STUDY_FORMAT,
