@@ -49,7 +49,7 @@ def read_text(path: Path, what: str, field: str) -> str:
     try:
         return read_bytes(path, what, field).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: {error.reason}") from error
+        raise InputError(f"{path} is not UTF-8 text ({error.reason}); give {what}") from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.common.files import cannot_write, temporary_beside, write_text
+from placer.common.files import cannot_write, read_text, temporary_beside, write_text
 from placer.errors import InputError, PlacerError, RunError
 
 
@@ -78,3 +78,10 @@ def test_a_full_disk_is_no_wrong_input(number: int, error: type[PlacerError], ad
     told = cannot_write(Path("out/y"), OSError(number, os.strerror(number)))
     assert type(told) is error
     assert str(told) == f"cannot write out/y: {os.strerror(number)}; {advice}"
+
+
+def test_what_is_no_text_is_told_with_what_to_give(tmp_path: Path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08\xff")
+    with pytest.raises(InputError, match=r"is not UTF-8 text \(invalid start byte\); give a place"):
+        read_text(path, "a placement.yaml", "yaml_bytes")
