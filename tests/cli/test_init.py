@@ -11,7 +11,9 @@ import onnx
 import pytest
 import yaml
 
+from placer.engines.doctor import Diagnosis, EngineStatus
 from placer.graph.text import parse_model
+from placer.optimizer.options import project_draft
 from placer.optimizer.options.project import keywords_of, read_project
 from placer.optimizer.options.project_draft import init_project
 from tests.conftest import DIGITS, Finished
@@ -47,6 +49,24 @@ def test_data_beside_the_model_are_found_and_labels_choose_the_gate(placer: Plac
     text = Path("placer.yaml").read_text()
     assert "# 56 nodes: 15 BatchNormalization, 14 Conv, 13 Relu, 3 Add and others.\n" in text
     assert "# Inputs: image (batchx1x32x32). Outputs: logits.\n" in text
+
+
+def test_profiles_of_engines_that_estimate_name_a_gpu(
+    placer: Placer, monkeypatch: pytest.MonkeyPatch
+):
+    runs = tuple(
+        EngineStatus(name, None) for name in ("onnxruntime", "fusion-model", "tensorrt-rtx-build")
+    )
+    here = Diagnosis("3.12", "Linux", packages={}, gpus=(), engines=runs)
+    monkeypatch.setattr(project_draft, "diagnose", lambda: here)
+    shutil.copy(DIGITS / "digits.onnx", "digits.onnx")
+    assert placer("init", "digits.onnx").code == 0
+    text = Path("placer.yaml").read_text()
+    assert "# auto measures on a GPU's engine, or the fastest of: onnxruntime.\n" in text
+    profiles = yaml.safe_load(text)["profiles"]
+    estimating = [p for p in profiles.values() if p.get("engine") not in (None, "onnxruntime")]
+    assert [profile["engine"] for profile in estimating] == ["fusion-model", "tensorrt-rtx-build"]
+    assert {profile["gpu"] for profile in estimating} == {"l4"}
 
 
 def test_gates_are_for_the_labels_of_what_is_judged(placer: Placer):

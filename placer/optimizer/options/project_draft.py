@@ -23,6 +23,7 @@ from placer.calibration.sample import LABELS
 from placer.calibration.sources import files_of, function_of
 from placer.common.files import make_output_folder, write_bytes, write_text
 from placer.common.shapes import Shape
+from placer.engines.built_plan import NAME
 from placer.engines.doctor import Diagnosis, diagnose
 from placer.errors import InputError
 from placer.graph.index import tensor_type
@@ -36,6 +37,8 @@ SCHEMA_FOLDER = ".schema"
 SCHEMA = "project.schema.json"
 _EVALUATION = re.compile(r"eval|val|test", re.IGNORECASE)
 _ESTIMATES = "fusion-model"
+# Engines whose latencies are estimates for a GPU that is named.
+_FOR_NAMED_GPUS = (_ESTIMATES, NAME)
 
 
 def init_project(
@@ -158,7 +161,7 @@ def _accuracy_lines(has_labels: bool | None, has_floats: bool) -> Iterator[str]:
 
 def _engine_lines(machine: Diagnosis) -> Iterator[str]:
     runs = [engine.name for engine in machine.engines if engine.reason is None]
-    measures = [name for name in runs if name != _ESTIMATES]
+    measures = [name for name in runs if name not in _FOR_NAMED_GPUS]
     yield ""
     gpus = ", ".join(gpu.name for gpu in machine.gpus)
     yield f"# Runs here: {', '.join(runs)}. GPUs: {gpus or 'none that CUDA sees'}."
@@ -178,11 +181,13 @@ def _profile_lines(machine: Diagnosis) -> Iterator[str]:
     yield "# placer optimize --profile NAME: a target or an effort; several may be combined."
     yield "profiles:"
     for engine in machine.engines:
-        if engine.reason is None and engine.name != _ESTIMATES:
+        if engine.reason is None and engine.name not in _FOR_NAMED_GPUS:
             yield f"  {engine.name}: {{engine: {engine.name}}}"
     yield "  quick: {preset: quick}"
     yield "  # Estimates for a GPU that is not here, or its name as the product has it."
     yield f"  l4: {{engine: {_ESTIMATES}, gpu: l4}}"
+    if any(engine.name == NAME and engine.reason is None for engine in machine.engines):
+        yield f"  l4-build: {{engine: {NAME}, gpu: l4}}"
 
 
 def _inputs(proto: ModelProto) -> list[ValueInfoProto]:
