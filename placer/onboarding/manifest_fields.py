@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
 from placer.common.yaml_file import Strict
-from placer.optimizer.options.run_options import Devices, Duration, RunOptions
+from placer.optimizer.options.run_options import Devices, Duration, RunOptions, with_home
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 
@@ -45,6 +45,8 @@ class Manifest(Strict):
         default=None,
         description="Folder of all results; by default MANIFEST.placer beside the manifest.",
     )
+    _home = field_validator("output", mode="before")(with_home)
+
     devices: Devices = Field(
         default=[], description="GPUs to use; each serves one model at a time."
     )

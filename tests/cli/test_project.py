@@ -51,6 +51,22 @@ def result_in(folder: str) -> Result:
     return Result.read(Path(folder))
 
 
+def test_paths_may_begin_with_the_home_folder(
+    placer: Placer,  # noqa: ARG001 - which makes a folder to be in
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "x.npz").touch()
+    Path("placer.yaml").write_text("{data: ~/x.npz, output: ~/out, warm_starts: [~/a.yaml]}")
+    found = keywords_of(read_project(Path("placer.yaml")), Path("placer.yaml"), [])
+    assert found == {
+        "data": str(tmp_path / "x.npz"),
+        "output": tmp_path / "out",
+        "warm_starts": [tmp_path / "a.yaml"],
+    }
+
+
 # --- where options come from ----------------------------------------------------------------
 
 

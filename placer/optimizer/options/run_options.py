@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    field_validator,
+)
 
 from placer.accuracy.gates import Gate
 from placer.accuracy.latency_gates import parse_beats
@@ -52,6 +60,13 @@ def _as_shape_texts(given: object) -> object:
         name: "x".join(map(str, shape)) if isinstance(shape, list) else shape
         for name, shape in given.items()
     }
+
+
+def with_home(given: object) -> object:
+    """Paths that begin with ``~`` as a shell gives them to a command."""
+    if isinstance(given, list):
+        return [with_home(one) for one in given]
+    return os.path.expanduser(given) if isinstance(given, str) else given  # noqa: PTH111 globs
 
 
 def _gate(text: str) -> str:
@@ -107,6 +122,9 @@ Devices = Annotated[
 ]
 
 
+_PATHS = ("model", "data", "eval_data", "output", "gpu", "pack", "warm_starts", "custom_ops")
+
+
 def described(keyword: str) -> Any:
     """An option of a run; null is its default."""
     return Field(default=None, description=options()[keyword].option.help)
@@ -114,6 +132,9 @@ def described(keyword: str) -> Any:
 
 class RunOptions(Strict):
     """What ``placer.optimize`` takes, under its names; null is its default."""
+
+    # Of the options here and of those that projects and manifests add.
+    _home = field_validator(*_PATHS, mode="before", check_fields=False)(with_home)
 
     shapes: Shapes | None = Field(
         default=None, description="Shape by input: [1, 3, 32, 32], 1x3x32x32 or MIN:OPT:MAX."
