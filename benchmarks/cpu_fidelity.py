@@ -227,7 +227,8 @@ def main(subject: Subject, doc: str | None) -> None:
     for column in ("model", "placements", "F1 nodes", "F1 nodes and types", conversions):
         table.add_column(column)
     with tempfile.TemporaryDirectory() as folder:
-        given = given_models(arguments) if arguments.model else None
+        entered = load_pack(subject.pack).enters_bodies
+        given = given_models(arguments, entered) if arguments.model else None
         subjects = given or models(arguments.networks, Path(folder))
         found = list(
             fidelity(subject, subjects, arguments.placements, arguments.seed, arguments.scheme)

@@ -116,6 +116,11 @@ class Fusion(Strict):
         default=[],
         description="Edges into the layer that carry no pair, else it does not exist.",
     )
+    blocked: Reference | None = Field(
+        default=None,
+        description="The edge of a tensor in ONNX Runtime's blocked layout: there is no pair on it, "
+        "nor on the way to it from the Convs and pools that write blocks.",
+    )
     float_type: Literal["float", "float16"] | None = Field(
         default=None,
         description="The float type written where it is not the model's; `float` is FP32.",

@@ -185,6 +185,11 @@ class Predicate(Strict):
     different: list[TensorName] | None = Field(
         default=None, min_length=2, description="The names stand for different tensors."
     )
+    blocked: TensorName | None = Field(
+        default=None,
+        description="The tensor lies in ONNX Runtime's blocked layout where nothing is quantized: "
+        "float Convs of images, pools, their activations, and sums, products and Concats of such.",
+    )
     is_graph_input: TensorName | None = Field(
         default=None, description="The tensor enters the graph."
     )

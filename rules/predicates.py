@@ -10,6 +10,7 @@ from onnx import numpy_helper
 from placer.graph import Graph
 from placer.graph.external_data import is_external
 from placer.graph.signs import is_non_negative
+from placer.rules.blocked import is_blocked
 from placer.rules.check import Check, Nodes, Tensors, of_each, within
 from placer.rules.dataflow_checks import (
     consumers_are,
@@ -147,6 +148,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "over_last_axis": over_last_axis,
     "sliced_apart": of_each(is_sliced_apart),
     "one_piece": of_each(is_one_piece),
+    "blocked": of_each(is_blocked),
     "channels_last": of_each(is_channels_last),
     "written_apart": written_apart,
     "rank": rank_is,

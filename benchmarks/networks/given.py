@@ -21,8 +21,13 @@ def add_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def given_models(arguments: argparse.Namespace) -> Iterator[tuple[str, Model]]:
-    """Each model of ``--model``, by its file's name without the suffix."""
+def given_models(
+    arguments: argparse.Namespace, bodies: bool = False
+) -> Iterator[tuple[str, Model]]:
+    """Each model of ``--model``, by its file's name without the suffix.
+
+    ``bodies``: whether nodes in the bodies of If, Loop and Scan are nodes as others.
+    """
     for text in arguments.model:
         file, *shapes = text.split(",")
-        yield Path(file).stem, load_model(Path(file), dict(map(parse_shape, shapes)))
+        yield Path(file).stem, load_model(Path(file), dict(map(parse_shape, shapes)), bodies=bodies)

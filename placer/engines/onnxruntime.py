@@ -22,6 +22,7 @@ from placer.engines.onnxruntime_profile import median_us, profile, profile_in_tu
 from placer.engines.rounds import cpu_clock, time_calls
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
+from placer.model.body_types import BodyTypes
 from placer.plan import Plan
 
 
@@ -117,6 +118,7 @@ class OnnxRuntimeModel:
         flat = onnx.ModelProto()
         flat.CopyFrom(model)
         flatten(flat.graph)
+        BodyTypes(flat.graph)  # Declares what bodies are given, from which other types follow.
         flatten(fused.graph, name_all=False)
         return layers_plan(flat, fused, final, _own_times(times, scopes), source)
 

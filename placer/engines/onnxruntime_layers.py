@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import onnx
 
 from placer.engines.onnxruntime_coverage import PAIR_OPS, Coverage
+from placer.graph.edit import subgraphs
+from placer.graph.flat import RETURNED
+from placer.graph.index import captured_tensors
 from placer.plan import Kind, Layer, Plan, Port
 from placer.plan.readers.onnx_graph import tensor_types
 
@@ -142,9 +145,12 @@ class _Fused:
     blocked: str
 
 
-def _blocked_names(entry: _Fused) -> tuple[str, str]:
-    """What the blocked layout calls a layer's node; a BatchNormalization becomes a Conv."""
-    return f"{entry.blocked}_nchwc", f"{entry.blocked}_bn_nchwc"
+def _blocked_names(entry: _Fused) -> tuple[str, ...]:
+    """What the blocked layout calls a layer's node.
+
+    A BatchNormalization becomes a Conv, and so does a product with a number for each channel.
+    """
+    return tuple(f"{entry.blocked}{kind}_nchwc" for kind in ("", "_bn", "_mul"))
 
 
 def _fused_layers(
@@ -153,21 +159,43 @@ def _fused_layers(
     covered = Coverage(model, fused, types).nodes()
     constants = {tensor.name for tensor in fused.initializer}
     own = {node.name for node in model.node}
+    read = _read_tensors(fused)
     layers = []
     for node, nodes in zip(fused.node, covered, strict=True):
         kind = _KINDS.get(node.op_type, "compute")
-        if kind == "compute" and not nodes and node.op_type in _MOVES and node.name not in own:
-            kind = "reformat"
+        is_added = not nodes and node.name not in own
+        if kind == "compute" and node.op_type in _MOVES and (is_added or _returns(node)):
+            kind, nodes = "reformat", ()
         layer = Layer(
             name=_name(node),
             op=node.op_type,
             nodes=nodes,
             inputs=tuple(_port(t, types) for t in node.input if t and t not in constants),
-            outputs=tuple(_port(t, types) for t in node.output if t),
+            outputs=tuple(_port(t, types) for t in _read(node, read) if t),
             kind=kind,
         )
         layers.append(_Fused(layer, node.output[0]))
     return layers
+
+
+def _returns(node: onnx.NodeProto) -> bool:
+    """Whether it hands on what a body of a Loop or Scan is given and returns: of no node."""
+    return node.op_type == "Identity" and RETURNED in node.name
+
+
+def _read_tensors(graph: onnx.GraphProto) -> set[str]:
+    """What nodes, bodies and the graph's caller read."""
+    read = {tensor for node in graph.node for tensor in node.input}
+    read.update(value.name for value in graph.output)
+    for node in graph.node:
+        read.update(value.name for body in subgraphs(node) for value in body.output)
+        read.update(captured_tensors(node))
+    return read
+
+
+def _read(node: onnx.NodeProto, read: Set[str]) -> Sequence[str]:
+    """What ``node`` writes that is read, as that of a Loop often is not; all if nothing is."""
+    return [tensor for tensor in node.output if tensor in read] or node.output
 
 
 def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str, _Fused]:

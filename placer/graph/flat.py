@@ -23,6 +23,8 @@ from placer.graph.scopes import Body, Scope, Scopes
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
+# What the name of an Identity ends in that returns what a body does not compute itself.
+RETURNED = "/returned"
 
 
 def flatten(graph: GraphProto, *, name_all: bool = True) -> dict[str, Scope]:
@@ -229,7 +231,7 @@ class _Nesting:
         for value in body.output:
             # A body returns what it computes itself, each tensor once.
             if value.name not in made:
-                source, value.name = value.name, self._tensors.unused(f"{value.name}/returned")
+                source, value.name = value.name, self._tensors.unused(value.name + RETURNED)
                 name = self._names.unused(value.name)
                 body.node.append(helper.make_node("Identity", [source], [value.name], name))
             made.discard(value.name)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from placer.graph import Edge, Graph, Node
+from placer.rules.blocked import blocked_edges
 from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
 from placer.rules.matcher import Matches
@@ -141,12 +142,19 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         in_place=_edges(match, fusion.in_place, graph),
         paired=tuple(dict.fromkeys(demanded + absorbed)) if absorbed else demanded,
         bare=_edges(match, fusion.bare, graph)
+        + _blocked(match, fusion, graph)
         + (() if fusion.reads == ANY else tuple([e for e in inner if e not in absorbed])),
         like=like[0] if like else None,
         input_index=max((e.input_index for e in _edges(match, told, graph)), default=0),
         goes_first=offer.goes_first,
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
     )
+
+
+def _blocked(match: Match, fusion: Fusion, graph: Graph) -> tuple[Edge, ...]:
+    """The edges that are bare where what the layer reads lies in blocks."""
+    read = _edges(match, [fusion.blocked], graph) if fusion.blocked else ()
+    return tuple(e for edge in read for e in (edge, *(blocked_edges(edge.tensor, graph) or ())))
 
 
 def _inner(nodes: Sequence[Node], graph: Graph) -> tuple[Edge, ...]:

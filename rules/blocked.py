@@ -1,0 +1,65 @@
+"""Tensors in ONNX Runtime's blocked layout, in which its float kernels for images compute.
+
+Source: nchwc_transformer.cc. Convs, and pools of whole blocks, make blocks of whatever they read;
+activations, Resizes and other pools keep them, and sums, products and Concats do where all that they
+read lies in blocks. What a pair dequantizes does not, so a tensor is in blocks only if no pair is
+on the way from these Convs and pools.
+"""
+
+from __future__ import annotations
+
+from placer.graph import Edge, Graph, Node
+
+_KEEPS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid", "BatchNormalization"})
+_JOINS = frozenset({"Add", "Mul", "Concat"})
+_POOLS = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
+_BLOCK = 16  # Channels, with AVX-512; 8 with AVX2.
+
+
+def is_blocked(tensor: str, graph: Graph) -> bool:
+    """Whether the tensor lies in blocks where nothing is quantized."""
+    return blocked_edges(tensor, graph) is not None
+
+
+def blocked_edges(tensor: str, graph: Graph) -> tuple[Edge, ...] | None:
+    """The edges that carry no pair where ``tensor`` lies in blocks; None if it never does."""
+    found: dict[Edge, None] = {}
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        node = graph.producer.get(waiting.pop())
+        read = None if node is None else _read(node, graph)
+        if read is None:
+            return None
+        for edge in read:
+            found[edge] = None
+            if edge.tensor not in seen and edge.tensor not in graph.initializers:
+                seen.add(edge.tensor)
+                waiting.append(edge.tensor)
+    return tuple(found)
+
+
+def _read(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
+    """What must lie in blocks, or be a float weight, for the node to write blocks; None: never."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    edges = tuple(e for e in graph.edges_into(node) if e.input_index < len(node.inputs))
+    if node.op == "Conv":
+        return edges[1:2] if _takes(node, graph) else None
+    if node.op in _POOLS:
+        shape = graph.type_of(node.inputs[0]).shape
+        return () if shape and len(shape) == 4 and shape[1] % _BLOCK == 0 else edges[:1]
+    if node.op in _KEEPS or (node.op == "Resize" and node.attributes.get("mode") != "cubic"):
+        return edges[:1]
+    return edges if node.op in _JOINS else None
+
+
+def _takes(node: Node, graph: Graph) -> bool:
+    """Whether the Conv has a kernel of that layout."""
+    weight = graph.initializers.get(node.inputs[1])
+    if weight is None or len(weight.dims) != 4:
+        return False
+    written, read, group = weight.dims[0], weight.dims[1], node.attributes.get("group", 1)
+    if group > 1:
+        alone = read == 1 and written == group
+        return bool(alone or (read % _BLOCK == 0 and (written // group) % _BLOCK == 0))
+    return bool(read < _BLOCK or read % 4 == 0)
