@@ -26,6 +26,7 @@ NAMES = (
     "lot",
     "paired",
     "second_lot",
+    "third_lot",
 )
 
 

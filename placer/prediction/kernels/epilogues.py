@@ -21,7 +21,7 @@ from placer.prediction.kernels.parts import (
     sums_few,
 )
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import becomes_map, flattens_for_products
+from placer.prediction.kernels.views import becomes_map, flattens_for_products, is_matrix_conv
 
 # What a prepared convolution kernel does behind the sum, after adding a residual at most; all
 # else makes it a generated one.
@@ -108,6 +108,9 @@ class Epilogues:
             return False
         if any(self._comes_later(other, product, unit) for other in others):
             return False
+        if others and is_matrix_conv(self._graph, product.node):
+            # A matrix product adds maps before its activation (45 small graphs).
+            return all(done.node.op == "Add" for done in (*region[1:], unit))
         return product.node.op not in PRODUCTS or not any(map(self._flattens_map, others))
 
     def _may_follow_flat(self, unit: Unit, product: Unit, others: Sequence[Unit]) -> bool:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from placer.prediction.kernels.channels import (
+    leaves_as_row,
+    reads_channels,
+    reads_channels_of,
+)
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import Reduction, product_shape, reduction
@@ -58,7 +63,14 @@ class Generated:
             return False
         if any(self._is_written_out_product(reader) for _, reader in unit.readers):
             return False
-        return not self._reads_twice(unit) and self._groups.have_other_path(own, later)
+        if self._reads_twice(unit):
+            return False
+        if self._groups.have_other_path(own, later):
+            return True
+        convs = [other for other in later if reads_channels(self._graph, other)]
+        if any(self._groups.depends(other, unit) for other in convs):
+            return False
+        return any(writer in own for other in convs for _, writer in other.reads)
 
     def _reads_twice(self, unit: Unit) -> bool:
         """Whether what stays is read by ``unit``, and there or in what it alone reads once more.
@@ -188,6 +200,10 @@ class Generated:
         if not all(u.generated for u in (*own, *theirs)):
             return False
         both = (*own, *theirs)
+        if any(reads_channels_of(self._graph, u, both) for u in both):
+            return False
+        if unit.role == "cast" and leaves_as_row(self._graph, own, unit):
+            return False
         if sum(resizes(u) for u in both) > 1:
             return False
         if len(self._reductions(both)) > 1 or self._groups.have_other_path(own, theirs):

@@ -6,27 +6,29 @@ two Convs of one tensor, at other depths, are added: the one that comes later in
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from placer.graph import Graph, Node
 from placer.graph.index import index_nodes
 
 
-def depth_first(graph: Graph) -> Graph:
+def depth_first(graph: Graph, cast: Iterable[str] = ()) -> Graph:
     """``graph`` with each node as soon behind the one that it reads as its other inputs allow.
 
-    Nodes that read no other node are first. Readers of one tensor keep their order. Nodes are
-    numbered anew; names and edges stay.
+    Nodes that read no other node are first, and so are the casts of those graph inputs that are
+    ``cast``. Readers of one tensor keep their order. Nodes are numbered anew; names and edges stay.
     """
-    missing = {
-        node.name: len({graph.producer[t].name for t in _read(graph, node)}) for node in graph.nodes
-    }
+    casts = [tensor for tensor in graph.inputs if tensor in set(cast)]
+    missing = {node.name: len(set(_read(graph, node, casts))) for node in graph.nodes}
     ordered = [node for node in graph.nodes if not missing[node.name]]
-    waiting = [node for first in reversed(ordered) for node in _made_ready(graph, first, missing)]
+    roots = [tuple(node.outputs) for node in ordered]
+    roots = [*((tensor,) for tensor in casts), *roots]
+    waiting = [node for made in reversed(roots) for node in _made_ready(graph, made, missing)]
     while waiting:
         node = waiting.pop()
         ordered.append(node)
-        waiting += _made_ready(graph, node, missing)
+        waiting += _made_ready(graph, node.outputs, missing)
     nodes = [replace(node, index=index) for index, node in enumerate(ordered)]
     if [node.name for node in nodes] == [node.name for node in graph.nodes]:
         return graph
@@ -41,13 +43,19 @@ def depth_first(graph: Graph) -> Graph:
     )
 
 
-def _read(graph: Graph, node: Node) -> list[str]:
-    return [edge.tensor for edge in graph.edges_into(node) if edge.tensor in graph.producer]
+def _read(graph: Graph, node: Node, casts: Sequence[str]) -> Iterator[str]:
+    """What a node waits for: names of nodes, and of graph inputs that are cast."""
+    for edge in graph.edges_into(node):
+        writer = graph.producer.get(edge.tensor)
+        if writer is not None:
+            yield writer.name
+        elif edge.tensor in casts:
+            yield f"input {edge.tensor}"
 
 
-def _made_ready(graph: Graph, node: Node, missing: dict[str, int]) -> list[Node]:
-    """The readers that wait for ``node`` only, the last one first; counts it as there."""
-    names = {edge.node for t in node.outputs for edge in graph.edges_of(t) if edge.node}
+def _made_ready(graph: Graph, made: Sequence[str], missing: dict[str, int]) -> list[Node]:
+    """The readers that wait for what writes ``made`` only, the last one first; it is there then."""
+    names = {edge.node for tensor in made for edge in graph.edges_of(tensor) if edge.node}
     for name in names:
         missing[name] -= 1
     readers = [graph.by_name[name] for name in names if not missing[name]]

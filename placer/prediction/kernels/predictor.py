@@ -16,7 +16,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from placer.graph import Edge, Graph
-from placer.prediction.conversions import PredictedLayer
+from placer.prediction.claims import FLOAT
+from placer.prediction.conversions import PredictedLayer, type_name
 from placer.prediction.kernels.attention import attentions, kept_apart
 from placer.prediction.kernels.dissolved import dissolved, moved, moved_placement
 from placer.prediction.kernels.full_precision import float32_tensors
@@ -56,7 +57,9 @@ class KernelPredictor:
     ) -> None:
         self._model = without_settled_nodes(graph)
         self._dissolved = dissolved(self._model)
-        self._graph = depth_first(self._dissolved.graph)
+        given = self._dissolved.graph
+        cast = [t for t in given.inputs if base != FLOAT and type_name(given, t) == FLOAT]
+        self._graph = depth_first(given, cast)
         self._float32 = float32_tensors(self._model) if base == "float16" else frozenset[str]()
         if matches is None or matches.graph is not self._graph:
             matches = Matches(self._graph)

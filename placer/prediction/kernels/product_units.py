@@ -48,7 +48,7 @@ class ProductUnits:
     def add_convolution(self, node: Node) -> None:
         """A Conv or ConvTranspose: generated, or a product with what pads and scales."""
         if self._is_tiny(node):
-            self._made.add(node, "pointwise", self._made.edges(node), tuple(node.outputs))
+            self._add_tiny(node)
             return
         edges = self._made.edges(node)
         integers = node.op == "Conv" and self._made.reads_integers(node)
@@ -208,6 +208,15 @@ class ProductUnits:
             product.outputs = tuple(node.outputs)
             self._made.writer[node.outputs[0]] = product
 
+    def _add_tiny(self, node: Node) -> None:
+        """A Conv of few channels: each of them is an operand, but integers are summed over."""
+        edges = self._made.edges(node)
+        if not self._made.reads_integers(node):
+            self._made.add(node, "pointwise", edges, tuple(node.outputs))
+            return
+        product = self._made.add(node, "reduce", edges, (self._made.sum_of(node),))
+        self._made.add_epilogue(node, product)
+
     def _is_tiny(self, node: Node) -> bool:
         """Whether a generated kernel multiplies: few channels, pixel by pixel."""
         shape = self._graph.type_of(node.inputs[0]).shape or ()
@@ -216,7 +225,24 @@ class ProductUnits:
         if node.attributes.get("group", 1) != 1 or self._made.reads_integers(node):
             return shape[2:] == (1, 1) and shape[1] <= TINY_CHANNELS
         strided = set(node.attributes.get("strides", (1,))) != {1}
-        return len(shape) == 4 and single and shape[1] <= TINY_CHANNELS and not strided
+        tiny = len(shape) == 4 and single and shape[1] <= TINY_CHANNELS and not strided
+        return tiny and not self._adds_map(node)
+
+    def _adds_map(self, node: Node) -> bool:
+        """Whether only a sum with another map reads it, which a prepared kernel adds to it.
+
+        Of two Convs that are added, the later one adds.
+        """
+        readers = readers_of(self._graph, node.outputs[0])
+        shape = self._graph.type_of(node.outputs[0]).shape or ()
+        if len(readers) != 1 or readers[0].op != "Add" or math.prod(shape[2:]) == 1:
+            return False
+        others = [t for t in readers[0].inputs if t != node.outputs[0]]
+        if len(others) != 1 or others[0] in self._graph.initializers:
+            return False
+        other = self._graph.producer.get(others[0])
+        later = other is not None and other.op in CONVS and other.index > node.index
+        return self._graph.type_of(others[0]).shape == shape and not later
 
 
 def _channels(graph: Graph, node: Node) -> int:

@@ -70,6 +70,8 @@ def reduction(graph: Graph, node: Node) -> Reduction:
         made = product_shape(graph, node) or (1,)
         length = shape[-1] if shape else 1
         return Reduction(math.prod(made), length, made[-1] == 1 or math.prod(made[:-1]) > 1)
+    if node.op == "Conv":  # Of a single place, on few channels.
+        return Reduction((graph.type_of(node.outputs[0]).shape or (1, 1))[1], shape[1], True)
     axes = {axis % len(shape) for axis in _axes(graph, node, len(shape))} if shape else set[int]()
     summed = [size for axis, size in enumerate(shape) if axis in axes]
     kept = [size for axis, size in enumerate(shape) if axis not in axes]

@@ -89,10 +89,26 @@ class Rows:
         if node.name in names or role_of(node) != "pointwise" or node.op in (*CONVS, *PRODUCTS):
             return False
         writers = [self._graph.producer.get(tensor) for tensor in node.inputs]
-        return all(
-            w is None or w.name in names or (w.index < position and w.op not in (*CONVS, *PRODUCTS))
-            for w in writers
-        )
+        return all(w is None or w.name in names or self._is_there(w, position) for w in writers)
+
+    def _is_there(self, node: Node, position: int) -> bool:
+        """Whether no product computes it, but what comes before ``position``.
+
+        Or nodes element by element of that, or of graph inputs.
+        """
+        waiting, seen = [node], {node.name}
+        while waiting:
+            node = waiting.pop()
+            if node.op in (*CONVS, *PRODUCTS):
+                return False
+            if node.index < position:
+                continue
+            if node.index == position or role_of(node) != "pointwise":
+                return False
+            made = [self._graph.producer[t] for t in node.inputs if t in self._graph.producer]
+            waiting += [before for before in made if before.name not in seen]
+            seen.update(before.name for before in made)
+        return True
 
     def are_moved(self, node: Node) -> bool:
         """Whether ``node`` moves or sums elements across the rows that it reads."""

@@ -46,6 +46,8 @@ class Sums:
             return not (unit.role == "pointwise" and self._feeds_row_product(unit))
         if not summed:
             return False
+        if any(u.node.op in CONVS for u in summed):
+            return unit.role == "reduce" or self._is_spread_over_map(unit)
         both = [reduction(self._graph, u.node) for u in (*own, unit) if u.role == "reduce"]
         if any(s.is_shared for s in both) or any(self._is_outgrown(u, unit) for u in summed):
             return True
@@ -60,6 +62,14 @@ class Sums:
         size = math.prod(self._shape(summed.node.inputs[0]))
         made = (u.outputs[0] for u in _pointwise_behind(unit) if u.outputs)
         return any(math.prod(self._shape(tensor)) > size for tensor in made)
+
+    def _is_spread_over_map(self, unit: Unit) -> bool:
+        """Whether the sum of an INT8 Conv of few channels is spread over a map in the end.
+
+        The map's kernel adds the bias then, and does all else that is computed of the sum.
+        """
+        made = (u.outputs[0] for u in _pointwise_behind(unit) if u.outputs)
+        return any(math.prod(self._shape(tensor)[2:]) > 1 for tensor in made)
 
     def is_of_large_map(self, unit: Unit) -> bool:
         """Whether it sums over the places of a large map, which is turned before."""

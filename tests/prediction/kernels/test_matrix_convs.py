@@ -1,0 +1,69 @@
+"""1x1 Convs that are matrix products, pools of integers and the order of Convs that are added."""
+
+from pathlib import Path
+
+from placer.quantization import EMPTY
+from tests.prediction.kernels.building import builder_test, model_of, predicted, text_of
+
+
+def added(body: str, channels: int = 256) -> str:
+    """A residual block of one Conv, between a pool and another Conv."""
+    return f"""
+    (float[1,{channels},16,16] x) => (float[1,{channels},8,8] out)
+    <float[{channels},{channels},1,1] w = {{1}}, float[{channels}] b = {{1}},
+     float[{channels},{channels},3,3] v = {{1}}> {{
+      [pool1] a = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)
+      [conv1] c = Conv(a, w, b)
+      {body}
+      [conv2] out = Conv<pads = [1, 1, 1, 1]>(z, v)
+    }}"""
+
+
+SILU = "[gate1] s = Sigmoid(c)\n[silu1] t = Mul(c, s)\n[add1] z = Add(t, a)"
+
+
+def pooled(attributes: str, size: int) -> str:
+    return f"""
+    (float[1,32,16,16] x) => (float[1,32,{size},{size}] out)
+    <float[32,32,3,3] w = {{1}}, float[32,32,3,3] v = {{1}}> {{
+      [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w)
+      [relu1] r = Relu(c)
+      [pool1] p = AveragePool<{attributes}>(r)
+      [conv2] out = Conv<pads = [1, 1, 1, 1]>(p, v)
+    }}"""
+
+
+POOL_PAIRS = "x->conv1 w->conv1 r->pool1 p->conv2 v->conv2"
+HALVED = "kernel_shape = [2, 2], strides = [2, 2]"
+TWO_DEPTHS = """
+    (float[1,32,8,8] x) => (float[1,32,8,8] out)
+    <float[32,32,3,3] w = {1}, float[32,32,1,1] v = {1}> {
+      [relu1] r = Relu(x)
+      [conv1] c = Conv<pads = [1, 1, 1, 1]>(r, w)
+      [conv2] d = Conv(x, v)
+      [add1] s = Add(d, c)
+      [relu2] out = Relu(s)
+    }"""
+GRAPHS = {
+    "a matrix product adds nothing behind its activation": ("", added(SILU)),
+    "as a Conv of fewer channels does": ("", added(SILU, 64)),
+    "but a map before it": ("", added("[add1] s = Add(c, a)\n[relu1] z = Relu(s)")),
+    "nor does it multiply maps": ("", added("[gate1] s = Sigmoid(c)\n[mul1] z = Mul(a, s)")),
+    "averages of integers that count what is padded": (
+        POOL_PAIRS,
+        pooled(HALVED + ", count_include_pad = 1", 8),
+    ),
+    "others are taken in float": (POOL_PAIRS, pooled(HALVED, 8)),
+    "but for windows of 3": (POOL_PAIRS, pooled("kernel_shape = [3, 3], pads = [1, 1, 1, 1]", 16)),
+    "not of 5": (POOL_PAIRS, pooled("kernel_shape = [5, 5], pads = [2, 2, 2, 2]", 16)),
+    "a Conv of the graph's input comes behind what is computed of it": ("", TWO_DEPTHS),
+}
+
+
+def test_the_input_is_cast_before_anything_reads_it(tmp_path: Path):
+    plan = predicted(model_of(text_of(TWO_DEPTHS, 17), tmp_path).graph, EMPTY)
+
+    assert ("add1", "conv2", "relu2") in [layer.nodes for layer in plan.layers]
+
+
+test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=17)
