@@ -17,6 +17,7 @@ from placer.apply.distance import distance
 from placer.apply.recovering import Recovered
 from placer.apply.recovering import recover as recovered_model
 from placer.calibration.collect import default_cache_dir
+from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.common.files import check_output_folder, make_output_folder, write_text
 from placer.common.folder_lock import locked
@@ -144,12 +145,13 @@ def apply_placement(
     chosen, named = _bases(file, base, pack)
     file = replace(file, base=named)
     bodies = enters_bodies(pack or file.pack.split()[0])
-    loaded = load_model(path, optima(given_ranges(shapes)), bodies=bodies)
+    given = None if data is None else str(data)
+    fixed = with_shapes_of_data(path, optima(given_ranges(shapes)), given)
+    loaded = load_model(path, fixed, bodies=bodies)
     if steps and loaded.graph.scopes:
         raise InputError(
             f"{path}: `recover` does not enter the bodies of If, Loop and Scan; leave it out"
         )
-    given = None if data is None else str(data)
     samples = samples_of(given, loaded)
     if loaded.imported is not None:
         loaded, _ = recovered(loaded, samples)

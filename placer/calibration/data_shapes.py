@@ -40,6 +40,14 @@ def shapes_of_data(model: Path, given: Collection[str], source: str) -> dict[str
     return _fitting(unknown, batches)
 
 
+def with_shapes_of_data(
+    model: Path, shapes: Mapping[str, Shape], source: str | None
+) -> dict[str, Shape]:
+    """``shapes`` and those that ``shapes_of_data`` finds for other inputs, if there is a source."""
+    found = {} if source is None else shapes_of_data(model, shapes, source)
+    return {**found, **shapes}
+
+
 Dims = tuple[int | None, ...] | None
 
 

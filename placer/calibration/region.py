@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ValueInfoProto
 
+from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.common.file_groups import written_together
 from placer.common.files import cannot_write
@@ -77,7 +78,8 @@ def extract_region(
         raise InputError("a region is given by its outputs or by the node that it is around")
     if depth < 0:
         raise InputError(f"a depth of {depth} is impossible; give 0 or more")
-    source = load_as_is(path, shapes)
+    given = None if data is None else str(data)
+    source = load_as_is(path, with_shapes_of_data(path, shapes or {}, given))
     tidy_named(source.proto)
     types = infer_all_values(source.proto, source.base_dir, source.input_shapes, path)
     if around is None:

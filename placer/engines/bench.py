@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.common.names import unknown
 from placer.common.shapes import GivenShape, ShapeRange, given_ranges, optima
@@ -95,7 +96,8 @@ def bench(
     for name, count, least in (("rounds", rounds, LEAST_ROUNDS), ("threads", threads, 1)):
         if count < least:
             raise InputError(f"`{name}` is {count}; give {least} or more")
-    ranges = given_ranges(shapes)
+    source = None if data is None else str(data)
+    ranges = _ranges(paths[0], given_ranges(shapes), source)
     loaded = [_read(path, ranges) for path in paths]
     chosen, _, why = select_engine(
         engine,
@@ -110,7 +112,7 @@ def bench(
     )
     check_base(chosen, base)
     compiled = [_compile(chosen, model, ranges) for model in loaded]
-    inputs = _inputs(compiled[0][1], None if data is None else str(data))
+    inputs = _inputs(compiled[0][1], source)
     seconds = chosen.measure([model for model, _ in compiled], inputs, rounds)
     error = EstimateError.of(chosen)
     same = replace(error, ratio=0.0)
@@ -128,6 +130,16 @@ def bench(
             for column, path in enumerate(paths)
         ),
     )
+
+
+def _ranges(
+    path: Path, ranges: Mapping[str, ShapeRange], source: str | None
+) -> Mapping[str, ShapeRange]:
+    """``ranges``, and the shapes of the data where the model at ``path`` leaves others open."""
+    if source is None or path.suffix in SUFFIXES:
+        return ranges
+    found = shapes_of_data(path, ranges, source)
+    return {**{name: ShapeRange.fixed(shape) for name, shape in found.items()}, **ranges}
 
 
 def _read(path: Path, ranges: Mapping[str, ShapeRange]) -> Model | Path:

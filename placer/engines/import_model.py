@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.accuracy.metrics import finite
+from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset
 from placer.common.file_groups import written_together
 from placer.common.files import write_text
@@ -133,13 +134,15 @@ def import_model(
     if float_model is not None:
         wanted = None if data is None else str(data)
         return _import_ir(source, Path(float_model), target, rules, given, wanted)
+    own = None if data is None else str(data)
+    given = with_shapes_of_data(source, given, own)
     loaded = load_model(source, given, bodies=rules.enters_bodies)
     loaded.source_quantization()  # Refuses a float model before anything is run.
     if not loaded.proto.graph.node:
         raise InputError(
             f"{source} computes nothing once its pairs are gone; there is no float model"
         )
-    samples = samples_of(None if data is None else str(data), loaded)
+    samples = samples_of(own, loaded)
     loaded, sqnr = recovered(loaded, samples)
     imported = loaded.source_quantization()
     rules, imported = _with_formats(rules, imported)

@@ -14,6 +14,7 @@ from placer.accuracy.evaluator import Run
 from placer.accuracy.intervals import Measure, measures
 from placer.accuracy.labels import class_indices
 from placer.accuracy.metrics import ChannelGroup, Comparison, channel_groups, finite
+from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import load_dataset
 from placer.calibration.sample import Sample
 from placer.common.shapes import GivenShape, given_ranges, optima
@@ -95,7 +96,7 @@ def evaluate(
     """
     if not quantized:
         raise InputError("no quantized model is given; give at least one beside the float model")
-    fixed = optima(given_ranges(shapes))
+    fixed = with_shapes_of_data(Path(float_model), optima(given_ranges(shapes)), str(data))
     source = load_as_is(Path(float_model), fixed)
     given = load_model(Path(float_model), fixed)
     judged = judged_by(given)

@@ -11,7 +11,7 @@ from placer.calibration.data_shapes import shapes_of_data
 from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.results.result import Result
-from tests.conftest import Finished
+from tests.conftest import Finished, with_random_weights
 
 IMAGE = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -85,6 +85,35 @@ def test_a_run_needs_no_shapes_then(placer: Callable[..., Finished]):
     assert finished.came_to_a_result, finished.err
     assert "· shape image=1x4x8x10, as the data has it\n" in finished.out
     assert Result.read(Path("net.placer")).model.input_shapes == {"image": [1, 4, 8, 10]}
+
+
+QUANTIZED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[N,4,H,W] x) => (float[N,4,P,Q] y)
+<float[4,4,3,3] w = {0.1}, float s = {0.05}, int8 z = {0}> {
+  q = QuantizeLinear(x, s, z)
+  d = DequantizeLinear(q, s, z)
+  [conv] c = Conv(d, w)
+  y = Relu(c)
+}
+"""
+
+
+def test_other_commands_take_shapes_from_the_data_too(placer: Callable[..., Finished]):
+    onnx.save(with_random_weights(QUANTIZED), "net.onnx")
+    np.savez("data.npz", x=np.random.default_rng(0).standard_normal((4, 4, 8, 10), "f"))
+    data = ("--data", "data.npz")
+    for command in (
+        ("import", "net.onnx", "-o", "float.onnx"),
+        ("apply", "float.placement.yaml", "float.onnx", "-o", "applied"),
+        ("eval", "float.onnx", "applied/optimized.onnx"),
+        ("bench", "float.onnx", "applied/optimized.onnx", "--engine", "onnxruntime"),
+        ("extract", "float.onnx", "--outputs", "c", "-o", "part.onnx"),
+    ):
+        finished = placer(*command, *data)
+        assert finished.code == 0, finished.err
+    assert np.load("part.npz")["x"].shape == (4, 4, 8, 10)
+    assert placer("eval", "float.onnx", "net.onnx", *data, "--shape", "x=1x4x9x9").code == 2
 
 
 def samples() -> list[dict[str, np.ndarray]]:
