@@ -41,6 +41,35 @@ def test_integers_are_to_stay_as_they_are(placer: Placer):
     assert 0.9 < default.gates[0].value <= 1
 
 
+CLASSIFIER = """
+<ir_version: 9, opset_import: ["": 17, "ai.onnx.ml": 2]>
+g (float[1,32] x) => (int64[1] label, seq(float[1,4]) scores) <float[32,4] w = {0.1}> {
+  [mm] s = MatMul(x, w)
+  [best] label = ArgMax<axis = 1, keepdims = 0>(s)
+  [map] scores = SequenceConstruct(s)
+}
+"""
+WORDS = CLASSIFIER.replace("int64[1] label", "string[1] label").replace(
+    "[best] label = ArgMax<axis = 1, keepdims = 0>(s)",
+    """[best] i = ArgMax<axis = 1, keepdims = 0>(s)
+  label = ai.onnx.ml.LabelEncoder<keys_int64s = [0, 1], values_strings = ["a", "b"]>(i)""",
+)
+
+
+def test_sequences_and_maps_are_no_float_outputs(placer: Placer):
+    """As scikit-learn's classifiers have them."""
+    np.save("x.npy", np.random.default_rng(0).standard_normal((30, 32)).astype(np.float32))
+    asked = ("--data", "x.npy", "--engine", "fusion-model", "--gpu", "a100", "--budget", 2)
+    onnx.save(with_random_weights(CLASSIFIER), "net.onnx")
+    finished = placer("optimize", "net.onnx", *asked, "--preset", "quick", "--no-cache")
+    assert finished.code in (0, 3), finished.err
+    assert "gate argmax_agreement>=0.99, as the model has no float output" in finished.out
+    onnx.save(with_random_weights(WORDS), "words.onnx")
+    finished = placer("optimize", "words.onnx", *asked, "--preset", "quick", "--no-cache")
+    assert finished.code == 2
+    assert "words.onnx has no output that a metric compares, but text, sequences" in finished.err
+
+
 def test_a_gate_on_floats_is_refused_before_calibration(placer: Placer):
     write()
     asked = ("--data", "data.npz", "--gate", "cosine>=0.9", *ASKED, "-o", "out")

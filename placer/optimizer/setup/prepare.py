@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from onnx import TensorProto
+
 from placer.accuracy.evaluator import check_gates
 from placer.accuracy.gates import FLOAT_METRICS, Gate, default_gates
 from placer.accuracy.latency_gates import parse_beats
@@ -127,6 +129,10 @@ def prepare(
     )
 
 
+# Kinds of outputs that hold a tensor; none is declared behind custom operators.
+_TENSORS = ("tensor_type", "sparse_tensor_type", None)
+
+
 def _model_for(request: Request, engine: Engine, pack: Pack, warn: Callable[[str], None]) -> Model:
     """The model in the shapes that ``engine`` builds for."""
     shapes, bodies = optima(request.shape_ranges), pack.enters_bodies
@@ -150,9 +156,17 @@ def _gates(
     request: Request, model: Model, evaluation_data: Dataset, observer: Observer
 ) -> tuple[Gate, ...]:
     judged = judged_by(model).graph
-    unknown = any(judged.type_of(output).dtype is None for output in judged.outputs)
-    has_floats = unknown or bool(numeric_outputs(judged))
+    # Sequences and maps, as of scikit-learn's classifiers, are compared by no metric.
+    others = {v.name for v in model.proto.graph.output if v.type.WhichOneof("value") not in _TENSORS}
+    types = [judged.type_of(output).dtype for output in judged.outputs if output not in others]
+    has_floats = None in types or bool(numeric_outputs(judged) - others)
     asked = tuple(Gate.parse(text) for text in request.gates)
+    if not asked and all(dtype == TensorProto.STRING for dtype in types):
+        raise InputError(
+            f"{model.path} has no output that a metric compares, but text, sequences or maps only; "
+            "export its scores as a tensor (scikit-learn: options={'zipmap': False}), or give a "
+            "gate of your own"
+        )
     gates = asked or default_gates(evaluation_data.has_labels, has_floats)
     outputs = tuple(dict.fromkeys((*model.graph.outputs, *judged.outputs)))
     check_gates(gates, outputs, evaluation_data.has_labels)
