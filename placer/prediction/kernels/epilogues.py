@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
 from placer.prediction.kernels.dissolved import BIAS
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
 from placer.prediction.kernels.gates import Gates
@@ -16,6 +17,7 @@ from placer.prediction.kernels.parts import (
     SQUARES,
     VIEWS,
     Unit,
+    is_padded,
     is_turned,
     resizes,
     sums_few,
@@ -78,6 +80,8 @@ class Epilogues:
                 continue
             if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
+            if any(adds_padded(self._graph, done, region) for done in region):
+                break
             region.append(unit)
             live = [u for u in region if self._leaves(u, region)]
             if live == [unit]:
@@ -85,12 +89,13 @@ class Epilogues:
         chain, prepared = region[1:best], self._prepared(region)
         if chain and self._writes_beside(product, chain[-1]):
             return prepared
+        adds = any(adds_padded(self._graph, unit, region) for unit in chain[-1:])
         pulled = bool(chain) and (
-            self._is_pulled(chain[-1], bool(count)) or self._is_shuffled(product, chain[-1])
+            self._is_pulled(chain[-1], bool(count) or adds) or self._is_shuffled(product, chain[-1])
         )
         if len(prepared) == len(chain) or pulled:
             return prepared
-        beside = self._beside(product, chain)
+        beside = [] if adds else self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
 
     def _may_follow(self, unit: Unit, region: Sequence[Unit], others: Sequence[Unit]) -> bool:
@@ -164,6 +169,8 @@ class Epilogues:
         What is generated from earlier tensors, such as a Resize, runs before (a feature pyramid),
         and so do pools of them and, of two Convs that are not added, the second one.
         """
+        if is_of_padded(self._graph, other) and is_padded(self._graph, product):
+            return other.index < product.index  # The first of two adds, as the maps are cut.
         if other.index < product.index or self._before[other.index] >> product.index & 1:
             return other.index >= product.index
         convs = product.node.op in CONVS and other.role == "product" and other.node.op in CONVS
@@ -196,14 +203,14 @@ class Epilogues:
             found.append(unit)
         return found
 
-    def _is_pulled(self, unit: Unit, batched: bool) -> bool:
+    def _is_pulled(self, unit: Unit, casts_apart: bool) -> bool:
         """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q.
 
-        A cast makes batches of a matrix besides, if it is one of several, ``batched``.
+        But no cast that is ``casts_apart``: of several batches, or sums of maps of more channels.
 
         But what is written into a joined tensor is there before (necks of YOLO, 12 small graphs).
         """
-        if self._joined_by([reader for _, reader in unit.readers]):
+        if unit.casts or self._joined_by([reader for _, reader in unit.readers]):
             return False
         shape = self._graph.type_of(unit.node.outputs[0]).shape
         if self._is_quantized_in_parts(unit):
@@ -220,7 +227,7 @@ class Epilogues:
             return True
         for edge, reader in unit.readers:
             casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
-            if batched and reader.role == "cast":
+            if casts_apart and reader.role == "cast":
                 continue
             if casts and len(unit.readers) == 1:
                 return True

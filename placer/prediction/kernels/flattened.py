@@ -19,7 +19,7 @@ from placer.prediction.kernels.parts import CONVS, Unit
 from placer.prediction.motion import NormalForm
 
 _MANY = 2
-_RANK = 3  # Norms of rows of maps are not taken as matrices.
+MATRIX_RANK = 3  # Norms of rows of maps are not taken as matrices.
 # What is not computed of a matrix but of its batches.
 OF_BATCHES = frozenset({"Sigmoid", "Tanh"})
 
@@ -47,7 +47,9 @@ class Flattened:
         if not _is_row_by_row(unit) or any(map(_is_of_batches, writers)):
             return False
         rank = len(self._graph.type_of(unit.node.outputs[0]).shape or ())
-        of_rows = any if rank <= _RANK else all  # Maps that are added to rows make a map of them.
+        of_rows = (
+            any if rank <= MATRIX_RANK else all
+        )  # Maps that are added to rows make a map of them.
         return of_rows(self._is_made_of_rows(writer) for writer in writers)
 
     def keeps_matrix(self, unit: Unit) -> bool:
@@ -64,7 +66,7 @@ class Flattened:
     def _is_norm(self, unit: Unit) -> bool:
         if unit.node.op != "LayerNormalization" or unit.role not in ("reduce", "pointwise"):
             return False
-        return len(self._graph.type_of(unit.node.outputs[0]).shape or ()) <= _RANK
+        return len(self._graph.type_of(unit.node.outputs[0]).shape or ()) <= MATRIX_RANK
 
     def _is_of_matrix(self, unit: Unit) -> bool:
         return unit.role == "product" and not unit.integers and batches(self._graph, unit.node) == 1
@@ -80,7 +82,7 @@ def _is_of_batches(unit: Unit | None) -> bool:
 
 def _has_batches(graph: Graph, product: Node) -> bool:
     first, second = (graph.type_of(tensor).shape or () for tensor in product.inputs[:2])
-    if max(len(first), len(second)) > _RANK:
+    if max(len(first), len(second)) > MATRIX_RANK:
         return True
     return math.prod(first[:-2]) > math.prod(second[:-2])
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.cut_maps import CutMaps
 from placer.prediction.kernels.epilogues import Epilogues
 from placer.prediction.kernels.flattened import Flattened
 from placer.prediction.kernels.gates import Gates
@@ -37,6 +38,7 @@ class Kernels:
         self.writes_map = self._groups.writes_map
         self._join_products()
         self._fuse_epilogues()
+        CutMaps(self._groups).add()
         self._turn_maps()
         RowsOfMaps(self._groups).add()
         self._quantizers.add(self.is_float)

@@ -11,7 +11,7 @@ from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames, squeezes
-from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
+from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_padded
 from placer.prediction.kernels.ports import KernelPorts
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import SWAPPED, keeps_all
@@ -45,6 +45,7 @@ class KernelLayers:
             elif not self._is_gone(units):
                 yield from self._weights(units)
                 yield from self._kernel(units)
+                yield from self._reordered(units)
             elif all(self._is_view(unit) for unit in units):
                 yield from self._quantized_view(units)
 
@@ -153,6 +154,12 @@ class KernelLayers:
         ):
             return True
         return self._kernels.is_in_place(units[0])
+
+    def _reordered(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
+        """What cuts out the channels of a ConvTranspose that leave the graph."""
+        for cast in units if any(is_padded(self._graph, unit) for unit in units) else ():
+            if cast.role == "cast":
+                yield self._conversion("reformat", cast.reads[0][0], FLOAT, FLOAT)
 
     def _is_view(self, unit: Unit) -> bool:
         """Whether all elements stay where they are, as those of a single head that is turned do."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge, Node
+from placer.prediction.kernels.flattened import MATRIX_RANK, batches
 from placer.prediction.kernels.norms import GroupNorm, group_norms, is_of_groups
-from placer.prediction.kernels.parts import NORMED, NORMS, SQUARES, Unit
+from placer.prediction.kernels.parts import NORMED, NORMS, PRODUCTS, SQUARES, Unit, role_of
 from placer.prediction.kernels.reductions import (
     is_large,
     reduction,
@@ -20,16 +21,20 @@ from placer.prediction.kernels.wiring import UnitGraph
 class NormUnits:
     """Adds the units of norms and sums of squares; ``rows``: which of them are moved behind.
 
-    ``of_groups``: GroupNorms that are known as such, by name of each node.
+    ``half``: whether what norms read is cast to FP32. ``of_groups``: GroupNorms that are known as
+    such, by name of each node.
     """
 
-    def __init__(self, made: UnitGraph, rows: Rows) -> None:
-        self._made, self._rows = made, rows
+    def __init__(self, made: UnitGraph, rows: Rows, half: bool) -> None:
+        self._made, self._rows, self._half = made, rows, half
         self._graph, self._form = made.graph, made.form
         self.of_groups = self._group_norms()
 
     def add(self, node: Node) -> bool:
         """Add the units of ``node``; False if it is none of these, or one unit as others are."""
+        if self._half and self._is_of_matrix(node):
+            cast = self._made.add(node, "pointwise", self._made.edges(node), node.inputs[:1], False)
+            cast.names, cast.casts = (node,), True
         if node.name in self.of_groups:
             norm = self.of_groups[node.name]
             if node is norm.nodes[-1]:
@@ -57,6 +62,28 @@ class NormUnits:
         """Whether it is a GroupNorm in one kernel, which uses memory that is cleared before."""
         norm = self.of_groups.get(unit.node.name)
         return unit.role == "norm" and norm is not None and norm.whole
+
+    def _is_of_matrix(self, norm: Node) -> bool:
+        """Whether a product writes the rows that are normed, which are a map's, as one matrix.
+
+        The norm is of the map, and its cast to FP32 is in the product's kernel, as in SwinV2 (16
+        small graphs).
+        """
+        rank = len(self._graph.type_of(norm.inputs[0]).shape or ()) if norm.inputs else 0
+        if norm.op != "LayerNormalization" or rank <= MATRIX_RANK:
+            return False
+        node: Node | None = norm
+        while node is not None and not (node.op in PRODUCTS and len(self._made.edges(node)) == 1):
+            edges = self._made.edges(node)
+            if len(edges) != 1 or (node is not norm and role_of(node) != "pointwise"):
+                return False
+            read = [*self._graph.edges_of(edges[0].tensor)]
+            if edges[0] in self._form.scales or len(read) > 1:
+                return False
+            node = self._graph.producer.get(edges[0].tensor)
+        if node is None or self._made.reads_integers(node):
+            return False
+        return batches(self._graph, node) == 1
 
     def writes(self, tensor: str) -> bool:
         """Whether a kernel for InstanceNorm writes it."""

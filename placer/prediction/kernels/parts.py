@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from placer.graph import Edge, Node
+from placer.graph import Edge, Graph, Node
 
 # ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
 # AveragePool, and ``norm``: InstanceNorm and GroupNorm of maps, as well. All others are generated:
@@ -31,6 +31,7 @@ _MOVES = VIEWS | frozenset(
 CUT = -5  # The input index of what takes padding off.
 NORMED = -4  # The input index of what the second kernel of a norm reads.
 TINY_CHANNELS = 4
+TRANSPOSED_CHANNELS = 8  # Of ConvTransposes, whose kernels compute multiples of these.
 EVEN_CHANNELS = 4  # Others get channels of zeros before; in float any multiple of 2 is read.
 
 
@@ -42,7 +43,8 @@ class Unit:
     that cost nothing and are named after it; ``names``: nodes that the builder names instead of
     its own; ``alone``: nothing else is generated in its kernel; ``grouped``: a Conv of several
     groups of several channels, whose kernel is generated; ``unpacks_weight``: a joint product whose
-    INT8 weight another kernel dequantizes and sorts by the parts that are taken of it.
+    INT8 weight another kernel dequantizes and sorts by the parts that are taken of it; ``casts``: a
+    norm's cast to FP32.
     """
 
     index: int
@@ -60,6 +62,7 @@ class Unit:
     alone: bool = False
     grouped: bool = False
     unpacks_weight: bool = False
+    casts: bool = False
 
     @property
     def pads_integers(self) -> bool:
@@ -101,6 +104,13 @@ def is_identity(node: Node) -> bool:
     pads = node.attributes.get("pads", ())
     pools = node.op in ("AveragePool", "MaxPool") and len(node.outputs) == 1
     return pools and all(set(size) == {1} for size in sizes) and not any(pads)
+
+
+def is_padded(graph: Graph, product: Unit) -> bool:
+    """Whether it is a ConvTranspose whose kernel computes more channels than there are."""
+    made = graph.type_of(product.node.outputs[0]).shape
+    transposed = product.role == "product" and product.node.op == "ConvTranspose"
+    return transposed and made is not None and made[1] % TRANSPOSED_CHANNELS != 0
 
 
 def is_concat(unit: Unit) -> bool:

@@ -64,7 +64,7 @@ class KernelPorts:
         """The type in which a tensor passes from one kernel to another."""
         if writer.pools_integers:
             return self.integer_at(edge)
-        if edge.input_index == NORMED:
+        if edge.input_index == NORMED or writer.casts:
             return FLOAT
         if edge.input_index == CUT:
             passed = self._is_quantized(reader) and self._units.is_mha(writer)

@@ -14,7 +14,9 @@ from placer.prediction.kernels.parts import (
     EVEN_CHANNELS,
     PRODUCTS,
     TINY_CHANNELS,
+    TRANSPOSED_CHANNELS,
     Unit,
+    role_of,
 )
 from placer.prediction.kernels.reductions import product_shape
 from placer.prediction.kernels.views import is_matrix_conv, readers_of
@@ -54,8 +56,10 @@ class ProductUnits:
         integers = node.op == "Conv" and self._made.reads_integers(node)
         channels = _channels(self._graph, node)
         depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
-        uneven = channels % (EVEN_CHANNELS if integers else 2) != 0
+        uneven = channels % EVEN_CHANNELS != 0 if integers else channels % 2 != 0 and not depthwise
         padded = uneven or (integers and depthwise)
+        if node.op == "ConvTranspose":
+            padded = _pads_transposed(self._graph, node)
         moved = None
         if padded or (not integers and self._norms.writes(edges[0].tensor)):
             made = (f"{node.inputs[0]}/{node.name}",)
@@ -225,7 +229,8 @@ class ProductUnits:
         if node.attributes.get("group", 1) != 1 or self._made.reads_integers(node):
             return shape[2:] == (1, 1) and shape[1] <= TINY_CHANNELS
         strided = set(node.attributes.get("strides", (1,))) != {1}
-        tiny = len(shape) == 4 and single and shape[1] <= TINY_CHANNELS and not strided
+        tiny = node.op == "Conv" and len(shape) == 4 and single and not strided
+        tiny = tiny and shape[1] <= TINY_CHANNELS
         return tiny and not self._adds_map(node)
 
     def _adds_map(self, node: Node) -> bool:
@@ -248,3 +253,20 @@ class ProductUnits:
 def _channels(graph: Graph, node: Node) -> int:
     shape = graph.type_of(node.inputs[0]).shape
     return shape[1] if shape is not None and len(shape) > 2 else EVEN_CHANNELS
+
+
+def _pads_transposed(graph: Graph, node: Node) -> bool:
+    """Whether a kernel pads the channels that a ConvTranspose reads (see ``cut_maps``).
+
+    Those of another ConvTranspose, after nodes element by element at most, are there padded.
+    """
+    shape = graph.type_of(node.inputs[0]).shape
+    if shape is None or shape[1] % TRANSPOSED_CHANNELS == 0:
+        return False
+    before = graph.producer.get(node.inputs[0])
+    while before is not None and before.op != "ConvTranspose":
+        given = [tensor for tensor in before.inputs if tensor not in graph.initializers]
+        before = graph.producer.get(given[0]) if len(given) == 1 else None
+        if before is not None and before.op != "ConvTranspose" and role_of(before) != "pointwise":
+            before = None
+    return before is None

@@ -123,7 +123,7 @@ class Rows:
             return True
         if node.op == "ReduceMean":
             return not self._is_of_rows(node)
-        return node.op in ("Slice", "Gather") or _is_row_product(self._graph, node)
+        return node.op in ("Slice", "Gather", "Pad") or _is_row_product(self._graph, node)
 
     def _is_of_rows(self, mean: Node) -> bool:
         rank = len(self._graph.type_of(mean.inputs[0]).shape or ())

@@ -16,7 +16,7 @@ from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, is_identity, 
 from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.reductions import is_written_out
 from placer.prediction.kernels.rows import Rows
-from placer.prediction.kernels.views import free_nodes
+from placer.prediction.kernels.views import free_nodes, keeps_all
 from placer.prediction.kernels.wiring import UnitGraph
 from placer.prediction.motion import NormalForm
 
@@ -56,7 +56,7 @@ class Units(UnitGraph):
         self._apart = {n.name: fan for fan in fans.values() for n in (*fan.chain, *fan.tails)}
         self._attentions = AttentionUnits(self, attentions)
         self.rows = Rows(graph, self._free, self._attentions.has)
-        self._norms = NormUnits(self, self.rows)
+        self._norms = NormUnits(self, self.rows, base != FLOAT)
         self._factors = factors(
             graph, form, lambda node: node.name in apart or self._attentions.has(node)
         )
@@ -75,7 +75,7 @@ class Units(UnitGraph):
         for node in self.graph.nodes:
             if node.name in self._halved:
                 continue
-            if node.name in self._free or is_identity(node):
+            if node.name in self._free or is_identity(node) or self._keeps_size(node):
                 self._pass_on(node)
             elif node.name in self._factors or self._attentions.reads_in_place(node):
                 self._skip(node)
@@ -109,6 +109,16 @@ class Units(UnitGraph):
         """Whether it multiplies integers or is part of an attention that one kernel computes."""
         multiplies = node.op in PRODUCTS and self.reads_integers(node)
         return multiplies or self._attentions.has(node)
+
+    def _keeps_size(self, node: Node) -> bool:
+        """Whether it is a Resize to the size that there is, which nothing quantizes."""
+        edges = (*self.edges(node)[:1], *self.graph.edges_of(node.outputs[0]))
+        known = node.op == "Resize" and node.outputs[0] not in self.graph.outputs
+        return (
+            known
+            and keeps_all(self.graph, node)
+            and len({self.form.scales.get(e) for e in edges}) == 1
+        )
 
     def _skip(self, node: Node) -> None:
         """Let the readers of what a node makes read what it is made of."""

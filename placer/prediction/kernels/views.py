@@ -186,7 +186,7 @@ def keeps_all(graph: Graph, node: Node) -> bool:
     if node.op == "Transpose" and given is not None:
         order = [axis for axis in node.attributes.get("perm", ()) if given[axis] != 1]
         return order == sorted(order) and bool(node.attributes.get("perm"))
-    return node.op in ("Pad", "Slice") and given is not None and given == made
+    return node.op in ("Pad", "Slice", "Resize") and given is not None and given == made
 
 
 def _flattens(graph: Graph, node: Node) -> bool:

@@ -57,7 +57,9 @@ class UnitGraph:
         strides, windows = (set(node.attributes.get(n, (1,))) for n in ("strides", "kernel_shape"))
         counts = node.attributes.get("count_include_pad", 0) == 1
         averages = counts or (strides == {1} and windows in ({3}, {7}))
-        return node.op == "MaxPool" or (None not in written and averages)
+        if node.op == "MaxPool":  # Of one scale: it passes on what it reads.
+            return written <= {given, None}
+        return None not in written and averages
 
     def relink(self, unit: Unit, edge: Edge, writer: Unit) -> None:
         """Let ``unit`` read at ``edge`` what ``writer`` makes of it."""
