@@ -33,7 +33,7 @@ _OUTPUTS = 2  # Of a generated kernel of a Conv.
 # What adds the results of two Convs to each other.
 _ADDS = frozenset({"Add", "Sum", "Mean"})
 # These compute in FP32, whatever they read, and so begin with a cast of their own.
-_CASTS_FIRST = frozenset({"LayerNormalization"})
+_CASTS_FIRST = frozenset({"LayerNormalization", "LRN"})
 
 
 class Epilogues:

@@ -43,6 +43,8 @@ class NormUnits:
             self._add_instance_norm(node)
         elif node.op == "InstanceNormalization" and self._channels_of(node) > 1:
             self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs)).alone = True
+        elif node.op == "LRN":
+            self._add_response_norm(node)
         elif len(self._siblings(node)) > 1:
             if node is self._siblings(node)[0]:
                 self._add_siblings(self._siblings(node))
@@ -189,6 +191,22 @@ class NormUnits:
         """Its kernel reads maps whose channels are stored first: what a Conv writes is turned."""
         self._turn(self._made.edges(node)[0])
         self._made.add(node, "norm", self._made.edges(node), tuple(node.outputs))
+
+    def _add_response_norm(self, node: Node) -> None:
+        """LRN: squares, their sum over channels next to each other, and what divides by that.
+
+        In FP32, which what comes before casts to as well (eight small graphs).
+        """
+        (given,) = self._made.edges(node)
+        squares, cast, sums = (f"{node.outputs[0]}/{n}" for n in ("squares", "given", "sums"))
+        self._made.shaped_as.update(dict.fromkeys((squares, cast, sums), node.outputs[0]))
+        made = (squares, cast) if self._half else (squares,)
+        squared = self._made.add(node, "move", [given], made)
+        summed = self._made.add(node, "pool", [given._replace(tensor=squares)], (sums,))
+        squared.casts = summed.casts = True
+        read = given._replace(tensor=cast) if self._half else given
+        edges = [read, Edge(sums, node.name, NORMED)]
+        self._made.add(node, "pointwise", edges, tuple(node.outputs))
 
     def _channels_of(self, node: Node) -> int:
         return (self._graph.type_of(node.inputs[0]).shape or (0, 0))[1]
