@@ -1,9 +1,9 @@
 """Tensors in ONNX Runtime's blocked layout, in which its float kernels for images compute.
 
 Source: nchwc_transformer.cc. Convs, and pools of whole blocks, make blocks of whatever they read;
-activations, Resizes and other pools keep them, and sums, products and Concats do where all that they
-read lies in blocks. What a pair dequantizes does not, so a tensor is in blocks only if no pair is
-on the way from these Convs and pools.
+activations, Resizes and other pools keep them, and sums, products and Concats do where all that
+they read lies in blocks. What a pair dequantizes does not, so a tensor is in blocks only if no pair
+is on the way from these Convs and pools.
 """
 
 from __future__ import annotations

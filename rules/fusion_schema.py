@@ -118,7 +118,7 @@ class Fusion(Strict):
     )
     blocked: Reference | None = Field(
         default=None,
-        description="The edge of a tensor in ONNX Runtime's blocked layout: there is no pair on it, "
+        description="The edge of a tensor in ONNX Runtime's blocked layout: no pair is on it, "
         "nor on the way to it from the Convs and pools that write blocks.",
     )
     float_type: Literal["float", "float16"] | None = Field(

@@ -131,6 +131,13 @@ class ManifestFile(Strict):
         "its own, as where an engine computes both but for zero points of 0. Left out, that of the "
         "extended pack.",
     )
+    signed: Literal["read", "converted"] | None = Field(
+        default=None,
+        description="What becomes of int8 activations of a file, where the scheme has uint8: "
+        "kernels `read` them, which is what counts if nothing is said, or they are `converted` to "
+        "uint8 where one DequantizeLinear alone reads them, and read by no integer kernel "
+        "elsewhere. Left out, that of the extended pack.",
+    )
     bodies: Literal["float", "entered"] | None = Field(
         default=None,
         description="Whether rules look into the bodies of If, Loop and Scan: `entered` where the "

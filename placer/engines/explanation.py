@@ -43,8 +43,8 @@ from placer.qdq.extract import extract_placement
 from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.origin import named_pack
-from placer.qdq.own_pairs import OwnPairs, own_pairs
-from placer.quantization import Format, Placement, Range
+from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
+from placer.quantization import FLOAT8, Format, Placement, Range
 from placer.quantization.placement_file import (
     Pin,
     PlacementFile,
@@ -255,6 +255,8 @@ def _subject(
             chosen = chosen.without(kept_in_float(found, graph))
             refused = refused_pairs(load_quantized(model), model)
         own = own_pairs(found)
+        if pack.manifest.signed == "converted":
+            chosen, own = signed_apart(found, own)
         return _Subject(
             graph, chosen, source, "", left, scopes=scopes, refused=refused, stored=stored, own=own
         )
@@ -299,7 +301,8 @@ def _explainer(
 
 def _formats(placement: Placement | None) -> tuple[Format, ...]:
     """The formats that ``placement`` has beside the scheme's own."""
-    return () if placement is None else tuple(sorted({*placement.formats.values()}))
+    found = set() if placement is None else {*placement.formats.values()}
+    return tuple(sorted(found & {FLOAT8}))
 
 
 def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:

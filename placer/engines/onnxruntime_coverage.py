@@ -260,6 +260,7 @@ def _aliases(
             alias.join(node.input[0], node.output[0])
             read[node.name] = node.input[0]
     computed = {t for n in model.node if n.op_type not in PAIR_OPS for t in n.output}
+    dequantized = {n.output[0] for n in fused.node if n.op_type == "DequantizeLinear"}
     for node in fused.node:
         if _GEMM_RESHAPE.search(node.name):
             alias.join(node.input[0], node.output[0])
@@ -268,7 +269,9 @@ def _aliases(
         source, before = node.input[0], None
         if node.op_type == "QuantizeLinear":
             before = read.get(node.name)
-        if before is None or source not in computed or alias(source) == alias(before):
+        if before is not None and source in dequantized and alias(source) != alias(before):
+            alias.join(before, node.output[0])  # What is gone was between two pairs: in no layer.
+        elif before is None or source not in computed or alias(source) == alias(before):
             alias.join(source, node.output[0])
     return alias
 

@@ -161,11 +161,12 @@ def _fused_layers(
     own = {node.name for node in model.node}
     read = _read_tensors(fused)
     layers = []
-    for node, nodes in zip(fused.node, covered, strict=True):
+    for node, found in zip(fused.node, covered, strict=True):
+        nodes = () if _returns(node) else found
         kind = _KINDS.get(node.op_type, "compute")
-        is_added = not nodes and node.name not in own
-        if kind == "compute" and node.op_type in _MOVES and (is_added or _returns(node)):
-            kind, nodes = "reformat", ()
+        is_added = not nodes and (node.name not in own or _returns(node))
+        if kind == "compute" and node.op_type in _MOVES and is_added:
+            kind = "reformat"
         layer = Layer(
             name=_name(node),
             op=node.op_type,

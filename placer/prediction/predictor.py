@@ -58,6 +58,7 @@ class Predictor:
     ``BuildTarget``.
     ``idle``: which nodes that hand on what they read are layers. ``requantizes``: whether a
     pair that stands before a node and behind it, too, is a layer there; None: it never is.
+    ``kept_clamps``: see ``find_regions``.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Predictor:
         requantizes: Callable[[Scale], bool] | None = None,
         rounds_alone: bool = False,
         stored: Mapping[str, str] | None = None,
+        kept_clamps: frozenset[str] = frozenset(),
     ) -> None:
         target = replace(target, base=base)
         graph = without_settled_nodes(graph)
@@ -102,7 +104,7 @@ class Predictor:
         )
         self._requantizes = requantizes
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
-        self._regions = find_regions(matches, rules, target)
+        self._regions = find_regions(matches, rules, target, kept_clamps)
         self._decisions = Decisions(self._target, self._links)
         # Not of a method: a predictor that refers to itself is freed late.
         self._step = lru_cache(maxsize=KEPT_STEPS)(partial(_make_step, self._target))

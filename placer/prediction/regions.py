@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from placer.graph import Edge, Node
-from placer.prediction.claims import ANY, Claim, find_claims
+from placer.prediction.claims import ANY, FLOAT, Claim, find_claims
 from placer.prediction.followers import Follower, followers
 from placer.prediction.layer_candidate import LayerCandidate
 from placer.prediction.motion import NormalForm
@@ -19,6 +19,7 @@ from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
+_NO_OP = "NoOp"
 LONG = 6  # Nodes of a layer of fewer are near each other.
 
 
@@ -121,14 +122,30 @@ class Region:
         return self.merged[key]
 
 
-def find_regions(matches: Matches, rules: Sequence[Rule], target: Target) -> tuple[Region, ...]:
-    """All regions of a graph; ``rules`` must be those that hold for ``target``."""
+def _implies(claim: Claim) -> bool:
+    """Whether the claimed layer rests on pairs: it reads integers, or is none where Q saturates."""
+    reads_integers = bool(claim.demanded) and claim.fusion.inputs != FLOAT
+    return reads_integers or _NO_OP in claim.fusion.op
+
+
+def find_regions(
+    matches: Matches,
+    rules: Sequence[Rule],
+    target: Target,
+    kept_clamps: frozenset[str] = frozenset(),
+) -> tuple[Region, ...]:
+    """All regions of a graph; ``rules`` must be those that hold for ``target``.
+
+    ``kept_clamps``: Relus and Clips, by name, that no kernel of integers applies, as the pair
+    behind does not saturate where they do.
+    """
     graph = matches.graph
     shared = find_shared(matches, rules)
     claims = [
         _with_beside(claim, shared)
         for rule in rules
         for claim in find_claims(matches, rule, target)
+        if not (_implies(claim) and any(node.name in kept_clamps for node in claim.nodes))
     ]
     claimed = [
         LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)

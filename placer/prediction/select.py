@@ -65,6 +65,7 @@ def make_predictor(
         idle=manifest.idle or "kept",
         requantizes=requantizes,
         rounds_alone=manifest.dequantizes == "rounded",
+        kept_clamps=_kept_clamps(graph, scheme, known) if types else frozenset(),
         stored=stored,
     )
 
@@ -74,8 +75,24 @@ def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
     return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale.tensors)).activation
 
 
+def _kept_clamps(graph: Graph, scheme: Scheme, ranges: Ranges) -> frozenset[str]:
+    """Relus and Clips before a Q that does not do the same: its zero point is not the lowest."""
+    if scheme.symmetric:
+        return frozenset()
+    clamps = [node for op in ("Relu", "Clip") for node in graph.by_op.get(op, ())]
+    return frozenset(
+        node.name
+        for node in clamps
+        if node.outputs[0] in ranges
+        and ranges[node.outputs[0]].low < 0
+        and is_non_negative(node.outputs[0], graph)
+    )
+
+
 def _own(types: Mapping[str, str], otherwise: Callable[[Scale], str], scale: Scale) -> str:
     """The type of what a file quantizes with one scale."""
+    if scale.format is not None:
+        return scale.format
     known = {types[tensor] for tensor in scale.tensors if tensor in types}
     return known.pop() if len(known) == 1 else otherwise(scale)
 

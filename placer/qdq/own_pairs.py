@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from onnx import NodeProto, TensorProto, numpy_helper
 
+from placer.graph import Edge
 from placer.graph.external_data import is_external
 from placer.qdq.extract import ExtractedModel
-from placer.quantization import Range, Ranges
+from placer.quantization import Format, Placement, Range, Ranges
+from placer.quantization.placement import ScaleGroup
 from placer.quantization.ranges import union
 
 _LEVELS: Mapping[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255),
     TensorProto.INT8: (-128, 127),
 }
+
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# A format that no layout has: no claimed layer reads or writes it.
+_UNREAD = cast(Format, "int8")
 
 
 @dataclass(frozen=True)
@@ -60,3 +68,46 @@ def _range(pair: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[tu
     low, high = (step * (level - zero) for level in _LEVELS[dtype])
     if low <= high:
         yield dtype, Range(low, high)
+
+
+def signed_apart(model: ExtractedModel, own: OwnPairs) -> tuple[Placement, OwnPairs]:
+    """The placement of ``model``, with int8 that no kernel reads in a format of its own.
+
+    Other int8 is converted to uint8, as the types that come back say. ONNX Runtime converts what
+    one DequantizeLinear reads, after giving each reader one, and nothing at the graph's edges, nor
+    constants: products read int8 weights, but no sum takes operands of two types.
+    """
+    read = Counter(_integers(pair) for pair in model.pairs.values())
+    outputs = {value.name for value in model.proto.graph.output}
+    written = {n.output[0] for n in model.proto.graph.node if n.op_type == "QuantizeLinear"}
+    products = {node.name for node in model.nodes if node.op in _PRODUCTS}
+
+    def is_left(edge: Edge, pair: NodeProto) -> bool:
+        if edge.tensor in model.constants:
+            return edge.node not in products
+        integers = _integers(pair)
+        return read[integers] > 1 or integers in outputs or integers not in written
+
+    left = {
+        edge
+        for edge, pair in model.pairs.items()
+        if _is_signed(pair, model.constants) and is_left(edge, pair)
+    }
+    groups = set[ScaleGroup]()
+    for group in model.placement.groups:
+        for edges, chosen in ((group.edges - left, group.format), (group.edges & left, _UNREAD)):
+            if edges:
+                groups.add(ScaleGroup(frozenset(edges), chosen))
+    types = dict.fromkeys(own.types, "uint8")
+    placement = Placement(frozenset(groups)).with_weights(model.placement.per_tensor)
+    return placement, OwnPairs(own.ranges, types)
+
+
+def _integers(pair: NodeProto) -> str:
+    """The tensor of integers beside a Q or DQ."""
+    return str(pair.output[0] if pair.op_type == "QuantizeLinear" else pair.input[0])
+
+
+def _is_signed(pair: NodeProto, constants: Mapping[str, TensorProto]) -> bool:
+    found = next((constants.get(name) for name in pair.input[2:]), None)
+    return found is not None and found.data_type == TensorProto.INT8

@@ -185,6 +185,8 @@ def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
         fields["dequantizes"] = parent.dequantizes
     if manifest.idle is None:
         fields["idle"] = parent.idle
+    if manifest.signed is None:
+        fields["signed"] = parent.signed
     if manifest.repeats is None:
         fields["repeats"] = parent.repeats
     if manifest.scheme is None:

@@ -1,0 +1,78 @@
+"""Files with int8 activations on ONNX Runtime, whose kernels on x86 read uint8 alone."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import placer
+from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.plan import Plan
+
+TEXT = """
+<ir_version: 8, opset_import: ["": 17]>
+g (TYPE[1,16,8,8] x) => (float[1,16,8,8] y)
+<float s = {0.05}, int8 z = {ZERO}, float t = {0.01}, int8 v = {0}> {
+  HEAD
+  [weight] f = DequantizeLinear(w, t, v)
+  [conv] c = Conv<pads = [1, 1, 1, 1]>(d, f, bias)
+  BODY
+}
+"""
+HEAD = "[q] i = QuantizeLinear(x, s, z) [dq] d = DequantizeLinear(i, s, z)"
+RELU = (
+    "[relu] r = Relu(c) [q2] j = QuantizeLinear(r, s, z) [dq2] e = DequantizeLinear(j, s, z) "
+    "[weight2] f2 = DequantizeLinear(w, t, v) [conv2] y = Conv<pads = [1, 1, 1, 1]>(e, f2, bias)"
+)
+SHARED = f"{RELU.replace(' y =', ' p =')} [add] y = Add(p, e)"
+BIASED = (
+    "[q2] j = QuantizeLinear(c, s, z) [dq2] e = DequantizeLinear(j, s, z) "
+    "[dk] m = DequantizeLinear(k, s, v) [mul] g0 = Mul(e, m) "
+    "[q3] l = QuantizeLinear(g0, s, z) [dq3] y = DequantizeLinear(l, s, z)"
+)
+HALF = "[dq] d = DequantizeLinear(x, s, z)"
+
+
+def saved(folder: Path, head: str, body: str, zero: int) -> Path:
+    """The file, with random weights."""
+    dtype = "int8" if head == HALF else "float"
+    text = TEXT.replace("HEAD", head).replace("BODY", body).replace("TYPE", dtype)
+    text = text.replace("ZERO", str(zero))
+    rng, path = np.random.default_rng(0), folder / "signed.onnx"
+    proto = onnx.parser.parse_model(text)
+    for name, values in {
+        "w": rng.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8),
+        "k": rng.integers(-127, 128, (1, 16, 1, 1)).astype(np.int8),
+        "bias": rng.normal(size=16).astype(np.float32),
+    }.items():
+        proto.graph.initializer.append(numpy_helper.from_array(values, name))
+    onnx.save(proto, path)
+    return path
+
+
+def computed(plan: Plan) -> Counter[tuple[frozenset[str], tuple[str, ...]]]:
+    return Counter((frozenset(x.nodes), x.output_types) for x in plan.of_kind("compute"))
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "zero"),
+    [(HEAD, RELU, 0), (HEAD, RELU, -128), (HEAD, SHARED, -128), (HEAD, BIASED, 0), (HALF, RELU, 0)],
+    ids=[
+        "a Relu stays",
+        "a Relu goes",
+        "read twice",
+        "a constant beside it",
+        "it enters the graph",
+    ],
+)
+def test_layers_of_int8_are_predicted_as_they_are_built(
+    tmp_path: Path, head: str, body: str, zero: int
+):
+    path = saved(tmp_path, head, body, zero)
+    predicted = placer.explain(path, pack="onnxruntime").explanation.plan
+    built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
+    assert computed(predicted) == computed(built)
+    assert len(predicted.of_kind("quantize")) == len(built.of_kind("quantize"))
