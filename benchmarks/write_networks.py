@@ -24,6 +24,7 @@ NAMES = (
     "exported_pairs",
     "further_deployed",
     "lot",
+    "newer",
     "paired",
     "second_lot",
     "third_lot",

@@ -61,7 +61,8 @@ class TensorFormats(NamedTuple):
     ``ready``: types by the scales that the tensor went through; what was written comes first.
     ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16. ``layout``:
     of what was written; conversions write any. ``rounded``: the layer that wrote it in float took
-    the Q of all its readers along, so that these read integers. ``added``: a Conv wrote it that
+    the Q of all its readers along, so that these read integers. ``besides``: the scales to which it
+    wrote rounded floats besides integers. ``added``: a Conv wrote it that
     adds a residual. ``part_of``: the Split whose layer runs nothing, so that this is a part of what
     it read.
     """
@@ -71,6 +72,7 @@ class TensorFormats(NamedTuple):
     forced: bool = False
     layout: Layout = "linear"
     rounded: bool = False
+    besides: frozenset[Scales] = frozenset()
     added: bool = False
     part_of: Node | None = None
 
@@ -145,7 +147,9 @@ class TensorDraft:
 
     def as_integers(self, edge: Edge) -> Port:
         """The tensor in the scale that ``edge`` has, through the conversions it takes."""
-        chain = self.chains[edge]
+        return self._as_integers(edge, self.chains[edge])
+
+    def _as_integers(self, edge: Edge, chain: Scales) -> Port:
         for length in range(1, len(chain) + 1):
             ready = dict(self.formats[edge.tensor].ready)
             scales = chain[:length]
@@ -157,7 +161,9 @@ class TensorDraft:
                 written = ((scales, self.target.stored[edge.tensor]),)
                 self.formats[edge.tensor] = self.formats[edge.tensor]._replace(ready=written)
                 continue
-            source = ready[scales[:-1]] if length > 1 else next(iter(ready.values()))
+            if self._is_on_the_way(edge.tensor, chain, length):
+                continue
+            source = ready.get(scales[:-1]) or next(iter(ready.values()))
             kind: Kind = "requantize" if is_quantized(source) else "quantize"
             self.convert(edge, kind, Port(source, tensor=edge.tensor), integer, scales)
             available = self.formats[edge.tensor]
@@ -165,6 +171,11 @@ class TensorDraft:
                 ready=(*available.ready, (scales, integer))
             )
         return Port(dict(self.formats[edge.tensor].ready)[chain], tensor=edge.tensor)
+
+    def _is_on_the_way(self, tensor: str, chain: Scales, length: int) -> bool:
+        """Whether a kernel that quantizes floats to the next scale rounds to this one before."""
+        ready = self.formats[tensor].ready
+        return self.target.rounds_alone and length < len(chain) and not is_quantized(ready[0][1])
 
     def _comes_as_integers(self, tensor: str) -> bool:
         return tensor in self.target.stored and tensor not in self.target.graph.producer
@@ -179,12 +190,17 @@ class TensorDraft:
         ``in_place``: it is overwritten with what the layer writes.
         """
         port = self.port(edge.tensor)
-        chain = self.chains[edge]
+        chain, ready = self.chains[edge], self.formats[edge.tensor].ready
         if not chain and not is_quantized(port.dtype):
             return port
         if self._is_rounded_alone(edge, port, in_place):
             return port
-        source = self.as_integers(edge) if chain else port
+        if chain and self._is_rounded(edge.tensor, chain):
+            return Port(self.target.base, tensor=edge.tensor)
+        if self.target.rounds_alone and len(chain) > 1 and chain not in dict(ready):
+            source = self._as_integers(edge, chain[:-1])  # One kernel quantizes and dequantizes.
+        else:
+            source = self.as_integers(edge) if chain else port
         scales = chain or self.formats[edge.tensor].ready[0][0]
         # Under weak typing DQ writes the type of its scale, FP32, where a residual is added;
         # elsewhere the type that its reader computes in.
@@ -193,6 +209,13 @@ class TensorDraft:
             dtype = type_name(self.target.graph, edge.tensor)
         known = self.serve(edge, dtype, scales) if self.target.dequantizes_once else None
         return known or self.convert(edge, "dequantize", source, dtype, scales)
+
+    def _is_rounded(self, tensor: str, chain: Scales) -> bool:
+        """Whether what wrote the tensor rounded it to a scale and wrote floats."""
+        ready = dict(self.formats[tensor].ready)
+        if chain in self.formats[tensor].besides:
+            return True
+        return chain in ready and not is_quantized(ready[chain])
 
     def _is_rounded_alone(self, edge: Edge, port: Port, in_place: bool) -> bool:
         """Whether what ``edge`` reads in float is rounded and never written as integers for it.

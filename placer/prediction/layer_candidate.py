@@ -100,7 +100,9 @@ class LayerCandidate:
             if edge not in scales:
                 return False
         for edge, others in claim.beside:
-            if all(scales.get(other) != scales[edge] for other in others):
+            # A pair that moved here was given to another tensor: its DQ stands elsewhere.
+            is_given = edge.tensor in scales[edge].tensors
+            if is_given and all(scales.get(other) != scales[edge] for other in others):
                 return False
         return all(edge not in scales for edge in claim.bare) and self._fits_formats(claim, form)
 

@@ -6,7 +6,7 @@ on these, in whatever placement they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -18,9 +18,11 @@ from placer.prediction.layer_types import CONVS
 from placer.prediction.motion import NormalForm, Scale, Scales
 from placer.prediction.regions import Region
 from placer.prediction.steps import PairedCandidate
+from placer.prediction.takers import NO_ROUNDED, rounded
 
 KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 15, 1 << 16
 _BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+PRODUCTS = _BIASED | {"MatMul"}
 _BIAS = 2  # The index of the input.
 
 # By position; None: a node that is part of another layer.
@@ -68,15 +70,49 @@ def _decide(
 ) -> Decided:
     form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
     found: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
-    for position, candidate in region.candidates(form).items():
+    candidates = region.candidates(form)
+    verdicts = _verdicts(region, candidates.values(), form) if target.rounds_alone else {}
+    for position, candidate in candidates.items():
         chains: tuple[Scales, ...] = tuple(map(form.chain, candidate.reads))
         written: tuple[Written, ...] = candidate.output_scales(form)
         constants = () if target.folds_constants else _constants(candidate, form)
         feeds = _feeds_float_conv(target, candidate, form)
+        found_rounded = NO_ROUNDED
+        if target.rounds_alone:
+            shifts = target.has_zero_point or _never
+            found_rounded = rounded(candidate, form, region.takers, verdicts, shifts)
         found[position] = paired(
-            candidate, chains, written, feeds, constants, candidate.rounds(form)
+            candidate,
+            chains,
+            written,
+            feeds,
+            constants,
+            candidate.rounds(form),
+            found_rounded,
+            tuple(map(verdicts.get, candidate.reads)) if verdicts else (),
         )
     return found
+
+
+def _verdicts(
+    region: Region, candidates: Iterable[LayerCandidate], form: NormalForm
+) -> Mapping[Edge, bool | None]:
+    """How paired operands are read that no product takes along; see ``Operand``."""
+    fused = {
+        node.name
+        for candidate in candidates
+        if any(node.op in PRODUCTS for node in candidate.nodes)
+        for node in candidate.nodes
+    }
+    return {
+        edge: operand.is_read_as_integers(form)
+        for edge, operand in region.operands.items()
+        if edge in form.scales and edge.node not in fused
+    }
+
+
+def _never(_scale: Scale) -> bool:
+    return False
 
 
 def _given(edges: tuple[Edge, ...], scales: tuple[Scale | None, ...]) -> dict[Edge, Scale]:

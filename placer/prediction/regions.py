@@ -10,9 +10,11 @@ from placer.graph import Edge, Node
 from placer.prediction.claims import ANY, FLOAT, Claim, find_claims
 from placer.prediction.followers import Follower, followers
 from placer.prediction.layer_candidate import LayerCandidate
-from placer.prediction.motion import NormalForm
+from placer.prediction.motion import NormalForm, Passage
+from placer.prediction.operands import Operand, find_operands
 from placer.prediction.passages import find_shared
 from placer.prediction.siblings import groups_of, joined, joins, taken_apart
+from placer.prediction.takers import Takers, find_takers
 from placer.rules.connected import connected
 from placer.rules.fusion_schema import Fusion
 from placer.rules.matcher import Matches
@@ -28,12 +30,16 @@ class Region:
     """Nodes whose claims overlap: which of them are met is decided apart from all others.
 
     ``claimed``: candidates in the order in which they take their nodes. ``alone``: the candidates
-    of nodes that nothing took, and of graph outputs. ``merged``: candidates that are known to be
-    made of several, by these; a step is remembered by its candidate.
+    of nodes that nothing took, and of graph outputs. ``takers``: of the edges on which others read
+    what it writes, where it matters. ``operands``: among these edges and those that it reads.
+    ``merged``: candidates that are known to be made of several, by these; a step is remembered by
+    its candidate.
     """
 
     claimed: tuple[LayerCandidate, ...]
     alone: tuple[LayerCandidate, ...]
+    takers: Takers = field(default_factory=dict)
+    operands: Mapping[Edge, Operand] = field(default_factory=dict)
     merged: dict[tuple[LayerCandidate, ...], LayerCandidate] = field(default_factory=dict)
 
     @property
@@ -42,6 +48,9 @@ class Region:
         claims = [candidate.claim for candidate in self.claimed if candidate.claim is not None]
         found = [edge for claim in claims for edge in (*claim.absorbed, *claim.bare)]
         found += [edge for claim in claims for _, others in claim.beside for edge in others]
+        takers = [taker for takers in self.takers.values() for taker in takers]
+        found += [edge for taker in takers for edge in (*taker.paired, *taker.bare)]
+        found += [edge for operand in self.operands.values() for edge in operand.edges]
         return frozenset(found)
 
     @property
@@ -89,7 +98,7 @@ class Region:
                 del found[candidate.position]
             whole = self._whole(led.group, led.movers)
             found[whole.position] = whole
-        for group in _groups(found, form):
+        for group in _groups(found, form, self.operands):
             for candidate in group:
                 del found[candidate.position]
             whole = self._whole(group)
@@ -133,11 +142,13 @@ def find_regions(
     rules: Sequence[Rule],
     target: Target,
     kept_clamps: frozenset[str] = frozenset(),
+    passages: Sequence[Passage] | None = None,
 ) -> tuple[Region, ...]:
     """All regions of a graph; ``rules`` must be those that hold for ``target``.
 
     ``kept_clamps``: Relus and Clips, by name, that no kernel of integers applies, as the pair
     behind does not saturate where they do.
+    ``passages``: of the graph, where it matters which edges are read as integers.
     """
     graph = matches.graph
     shared = find_shared(matches, rules)
@@ -147,6 +158,8 @@ def find_regions(
         for claim in find_claims(matches, rule, target)
         if not (_implies(claim) and any(node.name in kept_clamps for node in claim.nodes))
     ]
+    operands = {} if passages is None else find_operands(graph, graph.nodes)
+    takers = {} if passages is None else find_takers(claims, passages, graph)
     claimed = [
         LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
         for claim in sorted(claims, key=lambda claim: claim.rank)
@@ -162,10 +175,15 @@ def find_regions(
     found = []
     for region in connected([*places, *_neighbours(claimed), *filter(None, map(_reach, claimed))]):
         own = [candidates[i] for i in region if i < len(candidates)]
+        alone_here = tuple(candidate for candidate in own if candidate.claim is None)
+        readers = dict.fromkeys(edge for candidate in alone_here for edge in candidate.readers)
+        reads = dict.fromkeys(edge for candidate in alone_here for edge in candidate.reads)
         found.append(
             Region(
                 tuple(candidate for candidate in own if candidate.claim is not None),
-                tuple(candidate for candidate in own if candidate.claim is None),
+                alone_here,
+                {edge: takers[edge] for edge in readers if edge in takers},
+                {edge: operands[edge] for edge in (*readers, *reads) if edge in operands},
             )
         )
     return tuple(found)
@@ -256,7 +274,7 @@ def _disagree(candidate: LayerCandidate, form: NormalForm) -> bool:
 
 
 def _groups(
-    found: Mapping[int, LayerCandidate], form: NormalForm
+    found: Mapping[int, LayerCandidate], form: NormalForm, operands: Mapping[Edge, Operand]
 ) -> list[tuple[LayerCandidate, ...]]:
     """The layers of ``found``, by position, that are one: in the order of their nodes."""
     groups: dict[int, tuple[LayerCandidate, ...]] = {}
@@ -271,19 +289,27 @@ def _groups(
             if other is own or _rule(other[0]) != _rule(candidate):
                 continue
             joined = tuple(sorted((*other, *own), key=lambda part: part.position))
-            if _is_one(joined, form):
+            if _is_one(joined, form, operands):
                 own = joined
                 groups.update((part.position, own) for part in own)
     return [group for group in dict.fromkeys(groups.values()) if len(group) > 1]
 
 
-def _is_one(group: Sequence[LayerCandidate], form: NormalForm) -> bool:
+def _is_one(
+    group: Sequence[LayerCandidate], form: NormalForm, operands: Mapping[Edge, Operand]
+) -> bool:
     """Whether nothing outside comes between the first and the last of ``group``, no pair inside."""
     graph = group[0].graph
     inside = {node.name for part in group for node in part.nodes}
+    written = (tensor for part in group for node in part.nodes for tensor in node.outputs)
+    if sum(tensor in graph.outputs for tensor in written) > 1:
+        return False  # "Too many Result children" (OpenVINO's TokenizeSnippets).
     for edge in (edge for part in group for edge in part.readers):
         if edge.node in inside:
             if edge in form.scales and not _takes_pairs(group[0]):
+                return False
+            operand = operands.get(edge) if edge in form.scales else None
+            if operand is not None and operand.is_read_as_integers(form):
                 return False
         elif not edge.is_graph_output and graph.by_name[edge.node].index < group[-1].position:
             return False

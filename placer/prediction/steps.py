@@ -21,6 +21,7 @@ from placer.prediction.layer_candidate import LayerCandidate, Written
 from placer.prediction.layer_types import FLOATS, LayerTypes, reads_integers, takes_any
 from placer.prediction.layouts import Layout, can_read, fills_groups, written_layout
 from placer.prediction.motion import Scales
+from placer.prediction.takers import NO_ROUNDED, Rounded
 
 NO_OP = "NoOp"
 # No layer but a reformat of each input that its producer does not write into the joined tensor.
@@ -34,7 +35,8 @@ class PairedCandidate:
     ``chains``: the scales on each of its ``reads``. ``written``: those that each of its ``writes``
     is written in. ``feeds_float_conv``: a Conv reads in float what is written. ``constants``: edges
     on which constants are read that are dequantized in every run. ``rounds``: what reads it in
-    integers converts what is written, whatever it could take along itself.
+    integers converts what is written, whatever it could take along itself. ``rounded``: see
+    ``takers``. ``verdicts``: of each of its ``reads``, see ``Operand``.
     """
 
     candidate: LayerCandidate
@@ -43,6 +45,8 @@ class PairedCandidate:
     feeds_float_conv: bool = False
     constants: tuple[Edge, ...] = ()
     rounds: bool = False
+    rounded: Rounded = NO_ROUNDED
+    verdicts: tuple[bool | None, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,22 +116,28 @@ class StepDraft:
         if _adds_residual(nodes):
             self._cut_out([edge for edge in reads if self._operator_at(edge) == "Add"])
         outputs = []
+        rounded = self.paired.rounded
         for tensor, scales in zip(self.candidate.writes, written, strict=True):
+            kept = [s for s in scales if s is None or (tensor, s) not in rounded.alone] or [None]
             ready = tuple(
                 (() if scale is None else (scale,), self._types.written(tensor, reads, scale))
-                for scale in scales
+                for scale in kept
             )
             if tensor in self.tensors.formats:
                 forced = ready[0][1] == FLOAT and reads_integers(claim) and not _is_like(claim)
                 layout = self._layout(reads, ready[0][1])
+                away = [((s,), self.target.base) for name, s in rounded.alone if name == tensor]
+                besides = frozenset((s,) for name, s in rounded.besides if name == tensor)
                 self.tensors.formats[tensor] = self.tensors.formats[tensor]._replace(
-                    ready=ready,
+                    ready=(*ready, *away),
                     forced=forced,
                     layout=layout,
                     rounded=self.paired.rounds,
+                    besides=besides,
                     added=_adds_residual(nodes),
                     part_of=nodes[0] if op == NO_OP and nodes[0].op in _CUTS else None,
                 )
+                outputs += [Port(self.target.base, tensor=tensor) for _ in besides]
             outputs += [Port(dtype, tensor=tensor) for _, dtype in ready]
         layer = Layer(
             name="+".join(node.name for node in nodes),
@@ -176,6 +186,9 @@ class StepDraft:
         zero point is not 0 (plans of OpenVINO 2026.4.1).
         """
         graph, chains = self.target.graph, self.tensors.chains
+        verdict = dict(zip(self.candidate.reads, self.paired.verdicts, strict=False)).get(edge)
+        if verdict is not None:
+            return self.tensors.as_integers(edge) if verdict else self.tensors.as_it_is(edge)
         node = graph.by_name[edge.node]
         others = [e for e in graph.edges_into(node) if e != edge]
         data = [e for e in others if e.tensor not in graph.initializers]

@@ -15,6 +15,7 @@ from placer.engines.openvino.tags import QUANTIZING, Tags
 _OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add"})
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 _IMPLIED = frozenset({"Relu", "Clip"})  # By a quantization from 0 on.
+_PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
 _COMPOSITES = frozenset({"Gelu", "HSwish", "HSigmoid", "Swish", "Mish", "SoftPlus"})
 # Past these OpenVINO computes ``MOVED`` operators.
 _MOVERS = frozenset({*_VIEWS, "Transpose", "DepthToSpace", "Expand", "Gather"})
@@ -54,6 +55,7 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
         found = {homes[n] for n in tags.producers(number) - moved if n in homes}
         if number not in homes and len(found) == 1 and found <= inventive:
             homes[number] = found.pop()
+    _find_homes_in_products(lost, homes, operations, tags, moved)
     for number in reversed(lost):
         found = {homes.get(n, "") for n in tags.readers(number) - moved} - {""}
         if number not in homes and len(found) == 1 and not _is_layout(tags, number):
@@ -63,6 +65,26 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
         if number not in homes and len(found) == 1 and tags.nodes[number].op_type in _IMPLIED:
             homes[number] = found.pop()
     return homes
+
+
+def _find_homes_in_products(
+    lost: Sequence[int],
+    homes: dict[int, str],
+    operations: Sequence[Operation],
+    tags: Tags,
+    moved: Set[int],
+) -> None:
+    """Give what a quantization implies the product before it, if a Concat reads it.
+
+    In the model that quantization stands behind the Concat.
+    """
+    products = {op.name for op in operations if op.kind in _PRODUCTS}
+    joins = {op.name for op in operations if op.kind == "Concatenation"}
+    for number in (n for n in lost if n not in homes and tags.nodes[n].op_type in _IMPLIED):
+        found = {homes[n] for n in tags.producers(number) - moved if n in homes}
+        behind = {homes.get(n, "") for n in tags.readers(number)}
+        if len(found) == 1 and found <= products and behind <= joins:
+            homes[number] = found.pop()
 
 
 def _find_homes_in_splits(

@@ -59,7 +59,9 @@ def _kind(op: Operation, computes: bool) -> Kind:
         return "compute"
     if op.inputs[0].dtype not in _QUANTITIES:
         return "reformat"
-    before, after = (port.dtype in _INTEGERS for port in (op.inputs[0], op.outputs[0]))
+    before = op.inputs[0].dtype in _INTEGERS
+    # What quantizes may write floats besides, and what dequantizes integers.
+    after = any((port.dtype in _INTEGERS) is not before for port in op.outputs) is not before
     if before and after:
         return "requantize" if op.nodes else "reformat"
     if before == after:

@@ -1,0 +1,120 @@
+"""How a sum or product of two tensors reads an operand that carries a pair, on OpenVINO.
+
+LPT keeps the integers of one operand at most, by what computes the two, and rounds the other in
+the kernel that writes it. From plans of OpenVINO 2026.4.1 of all combinations of eight writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from placer.graph import Edge, Graph, Node
+from placer.prediction.motion import NormalForm
+
+_UNARY = frozenset({"Relu", "Clip", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "HardSwish", "Gelu"})
+_BIASED = frozenset({"Add", "Mul", "Sub", "Div"})
+_TWO = frozenset({"Add", "Mul"})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Kernel:
+    """What computes an operand.
+
+    ``operands``: of a product that nothing follows, a bias neither, the edges that make it INT8.
+    """
+
+    kind: Literal["conv", "linear", "other"]
+    operands: tuple[Edge, ...] = ()
+
+    def is_int8(self, form: NormalForm) -> bool:
+        """Whether it is a product of integers."""
+        return bool(self.operands) and all(edge in form.scales for edge in self.operands)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Operand:
+    """One of two operands of a sum or product; ``other``: the other one."""
+
+    edge: Edge
+    other: Edge
+    op: str
+    kernel: Kernel
+    other_kernel: Kernel
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """On whose pairs it depends how the operand is read."""
+        return (self.edge, self.other, *self.kernel.operands, *self.other_kernel.operands)
+
+    def is_read_as_integers(self, form: NormalForm) -> bool | None:
+        """Whether the paired operand is read as integers, or rounded before; None: no rule says."""
+        both = self.other in form.scales
+        if self.op == "Mul":
+            return self._of_product(form, both)
+        if self.kernel.kind == "conv":
+            return False if both or self.other_kernel.kind == "conv" else None
+        if self.kernel.kind == "linear":
+            return self._of_linear(form, both)
+        return True if both and self.other_kernel.kind == "conv" else None
+
+    def _of_product(self, form: NormalForm, both: bool) -> bool | None:
+        if self.kernel.kind == "linear" and self.kernel.is_int8(form) and not both:
+            return True
+        return False if both or self.other_kernel.is_int8(form) else None
+
+    def _of_linear(self, form: NormalForm, both: bool) -> bool | None:
+        own, other = self.kernel.is_int8(form), self.other_kernel
+        if not both:
+            return True if own else None
+        if other.kind == "conv":
+            return not own
+        if other.kind == "other":
+            return own
+        if own != other.is_int8(form):
+            return own
+        return self.edge.input_index == 1
+
+
+def find_operands(graph: Graph, nodes: Iterable[Node]) -> Mapping[Edge, Operand]:
+    """The operands of those of ``nodes`` that add or multiply two tensors of one shape."""
+    found = {}
+    for node in nodes:
+        edges = [e for e in graph.edges_into(node) if e.tensor not in graph.initializers]
+        if node.op not in _TWO or len(edges) != 2 or edges[0].tensor == edges[1].tensor:
+            continue
+        for edge, other in (edges, edges[::-1]):
+            own, theirs = (_kernel(e.tensor, graph) for e in (edge, other))
+            found[edge] = Operand(edge, other, node.op, own, theirs)
+    return found
+
+
+def _kernel(tensor: str, graph: Graph) -> Kernel:
+    """The product that writes ``tensor``, through what it takes along."""
+    start = tensor
+    readers = 1
+    while len(graph.edges_of(tensor)) == readers and tensor in graph.producer:
+        node = graph.producer[tensor]
+        data = [t for t in node.inputs if t and t not in graph.initializers]
+        if node.op in ("Conv", "MatMul", "Gemm"):
+            kind: Literal["conv", "linear"] = "conv" if node.op == "Conv" else "linear"
+            if node.inputs[1] not in graph.initializers:
+                return Kernel("other")
+            is_bare = tensor == start and not any(node.inputs[2:])
+            return Kernel(kind, graph.edges_into(node)[:2] if is_bare else ())
+        gated = _gated(data, graph) if node.op == "Mul" else []
+        data = gated or data
+        if len(data) != 1 or node.op not in _UNARY | _BIASED:
+            break
+        tensor, readers = data[0], 2 if gated else 1
+    return Kernel("other")
+
+
+def _gated(data: list[str], graph: Graph) -> list[str]:
+    """What a SiLU of two nodes reads whose Mul reads ``data``; nothing if there is none."""
+    for value, gate in (data, data[::-1]) if len(data) == 2 else ():
+        node = graph.producer.get(gate)
+        if node is not None and node.op == "Sigmoid" and node.inputs[0] == value:
+            return [value]
+    return []
