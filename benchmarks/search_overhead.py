@@ -22,6 +22,7 @@ import cProfile
 import io
 import json
 import logging
+import math
 import os
 import pstats
 import tempfile
@@ -359,18 +360,18 @@ class InstantEngine:
         self._landscape = landscape
         self._default = landscape.space.defaults
         self.limit = ALLOWED * self.noise(self._default) if bound else float("inf")
-        self._float_us = sum(self._times(landscape.space.floats)[1].values())
+        self._float_us = math.fsum(self._times(landscape.space.floats)[1].values())
 
     def noise(self, choices: Choices) -> float:
         """Noise power, the sum over quantized edges."""
         edges = self._landscape.space.placement(choices).edges
-        return sum(10 ** (_uniform(str(edge)) * 3 - 9) for edge in edges)
+        return math.fsum(10 ** (_uniform(str(edge)) * 3 - 9) for edge in edges)
 
     def record(self, number: int, proposal: Proposal) -> TrialRecord:
         """A finished trial."""
         noise = self.noise(proposal.choices)
         by_id, totals = self._times(proposal.choices)
-        ratio = sum(totals.values()) / self._float_us
+        ratio = math.fsum(totals.values()) / self._float_us
         gates = (GateResult("noise", noise, "", noise - self.limit),)
         return TrialRecord(
             number=number,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ class Objective:
     extras: np.ndarray
 
     def of_counts(self, counts: Mapping[int, int]) -> float:
-        """Cost of layers."""
-        return sum(self.costs[signature] * count for signature, count in counts.items())
+        """Cost of layers, the same in whatever order they were numbered."""
+        return math.fsum(self.costs[signature] * count for signature, count in counts.items())
 
 
 class Deltas:

@@ -10,6 +10,7 @@ has. Latencies and costs are in units of the float model's latency.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -154,7 +155,7 @@ class _Rows:
         numbers = sorted({n for own in counts for n in own}, key=lambda n: signatures[n].id)
         self.observed = tuple(signatures[n] for n in numbers)
         self.index = {n: i for i, n in enumerate(numbers)}
-        floats = sum(_prior_cost(signatures[n].work) * c for n, c in counts[0].items())
+        floats = math.fsum(_prior_cost(signatures[n].work) * c for n, c in counts[0].items())
         self._scale = float_latency / floats
         self.prior = np.array([self.cost_of(signature) for signature in self.observed])
         kinds = sorted({signature.kind for signature in self.observed})
@@ -198,11 +199,15 @@ class _Rows:
         """How the latency of ``state`` hangs on the unknowns."""
         counts = np.zeros(self.corrections.end)
         constant, variance = 0.0, 0.0
+        signatures = self._landscape.layers.signatures
+        unknown: list[tuple[Signature, int]] = []
         for number, count in self._landscape.counts(state).items():
             if number in self.index:
                 counts[self.index[number]] = count * self.prior[self.index[number]]
-                continue
-            signature = self._landscape.layers.signatures[number]
+            else:
+                unknown.append((signatures[number], count))
+        # In an order that does not hang on when which signature was met: sums are rounded.
+        for signature, count in sorted(unknown, key=lambda item: item[0].id):
             cost = count * self.cost_of(signature)
             constant += cost
             counts[self.common] += cost

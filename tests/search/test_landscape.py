@@ -78,6 +78,19 @@ def test_changes_predicted_together_are_those_predicted_one_by_one(state: tuple[
     check_changes(BOTH, state)
 
 
+def test_values_do_not_hang_on_the_order_in_which_layers_were_met():
+    found = []
+    for order in (1, -1):
+        land = landscape(BRANCHES, "tensorrt", "float16")
+        every = list(itertools.product(*map(range, map(len, land.names))))[:200]
+        for state in every[::order]:
+            land.predict(state)
+        costs = {n: int(s.id, 16) / 3e19 for n, s in enumerate(land.layers.signatures)}
+        free = Objective(costs, np.zeros((len(land.names), max(map(len, land.names)))))
+        found.append([land.value(state, free) for state in every])
+    assert found[0] == found[1]
+
+
 # Operators that OpenVINO compiles into one layer: more of them than changes reach elsewhere.
 CHAIN = """
 <ir_version: 9, opset_import: ["": 17]>
