@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from placer.common.collector import without_collection
 from placer.search._knowledge import Knowledge
 from placer.search._round import NO_PLAN, Plan, Round
 from placer.search.landscape import Cancelled, Landscape
@@ -117,6 +118,7 @@ class SurrogateProposer:
         """Predicted latency of ``choices`` and its standard deviation, of the float model's."""
         return self._known.latency(self.own(trials)).predict(self.landscape.state(choices))
 
+    @without_collection()
     def propose(self, trials: Sequence[TrialRecord], plan: Plan = NO_PLAN) -> Proposal | None:
         """See ``placer.search.samplers.Proposer``. ``plan``: where to look, see ``planned``."""
         for seed in self.untried_seeds(trials):
@@ -150,6 +152,7 @@ class SurrogateProposer:
         tried = {trial.placement_id for trial in trials}
         return (seed for seed, own in zip(self._seeds, self._ids, strict=True) if own not in tried)
 
+    @without_collection()
     def rehearse(self, trials: Sequence[TrialRecord], running: Proposal) -> Plan:
         """Predict what the next proposal will look at if ``running`` turns out as predicted.
 
@@ -168,6 +171,7 @@ class SurrogateProposer:
             rehearsing.propose(self._as_expected(expected, seeds))
         return NO_PLAN
 
+    @without_collection()
     def planned(self, trials: Sequence[TrialRecord]) -> Plan:
         """Where to look next by all of ``trials`` but the outcome of the last, see ``plans``."""
         return self._plan(self._as_expected(trials[:-1], [proposal_of(trials[-1])]))
