@@ -62,6 +62,7 @@ class Moves:
         self.layouts = np.array([layout for move in moves for _, layout in move], dtype=int)
         self.site_starts = _starts([len(move) for move in moves])
         self._near = np.array([site for piece in self.pieces for site in piece.near], dtype=int)
+        self._sites = 1 + max((piece.near[-1] for piece in self.pieces), default=0)
         self._near_starts = _starts([len(piece.near) for piece in self.pieces])
 
     def __len__(self) -> int:
@@ -87,7 +88,9 @@ class Moves:
         """Whether what each piece does depends on one of ``sites``, shape (pieces,)."""
         if not self.pieces:
             return np.zeros(0, dtype=bool)
-        return np.logical_or.reduceat(np.isin(self._near, sites), self._near_starts)
+        is_altered = np.zeros(self._sites, dtype=bool)
+        is_altered[sites[sites < self._sites]] = True
+        return np.logical_or.reduceat(is_altered[self._near], self._near_starts)
 
     def change(self, table: np.ndarray, state: State) -> np.ndarray:
         """What each move adds to a sum over sites of a ``table`` by site and layout."""

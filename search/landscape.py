@@ -21,6 +21,7 @@ from placer.quantization import Placement
 from placer.quantization.placement import Change as PlacementChange
 from placer.rules.incremental_placement import IncrementalPlacer
 from placer.rules.sites import Site
+from placer.search._answers import Answers
 from placer.search._deltas import Deltas, Objective
 from placer.search._moves import Move, Moves, Piece, State, apply, batches
 from placer.search._reach import Reach
@@ -71,7 +72,7 @@ class Landscape:
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._deltas = Deltas()
         self._reach = Reach(space.graph, self.sites, layers.spans, layers.linked)
-        self._known = lru_cache(maxsize=KEPT_PREDICTIONS)(self._find)
+        self._answers = Answers(self.numbers)
 
     def state(self, choices: Choices) -> State:
         """The state of ``choices``."""
@@ -188,7 +189,7 @@ class Landscape:
 
     def deltas(self, state: State, moves: Moves) -> dict[Move, dict[int, int]]:
         """What each of ``moves`` that changes ``state`` does to the counts of layers."""
-        known = self._known(state, moves)
+        known = self._answers.of(state, moves)
         found = {}
         for index, move in enumerate(moves.moves):
             if any(state[site] != layout for site, layout in move):
@@ -211,7 +212,7 @@ class Landscape:
 
     def pieces(self, state: State, moves: Moves) -> np.ndarray:
         """The number of what each piece of ``moves`` does to layers in ``state``, a new array."""
-        return np.array(self._known(state, moves))
+        return np.array(self._answers.of(state, moves))
 
     def numbers(self, state: State, moves: Moves, pieces: np.ndarray) -> np.ndarray:
         """The number of what each of ``pieces`` of ``moves``, by index, does in ``state``."""
@@ -230,10 +231,7 @@ class Landscape:
 
     def alters(self, state: State, moves: Moves) -> np.ndarray:
         """Whether each move does something to layers; many do not, for want of a pair near them."""
-        return moves.any_part(self._known(state, moves) != Deltas.NOTHING)
-
-    def _find(self, state: State, moves: Moves) -> np.ndarray:
-        return self._numbers(state, moves.pieces)
+        return moves.any_part(self._answers.of(state, moves) != Deltas.NOTHING)
 
     def _numbers(self, state: State, pieces: Sequence[Piece]) -> np.ndarray:
         """The number of what each of ``pieces`` does in ``state``."""
