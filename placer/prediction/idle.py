@@ -33,6 +33,11 @@ class WithoutIdle:
         """What turns one placement into another on the edges that are left."""
         return self._placed(before).change_to(self._placed(after))
 
+    def touches(self, change: Change) -> bool:
+        """Whether pairs that ``change`` alters are on other edges now; else it stays what it is."""
+        groups = (*change.gone, *change.come) if self.moved else ()
+        return any(not self.moved.keys().isdisjoint(group.edges) for group in groups)
+
     def _placed(self, placement: Placement) -> Placement:
         # No edge that stays where it is ends where others move, so other groups need no look.
         touched = [g for g in placement.groups if not self.moved.keys().isdisjoint(g.edges)]

@@ -20,7 +20,7 @@ from placer.prediction.regions import Region
 from placer.prediction.steps import PairedCandidate
 from placer.prediction.takers import NO_ROUNDED, rounded
 
-KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 15, 1 << 16
+KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 17, 1 << 17
 _BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 PRODUCTS = _BIASED | {"MatMul"}
 _BIAS = 2  # The index of the input.

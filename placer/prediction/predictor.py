@@ -43,7 +43,7 @@ from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
-KEPT_STEPS = 1 << 15
+KEPT_STEPS = 1 << 17
 Idle = Literal["kept", "partly", "removed"]  # See ``Manifest.idle``.
 
 
@@ -148,7 +148,7 @@ class Predictor:
         model is; ``near``: a prediction of this predictor.
         """
         draft = PredictionDraft(near)
-        if self._left.moved:
+        if self._left.touches(change):
             change = self._left.change(near.placement, near.placement.changed(change))
         self._rebuild(draft, self._concerned(self._move(draft, change)))
         return draft.changed
@@ -222,8 +222,13 @@ class Predictor:
         only by what there is of the tensors that they read.
         """
         due: dict[int, PairedCandidate | None] = {}
+        before = draft.near.steps
         for region in regions:
-            due.update(self._decisions.of(region, draft.form))
+            for position, paired in self._decisions.of(region, draft.form).items():
+                old = before.get(position)
+                # The same candidate with the same pairs is looked at only if what it reads differs.
+                if paired is not (None if old is None else old.paired):
+                    due[position] = paired
         waiting = sorted(due)
         while waiting:
             position = heapq.heappop(waiting)
