@@ -19,6 +19,11 @@ from placer.errors import RunError
 
 log = logging.getLogger(__name__)
 
+# A GPU that has nothing to do after the first event waits for the host to queue the batch, 10 to
+# 100 us on an H100. With a launch before it the GPU is busy meanwhile. Where a launch
+# takes longer than this, the wait is at most some permille, and one launch more would be a cost.
+LEAD_BELOW_S = 20e-3
+
 Launch = Callable[[Stream], None]  # Puts the work to time on the stream, without waiting.
 
 
@@ -96,19 +101,20 @@ def time_launches(launches: Sequence[Launch], rounds: int, effort: Effort | None
     """Time ``launches`` in turn, ``rounds`` times, after a warm-up.
 
     Each figure is the mean over a batch of launches between two events, long enough that the
-    events do not matter; the orders are balanced. Raises CudaError if work fails.
+    events do not matter; the orders are balanced. Before a batch of launches shorter than
+    ``LEAD_BELOW_S`` goes one that is not timed. Raises CudaError if work fails.
     """
     effort = effort or Effort()
     with ExitStack() as stack:
         stream = stack.enter_context(Stream())
         flush = _flusher(stack, stream) if effort.flush_l2 else None
         prepared = [_prepare(launch, stream, effort, stack) for launch in launches]
-        counts = [_count(launch, stream, effort) for launch, _ in prepared]
+        batches = [_batch(launch, stream, effort) for launch, _ in prepared]
         timer = _Timer(stream, stack, flush)
         seconds = np.empty((rounds, len(prepared)))
         for row, order in enumerate(balanced_orders(rounds, len(prepared))):
             for column in order:
-                seconds[row, column] = timer.time(prepared[column][0], counts[column])
+                seconds[row, column] = timer.time(prepared[column][0], batches[column])
     return Timing(seconds, tuple(captured for _, captured in prepared))
 
 
@@ -143,15 +149,24 @@ def _captured(launch: Launch, stream: Stream) -> Graph | None:
     return graph
 
 
-def _count(launch: Launch, stream: Stream, effort: Effort) -> int:
-    """Warm up; return how many launches take ``effort.interval_s``."""
+@dataclass(frozen=True)
+class _Batch:
+    """``count`` launches between two events; ``lead``: one more before them, which is not timed."""
+
+    count: int
+    lead: bool
+
+
+def _batch(launch: Launch, stream: Stream, effort: Effort) -> _Batch:
+    """Warm up; return a batch that takes ``effort.interval_s``."""
     start, done = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < effort.warm_up_s or not done:
         for _ in range(10):
             launch(stream)
         stream.synchronize()
         done += 10
-    return max(1, math.ceil(effort.interval_s / (elapsed / done)))
+    each = elapsed / done
+    return _Batch(max(1, math.ceil(effort.interval_s / each)), each < LEAD_BELOW_S)
 
 
 def _flusher(stack: ExitStack, stream: Stream) -> Callable[[], None]:
@@ -168,9 +183,12 @@ class _Timer:
         self._end = stack.enter_context(Event())
         self._flush = flush
 
-    def time(self, launch: Launch, count: int) -> float:
-        """Mean seconds of ``count`` launches."""
+    def time(self, launch: Launch, batch: _Batch) -> float:
+        """Mean seconds of the launches of ``batch``."""
+        count = batch.count
         if self._flush is None:
+            if batch.lead:
+                launch(self._stream)
             return self._between(launch, count) / count
         total = 0.0
         for _ in range(count):

@@ -1,5 +1,6 @@
 """CUDA memory, graphs and timing on a real GPU: kernels of known cost."""
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -100,6 +101,20 @@ def test_repeated_medians_agree(spin: object):
         np.median(time_launches([spinning(spin, 300.0)], 21, QUICK).seconds) for _ in range(5)
     ]
     assert max(medians) / min(medians) < 1.01
+
+
+def test_a_host_that_is_slow_to_launch_does_not_count(spin: object):
+    kernel = spinning(spin, 300.0)
+
+    def slow(stream: Stream) -> None:
+        until = time.perf_counter() + 150e-6
+        while time.perf_counter() < until:
+            pass
+        kernel(stream)
+
+    timing = time_launches([slow], 21, Effort(warm_up_s=0.05, graphs=False))
+    # Without a launch before the batch the GPU waits 150 us of 2,250: 321 us for each launch.
+    assert np.median(timing.seconds) * 1e6 == pytest.approx(300, abs=8)
 
 
 def test_a_flushed_cache_makes_a_small_copy_slower(spin: object):
