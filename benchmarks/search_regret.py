@@ -14,6 +14,11 @@ same beginning, and the last rows are of those cases alone where no beginning is
 ``--gates`` compares them on reduced spaces where a gate binds: the SQNR must be 3, 6 or 10 dB
 better than that of the pack's default. Ours may measure the noise of placements it does not build
 (column "probes"); TPE is told by how much a trial misses; random and regions take what holds.
+
+``--merge`` puts runs of some models, GPUs or seeds together:
+
+    python benchmarks/search_regret.py --models U-Net --json u-net.json
+    python benchmarks/search_regret.py --merge u-net.json fpn.json --json regret.json
 """
 
 from __future__ import annotations
@@ -170,7 +175,8 @@ def verdict(plan: Plan, runs: Sequence[Run], bests: Mapping[Case, Best]) -> dict
         needed = [run.needed(bests[run.case].ratio) for run in runs if run.scheme == scheme]
         medians[scheme] = _trials(_quantile(needed, 0.5), BUDGETS[scheme])
     worse = []
-    for case in plan.cases():
+    cases = [case for case in plan.cases() if case in bests]  # Merged runs may lack some.
+    for case in cases:
         regrets = {
             scheme: median_regret(
                 [r for r in runs if (r.case, r.scheme) == (case, scheme)], bests, 50
@@ -181,10 +187,10 @@ def verdict(plan: Plan, runs: Sequence[Run], bests: Mapping[Case, Best]) -> dict
             if OURS in regrets and regrets[OURS] > regrets[other] + 1e-9:
                 both = {scheme: _finite(regrets[scheme]) for scheme in (OURS, other)}
                 worse.append({"case": case.key, "than": other, **both})
-    hard = sum(bests[case].is_hard for case in plan.cases())
+    hard = sum(bests[case].is_hard for case in cases)
     return {
         "median trials to 1%": medians,
-        "cases": len(plan.cases()),
+        "cases": len(cases),
         "cases where no start is near": hard,
         "worse at 50 trials": worse,
     }
@@ -229,6 +235,32 @@ def document(plan: Plan, bests: Mapping[Case, Best], runs: Sequence[Run]) -> dic
     }
 
 
+def merged(paths: Sequence[Path]) -> tuple[Plan, list[Run], dict[Case, Best]]:
+    """What the files of several runs tell together; of two references of a case, the faster."""
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    first = documents[0]
+    for document in documents:
+        if document["versions"] != first["versions"]:
+            raise SystemExit(
+                f"the runs differ in versions: {document['versions']}, {first['versions']}"
+            )
+    runs = [
+        Run(**{**entry, "case": Case(**entry["case"])})
+        for document in documents
+        for entry in document["runs"]
+    ]
+    bests: dict[Case, Best] = {}
+    for path in paths:
+        for case, best in read_bests(path).items():
+            if case not in bests or best.ratio < bests[case].ratio:
+                bests[case] = best
+    plans = [document["plan"] for document in documents]
+    plan = {**plans[0], "seeds": len({run.seed for run in runs})}
+    for key in ("models", "gpus", "schemes", "gates"):
+        plan[key] = tuple(dict.fromkeys(value for own in plans for value in own[key]))
+    return Plan(**plan), runs, with_runs(bests, runs)
+
+
 def parse() -> argparse.Namespace:
     """Command line."""
     parser = parser_of(__doc__)
@@ -246,6 +278,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--evaluations", type=int, default=REFERENCE_EVALUATIONS)
     parser.add_argument("--references", type=Path, help="JSON of an earlier run to take bests from")
+    parser.add_argument("--merge", type=Path, nargs="+", help="files of earlier runs; runs nothing")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path, help="PNG or SVG")
     return parser.parse_args()
@@ -270,12 +303,15 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
 def main() -> None:
     """Print tables, write JSON and the plot."""
     arguments = parse()
-    plan = make_plan(arguments)
-    bests = find_bests(
-        plan.cases(), read_bests(arguments.references), plan.evaluations, arguments.jobs
-    )
-    runs = run_all(plan, arguments.jobs)
-    bests = with_runs(bests, runs)
+    if arguments.merge:
+        plan, runs, bests = merged(arguments.merge)
+    else:
+        plan = make_plan(arguments)
+        bests = find_bests(
+            plan.cases(), read_bests(arguments.references), plan.evaluations, arguments.jobs
+        )
+        runs = run_all(plan, arguments.jobs)
+        bests = with_runs(bests, runs)
     console = Console(width=140)
     for level in plan.gates or (None,):
         own = [run for run in runs if run.case.gate_db == level]
