@@ -157,7 +157,8 @@ def _gates(
 ) -> tuple[Gate, ...]:
     judged = judged_by(model).graph
     # Sequences and maps, as of scikit-learn's classifiers, are compared by no metric.
-    others = {v.name for v in model.proto.graph.output if v.type.WhichOneof("value") not in _TENSORS}
+    declared = model.proto.graph.output
+    others = {v.name for v in declared if v.type.WhichOneof("value") not in _TENSORS}
     types = [judged.type_of(output).dtype for output in judged.outputs if output not in others]
     has_floats = None in types or bool(numeric_outputs(judged) - others)
     asked = tuple(Gate.parse(text) for text in request.gates)
