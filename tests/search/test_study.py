@@ -309,7 +309,7 @@ def test_the_seed_fixes_the_trials(tmp_path: Path):
 
 def test_a_study_of_other_settings_is_refused(tmp_path: Path):
     open_study(tmp_path / "study.db", {"model": "sha256:aa", "seed": 0})
-    with pytest.raises(InputError, match=r"another model \(sha256:aa, now sha256:bb\)"):
+    with pytest.raises(InputError, match=r"other settings \(model: sha256:aa, now sha256:bb\)"):
         open_study(tmp_path / "study.db", {"model": "sha256:bb", "seed": 0})
 
 
