@@ -15,6 +15,7 @@ import onnx
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.execution_paths import mean_seconds
 from placer.engines.openvino.library import load_openvino
+from placer.engines.openvino.profile import layer_times
 from placer.engines.openvino.requests import Burst, infer, reason, set_inputs
 from placer.engines.openvino.runtime_plan import read_plan
 from placer.engines.openvino.tags import Tags, tag_nodes
@@ -32,9 +33,6 @@ PRECISIONS: Mapping[str, str] = {"float": "f32", "bfloat16": "bf16"}
 _THROUGHPUT_CLOCK = "inferences per second of wall time, several requests in flight,"
 # By wall time and on all cores, shorter intervals are at the mercy of the scheduler.
 _THROUGHPUT_INTERVAL_S = 0.01
-_PROFILE_WARM_UP = 2
-_PROFILE_RUNS = (3, 15)
-_PROFILE_S = 1.0
 
 
 class OpenVinoEngine:
@@ -225,14 +223,14 @@ class OpenVinoModel:
     def plan(self, inputs: Tensors | None = None) -> Plan:
         """Return the layers of OpenVINO's runtime model; with ``inputs`` with their times.
 
-        Times are medians of OpenVINO's own counters, in a copy of the model that has them.
+        Times are by OpenVINO's own counters, in a copy of the model that has them.
         """
         times: dict[str, float] = {}
         compiled = self._compiled
         try:
             if inputs is not None:
                 compiled = self._profiled()
-                times = _layer_times(compiled, inputs)
+                times = layer_times(compiled, inputs)
             runtime = compiled.get_runtime_model()
         except RuntimeError as error:
             raise RunError(f"OpenVINO tells no plan: {reason(error)}") from error
@@ -249,23 +247,6 @@ class SavedOpenVinoModel(OpenVinoModel):
             port.get_any_name(): InputType(tuple(port.shape), port.element_type.to_dtype().name)
             for port in self._compiled.inputs
         }
-
-
-def _layer_times(compiled: Any, inputs: Tensors) -> dict[str, float]:
-    """Median microseconds by name of the layer over some runs after a warm-up."""
-    request = compiled.create_infer_request()
-    set_inputs(request, inputs)
-    for _ in range(_PROFILE_WARM_UP):
-        infer(request)
-    found: dict[str, list[float]] = {}
-    least, most = _PROFILE_RUNS
-    start, runs = time.perf_counter(), 0
-    while runs < least or (runs < most and time.perf_counter() - start < _PROFILE_S):
-        infer(request)
-        runs += 1
-        for info in request.get_profiling_info():
-            found.setdefault(info.node_name, []).append(info.real_time.total_seconds() * 1e6)
-    return {name: float(np.median(values)) for name, values in found.items()}
 
 
 def create(
