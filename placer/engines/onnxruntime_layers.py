@@ -31,6 +31,7 @@ _SUMMING = frozenset(("Conv", "FusedConv"))  # What adds its fourth input to its
 _SUM_INPUT = 3
 # A Conv of the blocked layout; such one applies a hard swish, which is a product with HardSigmoid.
 _BLOCKED = re.compile(r"_nchwc(_token_\d+)?$")
+_NUMBERED = re.compile(r"(.+)_\d+")  # The profiler's name for a node without one.
 _GATES = frozenset(("HardSigmoid", "Mul"))
 
 
@@ -44,8 +45,9 @@ def layers_plan(
     """The plan of ``final``, the graph that runs; ``fused`` is the same before layout changes.
 
     Each node of ``model`` but for Q/DQ nodes is in exactly one layer or among ``Plan.removed``.
-    ``times``: microseconds by the name of the node in ``final``.
+    ``times``: microseconds by the profiler's name of the node in ``final``, in the order they ran.
     """
+    known_times = _times(final.graph, times)
     types = tensor_types(final) | tensor_types(fused) | tensor_types(model)
     final = _named_as_before(fused.graph, final)
     merged = _merge_missing(_fused_layers(model.graph, fused.graph, types), final.graph)
@@ -53,15 +55,36 @@ def layers_plan(
     for entry in merged.values():
         known |= dict.fromkeys((entry.layer.name, *_blocked_names(entry)), entry.layer)
     result = []
-    for node in final.graph.node:
+    for node, time_us in zip(final.graph.node, known_times, strict=True):
         found = known.get(_fused_name(node, known))
         layer = found or _added_layer(node, types)
-        result.append(replace(layer, time_us=times.get(node.name)))
+        result.append(replace(layer, time_us=time_us))
     result = list(_whole_functions(result))
     covered = {name for layer in result for name in layer.nodes}
     computed = [node.name for node in model.graph.node if node.op_type not in PAIR_OPS]
     removed = tuple(name for name in computed if name not in covered)
     return Plan(tuple(result), source, removed=removed)
+
+
+def _times(graph: onnx.GraphProto, times: Mapping[str, float]) -> list[float | None]:
+    """The time of each node, None if it is not known.
+
+    The profiler calls a node without a name by its operator and a number that the graph does not
+    tell, as ``Mul_5``; both have them in the order in which they run.
+    """
+    names = {node.name for node in graph.node}
+    numbered: dict[str, list[float]] = defaultdict(list)
+    for name, time_us in times.items():
+        found = _NUMBERED.fullmatch(name)
+        if found and name not in names:
+            numbered[found[1]].append(time_us)
+    nameless = {
+        index: time_us
+        for op, indices in _nameless(graph).items()
+        if len(indices) == len(numbered[op])
+        for index, time_us in zip(indices, numbered[op], strict=True)
+    }
+    return [nameless.get(i, times.get(node.name)) for i, node in enumerate(graph.node)]
 
 
 def _named_as_before(fused: onnx.GraphProto, final: onnx.ModelProto) -> onnx.ModelProto:

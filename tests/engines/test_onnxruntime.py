@@ -397,3 +397,20 @@ def test_a_hard_swish_without_a_name_is_found_by_what_it_reads(save: Save):
         ("swish2",),
         ("conv3",),
     ]
+
+
+def test_nodes_without_a_name_have_the_times_of_the_profile(save: Save):
+    # Its profiler calls them HardSigmoid_7 and Mul_8, by numbers that no graph tells.
+    model = load_model(save(SWISHES))
+    compiled = OnnxRuntimeEngine().compile(
+        Inserter(model, PACK.manifest.scheme).insert(
+            Placement.of([Edge("e", "swish2", 0), Edge("f", "conv3", 0), Edge("w3", "conv3", 1)]),
+            calibrate(model, {"e", "f"}, synthetic_dataset(model, 4, 0)).ranges(
+                "minmax", PACK.manifest.scheme
+            ),
+        ),
+        model.base_dir,
+    )
+    layers = compiled.plan(next(iter(synthetic_dataset(model, 1, 0))).inputs).layers
+    assert [layer.nodes for layer in layers if "swish2" in layer.nodes] == [("swish2",)]
+    assert all(layer.time_us is not None for layer in layers)
