@@ -240,6 +240,15 @@ def measured_times(layers: Sequence[PredictedLayer], actual: Plan) -> list[float
     """
     if any(layer.time_us is None for layer in actual.layers):
         return []
+    times = [0.0] * len(layers)
+    for owner, layer in zip(owners(layers, actual), actual.layers, strict=True):
+        if owner is not None:
+            times[owner] += layer.time_us or 0.0
+    return times
+
+
+def owners(layers: Sequence[PredictedLayer], actual: Plan) -> list[int | None]:
+    """Of each layer of ``actual`` the predicted one, by index, that it stands for, see above."""
     by_node: dict[str, int] = {}
     by_tensor: dict[str, int] = {}
     conversions: dict[tuple[str, str], int] = {}
@@ -250,12 +259,7 @@ def measured_times(layers: Sequence[PredictedLayer], actual: Plan) -> list[float
             by_tensor.update(dict.fromkeys(tensors, index))
         else:
             conversions[predicted.layer.kind, tensors[0]] = index
-    times = [0.0] * len(layers)
-    for layer in actual.layers:
-        owner = _owner(layer, by_node, by_tensor, conversions)
-        if owner is not None:
-            times[owner] += layer.time_us or 0.0
-    return times
+    return [_owner(layer, by_node, by_tensor, conversions) for layer in actual.layers]
 
 
 def _owner(

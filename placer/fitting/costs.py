@@ -51,18 +51,29 @@ _KEPT_NETWORKS = 256
 Features = Mapping[CostKey, np.ndarray]
 
 
+class ProfiledLayer(NamedTuple):
+    """A predicted layer: its parts, what the engine's profiler says of it, in microseconds.
+
+    ``built``: how many layers the engine built for it.
+    """
+
+    parts: tuple[Part, ...]
+    us: float
+    built: int = 1
+
+
 @dataclass(frozen=True)
 class Build:
     """A measured build in terms of its predicted layers.
 
-    ``us``: median latency in microseconds. ``layers``: parts and measured microseconds of each
-    predicted layer that the engine's profiler has a time for.
+    ``us``: median latency in microseconds. ``layers``: those that the engine's profiler has a time
+    for.
     """
 
     label: str
     us: float
     parts: tuple[Part, ...]
-    layers: tuple[tuple[tuple[Part, ...], float], ...] = ()
+    layers: tuple[ProfiledLayer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,7 @@ def _levels(keys: Sequence[CostKey]) -> list[dict[CostKey, CostKey]]:
 
 
 class _Profiler(NamedTuple):
-    """Microseconds that it adds to each layer, and how much what it says of a layer weighs."""
+    """Microseconds that it adds to each built layer, and how much what it says of one weighs."""
 
     added_us: float
     weight: float
@@ -211,7 +222,10 @@ def _layer_equations(network: Network, profiler: _Profiler) -> Iterator[_Equatio
 
 def _profiled(build: Build, added_us: float) -> list[tuple[tuple[Part, ...], float]]:
     """The layers without ``added_us`` each, scaled to the build's own time."""
-    layers = [(parts, max(us - added_us, _LEAST_LEFT * us)) for parts, us in build.layers]
+    layers = [
+        (layer.parts, max(layer.us - layer.built * added_us, _LEAST_LEFT * layer.us))
+        for layer in build.layers
+    ]
     total = sum(us for _, us in layers)
     return [(parts, us / total * build.us) for parts, us in layers] if total else []
 
@@ -224,8 +238,8 @@ def _profiler(networks: Sequence[Network]) -> _Profiler:
     layers for each microsecond (Theil 1950, Sen 1968).
     """
     builds = [build for network in networks for build in network.builds if build.layers]
-    layers = np.array([len(build.layers) / build.us for build in builds])
-    sums = np.array([sum(us for _, us in build.layers) / build.us for build in builds])
+    layers = np.array([sum(layer.built for layer in b.layers) / b.us for b in builds])
+    sums = np.array([sum(layer.us for layer in b.layers) / b.us for b in builds])
     if len(set(layers)) < _LEAST_BUILDS:
         return _Profiler(0.0, _LAYER)
     slope = max(0.0, float(theilslopes(sums, layers).slope))

@@ -31,6 +31,8 @@ from placer.prediction.fitted import FORMAT, Fit, FittedEngine
 from placer.prediction.select import make_predictor
 from placer.qdq.bases import Base, parse_base
 
+# How engines tell what layers take, said beside measurements: those told otherwise do not compare.
+_LAYERS = "of single inferences"
 # Copies of one model that differ by more make a machine too noisy to tell placements apart.
 TOO_NOISY = 0.05
 
@@ -158,6 +160,7 @@ class _Run:
                 "device": engine.device,
                 "clock": engine.clock,
                 "timing": TIMING,
+                "layers": _LAYERS,
                 "base": bench.base,
                 "engine options": dict(options.engine_options),
                 "placements": bench.placements,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placer.errors import RunError
-from placer.fitting.costs import Build, Network, fit_costs
+from placer.fitting.costs import Build, Network, ProfiledLayer, fit_costs
 from placer.fitting.leave_out import (
     BuildPair,
     conformal_quantile,
@@ -91,7 +91,7 @@ def test_one_build_that_was_measured_wrong_changes_little():
 def test_layers_that_are_profiled_tell_kinds_apart_that_always_come_together():
     def profiled(mops: float) -> Network:
         parts = (part(FLOAT, mops, 0), part(QUANTIZE, 0, mops / 100))
-        layers = tuple(((p,), true_us((p,))) for p in parts)
+        layers = tuple(ProfiledLayer((p,), true_us((p,))) for p in parts)
         return Network(str(mops), (Build("float", true_us(parts), parts, layers),))
 
     table = CostTable(fit_costs([profiled(mops) for mops in range(1, 20)]))
@@ -101,13 +101,27 @@ def test_layers_that_are_profiled_tell_kinds_apart_that_always_come_together():
 def test_what_a_profiler_adds_to_each_layer_is_no_cost_of_the_layer():
     def profiled(mops: float) -> Network:
         layers = [part(FLOAT, mops, 0), *(part(QUANTIZE, 0, 0.01) for _ in range(int(mops)))]
-        times = tuple(((one,), true_us((one,)) + 1.5) for one in layers)
+        times = tuple(ProfiledLayer((one,), true_us((one,)) + 1.5) for one in layers)
         return Network(str(mops), (Build("float", true_us(tuple(layers)), tuple(layers), times),))
 
     table = CostTable(fit_costs([profiled(mops) for mops in range(1, 20)]))
     quantize = part(QUANTIZE, 0, 0.01)
     assert true_us((quantize,)) == 3.0
     assert table.layer_us([quantize]) == pytest.approx(3.0, rel=0.05)
+
+
+def test_a_profiler_adds_its_time_to_each_layer_that_the_engine_built_for_a_predicted_one():
+    def profiled(mops: float) -> Network:
+        layers = [part(FLOAT, mops, 0), *(part(QUANTIZE, 0, 0.01) for _ in range(int(mops)))]
+        built = {FLOAT: 1, QUANTIZE: 3}
+        times = tuple(
+            ProfiledLayer((one,), true_us((one,)) + 1.5 * built[one.key], built[one.key])
+            for one in layers
+        )
+        return Network(str(mops), (Build("float", true_us(tuple(layers)), tuple(layers), times),))
+
+    table = CostTable(fit_costs([profiled(mops) for mops in range(1, 20)]))
+    assert table.layer_us([part(QUANTIZE, 0, 0.01)]) == pytest.approx(3.0, rel=0.05)
 
 
 def test_a_kind_of_little_work_is_not_fitted_to_the_noise_of_large_builds():

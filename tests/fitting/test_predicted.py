@@ -1,0 +1,40 @@
+"""What builds took, told from rounds that other work interrupted."""
+
+from pathlib import Path
+
+import pytest
+
+from placer.engines.abilities import target_of
+from placer.engines.select import select_engine
+from placer.fitting.networks import write_network
+from placer.fitting.predicted import PredictedNetwork, predict
+from placer.fitting.records import FLOAT, BuildRecord, NetworkRecord
+from placer.model import load_model
+from placer.prediction.select import make_predictor
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory: pytest.TempPathFactory) -> PredictedNetwork:
+    """A float build and its copy, each interrupted in other rounds."""
+    folder: Path = tmp_path_factory.mktemp("networks")
+    model = load_model(write_network("wide-0", folder))
+    build = BuildRecord(label=FLOAT, groups=(), seconds=(1.4e-3, 1e-3, 1.1e-3), layers=())
+    record = NetworkRecord(
+        network="wide-0",
+        fingerprint=model.fingerprint,
+        copy_seconds=(1e-3, 1.4e-3, 1.5e-3),
+        builds=(build,),
+    )
+    engine, pack, _ = select_engine(
+        "onnxruntime", threads=1, pack=None, gpu=None, base=None, shapes={}
+    )
+    predictor = make_predictor(model.graph, pack, target_of(engine), "float")
+    return predict(record, model.graph, predictor, moves=True)
+
+
+def test_a_build_takes_what_its_best_round_took(predicted: PredictedNetwork):
+    assert [build.us for build in predicted.costs.builds] == [pytest.approx(1000)]
+
+
+def test_copies_of_a_model_are_compared_by_their_best_rounds(predicted: PredictedNetwork):
+    assert predicted.noise == pytest.approx(0)  # Their median ratio is 1.36.
