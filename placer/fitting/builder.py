@@ -43,13 +43,17 @@ class NetworkBuilder:
         self._weights.append(numpy_helper.from_array(values, name))
         return name
 
-    def same_conv(self, x: str, weight: str, stride: int = 1, group: int = 1) -> str:
+    def same_conv(
+        self, x: str, weight: str, stride: int = 1, group: int = 1, dilation: int = 1
+    ) -> str:
         """Convolution with a random bias, padded so that the size stays but for the stride."""
         outputs, _, *kernel = self._dims(weight)
         bias = self.constant(self.rng.normal(0, 0.1, outputs).astype(np.float32))
+        wide = {"dilations": [dilation] * len(kernel)} if dilation > 1 else {}
         return self.add(
-            "Conv", x, weight, bias, kernel_shape=kernel, pads=[k // 2 for k in kernel] * 2,
-            strides=[stride] * len(kernel), group=group,
+            "Conv", x, weight, bias, kernel_shape=kernel,
+            pads=[k // 2 * dilation for k in kernel] * 2, strides=[stride] * len(kernel),
+            group=group, **wide,
         )  # fmt: skip
 
     def model(self, *outputs: str) -> onnx.ModelProto:

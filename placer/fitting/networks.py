@@ -7,98 +7,37 @@ costs are asked of many shapes and of operators in many neighbourhoods.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from placer.fitting.builder import NetworkBuilder
+from placer.fitting.net import ACTIVATIONS, Act, Net, attention, gelu, linear, normed, relu, silu
+from placer.fitting.short_networks import short
+from placer.fitting.token_networks import channels_last, few_tokens, sequence
 
 CONVOLUTIONAL, TOKENS, WIDE = "convolutional", "tokens", "wide"
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
 _MOST_MACS = 60e6  # Of one convolution: a network is to run in milliseconds on one core.
 
 
-class _Net(NetworkBuilder):
-    """Nodes and weights of a network in the making; ``shape``: of the last tensor."""
-
-    def __init__(self, shape: tuple[int, ...], seed: int) -> None:
-        super().__init__("input", shape, seed)
-        self.shape = shape
-
-    def weight(self, *shape: int) -> str:
-        """Random weights (He et al. 2015): activations neither grow nor vanish."""
-        inputs = int(np.prod(shape[1:])) if len(shape) == 4 else shape[0]
-        values = self.rng.normal(0, np.sqrt(2 / max(inputs, 1)), shape)
-        return self.constant(values.astype(np.float32))
-
-    def conv(
-        self, x: str, outputs: int, kernel: int, stride: int = 1, depthwise: bool = False
-    ) -> str:
-        """Convolution with bias; the size stays but for the stride."""
-        channels, size = self.shape[1], self.shape[2]
-        group = channels if depthwise else 1
-        out = -(-size // stride)
-        self.shape = (1, outputs, out, out)
-        return self.same_conv(x, self.weight(outputs, channels // group, kernel, kernel),
-                              stride=stride, group=group)  # fmt: skip
-
-
-# --- activations ----------------------------------------------------------------------------
-
-
-def _silu(net: _Net, x: str) -> str:
-    return net.add("Mul", x, net.add("Sigmoid", x))
-
-
-def _relu6(net: _Net, x: str) -> str:
-    low, high = (net.constant(np.array(v, np.float32)) for v in (0, 6))
-    return net.add("Clip", x, low, high)
-
-
-def _gelu(net: _Net, x: str) -> str:
-    root, one, half = (net.constant(np.array(v, np.float32)) for v in (2**0.5, 1, 0.5))
-    erf = net.add("Add", net.add("Erf", net.add("Div", x, root)), one)
-    return net.add("Mul", net.add("Mul", x, erf), half)
-
-
-def _hard_swish(net: _Net, x: str) -> str:
-    return net.add("HardSwish", x)
-
-
-def _leaky(net: _Net, x: str) -> str:
-    return net.add("LeakyRelu", x, alpha=0.1)
-
-
-def _relu(net: _Net, x: str) -> str:
-    return net.add("Relu", x)
-
-
-_ACTIVATIONS: tuple[Callable[[_Net, str], str], ...] = (
-    _relu, _relu, _relu, _silu, _silu, _relu6, _hard_swish, _leaky,
-)  # fmt: skip
-
-Act = Callable[[_Net, str], str]
-
-
 # --- blocks of convolutional networks -------------------------------------------------------
 
 
-def _width(net: _Net, kernel: int, most: int = 256) -> int:
+def _width(net: Net, kernel: int, most: int = 256) -> int:
     """A random number of channels with which a convolution is not too slow."""
     _, channels, size, _ = net.shape
     fits = [w for w in _WIDTHS if w * channels * (kernel * size) ** 2 < _MOST_MACS and w <= most]
     return int(net.rng.choice(fits or [_WIDTHS[0]]))
 
 
-def _plain(net: _Net, x: str, act: Act) -> str:
+def _plain(net: Net, x: str, act: Act) -> str:
     kernel = int(net.rng.choice([1, 3, 3, 5]))
     stride = int(net.rng.choice([1, 1, 2])) if net.shape[2] > 8 else 1
     return act(net, net.conv(x, _width(net, kernel), kernel, stride))
 
 
-def _residual(net: _Net, x: str, act: Act) -> str:
+def _residual(net: Net, x: str, act: Act) -> str:
     channels = net.shape[1]
     if channels * channels * 9 * net.shape[2] ** 2 > _MOST_MACS:
         return _bottleneck(net, x, act)
@@ -106,21 +45,21 @@ def _residual(net: _Net, x: str, act: Act) -> str:
     return act(net, net.add("Add", net.conv(main, channels, 3), x))
 
 
-def _bottleneck(net: _Net, x: str, act: Act) -> str:
+def _bottleneck(net: Net, x: str, act: Act) -> str:
     channels = net.shape[1]
     main = act(net, net.conv(x, max(16, channels // 4), 1))
     main = act(net, net.conv(main, max(16, channels // 4), 3))
     return act(net, net.add("Add", net.conv(main, channels, 1), x))
 
 
-def _separable(net: _Net, x: str, act: Act) -> str:
+def _separable(net: Net, x: str, act: Act) -> str:
     kernel = int(net.rng.choice([3, 3, 5]))
     stride = int(net.rng.choice([1, 1, 2])) if net.shape[2] > 8 else 1
     y = act(net, net.conv(x, net.shape[1], kernel, stride, depthwise=True))
     return act(net, net.conv(y, _width(net, 1), 1))
 
 
-def _inverted(net: _Net, x: str, act: Act) -> str:
+def _inverted(net: Net, x: str, act: Act) -> str:
     channels = net.shape[1]
     wide = min(4 * channels, 384)
     y = act(net, net.conv(x, wide, 1))
@@ -130,19 +69,19 @@ def _inverted(net: _Net, x: str, act: Act) -> str:
     return net.add("Add", net.conv(y, channels, 1), x)
 
 
-def _excited(net: _Net, x: str) -> str:
+def _excited(net: Net, x: str) -> str:
     """Squeeze and excitation (Hu et al. 2018)."""
     whole = net.shape
     few = max(8, whole[1] // 4)
     gate = net.add("GlobalAveragePool", x)
     net.shape = (1, whole[1], 1, 1)
-    gate = net.conv(_relu(net, net.conv(gate, few, 1)), whole[1], 1)
+    gate = net.conv(relu(net, net.conv(gate, few, 1)), whole[1], 1)
     op = str(net.rng.choice(["Sigmoid", "HardSigmoid"]))
     net.shape = whole
     return net.add("Mul", x, net.add(op, gate))
 
 
-def _partial(net: _Net, x: str, act: Act) -> str:
+def _partial(net: Net, x: str, act: Act) -> str:
     """Cross stage partial (Wang et al. 2020): split, a branch, concatenated."""
     half = max(16, net.shape[1] // 2)
     start = net.shape
@@ -156,7 +95,7 @@ def _partial(net: _Net, x: str, act: Act) -> str:
     return act(net, net.conv(joined, start[1], 1))
 
 
-def _pooled(net: _Net, x: str, act: Act) -> str:
+def _pooled(net: Net, x: str, act: Act) -> str:
     """Pools of one size beside each other (as in SPPF), or one that halves the size."""
     _, channels, size, _ = net.shape
     if net.rng.random() < 0.5 or size < 8:
@@ -172,7 +111,7 @@ def _pooled(net: _Net, x: str, act: Act) -> str:
     return net.add(op, x, kernel_shape=[2, 2], strides=[2, 2])
 
 
-def _up(net: _Net, x: str, act: Act) -> str:
+def _up(net: Net, x: str, act: Act) -> str:
     """Twice the size by nearest neighbours or a transposed convolution, and a convolution."""
     _, channels, size, _ = net.shape
     if size > 32:
@@ -197,8 +136,8 @@ _BLOCKS = (
 def convolutional(seed: int) -> onnx.ModelProto:
     """A convolutional network: a stem, some blocks and a classifier or a map of scores."""
     size = int(np.random.default_rng(seed).choice([32, 48, 64, 96, 128]))
-    net = _Net((1, 3, size, size), seed)
-    act = _ACTIVATIONS[net.rng.integers(len(_ACTIVATIONS))]
+    net = Net((1, 3, size, size), seed)
+    act = ACTIVATIONS[net.rng.integers(len(ACTIVATIONS))]
     stem = net.conv(
         "input", int(net.rng.choice([16, 24, 32, 48])), int(net.rng.choice([3, 3, 7])), 2
     )
@@ -219,70 +158,57 @@ def tokens(seed: int) -> onnx.ModelProto:
     """A transformer: attention with heads and two linear layers, twice at most (Vaswani 2017)."""
     rng = np.random.default_rng(seed)
     count, width = int(rng.choice([32, 64, 128])), int(rng.choice([64, 128, 192, 256]))
-    net = _Net((1, count, width), seed)
-    act: Act = (_gelu, _relu, _silu)[int(rng.integers(3))]
+    net = Net((1, count, width), seed)
+    act: Act = (gelu, relu, silu)[int(rng.integers(3))]
     x = "input"
     for _ in range(int(rng.integers(1, 3))):
-        x = net.add("Add", _attention(net, _normed(net, x), int(rng.choice([2, 4]))), x)
+        x = net.add("Add", attention(net, normed(net, x), int(rng.choice([2, 4]))), x)
         wide = int(rng.choice([2, 4])) * width
-        y = act(net, _linear(net, _normed(net, x), width, wide))
-        x = net.add("Add", _linear(net, y, wide, width), x)
-    return net.model(_linear(net, _normed(net, x), width, 64))
-
-
-def _normed(net: _Net, x: str) -> str:
-    gain, shift = (net.constant(np.full(net.shape[-1], v, np.float32)) for v in (1, 0))
-    return net.add("LayerNormalization", x, gain, shift)
-
-
-def _linear(net: _Net, x: str, inputs: int, outputs: int) -> str:
-    bias = net.constant(net.rng.normal(0, 0.1, outputs).astype(np.float32))
-    return net.add("Add", net.add("MatMul", x, net.weight(inputs, outputs)), bias)
-
-
-def _attention(net: _Net, x: str, heads: int) -> str:
-    _, count, width = net.shape
-    split = net.constant(np.array([1, count, heads, width // heads], np.int64))
-    joined = net.constant(np.array([1, count, width], np.int64))
-    scale = net.constant(np.array((width // heads) ** -0.5, np.float32))
-    q, k, v = (
-        net.add("Transpose", net.add("Reshape", _linear(net, x, width, width), split), perm=perm)
-        for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
-    )
-    weights = net.add("Softmax", net.add("Mul", net.add("MatMul", q, k), scale), axis=-1)
-    mixed = net.add("Transpose", net.add("MatMul", weights, v), perm=[0, 2, 1, 3])
-    return _linear(net, net.add("Reshape", mixed, joined), width, width)
+        y = act(net, linear(net, normed(net, x), width, wide))
+        x = net.add("Add", linear(net, y, wide, width), x)
+    return net.model(linear(net, normed(net, x), width, 64))
 
 
 def wide(seed: int) -> onnx.ModelProto:
     """The last stages of a ResNet (He et al. 2015): many channels, small maps."""
     rng = np.random.default_rng(seed)
     channels, size = (256, 384, 512)[seed % 3], int(rng.choice([4, 6, 8]))
-    net = _Net((1, channels // 2, size, size), seed)
-    x = _relu(net, net.conv("input", channels, 1))
+    net = Net((1, channels // 2, size, size), seed)
+    x = relu(net, net.conv("input", channels, 1))
     for _ in range(int(rng.integers(1, 4))):
         block = _residual if rng.random() < 0.6 else _bottleneck
-        x = block(net, x, _relu)
+        x = block(net, x, relu)
     flat = net.add("Flatten", net.add("GlobalAveragePool", x))
     return net.model(net.add("Gemm", flat, net.weight(channels, 100)))
 
 
-_MAKERS = {CONVOLUTIONAL: convolutional, TOKENS: tokens, WIDE: wide}
+_SHORT, _SEQUENCE, _CHANNELS_LAST, _FEW_TOKENS = "short", "sequence", "channels-last", "few-tokens"
+_MAKERS = {
+    CONVOLUTIONAL: convolutional,
+    TOKENS: tokens,
+    WIDE: wide,
+    _SHORT: short,
+    _SEQUENCE: sequence,
+    _CHANNELS_LAST: channels_last,
+    _FEW_TOKENS: few_tokens,
+}
+# Of how many networks of 78 there are of each kind but the first, which is all others.
+_OF_78 = {TOKENS: 6, WIDE: 4, _SHORT: 24, _SEQUENCE: 9, _CHANNELS_LAST: 4, _FEW_TOKENS: 7}
 
 
 def network_names(count: int) -> tuple[str, ...]:
     """The names of ``count`` networks, in the order in which they are measured.
 
-    Of 34, 24 are convolutional, 6 of tokens and 4 wide.
+    Of 78, 24 are convolutional.
     """
-    few = {TOKENS: count * 6 // 34, WIDE: count * 4 // 34}
+    few = {kind: count * own // 78 for kind, own in _OF_78.items()}
     counts = {CONVOLUTIONAL: count - sum(few.values()), **few}
     return tuple(f"{kind}-{number}" for kind, own in counts.items() for number in range(own))
 
 
 def write_network(name: str, folder: Path) -> Path:
     """Write the network ``name`` of ``network_names`` to ``folder``."""
-    kind, _, number = name.partition("-")
+    kind, _, number = name.rpartition("-")
     path = folder / f"{name}.onnx"
     onnx.save(_MAKERS[kind](int(number)), path)
     return path

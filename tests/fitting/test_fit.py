@@ -211,16 +211,39 @@ def test_a_folder_as_output_is_refused_before_anything_is_measured(tmp_path: Pat
 
 
 def test_the_generated_networks_are_the_same_every_time(tmp_path: Path):
-    for name in ("convolutional-1", "tokens-0", "wide-0"):
+    for name in {name.rpartition("-")[0]: name for name in network_names(78)}.values():
         first = load_model(write_network(name, tmp_path))
         assert load_model(write_network(name, tmp_path)).fingerprint == first.fingerprint
 
 
-def test_a_fit_measures_convolutional_networks_and_some_of_tokens_and_wide_ones():
-    names = network_names(34)
-    assert len(set(names)) == 34
-    kinds = Counter(name.partition("-")[0] for name in names)
-    assert kinds == {"convolutional": 24, "tokens": 6, "wide": 4}
+def test_a_fit_measures_networks_of_seven_kinds():
+    names = network_names(78)
+    assert len(set(names)) == 78
+    kinds = Counter(name.rpartition("-")[0] for name in names)
+    assert kinds == {
+        "convolutional": 24,
+        "short": 24,
+        "sequence": 9,
+        "few-tokens": 7,
+        "tokens": 6,
+        "wide": 4,
+        "channels-last": 4,
+    }
+
+
+def test_short_networks_hold_kinds_of_layers_that_the_others_lack(tmp_path: Path):
+    def ops(kind: str) -> set[str]:
+        names = [name for name in network_names(78) if name.startswith(f"{kind}-")]
+        return {
+            node.op
+            for name in names[:8]
+            for node in load_model(write_network(name, tmp_path)).graph.nodes
+        }
+
+    others = ops("convolutional") | ops("tokens") | ops("wide")
+    assert ops("short") - others >= {"DepthToSpace", "InstanceNormalization", "PRelu", "Split"}
+    assert ops("sequence") - others >= {"GRU", "LSTM", "Tanh"}
+    assert ops("few-tokens") - others >= {"Pow", "ReduceMean"}
 
 
 def test_the_command_says_how_far_off_it_is(fitted: Path, models: Path, tmp_path: Path):
