@@ -23,6 +23,7 @@ _INTERPOLATED = {"linear": 2, "cubic": 4}
 # Activations that are no comparison and no product.
 _SMOOTH = frozenset({"Elu", "Erf", "Gelu", "HardSwish", "Mish", "Sigmoid", "Softplus", "Tanh"})
 _MILLION = 1e6
+_RESIZE = "Resize"  # Each mode is a kind of its own: some copy, some interpolate.
 # How kinds begin whose kernel differs where channels are not last, or are in blocks.
 ROW_MAJOR_KIND, BLOCKED_KIND = "row-major ", "blocked "
 
@@ -84,6 +85,8 @@ def ancestors(key: CostKey) -> tuple[CostKey, ...]:
         found: tuple[CostKey, ...] = (CostKey(operator, ""), CostKey(family, ""))
     elif family in ("conv", "matmul", "conversion"):
         found = (CostKey(family, key.dtype), CostKey(family, ""))
+    elif operator.endswith(_RESIZE):
+        found = (CostKey(key.name, ""), CostKey(_RESIZE, ""), CostKey(family, ""))
     else:
         found = (CostKey(key.name, ""), CostKey(family, ""))
     return tuple(other for other in found if other != key)
@@ -103,7 +106,9 @@ def _family(name: str) -> str:
 
 
 def _name(main: Node, work: Work, graph: Graph) -> str:
-    """The class of a layer with weights, else its operator."""
+    """The class of a layer with weights, else its operator, a Resize with its mode."""
+    if main.op == _RESIZE:
+        return f"{main.attributes.get('mode', 'nearest')} {_RESIZE}"
     if main.op not in WEIGHTED:
         return main.op
     if main.op in ("Gemm", "MatMul"):

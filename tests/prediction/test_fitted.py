@@ -69,7 +69,7 @@ def fit_of(*costs: Cost) -> Fit:
         training_ratio=0.02,
     )
     found = Fit(
-        format="placer-fit/4",
+        format="placer-fit/5",
         name="a CPU",
         engine=engine,
         versions={},
@@ -242,7 +242,7 @@ def test_an_edited_file_is_refused(fit_file: Path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("placer-fit/4", "placer-fit/3", "format 'placer-fit/3' is not placer-fit/4"),
+        ("placer-fit/5", "placer-fit/4", "format 'placer-fit/4' is not placer-fit/5"),
         ('"fixed_us": 2.0', '"fixed_us": -2.0', "field 'costs.1.fixed_us'"),
         ('"noise"', '"nois"', "field 'noise': Field required"),
         ("}", "", "not valid JSON"),
