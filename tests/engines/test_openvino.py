@@ -453,3 +453,27 @@ def test_nothing_is_sent_home(save: Save, tmp_path: Path):
         patch.setattr(openvino_telemetry.Telemetry, "start_session", lambda *_: sent.append(1))
         ENGINE.compile(onnx.load(save(CHAIN)), tmp_path).plan()
     assert sent == []
+
+
+def test_a_node_of_which_nothing_is_left_takes_no_time(save: Save):
+    model = load_model(
+        save(
+            """
+            <ir_version: 9, opset_import: ["": 17]>
+            g (float[1,8,4,4] x) => (float[1,4,8,4] y)
+            <int64[2] two = {1, 128}, int64[4] four = {1, 4, 8, 4}>
+            {
+              [shape1] a = Reshape(x, two)
+              [shape2] b = Reshape(a, four)
+              [relu1] y = Relu(b)
+            }
+            """
+        )
+    )
+    compiled = ENGINE.compile(candidate(model, EMPTY), model.base_dir)
+    untimed = compiled.plan()
+    assert {node for layer in untimed.of_kind("no-op") for node in layer.nodes}
+    assert all(layer.time_us is None for layer in untimed.layers)
+    timed = compiled.plan(next(iter(synthetic_dataset(model, 1, 0))).inputs)
+    assert {layer.time_us for layer in timed.of_kind("no-op")} == {0.0}
+    assert all(layer.time_us is not None for layer in timed.layers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from placer.engines.openvino.node_assignment import assign_nodes, is_pair
@@ -20,8 +21,8 @@ def read_plan(runtime: Any, tags: Tags, times: Mapping[str, float], source: str)
 
     Each node is in one layer. OpenVINO forgets the names of some that it fuses (a Relu that the
     quantization behind it implies, the Sigmoid of a Swish): they belong to the layer that holds
-    what reads them. Nodes of which nothing is left are a no-op layer of their own. ``times``:
-    microseconds by the name of the operation.
+    what reads them. Nodes of which nothing is left are a no-op layer of their own, which takes no
+    time. ``times``: microseconds by the name of the operation; empty if none were measured.
     """
     operations = read_operations(runtime, tags)
     homes = assign_nodes(operations, tags)
@@ -33,7 +34,8 @@ def read_plan(runtime: Any, tags: Tags, times: Mapping[str, float], source: str)
         layers.append(_layer(op, names, _kind(op, bool(names)), times.get(op.name)))
     for number, node in enumerate(tags.nodes):
         if number not in homes and not is_pair(tags, number):
-            layers.append(Layer(node.name, _REMOVED, (node.name,), kind="no-op"))
+            gone = Layer(node.name, _REMOVED, (node.name,), kind="no-op")
+            layers.append(replace(gone, time_us=0.0) if times else gone)
     return Plan(tuple(layers), source)
 
 
