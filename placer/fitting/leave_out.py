@@ -134,22 +134,22 @@ def pairs_of(network: PredictedNetwork, estimates: Sequence[float]) -> list[Buil
     seconds = network.record.seconds
     found = []
     for one, other in itertools.combinations(range(len(times)), 2):
-        apart = _apart(seconds[:, one] / seconds[:, other], network.noise)
         ratio = times[one] / times[other]
+        apart = _apart(ratio, seconds[:, one] / seconds[:, other], network.noise)
         found.append(BuildPair(ratio, estimates[one] / estimates[other], apart))
     return found
 
 
-def _apart(ratios: np.ndarray, noise: float) -> bool:
-    """Whether the median differs from 1 by more than its scatter and what copies differ by.
+def _apart(ratio: float, ratios: np.ndarray, noise: float) -> bool:
+    """Whether ``ratio`` differs from 1 by more than the rounds' scatter and what copies differ by.
 
-    The scatter is the standard error of a median, estimated from the quartiles (McGill, Tukey &
-    Larsen 1978).
+    ``ratios``: of each round. Their scatter is the standard error of a median, estimated from the
+    quartiles (McGill, Tukey & Larsen 1978).
     """
     logs = np.log(ratios)
     low, high = np.quantile(logs, (0.25, 0.75))
     scatter = 1.25 * (high - low) / 1.349 / math.sqrt(len(logs))
-    return bool(abs(np.median(logs)) > max(3 * scatter, noise, 0.01))
+    return abs(math.log(ratio)) > max(3 * scatter, noise, 0.01)
 
 
 def conformal_quantile(errors: Sequence[float], share: float) -> float:

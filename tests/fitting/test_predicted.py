@@ -1,11 +1,14 @@
 """What builds took, told from rounds that other work interrupted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from placer.engines.abilities import target_of
 from placer.engines.select import select_engine
+from placer.fitting.costs import Network
+from placer.fitting.leave_out import BuildPair, pairs_of
 from placer.fitting.networks import write_network
 from placer.fitting.predicted import PredictedNetwork, predict
 from placer.fitting.records import FLOAT, BuildRecord, NetworkRecord
@@ -38,3 +41,20 @@ def test_a_build_takes_what_its_best_round_took(predicted: PredictedNetwork):
 
 def test_copies_of_a_model_are_compared_by_their_best_rounds(predicted: PredictedNetwork):
     assert predicted.noise == pytest.approx(0)  # Their median ratio is 1.36.
+
+
+def test_a_ratio_counts_as_apart_by_the_best_rounds_that_it_is_of(predicted: PredictedNetwork):
+    # The second build is slower in two of three rounds, and as fast as the first one at its best.
+    def pair(second: tuple[float, ...]) -> BuildPair:
+        first = predicted.record.builds[0].model_copy(update={"seconds": (1e-3, 1e-3, 1e-3)})
+        other = first.model_copy(update={"label": "default", "seconds": second})
+        record = predicted.record.model_copy(
+            update={"builds": (first, other), "copy_seconds": first.seconds}
+        )
+        times = (1000.0, 1e6 * min(second))
+        builds = tuple(replace(predicted.costs.builds[0], us=us) for us in times)
+        network = replace(predicted, record=record, costs=Network("two", builds))
+        return pairs_of(network, times)[0]
+
+    assert not pair((1e-3, 1.1e-3, 1.1e-3)).apart
+    assert pair((1.1e-3, 1.1e-3, 1.1e-3)).apart
