@@ -81,6 +81,14 @@ def test_a_model_without_a_matching_site(placer: Placer):
     refused(placer("optimize", write(follower)), "there is nothing to do")
 
 
+def test_a_float64_model(placer: Placer):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (double[1,2] x) => (double[1,2] y) <double[2,2] w = {1, 2, 3, 4}> { y = MatMul(x, w) }
+    """
+    refused(placer("optimize", write(text)), "its weights are float64, which is not quantized;")
+
+
 def test_a_model_whose_only_site_needs_quantized_readers(placer: Placer):
     text = """
     <ir_version: 9, opset_import: ["": 17]>

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from onnx import TensorProto
+
 from placer.calibration.dataset import Dataset
 from placer.calibration.masked import masked_tensors
 from placer.errors import NothingToQuantizeError
@@ -73,6 +75,9 @@ def space_of(sites: tuple[Site, ...], model: Model, pack: Pack, why: str) -> Spa
     space = build_space(model.graph, sites)
     # Sites that only follow others may have nothing to follow, nor layouts the readers they need.
     if not any(space.placement(choices).edges for choices in _alone_and_together(space)):
+        weights = (tensor for tensor in model.graph.initializers.values() if len(tensor.dims) > 1)
+        if any(tensor.data_type == TensorProto.DOUBLE for tensor in weights):
+            why = "its weights are float64, which is not quantized; export it in float32"
         raise NothingToQuantizeError(
             f"no rule of pack '{pack.manifest.name}' matches a node of {model.path} that it "
             f"could quantize; {why}"
