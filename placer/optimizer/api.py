@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from onnx import ModelProto
@@ -124,19 +124,19 @@ def optimize(
         io_type=io_type,
         build_for=build_for,
         device=device,
-        devices=_several(devices),
+        devices=_several(devices, "devices"),
         engine_options=dict(engine_options or {}),
         pack=pack,
         scheme=scheme,
         calibration=calibration,
-        recover=_several(recover),
+        recover=_several(recover, "recover"),
         ranges=ranges,
         overrides=overrides_of(overrides),
-        gates=_several(gates),
-        beats=_several(beats),
-        exclude=_several(exclude),
-        only=_several(only),
-        force=_several(force),
+        gates=_several(gates, "gates"),
+        beats=_several(beats, "beats"),
+        exclude=_several(exclude, "exclude"),
+        only=_several(only, "only"),
+        force=_several(force, "force"),
         preset=preset,
         budget=budget,
         timeout=timeout,
@@ -247,8 +247,13 @@ def _with_data_kept(
 
 
 def _model_path(model: StrPath | ModelProto, output: StrPath | None) -> Path:
-    if not isinstance(model, ModelProto):
+    if isinstance(model, str | PathLike):
         return Path(model)
+    if not isinstance(model, ModelProto):
+        raise InputError(
+            f"the model is of type {type(model).__name__}; give the path of an ONNX file or an "
+            "onnx.ModelProto"
+        )
     if output is None:
         raise InputError("a model in memory has no file name to call the results after; set output")
     return OutputFolder(Path(output)).given_model
@@ -275,8 +280,19 @@ def overrides_of(given: Overrides) -> tuple[Override, ...]:
     return tuple(map(Override.of, given))
 
 
-def _several(given: Text | Sequence[Text]) -> tuple[Text, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _several(given: Text | Sequence[Text], keyword: str) -> tuple[Text, ...]:
+    """Texts; a device may be a number."""
+    several: Iterable[object] = (given,)
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        several = given
+    texts = tuple(str(one) if type(one) is int else one for one in several)
+    for one in texts:
+        if not isinstance(one, str):
+            function = ", or of a function placer.function_gate" if callable(one) else ""
+            raise InputError(
+                f"`{keyword}` is or holds {type(one).__name__}; give a text or a list{function}"
+            )
+    return cast("tuple[Text, ...]", texts)
 
 
 def _paths(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:

@@ -189,6 +189,13 @@ def test_wrong_input_is_one_sentence(save: Callable[..., Path]):
         optimize("nowhere.onnx", **QUICK)
     with pytest.raises(InputError, match="array 'image' holds Python objects"):
         optimize(save(NET), data={"image": np.array([None])}, **QUICK)
+    with pytest.raises(InputError, match="the model is of type bytes; give the path of"):
+        optimize(save(NET).read_bytes(), **QUICK)
+    quick = {key: value for key, value in QUICK.items() if key != "gates"}
+    with pytest.raises(InputError, match="gate '15' is no condition"):
+        optimize(save(NET), gates=15, **quick)
+    with pytest.raises(InputError, match=r"`gates` is or holds .*; .* placer\.function_gate"):
+        optimize(save(NET), gates=max, **quick)
 
 
 @pytest.mark.usefixtures("here")
