@@ -22,13 +22,14 @@ def option(
     keyword: str,
     *short: str,
     help: str = "",
-    default: str = "",
+    default: str | None = "",
     choices: Sequence[str] = (),
     callback: Callable[..., Any] | None = None,
 ) -> Any:
     """The option of ``Request`` that ``keyword`` names in Python, for a command's signature.
 
     ``help``, ``default`` (in words) and ``choices``: where this command says something else.
+    ``default`` None: there is none, as the command needs the option.
     ``callback``: what is done with the value before the command begins.
     """
     known = options()[keyword]
@@ -37,7 +38,7 @@ def option(
     return typer.Option(
         *names,
         help=help or known.option.help,
-        show_default=default or known.option.default or True,
+        show_default=default is not None and (default or known.option.default or True),
         rich_help_panel=known.option.group,
         callback=callback,
         autocompletion=_completion(values) if values else None,

@@ -22,7 +22,9 @@ EXAMPLES = ("placer worker --study digits --storage postgresql://user@host/datab
 
 
 def worker_command(
-    study: Annotated[str, option("study", help="Name of the study, as placer optimize says it.")],
+    study: Annotated[
+        str, option("study", help="Name of the study, as placer optimize says it.", default=None)
+    ],
     storage: Annotated[str, option("storage")],
     model: Annotated[
         Path | None,
