@@ -46,6 +46,7 @@ from placer.model.early_norms import put_back
 from placer.model.fused_operators import take_apart
 from placer.model.identities import remove_identities
 from placer.model.minimum_opset import HALF_OPSET, MIN_OPSET, raise_for_half, raise_opset
+from placer.model.sparse_initializers import write_out_sparse
 
 MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads
@@ -84,6 +85,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
         adopt(proto, inlined(stub, path))
     graph = proto.graph
     _note(notes, constants_to_initializers(graph), "turned {} Constant nodes into initializers")
+    _note(notes, write_out_sparse(graph), "wrote out {} sparse initializers")
     taken = _take_apart(proto, path)
     opset = standard_opset(proto)
     if opset < MIN_OPSET:

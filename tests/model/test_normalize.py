@@ -206,6 +206,32 @@ def test_half_precision_is_raised_to_an_opset_with_pairs_of_it(tmp_path: Path):
     np.testing.assert_array_equal(outputs(model.proto, x=x)[0], [6, 14])
 
 
+@pytest.mark.parametrize("coordinates", [False, True])
+def test_sparse_initializers_are_written_out(tmp_path: Path, *, coordinates: bool):
+    proto = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[1,4] x) => (float[1,2] y) <float[4,2] v = {1, 0, 0, 1, 1, 0, 0, 1}> {
+          h = MatMul(x, w)
+          y = MatMul(h, v)
+        }
+        """
+    )
+    dense = np.zeros((4, 4), np.float32)
+    dense[0, 1], dense[3, 2] = 5, 7
+    places = np.argwhere(dense) if coordinates else np.flatnonzero(dense)
+    values = numpy_helper.from_array(dense[dense != 0], "w")
+    indices = numpy_helper.from_array(places.astype(np.int64))
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, (4, 4)))
+    onnx.save(proto, tmp_path / "model.onnx")
+    model = load_model(tmp_path / "model.onnx")
+    assert "wrote out 1 sparse initializers" in model.notes
+    np.testing.assert_array_equal(model.array("w"), dense)
+    assert model.graph.type_of("h").shape == (1, 4)
+    x = np.arange(4, dtype=np.float32)[None]
+    np.testing.assert_array_equal(outputs(model.proto, x=x)[0], outputs(proto, x=x)[0])
+
+
 def test_float_weights_stored_in_half_precision_raise_no_opset(tmp_path: Path):
     text = """
         <ir_version: 8, opset_import: ["": 17]>

@@ -1,0 +1,55 @@
+"""Sparse initializers written out, as ONNX Runtime does when it loads a model."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from onnx import GraphProto, SparseTensorProto, helper, numpy_helper
+
+from placer.graph.external_data import is_external
+
+# A file of a few bytes may declare any shape.
+_MOST_BYTES = 1 << 28
+
+
+def write_out_sparse(graph: GraphProto) -> int:
+    """Make dense initializers of the sparse ones of ``graph``; return how many.
+
+    Types behind a sparse initializer are unknown to ONNX's inference, so no rule would match
+    there. What is kept in another file, is damaged or would be too large stays.
+    """
+    kept, count = [], 0
+    for sparse in graph.sparse_initializer:
+        dense = _dense(sparse)
+        if dense is None:
+            kept.append(sparse)
+        else:
+            graph.initializer.append(numpy_helper.from_array(dense, sparse.values.name))
+            count += 1
+    del graph.sparse_initializer[:]
+    graph.sparse_initializer.extend(kept)
+    return count
+
+
+def _dense(sparse: SparseTensorProto) -> np.ndarray | None:
+    """The values with zeros between them; ``indices`` count them, or give a place in each axis.
+
+    https://onnx.ai/onnx/api/classes.html#sparsetensorproto
+    """
+    if is_external(sparse.values) or is_external(sparse.indices):
+        return None
+    dims = tuple(sparse.dims)
+    width = helper.tensor_dtype_to_np_dtype(sparse.values.data_type).itemsize
+    if math.prod(dims) * width > _MOST_BYTES:
+        return None
+    try:
+        values = numpy_helper.to_array(sparse.values).reshape(-1)
+        places = numpy_helper.to_array(sparse.indices)
+        if places.ndim == 2:
+            places = np.ravel_multi_index(tuple(places.T), dims)
+        dense = np.zeros(math.prod(dims), values.dtype)
+        dense[places] = values
+    except (IndexError, ValueError, TypeError):
+        return None
+    return dense.reshape(dims)
