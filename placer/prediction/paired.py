@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from placer.graph import Edge
+from placer.graph import Edge, Graph, Node
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import BuildTarget
 from placer.prediction.layer_candidate import LayerCandidate, Written
@@ -132,7 +132,8 @@ def _feeds_float_conv(target: BuildTarget, candidate: LayerCandidate, form: Norm
 def _constants(candidate: LayerCandidate, form: NormalForm) -> tuple[Edge, ...]:
     """The constants that the candidate's nodes read through a pair, and biases quantized for it.
 
-    Where a product's operands carry pairs, its bias is written as integers.
+    Where a product's operands carry pairs and a Q follows it, or its Relu or Clip, its bias is
+    written as integers (ONNX Runtime's weight_bias_quantization.cc).
     """
     claim, found = candidate.claim, list[Edge]()
     if claim is not None and claim.demanded and claim.fusion.inputs != FLOAT:
@@ -141,7 +142,17 @@ def _constants(candidate: LayerCandidate, form: NormalForm) -> tuple[Edge, ...]:
         edges = candidate.graph.edges_into(node)
         constants = [e for e in edges if e.tensor in candidate.graph.initializers]
         paired = [edge for edge in constants if edge in form.scales]
-        if node.op in _BIASED and all(edge in form.scales for edge in edges[:2]):
+        is_quantized = all(edge in form.scales for edge in edges[:2])
+        if node.op in _BIASED and is_quantized and _is_requantized(node, candidate.graph, form):
             paired += [edge for edge in constants if edge.input_index == _BIAS]
         found += dict.fromkeys(paired)
     return tuple(found)
+
+
+def _is_requantized(node: Node, graph: Graph, form: NormalForm) -> bool:
+    """Whether a Q reads what the node writes, behind a Relu or Clip that alone reads it."""
+    edges = graph.edges_of(node.outputs[0])
+    reader = graph.by_name.get(edges[0].node) if len(edges) == 1 else None
+    if reader is not None and reader.op in ("Relu", "Clip") and edges[0] not in form.scales:
+        edges = graph.edges_of(reader.outputs[0])
+    return bool(edges) and all(edge in form.scales for edge in edges)

@@ -14,7 +14,7 @@ from placer.plan import Plan
 
 TEXT = """
 <ir_version: 8, opset_import: ["": 17]>
-g (TYPE[1,16,8,8] x) => (float[1,16,8,8] y)
+g (TYPE[1,16,8,8] x) => (float[1,16,h,w] y)
 <float s = {0.05}, int8 z = {ZERO}, float t = {0.01}, int8 v = {0}> {
   HEAD
   [weight] f = DequantizeLinear(w, t, v)
@@ -76,3 +76,18 @@ def test_layers_of_int8_are_predicted_as_they_are_built(
     built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
     assert computed(predicted) == computed(built)
     assert len(predicted.of_kind("quantize")) == len(built.of_kind("quantize"))
+
+
+@pytest.mark.parametrize(
+    ("body", "biases"),
+    [("[relu] r = Relu(c) [pool] y = AveragePool<kernel_shape = [2, 2]>(r)", 0), (RELU, 1)],
+    ids=["nothing is quantized behind", "a Relu and a Q follow"],
+)
+def test_a_bias_becomes_integers_where_a_quantize_follows(tmp_path: Path, body: str, biases: int):
+    """Its Conv computes in float in both cases: int8 in front of it, a Relu that stays behind."""
+    path = saved(tmp_path, HEAD, body, 0)
+    predicted = placer.explain(path, pack="onnxruntime").explanation.plan
+    built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
+    made = [x for x in predicted.of_kind("dequantize") if "bias" in x.name]
+    assert len(made) == biases
+    assert len(predicted.of_kind("dequantize")) == len(built.of_kind("dequantize"))
