@@ -84,7 +84,7 @@ def _inputs(graph: Graph) -> Iterator[IntegerPort]:
 def _outputs(graph: Graph) -> Iterator[IntegerPort]:
     for tensor in graph.outputs:
         dtype, cast = graph.type_of(tensor).dtype, graph.producer.get(tensor)
-        if dtype not in _INTEGERS or cast is None or cast.op != "Cast":
+        if dtype is None or dtype not in _INTEGERS or cast is None or cast.op != "Cast":
             continue
         clip = _before(graph, cast, "Clip")
         add = _before(graph, clip, "Add")

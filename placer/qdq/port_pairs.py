@@ -113,8 +113,8 @@ class _Writer:
         known = [self._constants[name] for name in node.input[1:] if name in self._constants]
         if len(node.input) != 3 or len(known) != 2:
             return False
-        scale, zero_point = map(numpy_helper.to_array, known)
-        return (
+        scale, zero_point = (numpy_helper.to_array(tensor) for tensor in known)
+        return bool(
             known[1].data_type == port.dtype
             and scale.size == 1
             and scale.ravel()[0] == port.scale
