@@ -50,7 +50,17 @@ def _read(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
         return () if shape and len(shape) == 4 and shape[1] % _BLOCK == 0 else edges[:1]
     if node.op in _KEEPS or (node.op == "Resize" and node.attributes.get("mode") != "cubic"):
         return edges[:1]
+    if node.op == "Concat" and not _joins_blocks(node, graph):
+        return None
     return edges if node.op in _JOINS else None
+
+
+def _joins_blocks(node: Node, graph: Graph) -> bool:
+    """Whether a Concat joins images of whole blocks along their channels."""
+    shapes = [graph.type_of(tensor).shape for tensor in node.inputs]
+    return node.attributes.get("axis") == 1 and all(
+        shape is not None and len(shape) == 4 and shape[1] % _BLOCK == 0 for shape in shapes
+    )
 
 
 def _takes(node: Node, graph: Graph) -> bool:
