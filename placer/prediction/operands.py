@@ -16,17 +16,21 @@ from placer.prediction.motion import NormalForm
 _UNARY = frozenset({"Relu", "Clip", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "HardSwish", "Gelu"})
 _BIASED = frozenset({"Add", "Mul", "Sub", "Div"})
 _TWO = frozenset({"Add", "Mul"})
+_ROWS = 3  # Dimensions of what a linear layer writes with Q in its kernel.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Kernel:
     """What computes an operand.
 
-    ``operands``: of a product that nothing follows, a bias neither, the edges that make it INT8.
+    ``operands``: of a product, the edges that make it INT8. ``is_bare``: nothing follows it, a bias
+    neither. ``rank``: of what it writes.
     """
 
     kind: Literal["conv", "linear", "other"]
     operands: tuple[Edge, ...] = ()
+    is_bare: bool = False
+    rank: int = 0
 
     def is_int8(self, form: NormalForm) -> bool:
         """Whether it is a product of integers."""
@@ -60,20 +64,28 @@ class Operand:
         return True if both and self.other_kernel.kind == "conv" else None
 
     def _of_product(self, form: NormalForm, both: bool) -> bool | None:
-        if self.kernel.kind == "linear" and self.kernel.is_int8(form) and not both:
+        if not both and self._is_apart(form):
             return True
-        return False if both or self.other_kernel.is_int8(form) else None
+        other = self.other_kernel
+        return False if both or (other.is_bare and other.is_int8(form)) else None
+
+    def _is_apart(self, form: NormalForm) -> bool:
+        """Whether a kernel that takes no Q along is quantized by a layer of its own."""
+        own = self.kernel
+        return own.kind == "linear" and own.is_bare and own.rank > _ROWS and own.is_int8(form)
 
     def _of_linear(self, form: NormalForm, both: bool) -> bool | None:
         own, other = self.kernel.is_int8(form), self.other_kernel
         if not both:
-            return True if own else None
+            return True if self._is_apart(form) else None
         if other.kind == "conv":
-            return not own
+            return not (own and self.kernel.is_bare)
         if other.kind == "other":
-            return own
+            return True if self._is_apart(form) else None
         if own != other.is_int8(form):
             return own
+        if own and self.kernel.is_bare != other.is_bare:
+            return self.kernel.is_bare
         return self.edge.input_index == 1
 
 
@@ -102,7 +114,8 @@ def _kernel(tensor: str, graph: Graph) -> Kernel:
             if node.inputs[1] not in graph.initializers:
                 return Kernel("other")
             is_bare = tensor == start and not any(node.inputs[2:])
-            return Kernel(kind, graph.edges_into(node)[:2] if is_bare else ())
+            rank = len(graph.type_of(start).shape or ())
+            return Kernel(kind, graph.edges_into(node)[:2], is_bare, rank)
         gated = _gated(data, graph) if node.op == "Mul" else []
         data = gated or data
         if len(data) != 1 or node.op not in _UNARY | _BIASED:

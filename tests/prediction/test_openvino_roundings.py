@@ -125,3 +125,17 @@ def test_strides_of_a_small_conv_keep_it_in_float_behind_any_node(op, tmp_path):
     predicted, actual = plans(text, [(Edge("c", "conv2", 0),), (Edge("w2", "conv2", 1),)], tmp_path)
     assert layers(predicted) == layers(actual)
     assert layers(actual)[frozenset({"conv2"}), ("float",)] == 1
+
+
+@pytest.mark.parametrize("scores", ["x", "Where"])
+def test_a_choice_by_a_mask_is_part_of_an_element_wise_kernel(scores, tmp_path):
+    choice = "[where1] m = Where(mask, none, low) [add1] t = Add(x, m)"
+    if scores == "Where":
+        choice = "[act1] a = Sigmoid(x) [where1] t = Where(mask, a, low)"
+    text = f"""
+    g (bool[1,1,24,24] mask, float[1,4,24,24] x) => (float[1,4,24,24] y)
+    <float none = {{0}}, float low = {{-10000}}> {{ {choice} [last] y = Softmax(t) }}
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert layers(actual).total() == 2
