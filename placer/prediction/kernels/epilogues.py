@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
@@ -67,9 +68,15 @@ class Epilogues:
         count = batches(self._graph, product.node)
         if count > 1:
             return self._rectified(product)
-        for unit in self._units[product.index + 1 :]:
+        waiting, last = [reader.index for _, reader in product.readers], product.index
+        heapify(waiting)
+        while waiting:
+            index = heappop(waiting)
+            if index <= last:
+                continue
+            unit, last = self._units[index], index
             inside = [edge for edge, writer in unit.reads if writer in region]
-            if not inside or not self._may_end(product, unit) or len(self._groups[unit.group]) > 1:
+            if not self._may_end(product, unit) or len(self._groups[unit.group]) > 1:
                 continue
             if any(edge in self._form.scales for edge in inside):
                 continue
@@ -83,6 +90,8 @@ class Epilogues:
             if any(adds_padded(self._graph, done, region) for done in region):
                 break
             region.append(unit)
+            for _, reader in unit.readers:
+                heappush(waiting, reader.index)
             live = [u for u in region if self._leaves(u, region)]
             if live == [unit]:
                 best = len(region)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placer.graph.text import graph_of_text
 from placer.prediction.gpus import load_gpu
 from placer.prediction.layer_classes import load_layer_classes
 from placer.prediction.roofline import Roofline
@@ -451,3 +452,18 @@ def test_a_placement_is_predicted_alike_from_another_one_and_from_nothing(tmp_pa
     near = predictor.predict(full, predictor.predict(EMPTY))
     assert near.plan == predictor.predict(full).plan
     assert near.changed  # All of it is given anew.
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sets(st.sampled_from(ALL)), st.sets(st.sampled_from(ALL)))
+def test_a_change_varies_a_prediction_to_what_is_predicted_anew(
+    before: set[str], after: set[str]
+) -> None:
+    graph = graph_of_text(CONVS)
+    predictor = make_predictor(graph, load_pack("tensorrt-rtx"), TARGET, "float16")
+    near = predictor.predict(placement_of(graph, tuple(before)))
+    wanted = placement_of(graph, tuple(after))
+    steps = {**near.steps, **predictor.vary(near, near.placement.change_to(wanted))}
+    layers = [layer for i in sorted(steps) if (s := steps[i]) is not None for layer in s.layers]
+    anew = predictor.predict(wanted).layers
+    assert [found.layer for found in layers] == [found.layer for found in anew]
