@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
 from operator import ne
@@ -23,6 +23,7 @@ from placer.rules.sites import (
 
 KEPT_PARTS = 1 << 15
 Groups = frozenset[ScaleGroup]
+Layouts = Mapping[int, int] | Sequence[int]
 Cell = Mapping[int, Settled]  # By part of the tensors.
 
 
@@ -80,7 +81,22 @@ class IncrementalPlacer:
 
         Takes time for what differs only, however many sites there are.
         """
-        sites = compress(range(len(before)), map(ne, before, after))
+        return self.change_at(compress(range(len(before)), map(ne, before, after)), before, after)
+
+    def around(self, sites: Iterable[int]) -> tuple[int, ...]:
+        """The sites whose layouts decide what a change of ``sites`` changes of a placement."""
+        cells = {cell for site in sites for cell in self._cells_at[site]}
+        tensors = (t for cell in cells for s in self._cells[cell][0] for t in self._tensors(s))
+        cells.update(
+            n for part in {self._part_of[t] for t in tensors} for n in self._cells_in[part]
+        )
+        return tuple(sorted({site for cell in cells for site in self._read[cell]}))
+
+    def change_at(self, sites: Iterable[int], before: Layouts, after: Layouts) -> Change:
+        """What turns one placement into another one that differs from it at ``sites`` only.
+
+        ``before``, ``after``: numbers of layouts by site, of all that are ``around`` these.
+        """
         parts: set[int] = set()
         for number in {cell for site in sites for cell in self._cells_at[site]}:
             old, new = self._cell_of(number, before), self._cell_of(number, after)
@@ -92,10 +108,10 @@ class IncrementalPlacer:
             come |= new_groups - old_groups
         return Change(frozenset(gone), frozenset(come))
 
-    def _cell_of(self, number: int, layouts: tuple[int, ...]) -> Cell:
+    def _cell_of(self, number: int, layouts: Layouts) -> Cell:
         return self._cell(number, tuple([layouts[i] for i in self._read[number]]))
 
-    def _in_part(self, part: int, layouts: tuple[int, ...]) -> Groups:
+    def _in_part(self, part: int, layouts: Layouts) -> Groups:
         cells = (self._cell_of(number, layouts) for number in self._cells_in[part])
         return self._group(tuple([cell[part] for cell in cells if part in cell]))
 

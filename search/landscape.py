@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from threading import Event
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,13 @@ DIGITS = 12
 
 class Cancelled(Exception):
     """Nobody waits any more for what was being worked out."""
+
+
+class _Around(NamedTuple):
+    """The sites that decide whether a piece alters a placement, and whether by their layouts."""
+
+    sites: tuple[int, ...]
+    alters: dict[tuple[int, ...], bool]
 
 
 class Landscape:
@@ -71,6 +79,7 @@ class Landscape:
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._deltas = Deltas()
+        self._around: dict[Piece, _Around] = {}
         self._reach = Reach(space.graph, self.sites, layers.spans, layers.linked)
         self._answers = Answers(self.numbers)
 
@@ -238,11 +247,30 @@ class Landscape:
         contexts = [piece.context(state) for piece in pieces]
         found = [p.known.get(own) for p, own in zip(pieces, contexts, strict=True)]
         missing = [i for i, number in enumerate(found) if number is None]
+        for i in missing:
+            if not self._alters_placement(state, pieces[i]):
+                pieces[i].known[contexts[i]] = found[i] = Deltas.NOTHING
+        missing = [i for i in missing if found[i] is None]
         for batch in batches([(i, pieces[i]) for i in missing]):
             far = [pieces[i] for i in batch]
             for i, number in zip(batch, self._probe(state, far), strict=True):
                 pieces[i].known[contexts[i]] = found[i] = number
         return np.array(found, dtype=int)
+
+    def _alters_placement(self, state: State, piece: Piece) -> bool:
+        """Whether ``piece`` changes the placement of ``state``, which many layouts do not."""
+        if piece not in self._around:
+            self._around[piece] = _Around(self._placer.around(site for site, _ in piece.move), {})
+        around = self._around[piece]
+        count = len(state)
+        before = {i: state[i] if i < count else self._fixed[i - count] for i in around.sites}
+        layouts = tuple(before.values())
+        known = around.alters.get(layouts)
+        if known is None:
+            sites = [site for site, _ in piece.move]
+            change = self._placer.change_at(sites, before, before | dict(piece.move))
+            known = around.alters[layouts] = bool(change.gone or change.come)
+        return known
 
     def _probe(self, state: State, pieces: Sequence[Piece]) -> list[int]:
         """Predict all of ``pieces``, which are far from each other, at once."""

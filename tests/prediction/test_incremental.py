@@ -189,6 +189,22 @@ def test_a_placer_changes_what_placements_differ_in(case: tuple[str, str], data:
     assert change == place(sites, before).change_to(place(sites, after))
 
 
+@pytest.mark.parametrize("case", SITES)
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_the_sites_around_a_change_decide_what_it_changes(
+    case: tuple[str, str], data: st.DataObject
+):
+    sites, placer = SITES[case], IncrementalPlacer(SITES[case])
+    before = numbers(sites, data.draw(layouts(sites)))
+    site = data.draw(st.integers(0, len(sites) - 1))
+    layout = data.draw(st.integers(0, len(sites[site].layouts) - 1))
+    after = (*before[:site], layout, *before[site + 1 :])
+    known = {i: before[i] for i in placer.around([site])}
+    found = placer.change_at([site], known, known | {site: layout})
+    assert found == placer.change(before, after)
+
+
 @st.composite
 def any_sites(draw: st.DrawFn) -> tuple[Site, ...]:
     """Sites whose layouts are of any edges and tensors of a model."""

@@ -14,8 +14,9 @@ from placer.prediction.select import make_predictor
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
+from placer.search._answers import Answers
 from placer.search.descent import descend
-from placer.search.landscape import Landscape, Objective, apply
+from placer.search.landscape import Landscape, Moves, Objective, apply
 from placer.search.layer_signatures import LayerModel
 from placer.search.space import build_space
 from tests.search.test_space import NET
@@ -214,6 +215,31 @@ def test_changes_of_kernels_that_prepare_weights_are_predicted():
         if any(layer.layer.name.startswith("weight of") for layer in layers):
             return
     pytest.fail("no such kernel was predicted")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(states(), min_size=2, max_size=4))
+def test_what_is_asked_about_a_state_is_what_differs_from_others(
+    asked_about: list[tuple[int, ...]],
+):
+    moves, asked = BOTH.group_moves, list[int]()
+
+    def ask(state: tuple[int, ...], of: Moves, pieces: np.ndarray) -> np.ndarray:
+        asked.append(len(pieces))
+        return BOTH.numbers(state, of, pieces)
+
+    answers = Answers(ask)
+    for state in asked_about:
+        every = BOTH.numbers(state, moves, np.arange(len(moves.pieces)))
+        assert answers.of(state, moves).tolist() == every.tolist()
+    first, last = asked_about[0], asked_about[-1]
+    answers.of(first, moves)
+    assert asked[0] == len(moves.pieces)
+    near = apply(last, [((0, 1 - min(last[0], 1)),)])
+    count = len(asked)
+    answers.of(near, moves)
+    reaching = sum(0 in piece.near for piece in moves.pieces)
+    assert sum(asked[count:]) <= reaching
 
 
 @settings(deadline=None)
