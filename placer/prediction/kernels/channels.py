@@ -12,6 +12,8 @@ from collections.abc import Container, Sequence
 from placer.graph import Graph
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
 
+_IN_PARTS = ("LeakyRelu", "HardSwish")
+
 
 def reads_channels(graph: Graph, unit: Unit) -> bool:
     """Whether it is such a Conv; one of a single channel is computed where that is read."""
@@ -25,6 +27,20 @@ def reads_channels_of(graph: Graph, unit: Unit, others: Container[Unit]) -> bool
     """
     writers = [writer for _, writer in unit.reads if writer is not None and writer in others]
     return reads_channels(graph, unit) and not all(_mixes(graph, writer) for writer in writers)
+
+
+def sums_channels(unit: Unit) -> bool:
+    """Whether it sums the products of a Conv of few channels that are integers."""
+    return unit.role == "reduce" and unit.node.op in CONVS
+
+
+def sums_apart(own: Sequence[Unit], writer: Unit, unit: Unit) -> bool:
+    """Whether another kernel than ``writer``'s, ``own``, sums the few channels that it writes.
+
+    So it is behind an INT8 Conv with an activation that is computed in parts.
+    """
+    scales = any(other.role == "pointwise" and not other.works for other in own)
+    return sums_channels(unit) and scales and writer.node.op in _IN_PARTS
 
 
 def leaves_as_row(graph: Graph, own: Sequence[Unit], cast: Unit) -> bool:

@@ -8,10 +8,11 @@ from placer.prediction.kernels.channels import (
     leaves_as_row,
     reads_channels,
     reads_channels_of,
+    sums_apart,
 )
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat, resizes
-from placer.prediction.kernels.reductions import Reduction, product_shape, reduction
+from placer.prediction.kernels.reductions import Reduction, product_shape, reduction, sums_places
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.turned import Turned
 from placer.prediction.kernels.views import keeps_all
@@ -204,11 +205,17 @@ class Generated:
             return False
         if unit.role == "cast" and leaves_as_row(self._graph, own, unit):
             return False
+        if sums_apart(own, writer, unit) or (resizes(writer) and self._sums_map(unit)):
+            return False
         if sum(resizes(u) for u in both) > 1:
             return False
         if len(self._reductions(both)) > 1 or self._groups.have_other_path(own, theirs):
             return False
         return not self._sums.end(own, writer, unit, self._groups.depends)
+
+    def _sums_map(self, unit: Unit) -> bool:
+        """Whether it sums over places, which a kernel that resizes a map does not do."""
+        return unit.role == "reduce" and sums_places(self._graph, unit.node)
 
     def _reductions(self, units: Sequence[Unit]) -> set[Reduction]:
         """Over what ``units`` sum; products of one row are one sum."""

@@ -11,6 +11,7 @@ from placer.graph import Edge, Graph, Node
 from placer.plan import Port
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
+from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.parts import CONVS, CUT, NORMED, SQUARES, Unit
 from placer.prediction.kernels.units import Units
@@ -81,7 +82,9 @@ class KernelPorts:
             self._stays_float32(edge.tensor, writer) or self._is_cast(edge.tensor, writer, reader)
         ):
             return FLOAT
-        if self._kernels.sums.multiplies_row(reader) or self._kernels.quantizes_apart(writer):
+        if self._kernels.sums.multiplies_row(reader) or sums_channels(reader):
+            return self._base
+        if self._kernels.quantizes_apart(writer):
             return self._base
         scale = self._form.scales.get(edge)
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):

@@ -219,6 +219,9 @@ class ProductUnits:
             self._made.add(node, "pointwise", edges, tuple(node.outputs))
             return
         product = self._made.add(node, "reduce", edges, (self._made.sum_of(node),))
+        readers = readers_of(self._graph, node.outputs[0])
+        if [reader.op for reader in readers] == ["HardSigmoid"]:  # Its factor is the scale's.
+            product.names = (node, *readers)
         self._made.add_epilogue(node, product)
 
     def _is_tiny(self, node: Node) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from placer.graph import Graph
+from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
 from placer.prediction.kernels.reductions import (
     is_large,
@@ -46,7 +47,7 @@ class Sums:
             return not (unit.role == "pointwise" and self._feeds_row_product(unit))
         if not summed:
             return False
-        if any(u.node.op in CONVS for u in summed):
+        if any(map(sums_channels, summed)):
             return unit.role == "reduce" or self._is_spread_over_map(unit)
         both = [reduction(self._graph, u.node) for u in (*own, unit) if u.role == "reduce"]
         if any(s.is_shared for s in both) or any(self._is_outgrown(u, unit) for u in summed):

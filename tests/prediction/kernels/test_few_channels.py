@@ -41,6 +41,14 @@ GRAPHS = {
         excited(16, 4),
     ),
     "which a kernel of its own does behind a float Conv": (SECOND, excited(16, 4)),
+    "but for activations in parts": (
+        PAIRS + SECOND,
+        excited(16, 4).replace("Relu(c)", "LeakyRelu(c)"),
+    ),
+    "a HardSigmoid's factor is the sum's": (
+        PAIRS + SECOND,
+        excited(16, 4).replace("Sigmoid(d)", "HardSigmoid(d)"),
+    ),
     "channels that are computed are there before": (
         "",
         of_map("[conv1] c = Conv(a, w, b)\n[relu1] out = Relu(c)"),
