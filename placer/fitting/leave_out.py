@@ -153,7 +153,7 @@ def _apart(ratio: float, ratios: np.ndarray, noise: float) -> bool:
     logs = np.log(ratios)
     low, high = np.quantile(logs, (0.25, 0.75))
     scatter = 1.25 * (high - low) / 1.349 / math.sqrt(len(logs))
-    return abs(math.log(ratio)) > max(3 * scatter, noise, 0.01)
+    return bool(abs(math.log(ratio)) > max(3 * scatter, noise, 0.01))
 
 
 def conformal_quantile(errors: Sequence[float], share: float) -> float:

@@ -76,9 +76,8 @@ class Epilogues:
                 continue
             unit, last = self._units[index], index
             inside = [edge for edge, writer in unit.reads if writer in region]
-            if not self._may_end(product, unit) or len(self._groups[unit.group]) > 1:
-                continue
-            if any(edge in self._form.scales for edge in inside):
+            is_alone = self._may_end(product, unit) and len(self._groups[unit.group]) == 1
+            if not is_alone or any(edge in self._form.scales for edge in inside):
                 continue
             others = [w for _, w in unit.reads if w is not None and w not in region]
             if not count and self._is_only_turned(product, unit) and all(map(is_turned, others)):
