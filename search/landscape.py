@@ -247,7 +247,8 @@ class Landscape:
         contexts = [piece.context(state) for piece in pieces]
         found = [p.known.get(own) for p, own in zip(pieces, contexts, strict=True)]
         missing = [i for i, number in enumerate(found) if number is None]
-        for i in missing:
+        # Where any change takes a look at the whole model, it pays to ask first.
+        for i in () if self.layers.is_local else missing:
             if not self._alters_placement(state, pieces[i]):
                 pieces[i].known[contexts[i]] = found[i] = Deltas.NOTHING
         missing = [i for i in missing if found[i] is None]

@@ -19,7 +19,7 @@ from placer.graph import Edge, Graph, Node
 from placer.plan import Layer, Plan
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.prediction import Prediction
-from placer.prediction.predictor import KEPT_STEPS
+from placer.prediction.predictor import KEPT_STEPS, Predictor
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import Step
 from placer.prediction.work import Work, layer_work
@@ -108,6 +108,11 @@ class LayerModel:
     def linked(self) -> tuple[frozenset[str], ...]:
         """By name, nodes of one long layer, and nodes that a pair is next to wherever it moves."""
         return self._predictor.linked
+
+    @property
+    def is_local(self) -> bool:
+        """Whether changes are predicted without a look at the whole model."""
+        return isinstance(self._predictor, Predictor)
 
     def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
         """Return the layers of ``placement``.
