@@ -105,7 +105,7 @@ class Predictor:
         self._requantizes = requantizes
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
         read = passages if rounds_alone else None
-        self._regions = find_regions(matches, rules, target, kept_clamps, read)
+        self._regions = find_regions(matches, rules, target, kept_clamps, read, stored or ())
         self._decisions = Decisions(self._target, self._links)
         # Not of a method: a predictor that refers to itself is freed late.
         self._step = lru_cache(maxsize=KEPT_STEPS)(partial(_make_step, self._target))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -143,12 +143,14 @@ def find_regions(
     target: Target,
     kept_clamps: frozenset[str] = frozenset(),
     passages: Sequence[Passage] | None = None,
+    stored: Iterable[str] = (),
 ) -> tuple[Region, ...]:
     """All regions of a graph; ``rules`` must be those that hold for ``target``.
 
     ``kept_clamps``: Relus and Clips, by name, that no kernel of integers applies, as the pair
     behind does not saturate where they do.
-    ``passages``: of the graph, where it matters which edges are read as integers.
+    ``passages``: of the graph, where it matters which edges are read as integers. ``stored``: graph
+    inputs and outputs that are integers outside.
     """
     graph = matches.graph
     shared = find_shared(matches, rules)
@@ -159,7 +161,7 @@ def find_regions(
         if not (_implies(claim) and any(node.name in kept_clamps for node in claim.nodes))
     ]
     operands = {} if passages is None else find_operands(graph, graph.nodes)
-    takers = {} if passages is None else find_takers(claims, passages, graph)
+    takers = {} if passages is None else find_takers(claims, passages, graph, stored)
     claimed = [
         LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
         for claim in sorted(claims, key=lambda claim: claim.rank)

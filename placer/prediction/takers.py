@@ -42,9 +42,15 @@ class Taker:
 Takers = Mapping[Edge, tuple[Taker, ...]]
 
 
-def find_takers(claims: Iterable[Claim], passages: Iterable[Passage], graph: Graph) -> Takers:
-    """By edge the layers that read it as integers, and the nodes past which its DQ moves."""
-    found: dict[Edge, list[Taker]] = {}
+def find_takers(
+    claims: Iterable[Claim], passages: Iterable[Passage], graph: Graph, stored: Iterable[str]
+) -> Takers:
+    """By edge the layers that read it as integers, and the nodes past which its DQ moves.
+
+    ``stored``: graph inputs and outputs that are integers outside.
+    """
+    outside = (edge for tensor in stored for edge in graph.edges_of(tensor))
+    found = {edge: [Taker()] for edge in outside if edge.is_graph_output}
     for claim in claims:
         if claim.fusion.reads == ANY:
             for edge in (e for node in claim.nodes for e in graph.edges_into(node)):
