@@ -2,11 +2,16 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
 
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.trial_setup import candidates_before_trials
 from placer.results.result import Result
 from tests.conftest import with_random_weights
 from tests.optimizer.test_optimize import Placer
@@ -93,6 +98,20 @@ def test_a_gate_that_names_such_an_output_is_on_the_output(placer: Placer):
     )
     assert finished.code == 3
     assert "no quantized candidate of 2 meets max_abs<=0.0001@found" in finished.err
+
+
+def test_outputs_of_its_own_are_those_of_the_build_that_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    write()
+    request = Request(model=Path("net.onnx"), data="data.npz", engine="onnxruntime")
+    task = prepare(request, QuietObserver())
+    candidates = candidates_before_trials(task, {})
+    measured = SimpleNamespace(run=lambda inputs: {"found": inputs["image"][0, 0]})
+    outputs = candidates.judged_run(task.float_placement, measured)(task.inputs)
+    assert outputs["found"].shape == (32, 32)  # The twin gives rows of four.
+    assert {"g0", "h1"} <= outputs.keys()
 
 
 def test_where_layers_work_on_what_was_chosen_the_user_is_told_why_nothing_passes(placer: Placer):

@@ -77,7 +77,9 @@ class Candidates:
 
         Raises RunError if the engine refuses it with those that it has not itself.
         """
-        return compiled.run if self._judged is None else self._judged.compile(placement).run
+        if self._judged is None:
+            return compiled.run
+        return _with_further_outputs(compiled.run, self._judged.compile(placement).run)
 
     def run_written(self, path: Path) -> Run:
         """What runs the model that ``result`` made and that was written to ``path``.
@@ -85,10 +87,11 @@ class Candidates:
         With all outputs that accuracy is judged by. Raises RunError if it is refused.
         """
         written, base_dir = onnx.load(path, load_external_data=False), path.parent
-        if self._judged is not None:
-            self._run_written(written, base_dir)  # As it is, since this is what will be used.
-            add_outputs(written, self._judged.candidates.model.graph.outputs)
-        return self._run_written(written, base_dir)
+        run = self._run_written(written, base_dir)
+        if self._judged is None:
+            return run
+        add_outputs(written, self._judged.candidates.model.graph.outputs)
+        return _with_further_outputs(run, self._run_written(written, base_dir))
 
     def _run_written(self, written: onnx.ModelProto, base_dir: Path) -> Run:
         if self._remainder is not None and isinstance(self.engine, CompilesWritten):
@@ -156,6 +159,15 @@ class Candidates:
 
     def _on_cpu(self, placement: Placement) -> HalfPrecisionModel:
         return HalfPrecisionModel(self.build(placement), self.model.base_dir, threads=1)
+
+
+def _with_further_outputs(own: Run, twin: Run) -> Run:
+    """All outputs of ``own``, which is measured or written, and those that ``twin`` adds."""
+
+    def run(inputs: Tensors) -> Tensors:
+        return {**twin(inputs), **own(inputs)}
+
+    return run
 
 
 class JudgedCandidates:
