@@ -36,7 +36,7 @@ _CONSTANT = re.compile(
 )
 _GENERATED = re.compile(
     r"^\(Unnamed Layer\* |^(copied_)?(un)?squeeze_(node_)?after_|^(reshape|shuffle|transpose)_"
-    r"(after|before|between)_|^__my[el]|^ONNXTRT_|^Reformatting CopyNode| copy$"
+    r"(after|before|between)_|^__my[el]|^ONNXTRT_|^Reformatting CopyNode|( copy|_copy_output)$"
 )
 _KERNEL = re.compile(r"(?<=.)_myl\d+_\d+$")
 _FOREIGN = re.compile(r"\{ForeignNode\[(?P<first>.*?)(\.\.\.(?P<last>.*))?\]\}")
