@@ -141,6 +141,11 @@ class Fusion(Strict):
     later_input_when: list[Condition] = Field(
         default=[Condition()], description="Engines that go by `later_input`."
     )
+    earlier_input_when: list[Condition] = Field(
+        default=[],
+        description="Engines that go by it the other way: the one is built whose edge is the "
+        "earlier input.",
+    )
     when: Condition = Field(default=Condition(), description="Engines on which it is so.")
 
     @model_validator(mode="after")

@@ -4,7 +4,8 @@ The ``fuses`` of a pack's layouts are read as claims on nodes. A claim is met (`
 if the edges that its layout quantizes carry a pair after motion, no pair stands inside the layer,
 and the readers of its output agree as ``outputs`` demands. Met claims take their nodes in order:
 those that read integers, then by priority, number of nodes, number of quantized edges, and the
-later nodes first, unless the rule says otherwise for the engine (``later_input``, ``first_when``).
+later nodes first, unless the rule says otherwise for the engine (``later_input`` and
+``earlier_input_when``, ``first_when``).
 Nodes that no claim takes are layers of their own and compute in float.
 """
 
@@ -75,14 +76,20 @@ class Claim:
 class _Offer:
     """A layer that a rule's layout fuses; ``reads``: references to the edges that it demands.
 
-    ``by_input``: whether the engine goes by the fusion's ``later_input``.
+    ``by_input``: 1 where the engine goes by the fusion's ``later_input``, -1 where the other way.
     """
 
     layout: str
     fusion: Fusion
     reads: tuple[str, ...]
-    by_input: bool
+    by_input: int
     goes_first: bool
+
+
+def _direction(fusion: Fusion, target: Target) -> int:
+    if any(map(target.meets, fusion.later_input_when)):
+        return 1
+    return -1 if any(map(target.meets, fusion.earlier_input_when)) else 0
 
 
 def _offers(rule: Rule, target: Target) -> list[_Offer]:
@@ -91,7 +98,7 @@ def _offers(rule: Rule, target: Target) -> list[_Offer]:
             name,
             fusion,
             tuple(r for r in _reads(layout, fusion) if not r.endswith(".*")),
-            any(map(target.meets, fusion.later_input_when)),
+            _direction(fusion, target),
             any(map(target.meets, fusion.first_when)),
         )
         for name, layout in rule.layouts.items()
@@ -131,7 +138,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
     if demanded:
         demanded = tuple([e for e in demanded if e.node in names and e not in inner])
     like = _edges(match, [fusion.float_like], graph) if fusion.float_like else ()
-    told = [fusion.later_input] if fusion.later_input and offer.by_input else []
+    told = [fusion.later_input] if fusion.later_input else []
     return Claim(
         match=match,
         layout=offer.layout,
@@ -145,7 +152,8 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         + _blocked(match, fusion, graph)
         + (() if fusion.reads == ANY else tuple([e for e in inner if e not in absorbed])),
         like=like[0] if like else None,
-        input_index=max((e.input_index for e in _edges(match, told, graph)), default=0),
+        input_index=offer.by_input
+        * max((e.input_index for e in _edges(match, told, graph)), default=0),
         goes_first=offer.goes_first,
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
     )

@@ -36,7 +36,14 @@ def test_new_versions_take_the_second_input_whatever_the_models_order(
     assert taker(convs, "s, c", version) == "main"
 
 
+@pytest.mark.parametrize("convs", [MAIN_FIRST, SHORTCUT_FIRST])
+@pytest.mark.parametrize("version", ["8.0.1", "8.2.1"])
+def test_the_oldest_versions_take_the_first_input(convs: str, version: str):
+    assert taker(convs, "c, s", version) == "main"
+    assert taker(convs, "s, c", version) == "shortcut"
+
+
 @pytest.mark.parametrize("added", ["c, s", "s, c"])
-def test_old_versions_go_by_the_models_order(added: str):
-    assert taker(MAIN_FIRST, added, "8.2.1") == taker(SHORTCUT_FIRST, added, "8.4") == "main"
-    assert taker(SHORTCUT_FIRST, added, "8.2.1") == taker(MAIN_FIRST, added, "8.4") == "shortcut"
+def test_between_them_the_last_in_the_models_order_takes_it(added: str):
+    assert taker(SHORTCUT_FIRST, added, "8.4") == "main"
+    assert taker(MAIN_FIRST, added, "8.4") == "shortcut"
