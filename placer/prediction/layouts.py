@@ -10,7 +10,9 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
   a YOLOv5s in FP16, of which no more than layer names is known; but no copy before the A100's
   Gemm_48);
 - a Transpose of INT8 that makes an image, as of one in NHWC, writes its channels as the Conv behind
-  it reads them (Keras ResNet50 with pairs on RTX 3090);
+  it reads them (Keras ResNet50 with pairs on RTX 3090), and so does one in FP16 of more channels;
+  a single channel in FP16 is row-major however it was written (the box distances of a YOLOv8m on
+  Orin, 8.5.2);
 - an INT8 Conv reads grouped channels, but not one on an image that is fused with a MaxPool (camera:
   two Convs, behind a Reshape each);
 - so does one in FP16 (AlexNet, MobileNetV2 and ResNet18 of FP16 images on RTX 3060, 10.4);
@@ -63,7 +65,7 @@ def written_layout(
     if conv is not None:
         return _of_conv(graph, conv, types, base)
     layouts = set(read)
-    if _makes_image(graph, nodes) and is_quantized(types[1]):
+    if _is_transposed_for_conv(graph, nodes[-1], types[1]):
         return "grouped"
     if any(node.op in (*_MOVES, "Gemm", "MatMul") for node in nodes) or layouts <= {"linear"}:
         return "linear"
@@ -75,9 +77,13 @@ def written_layout(
     return "interleaved" if layouts == {"interleaved"} else "grouped"
 
 
-def _makes_image(graph: Graph, nodes: Sequence[Node]) -> bool:
-    last = nodes[-1]
-    return last.op == "Transpose" and channels(graph, last.outputs[0]) <= FEW_CHANNELS
+def _is_transposed_for_conv(graph: Graph, last: Node, dtype: str) -> bool:
+    if last.op != "Transpose":
+        return False
+    if channels(graph, last.outputs[0]) <= FEW_CHANNELS:
+        return is_quantized(dtype)
+    readers = [graph.by_name.get(edge.node) for edge in graph.edges_of(last.outputs[0])]
+    return dtype in _HALF and all(node is not None and node.op == "Conv" for node in readers)
 
 
 def _of_conv(graph: Graph, conv: Node, types: tuple[str, str], base: str) -> Layout:
@@ -142,9 +148,14 @@ def channels(graph: Graph, tensor: str) -> int:
 
 
 def _is_row_major_too(graph: Graph, tensor: str, dtype: str, layout: Layout) -> bool:
-    """Whether grouping the channels changes nothing: one pixel, and no group is filled up."""
+    """Whether grouping the channels changes nothing.
+
+    So with one pixel, if no group is filled up, and with a single channel in FP16.
+    """
     shape = graph.type_of(tensor).shape
     if shape is None or len(shape) < 3:
+        return True
+    if dtype in _HALF and layout == "grouped" and shape[1] == 1:
         return True
     interleaved = layout == "interleaved" or is_quantized(dtype)
     group = _INTERLEAVED_GROUP if interleaved else _GROUP.get(dtype, 1)

@@ -107,6 +107,20 @@ def test_a_transpose_that_makes_an_int8_image_writes_it_as_the_conv_reads_it():
     assert reformats(graph, "i w") == []
 
 
+@pytest.mark.parametrize(("written", "expected"), [(1, []), (4, ["c: float16"])])
+def test_the_distances_of_a_yolo_head_need_no_reformat_at_their_conv(
+    written: int, expected: list[str]
+):
+    """A Transpose writes what the Conv reads, and one channel is row-major already."""
+    graph = graph_of(
+        "(float[1,4,16,90] x) => (float[1,n,90] y)",
+        "[softmax] p = Softmax<axis = 2>(x) [move] i = Transpose<perm = [0, 2, 1, 3]>(p)"
+        " [conv] c = Conv(i, w) [flat] d = Reshape(c, shape) [sig] y = Sigmoid(d)",
+        f"float[{written},16,1,1] w = {{1}}, int64[3] shape = {{1, -1, 90}}",
+    )
+    assert reformats(graph) == expected
+
+
 def test_pooling_does_not_read_what_an_int8_conv_wrote_in_fp16():
     graph = graph_of(
         "(float[1,32,10,10] x) => (float[1,64,1,1] y)",
