@@ -120,7 +120,9 @@ def test_a_copy_that_a_slice_became_computes_the_slice(write: Save):
     assert (layer.kind, layer.nodes) == ("compute", ("Slice_895",))
 
 
-@pytest.mark.parametrize("name", ["onnx::Concat_135 copy", "Concat_737_1350_clone_0 copy"])
+@pytest.mark.parametrize(
+    "name", ["onnx::Concat_135 copy", "Concat_737_1350_clone_0 copy", "/Reshape_copy_output"]
+)
 def test_a_copy_into_a_joined_tensor_is_a_reformat(write: Save, name: str):
     layer = read_layer(write, **entry(name, "Reformat", INT8_32, INT8_32, Origin="CONCAT"))
     assert (layer.kind, layer.nodes) == ("reformat", ())

@@ -294,6 +294,76 @@ def test_a_bottleneck_that_adds_a_part_of_a_split(
     assert [layer_line(layer) for layer in built] == layers
 
 
+# What follows the Convs of a YOLOv8m in FP16 (8.5.2, Orin, github.com/Topaz-wei/deployment_learning,
+# yolov8m_profiling). One reformat more stands in front of the Softmax there, which is not
+# predicted. The part of a YOLOv8 with four heads that another user's profile shows is alike (8.6).
+YOLOV8_HEAD = [
+    "reformat level0: float16 -> float16",
+    "reformat level1: float16 -> float16",
+    "reformat rows0: float16 -> float16",
+    "reformat rows1: float16 -> float16",
+    "by_bin: float16 -> float16",
+    "softmax: float16 -> float16",
+    "by_side: float16 -> float16",
+    "distance: float16 -> float16",
+    "left_top: float16 -> float16",
+    "right_bottom: float16 -> float16",
+    "twice+centre: float16, float16 -> float16",
+    "size: float16, float16 -> float16",
+    "stride: float16 -> float16",
+    "sigmoid: float16 -> float16",
+]
+
+
+def test_the_head_of_a_yolov8_on_tensorrt_8_5(save: Callable[..., Path]):
+    levels = [
+        f"""[conv{i}] c{i} = Conv(image{i}, w0) [class{i}] d{i} = Conv(image{i}, w1)
+            [concat{i}] level{i} = Concat<axis = 1>(c{i}, d{i})
+            [reshape{i}] rows{i} = Reshape(level{i}, rows)"""
+        for i in range(2)
+    ]
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,32,8,8] image0, float[1,32,4,4] image1) => (float[1,24,80] out)
+        <float[64,32,1,1] w0 = {{0.1}}, float[20,32,1,1] w1 = {{0.1}}, float[1,16,1,1] bins = {{1}},
+         float[1,2,80] anchors = {{1}}, float two = {{2}}, float[1,80] strides = {{8}},
+         int64[3] rows = {{1, 84, -1}}, int64[4] sides = {{1, 4, 16, 80}},
+         int64[3] boxes = {{1, 4, 80}}, int64[2] parts = {{64, 20}}, int64[1] zero = {{0}},
+         int64[1] half = {{2}}, int64[1] all = {{4}}, int64[1] axis = {{1}}> {{
+          {levels[0]} {levels[1]}
+          [join] joined = Concat<axis = 2>(rows0, rows1)
+          [split] box, classes = Split<axis = 1>(joined, parts)
+          [by_side_too] s = Reshape(box, sides)
+          [by_bin] t = Transpose<perm = [0, 3, 1, 2]>(s)
+          [softmax] p = Softmax<axis = 3>(t)
+          [by_side] u = Transpose<perm = [0, 3, 2, 1]>(p)
+          [distance] d = Conv(u, bins)
+          [box] b = Reshape(d, boxes)
+          [first] lt = Slice(b, zero, half, axis)
+          [second] rb = Slice(b, half, all, axis)
+          [left_top] x1 = Sub(anchors, lt)
+          [right_bottom] x2 = Add(anchors, rb)
+          [twice] x12 = Add(x1, x2)
+          [centre] xy = Div(x12, two)
+          [size] wh = Sub(x2, x1)
+          [xywh] xywh = Concat<axis = 1>(xy, wh)
+          [stride] scaled = Mul(xywh, strides)
+          [sigmoid] scores = Sigmoid(classes)
+          [last] out = Concat<axis = 1>(scaled, scores)
+        }}"""
+    graph = load_model(save(model)).graph
+    target = Target(engine_version="8.5.2", compute_capability="8.7", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    found = predictor.predict(Placement.of(())).plan.layers
+    inputs = ("conv", "class", "reformat image", "reformat out")
+    lines = [
+        layer_line(layer)
+        for layer in found
+        if layer.kind != "no-op" and not layer.name.startswith(inputs)
+    ]
+    assert sorted(lines) == sorted(YOLOV8_HEAD)
+
+
 # An encoder layer of a BERT in FP16 on TensorRT 10: NVIDIA/TensorRT issue 4397 lists seven kernels,
 # with the nodes of each. The RTX builder joins the same ones but for biases and Transposes.
 BERT_10 = [
@@ -460,3 +530,44 @@ def test_a_block_whose_norms_come_first_on_tensorrt_10(save: Callable[..., Path]
     predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
     plan = predictor.predict(Placement.of(())).plan
     assert [layer.name for layer in plan.of_kind("compute")][1:-1] == DINO_10
+
+
+# Stems whose Convs are quantized, on TensorRT 11.1 and an RTX 5090: github.com/jcf94,
+# TRT_ConvActPool_Reverse. Of three placements the layers of two are as predicted.
+@pytest.mark.parametrize(
+    ("pool", "layers"),
+    [
+        (
+            True,
+            [
+                "quantize x: float -> int8",
+                "conv+relu+pool: int8 -> int8",
+                "dequantize y: int8 -> float",
+            ],
+        ),
+        (
+            False,
+            [
+                "quantize x: float -> int8",
+                "conv+relu: int8 -> int8",
+                "dequantize y: int8 -> float",
+            ],
+        ),
+    ],
+)
+def test_quantized_stems_on_tensorrt_11(save: Callable[..., Path], pool: bool, layers: list[str]):
+    relu, last = ("r", "[pool] y = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(r)")
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,3,224,224] x) => (float[1,64,h,w] y) <float[64,3,7,7] k = {{0.1}}> {{
+          [conv] c = Conv<strides = [2, 2], pads = [3, 3, 3, 3]>(x, k)
+          [relu] {relu if pool else "y"} = Relu(c)
+          {last if pool else ""}
+        }}"""
+    graph = load_model(save(model)).graph
+    edges = [Edge("x", "conv", 0), Edge("k", "conv", 1), Edge("y", "", 0)]
+    edges += [Edge("r", "pool", 0)] if pool else []
+    target = Target(engine_version="11.1", compute_capability="12.0", typing="strong")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float", "int8")
+    found = predictor.predict(Placement.of(edges)).plan.layers
+    assert [layer_line(layer) for layer in found if layer.kind != "no-op"] == layers
