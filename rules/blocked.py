@@ -1,9 +1,9 @@
 """Tensors in ONNX Runtime's blocked layout, in which its float kernels for images compute.
 
 Source: nchwc_transformer.cc. Convs, and pools of whole blocks, make blocks of whatever they read;
-activations, Resizes and other pools keep them, and sums, products and Concats do where all that
-they read lies in blocks. What a pair dequantizes does not, so a tensor is in blocks only if no pair
-is on the way from these Convs and pools.
+activations, Resizes and other pools keep them, and sums and products of equal shapes and Concats do
+where all that they read lies in blocks. What a pair dequantizes does not, so a tensor is in blocks
+only if no pair is on the way from these Convs and pools.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def _read(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
         return () if shape and len(shape) == 4 and shape[1] % _BLOCK == 0 else edges[:1]
     if node.op in _KEEPS or (node.op == "Resize" and node.attributes.get("mode") != "cubic"):
         return edges[:1]
-    if node.op == "Concat" and not _joins_blocks(node, graph):
-        return None
-    return edges if node.op in _JOINS else None
+    return edges if node.op in _JOINS and _joins_blocks(node, graph) else None
 
 
 def _joins_blocks(node: Node, graph: Graph) -> bool:
-    """Whether a Concat joins images of whole blocks along their channels."""
+    """Whether it computes on equal shapes, or joins images of whole blocks along their channels."""
     shapes = [graph.type_of(tensor).shape for tensor in node.inputs]
+    if node.op != "Concat":
+        return all(shape == shapes[0] for shape in shapes)
     return node.attributes.get("axis") == 1 and all(
         shape is not None and len(shape) == 4 and shape[1] % _BLOCK == 0 for shape in shapes
     )

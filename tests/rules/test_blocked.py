@@ -31,6 +31,10 @@ g (float[1,C,8,8] x) => (float[1,C,8,8] out)
 SUMS = "[conv2] c2 = Conv(a0, w, b) [add2] s2 = Add(c2, a0) [act2] r = Relu(s2)"
 GELU = "[erf] e = Erf(a0) [mul] m = Mul(a0, e) [conv2] c2 = Conv(m, w, b) [add2] r = Add(c2, m)"
 JOINED = "[half] h1 = Conv(a0, k) [more] h2 = Conv(c0, k) [cat] r = Concat<axis = 1>(h1, h2)"
+GATED = (
+    "[pool] p = GlobalAveragePool(a0) [squeeze] q = Conv(p, w, b) [gate] g2 = Sigmoid(q) "
+    "[mul] r = Mul(a0, g2)"
+)
 
 
 def computed(plan: Plan) -> Counter[frozenset[str]]:
@@ -38,7 +42,9 @@ def computed(plan: Plan) -> Counter[frozenset[str]]:
 
 
 @pytest.mark.parametrize("channels", [32, 24, 22])
-@pytest.mark.parametrize("body", [SUMS, GELU, JOINED], ids=["sums", "a Gelu", "a Concat"])
+@pytest.mark.parametrize(
+    "body", [SUMS, GELU, JOINED, GATED], ids=["sums", "a Gelu", "a Concat", "a gate"]
+)
 def test_residual_adds_are_predicted_as_they_are_built(tmp_path: Path, body: str, channels: int):
     text = TEXT.replace("BODY", body).replace("C,", f"{channels},").replace("[C]", f"[{channels}]")
     text = text.replace("H", str(channels // 2))
