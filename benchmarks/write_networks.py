@@ -25,6 +25,7 @@ NAMES = (
     "further_deployed",
     "lot",
     "newer",
+    "ort_lot",
     "paired",
     "second_lot",
     "third_lot",
