@@ -290,10 +290,9 @@ def _explainer(
     subject: _Subject, pack: Pack, device: Device | None, target: Target, base: str
 ) -> Explainer:
     graph, matches = subject.graph, Matches(subject.graph)
-    own = subject.own or OwnPairs({}, {})
-    predictor = make_predictor(
-        graph, pack, target, base, matches, own.ranges, subject.stored, own.types
-    )
+    own = subject.own
+    ranges, types = (None, None) if own is None else (own.ranges, own.types)
+    predictor = make_predictor(graph, pack, target, base, matches, ranges, subject.stored, types)
     estimator = make_estimator(graph, device)
     formats = _formats(subject.placement)
     return Explainer(matches, pack.rules, target, predictor, estimator, formats)

@@ -31,6 +31,8 @@ _SUMMING = frozenset(("Conv", "FusedConv"))  # What adds its fourth input to its
 _SUM_INPUT = 3
 # A Conv of the blocked layout; such one applies a hard swish, which is a product with HardSigmoid.
 _BLOCKED = re.compile(r"_nchwc(_token_\d+)?$")
+# A tensor that layout optimization made.
+_INVENTED = re.compile(r"_token_\d+(_out\d+)?$|^reorder$|^[A-Z][A-Za-z]+_out\d+$")
 _NUMBERED = re.compile(r"(.+)_\d+")  # The profiler's name for a node without one.
 _GATES = frozenset(("HardSigmoid", "Mul"))
 
@@ -49,15 +51,18 @@ def layers_plan(
     """
     known_times = _times(final.graph, times)
     types = tensor_types(final) | tensor_types(fused) | tensor_types(model)
-    final = _named_as_before(fused.graph, final)
+    final = _renumbered(_named_as_before(fused.graph, final))
     merged = _merge_missing(_fused_layers(model.graph, fused.graph, types), final.graph)
     known: dict[str, Layer] = {}
     for entry in merged.values():
         known |= dict.fromkeys((entry.layer.name, *_blocked_names(entry)), entry.layer)
     result = []
+    before: dict[str, str] = {}  # Names in ``fused`` of what its nodes write in ``final``.
     for node, time_us in zip(final.graph.node, known_times, strict=True):
         found = known.get(_fused_name(node, known))
-        layer = found or _added_layer(node, types)
+        layer = found or _added_layer(node, types, before)
+        if found is not None and len(found.outputs) == len(node.output) == 1:
+            before[node.output[0]] = found.outputs[0].tensor
         result.append(replace(layer, time_us=time_us))
     result = list(_whole_functions(result))
     covered = {name for layer in result for name in layer.nodes}
@@ -270,23 +275,42 @@ def _merged(into: _Fused, missing: _Fused) -> _Fused:
     return replace(into, layer=layer)
 
 
-def _added_layer(node: onnx.NodeProto, types: Mapping[str, str]) -> Layer:
+def _renumbered(final: onnx.ModelProto) -> onnx.ModelProto:
+    """``final``, with tensors that were numbered at random numbered as they are written."""
+    known: dict[str, str] = {}
+    result = onnx.ModelProto()
+    result.CopyFrom(final)
+    for node in result.graph.node:
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                if _INVENTED.search(name):
+                    names[index] = known.setdefault(name, f"moved_token_{len(known)}")
+    return result
+
+
+def _added_layer(
+    node: onnx.NodeProto, types: Mapping[str, str], before: Mapping[str, str]
+) -> Layer:
     """A layer that layout optimization added, called after the model's tensor that it moves.
 
-    Its own name and its other tensor's are numbered at random.
+    Its own name is numbered at random. ``before``: other names of tensors that it reads.
     """
     source, target = node.input[0], node.output[0]
-    invented = re.compile(r"_token_\d+$|^reorder$")
-    name = node.name if invented.search(source) else f"{node.op_type} of {source}"
-    if not invented.search(target):
+    name = node.name if _INVENTED.search(source) else f"{node.op_type} of {source}"
+    if not _INVENTED.search(target):
         name = f"{node.op_type} to {target}"
-    dtype = types.get(target) or types.get(source) or "unknown"
+    read = types.get(source) or types.get(target) or "unknown"
+    written = types.get(target) or types.get(source) or "unknown"
+    if node.op_type in PAIR_OPS:
+        integer = types.get(node.input[-1], "unknown")  # The type of the zero point.
+        is_quantize = node.op_type == "QuantizeLinear"
+        read, written = ("float", integer) if is_quantize else (integer, "float")
     return Layer(
         name=name,
         op=node.op_type,
         nodes=(),
-        inputs=(Port(dtype, tensor="" if invented.search(source) else source),),
-        outputs=(Port(dtype, tensor="" if invented.search(target) else target),),
+        inputs=(Port(read, tensor=before.get(source, source)),),
+        outputs=(Port(written, tensor=target),),
         kind=_KINDS.get(node.op_type) or ("reformat" if node.op_type in _MOVES else "compute"),
     )
 

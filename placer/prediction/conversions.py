@@ -88,6 +88,8 @@ class BuildTarget:
     ``unsigned``: tensors that are uint8 where they are quantized, whatever ``integer`` is.
     ``integers``: the type by scale, where it is not ``integer`` for all.
     ``stored``: types of graph inputs and outputs that are integers outside, by tensor.
+    ``stores_biases``: whether biases between pairs are integers in the model, as candidates of a
+    scheme with int32 biases have them.
     ``has_zero_point``: whether a scale's zero point is not 0; None where that is not asked.
     """
 
@@ -102,6 +104,7 @@ class BuildTarget:
     rounds_alone: bool = False
     stored: Mapping[str, str] = field(default_factory=dict)
     has_zero_point: Callable[[Scale], bool] | None = None
+    stores_biases: bool = False
 
     def integer_of(self, tensor: str, scale: Scale | None = None) -> str:
         """The type of ``tensor`` where it is quantized with ``scale``; None: a constant's."""

@@ -32,11 +32,15 @@ class Estimator(ABC):
     def layer_us(self, predicted: PredictedLayer) -> float:
         """Estimated time of one layer in microseconds; 0 for a no-op."""
 
+    def layers(self, prediction: Prediction) -> tuple[PredictedLayer, ...]:
+        """Those of the plan that ``estimate`` gives, in its order."""
+        return prediction.layers
+
     def estimate(self, prediction: Prediction) -> Plan:
         """The predicted plan with an estimated time for each layer, in microseconds."""
         layers = tuple(
             replace(predicted.layer, time_us=us)
-            for predicted, us in zip(prediction.layers, self._times(prediction), strict=True)
+            for predicted, us in zip(self.layers(prediction), self._times(prediction), strict=True)
         )
         return Plan(layers, self._source, estimated=True)
 
@@ -68,7 +72,11 @@ class NoTimes(Estimator):
         del predicted
         return 0.0
 
+    def layers(self, prediction: Prediction) -> tuple[PredictedLayer, ...]:
+        """Those of ``prediction``, with what the engine adds where it moves tensors."""
+        return prediction.all_layers
+
     def estimate(self, prediction: Prediction) -> Plan:
         """The predicted plan without times."""
-        layers = tuple(predicted.layer for predicted in prediction.layers)
+        layers = tuple(predicted.layer for predicted in self.layers(prediction))
         return Plan(layers, self._source, estimated=True)

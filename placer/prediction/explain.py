@@ -131,9 +131,10 @@ class Explainer:
         left: Set[str],
     ) -> Iterator[StandaloneConversion]:
         """Those of ``prediction``, the costliest first; ``left``: layers that no remedy removes."""
+        layers = self._estimator.layers(prediction)
         found = [
             (predicted, layer.time_us or 0.0)
-            for predicted, layer in zip(prediction.layers, plan.layers, strict=True)
+            for predicted, layer in zip(layers, plan.layers, strict=True)
             if is_conversion(predicted)
         ]
         found.sort(key=lambda item: -item[1])
@@ -197,6 +198,10 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
     """One sentence on why a conversion stays a layer of its own."""
     tensor = predicted.layer.inputs[0].tensor
     served = _names(predicted.edges)
+    if not any(predicted is own for own in prediction.layers):
+        return (
+            f"the engine moves '{tensor}', which is read in float by {served}, and rounds it again"
+        )
     if predicted.layer.kind == "dequantize":
         return f"'{tensor}' is read in float by {served}"
     if predicted.layer.kind == "requantize":

@@ -3,16 +3,17 @@
 On a CPU a quantized Conv reads and writes channels last (NhwcTransformer), and a float Conv in
 blocks of channels where its channels fill them (NchwcTransformer). What is between goes on in such
 a layout, or the tensor is moved: a Transpose of integers is pushed behind a layer where that costs
-no more than it saves, or where the layer leads to another Transpose. Sources, in onnxruntime/core/
-optimizer: nhwc_transformer.cc, nchwc_transformer.cc, transpose_optimization/.
+no more than it saves, or where the layer leads to another Transpose. Where one stays behind a DQ, a
+pair is put behind it that nobody needs. Sources, in onnxruntime/core/optimizer:
+nhwc_transformer.cc, nchwc_transformer.cc, transpose_optimization/.
 
 Kernels differ: a uint8 MaxPool takes some 40 times as long where its channels are not last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from placer.graph import Edge, Graph, Node
@@ -45,11 +46,15 @@ _IMAGE = 4  # Dimensions of what is held in blocks.
 
 
 class Move(NamedTuple):
-    """A tensor that is moved to another layout, in its type here."""
+    """A tensor that is moved to another layout, in its type here.
+
+    ``behind``: the edge for which it was dequantized, by a DQ that a Transpose was pushed past.
+    """
 
     tensor: str
     dtype: str
     to: MemoryLayout
+    behind: Edge | None = None
 
 
 class LaidOut(NamedTuple):
@@ -76,6 +81,32 @@ def lay_out(layers: Sequence[PredictedLayer], graph: Graph) -> tuple[LaidOut, ..
     draft = _Draft(graph, _leading(layers, graph))
     laid = [draft.add(layer) for layer in layers]
     return tuple(map(draft.left, layers, laid))
+
+
+def with_pairs(layers: Sequence[PredictedLayer], graph: Graph) -> Iterator[PredictedLayer]:
+    """``layers``, a whole plan in order, with the pairs that are put behind Transposes.
+
+    They convert what was dequantized before, to the same integers and back
+    (TryFixTransposeMissingQ).
+    """
+    written: dict[Edge, PredictedLayer] = {}
+    for predicted, laid in zip(layers, lay_out(layers, graph), strict=True):
+        for move in laid.moves:
+            if move.behind in written:
+                yield from _pair(written[move.behind])
+        if predicted.layer.kind == "dequantize":
+            written |= dict.fromkeys(predicted.edges, predicted)
+        yield predicted
+
+
+def _pair(dequantize: PredictedLayer) -> tuple[PredictedLayer, PredictedLayer]:
+    """A Q and a DQ behind ``dequantize``."""
+    layer = dequantize.layer
+    quantize = replace(
+        layer, name=f"quantize {layer.outputs[0].tensor}", inputs=layer.outputs,
+        outputs=layer.inputs, kind="quantize",
+    )  # fmt: skip
+    return replace(dequantize, layer=quantize), dequantize
 
 
 def _leading(layers: Sequence[PredictedLayer], graph: Graph) -> frozenset[Edge]:
@@ -189,7 +220,8 @@ class _Draft:
         if layout in there:
             return None
         there.append(layout)
-        return Move(read.tensor, read.dtype, layout)
+        own = there[0] == LAST and read.edge in self.there and not is_quantized(read.dtype)
+        return Move(read.tensor, read.dtype, layout, read.edge if own else None)
 
     def _there(self, read: _Read) -> list[MemoryLayout]:
         if read.edge in self.there and not is_quantized(read.dtype):

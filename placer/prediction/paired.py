@@ -75,7 +75,7 @@ def _decide(
     for position, candidate in candidates.items():
         chains: tuple[Scales, ...] = tuple(map(form.chain, candidate.reads))
         written: tuple[Written, ...] = candidate.output_scales(form)
-        constants = () if target.folds_constants else _constants(candidate, form)
+        constants = () if target.folds_constants else _constants(target, candidate, form)
         feeds = _feeds_float_conv(target, candidate, form)
         found_rounded = NO_ROUNDED
         if target.rounds_alone:
@@ -129,11 +129,14 @@ def _feeds_float_conv(target: BuildTarget, candidate: LayerCandidate, form: Norm
     )
 
 
-def _constants(candidate: LayerCandidate, form: NormalForm) -> tuple[Edge, ...]:
+def _constants(
+    target: BuildTarget, candidate: LayerCandidate, form: NormalForm
+) -> tuple[Edge, ...]:
     """The constants that the candidate's nodes read through a pair, and biases quantized for it.
 
-    Where a product's operands carry pairs and a Q follows it, or its Relu or Clip, its bias is
-    written as integers (ONNX Runtime's weight_bias_quantization.cc).
+    Those of products whose operands carry pairs are: a candidate has them as integers, and a file
+    of others gets them where a Q follows, behind a Relu or Clip, too (ONNX Runtime's
+    weight_bias_quantization.cc).
     """
     claim, found = candidate.claim, list[Edge]()
     if claim is not None and claim.demanded and claim.fusion.inputs != FLOAT:
@@ -143,7 +146,8 @@ def _constants(candidate: LayerCandidate, form: NormalForm) -> tuple[Edge, ...]:
         constants = [e for e in edges if e.tensor in candidate.graph.initializers]
         paired = [edge for edge in constants if edge in form.scales]
         is_quantized = all(edge in form.scales for edge in edges[:2])
-        if node.op in _BIASED and is_quantized and _is_requantized(node, candidate.graph, form):
+        has_integers = target.stores_biases or _is_requantized(node, candidate.graph, form)
+        if node.op in _BIASED and is_quantized and has_integers:
             paired += [edge for edge in constants if edge.input_index == _BIAS]
         found += dict.fromkeys(paired)
     return tuple(found)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 
-from placer.graph import Edge
+from placer.graph import Edge, Graph
 from placer.plan import Plan
 from placer.prediction.conversions import Conversion, PredictedLayer, TensorFormats
+from placer.prediction.memory_layouts import with_pairs
 from placer.prediction.motion import NormalForm, Scale
 from placer.prediction.steps import Step
 from placer.quantization import EMPTY, Placement
@@ -26,7 +27,8 @@ class Prediction:
 
     ``given``: scales before motion. ``steps``: by position; the same object in two predictions adds
     the same layers. ``histories``: by float tensor, in order of positions. ``changed``: positions
-    whose step is another one than in the prediction that it was made from.
+    whose step is another one than in the prediction that it was made from. ``moving``: the graph,
+    where the engine moves its tensors between memory layouts as ONNX Runtime does.
     """
 
     placement: Placement
@@ -35,6 +37,7 @@ class Prediction:
     steps: Mapping[int, Step]
     histories: Mapping[str, FormatHistory]
     changed: tuple[int, ...] = ()
+    moving: Graph | None = None
 
     @cached_property
     def layers(self) -> tuple[PredictedLayer, ...]:
@@ -49,10 +52,17 @@ class Prediction:
                 found[made[conversion]] = replace(known, edges=(*known.edges, edge))
         return tuple(found)
 
+    @cached_property
+    def all_layers(self) -> tuple[PredictedLayer, ...]:
+        """``layers``, with the pairs that the engine adds where it moves tensors."""
+        if self.moving is None or not self.given:
+            return self.layers
+        return tuple(with_pairs(self.layers, self.moving))
+
     @property
     def plan(self) -> Plan:
-        """The layers without times."""
-        layers = tuple(predicted.layer for predicted in self.layers)
+        """All layers without times."""
+        layers = tuple(predicted.layer for predicted in self.all_layers)
         return Plan(layers, "predicted from rules", estimated=True)
 
 

@@ -54,11 +54,12 @@ class Predictor:
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
-    ``dequantizes_once``, ``folds_constants``, ``integers``, ``rounds_alone``, ``stored``: see
-    ``BuildTarget``.
+    ``dequantizes_once``, ``folds_constants``, ``integers``, ``rounds_alone``, ``stored``,
+    ``stores_biases``: see ``BuildTarget``.
     ``idle``: which nodes that hand on what they read are layers. ``requantizes``: whether a
     pair that stands before a node and behind it, too, is a layer there; None: it never is.
-    ``kept_clamps``: see ``find_regions``.
+    ``kept_clamps``: see ``find_regions``. ``moves``: whether the engine moves tensors between
+    memory layouts as ONNX Runtime does.
     """
 
     def __init__(
@@ -77,6 +78,8 @@ class Predictor:
         rounds_alone: bool = False,
         stored: Mapping[str, str] | None = None,
         kept_clamps: frozenset[str] = frozenset(),
+        stores_biases: bool = False,
+        moves: bool = False,
     ) -> None:
         target = replace(target, base=base)
         graph = without_settled_nodes(graph)
@@ -101,8 +104,10 @@ class Predictor:
             rounds_alone,
             stored or {},
             requantizes,
+            stores_biases,
         )
         self._requantizes = requantizes
+        self._moves = moves
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
         read = passages if rounds_alone else None
         self._regions = find_regions(matches, rules, target, kept_clamps, read, stored or ())
@@ -139,6 +144,7 @@ class Predictor:
             draft.steps.merged(),
             draft.histories.merged(),
             tuple(sorted(draft.changed)),
+            self._target.graph if self._moves else None,
         )
 
     def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:

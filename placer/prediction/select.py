@@ -10,6 +10,7 @@ from placer.graph.signs import is_non_negative
 from placer.prediction.idle import ranges_before
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.motion import Scale
+from placer.prediction.plan_parts import moves_tensors
 from placer.prediction.predictor import Predictor
 from placer.quantization import Ranges, Scheme
 from placer.quantization.scheme import INT8_OR_UINT8
@@ -35,8 +36,8 @@ def make_predictor(
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``.
     ``matches``: of ``graph``, where they are known. ``ranges``: what activations are quantized
     with; without them a scheme whose type follows from the range goes by the operators. ``stored``:
-    see ``BuildTarget``. ``types``: of activations that are quantized, by tensor, where a file has
-    them; by default the scheme's.
+    see ``BuildTarget``. ``types``: of activations that are quantized, by tensor, in a file with
+    pairs of its own; by default the scheme's, in a candidate.
     """
     manifest, scheme = pack.manifest, pack.manifest.scheme
     integer, integers = scheme.integer, None
@@ -67,6 +68,8 @@ def make_predictor(
         rounds_alone=manifest.dequantizes == "rounded",
         kept_clamps=_kept_clamps(graph, scheme, known) if types else frozenset(),
         stored=stored,
+        stores_biases=scheme.bias == "int32" and types is None,
+        moves=moves_tensors(pack),
     )
 
 
