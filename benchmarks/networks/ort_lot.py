@@ -97,7 +97,13 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
             window_size=4,
         ),
         "BiT": hidden(
-            "Bit:Model", _IMAGE, False, embedding_size=32, hidden_sizes=[32, 64], depths=[1, 1]
+            "Bit:Model",
+            _IMAGE,
+            False,
+            embedding_size=32,
+            hidden_sizes=[32, 64],
+            depths=[1, 1],
+            num_groups=8,
         ),
     },
     {
