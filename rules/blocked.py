@@ -1,7 +1,7 @@
 """Tensors in ONNX Runtime's blocked layout, in which its float kernels for images compute.
 
 Source: nchwc_transformer.cc. Convs, and pools of whole blocks, make blocks of whatever they read;
-activations, Resizes and other pools keep them, and sums and products of equal shapes and Concats do
+activations and Resizes keep them, and sums and products of equal shapes and Concats do
 where all that they read lies in blocks. What a pair dequantizes does not, so a tensor is in blocks
 only if no pair is on the way from these Convs and pools.
 """
@@ -47,7 +47,7 @@ def _read(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
         return edges[1:2] if _takes(node, graph) else None
     if node.op in _POOLS:
         shape = graph.type_of(node.inputs[0]).shape
-        return () if shape and len(shape) == 4 and shape[1] % _BLOCK == 0 else edges[:1]
+        return () if shape and len(shape) == 4 and shape[1] % _BLOCK == 0 else None
     if node.op in _KEEPS or (node.op == "Resize" and node.attributes.get("mode") != "cubic"):
         return edges[:1]
     return edges if node.op in _JOINS and _joins_blocks(node, graph) else None

@@ -144,16 +144,28 @@ class Coverage:
         return owner
 
     def _by_constant(self) -> dict[str, int]:
-        """Nodes that alone read a constant that one node of the optimized graph reads."""
+        """Nodes that alone read a constant that one node of the optimized graph reads.
+
+        Equal constants become one: a node may read what was another one's of its operator.
+        """
         readers = self._readers(self._compute.values())
         fused = [node for node in self._fused if node.op_type not in PAIR_OPS]
         index_of = {id(node): index for index, node in enumerate(self._fused)}
         owner = {}
         for tensor, found in self._readers(fused).items():
             own = readers.get(tensor, [])
-            if len(found) == len(own) == 1:
+            if len(found) == len(own) == 1 and not self._is_another(found[0], own[0]):
                 owner[own[0].name] = index_of[id(found[0])]
         return owner
+
+    def _is_another(self, fused: onnx.NodeProto, own: onnx.NodeProto) -> bool:
+        """Whether ``fused`` is called after another node, of the same operator, than ``own``."""
+        named = self._compute.get(fused.name)
+        return (
+            named is not None
+            and named is not own
+            and named.op_type == fused.op_type == own.op_type == _RESHAPE
+        )
 
     def _readers(self, nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
         constants = {self._alias(tensor) for tensor in self._constants}

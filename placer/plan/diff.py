@@ -135,11 +135,17 @@ class _Side:
         return frozenset(found)
 
     def graph_inputs(self, conversion: Layer) -> frozenset[str]:
-        """Tensors that a conversion reads and that no layer made.
+        """Tensors that a conversion reads, behind layers that do nothing, and that no layer made.
 
         What a predicted conversion writes has the name of what it reads.
         """
-        read = {port.tensor for port in conversion.inputs} - {""}
+        waiting, read = [port.tensor for port in conversion.inputs], set[str]()
+        while waiting:
+            tensor = waiting.pop()
+            if tensor and tensor not in read:
+                read.add(tensor)
+                idle = (x for x in self._producers.get(tensor, ()) if x.kind == "no-op")
+                waiting += [port.tensor for layer in idle for port in layer.inputs]
         return frozenset(tensor for tensor in read if not self._is_made(tensor))
 
     def _is_made(self, tensor: str) -> bool:

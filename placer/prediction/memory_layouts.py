@@ -34,8 +34,8 @@ _PUSHED = frozenset(
     "Slice Softmax Split".split()
 )
 _PUSHED_FLOAT = frozenset(
-    "Add Clip Concat Div Elu Erf Exp HardSigmoid LeakyRelu Max Min Mul Neg Pow ReduceMean Relu "
-    "Sigmoid Slice Softplus Split Sqrt Sub Tanh".split()
+    "Add Clip Concat Div Elu Erf Exp HardSigmoid HardSwish LeakyRelu Max Min Mul Neg Pow "
+    "ReduceMean Relu Sigmoid Slice Softplus Split Sqrt Sub Tanh".split()
 )
 # Float operators that go on in blocks.
 _IN_BLOCKS = frozenset(

@@ -50,7 +50,9 @@ def placement_of(graph: Graph, match: Match, layout: Layout, fusion: Fusion) -> 
         read = [e for edge in read for e in graph.edges_of(edge.tensor)]
         names = {edge.node for edge in read}
         nodes = [node for node in graph.nodes if node.name in names]
-    absorbed = [e for r in fusion.absorbs for e in match.edges(r, graph)]
+    # Between the layer's own nodes are only pairs that ONNX Runtime moves there.
+    inner = {tensor for node in nodes for tensor in node.outputs}
+    absorbed = [e for r in fusion.absorbs for e in match.edges(r, graph) if e.tensor not in inner]
     written = [
         e for n in nodes for t in n.outputs for e in graph.edges_of(t) if e.node not in names
     ]

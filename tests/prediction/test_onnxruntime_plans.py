@@ -55,6 +55,50 @@ g (float[1,16,8,8] x) => (float[1,16,8,8] y)
   [last] y = Tanh(d)
 }
 """
+# RESHAPES: two in a row; a pair in front moves past them, and they are one before it does.
+RESHAPES = """
+g (float[2,24,16] x) => (float[2,4,6,16] y)
+<int64[2] rows = {48, 16}, int64[4] heads = {2, 4, 6, 16}> {
+  [tanh] z = Tanh(x)
+  [rows1] r = Reshape(z, rows)
+  [heads1] h = Reshape(r, heads)
+  [last] y = Softmax(h)
+}
+"""
+# What a product adds its bias to is read in float and as integers.
+MIXED = """
+g (float[8,16,24] x) => (float[8,16,16] y) <float[24,16] w = {1}, float[16] b = {1}> {
+  [conv] m = MatMul(x, w)
+  [add] a = Add(m, b)
+  [sig] s = Sigmoid(a)
+  [last] y = Mul(a, s)
+}
+"""
+SCALED = """
+g (float[2,4,16,16] x, float[2,4,16,16] z) => (float[2,4,16,16] y) <float k = {4}> {
+  [first] m = MatMul(x, z)
+  [scale] e = Div(m, k)
+  [second] y = MatMul(e, z)
+}
+"""
+CLIPPED = """
+g (float[1,16,8] x) => (float[1,16,8] y) <float k = {0}, float u = {6}, float one = {1}> {
+  [relu] r = Relu(x)
+  [clip] c = Clip(r, k, u)
+  [root] q = Sqrt(c)
+  [div] d = Div(one, q)
+  [mul] y = Mul(x, d)
+}
+"""
+POOLED = """
+g (float[1,24,8,8] x) => (float[1,24,4,4] y)
+<float[24,24,1,1] w = {1}, float[24] b = {1}, float[24,24,2,2] v = {1}> {
+  [conv1] c = Conv(x, w, b)
+  [pool] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+  [conv2] d = Conv<strides = [2, 2]>(c, v, b)
+  [add] y = Add(p, d)
+}
+"""
 X, W = Edge("x", "conv", 0), Edge("w", "conv", 1)
 FIRST = [(Edge("x", "conv1", 0),), (Edge("w", "conv1", 1),), (Edge("c", "add", 1),)]
 SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last", 0),)]
@@ -68,6 +112,15 @@ SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last",
         # TryFixTransposeMissingQ: a pair behind what the optimizer moves before the sum.
         (MOVED, [*FIRST, *SECOND], {"quantize": 3, "dequantize": 3}),
         (MOVED, FIRST, {"quantize": 1, "dequantize": 1}),
+        (RESHAPES, [(Edge("h", "last", 0),)], {"quantize": 1, "dequantize": 1}),
+        (
+            MIXED,
+            [(X,), (W,), (Edge("b", "add", 1),), (Edge("a", "sig", 0),)],
+            {"quantize": 2, "dequantize": 1},
+        ),
+        (SCALED, [], {}),
+        (CLIPPED, [], {}),
+        (POOLED, [], {}),
     ],
 )
 def test_plans_are_predicted_as_they_are_built(
