@@ -46,6 +46,8 @@ def read_by(condition: ReadBy) -> Check:
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         edges = [e for tensor in tensors.get(condition.tensor, ()) for e in graph.edges_of(tensor)]
         readers = [graph.by_name.get(edge.node) for edge in edges]
+        if condition.input is not None and any(e.input_index != condition.input for e in edges):
+            return False
         return bool(readers) and all(r is not None and r.op in condition.op for r in readers)
 
     return check

@@ -99,6 +99,9 @@ class ReadBy(Strict):
 
     tensor: TensorName = Field(description="The tensor.")
     op: list[str] = Field(min_length=1, description="The operators.")
+    input: int | None = Field(
+        default=None, ge=0, description="As which of their inputs, counted from 0; any by default."
+    )
 
 
 class ReadBefore(Strict):
