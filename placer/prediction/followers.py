@@ -35,6 +35,11 @@ class Follower:
     movers: tuple[Node, ...] = ()
 
     @property
+    def with_movers(self) -> tuple[Node, ...]:
+        """Its nodes and those before them that run after it."""
+        return (*self.movers, *self.nodes)
+
+    @property
     def is_affine(self) -> bool:
         """Whether it is a scale or a shift."""
         return self.kind in _ARITHMETIC or self.kind == _NORM

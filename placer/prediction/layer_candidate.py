@@ -35,7 +35,8 @@ class LayerCandidate:
         if not self.nodes:
             index = self.position - len(self.graph.nodes)
             return (Edge(self.graph.outputs[index], "", index),)
-        written = {tensor for node in self.nodes for tensor in node.outputs}
+        movers = [] if self.claim is None else [self.graph.by_name[n] for n in self.claim.movers]
+        written = {tensor for node in (*self.nodes, *movers) for tensor in node.outputs}
         return tuple(
             edge
             for node in self.nodes
@@ -48,7 +49,7 @@ class LayerCandidate:
         """Edges on which other candidates read what this one writes."""
         names = {node.name for node in self.nodes}
         if self.claim is not None:
-            names |= self.claim.passed
+            names |= self.claim.passed | self.claim.movers
         written = (tensor for node in self.nodes for tensor in node.outputs)
         return tuple(e for t in written for e in self.graph.edges_of(t) if e.node not in names)
 

@@ -6,16 +6,17 @@ the kernel that writes it. From plans of OpenVINO 2026.4.1 of all combinations o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from placer.graph import Edge, Graph, Node
-from placer.prediction.motion import NormalForm
+from placer.prediction.motion import NormalForm, Scale
 
 _UNARY = frozenset({"Relu", "Clip", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "HardSwish", "Gelu"})
 _BIASED = frozenset({"Add", "Mul", "Sub", "Div"})
 _TWO = frozenset({"Add", "Mul"})
+_POINTWISE = _UNARY | _BIASED | {"Abs", "Neg", "Exp", "Erf", "Sqrt", "Softplus", "Mish", "PRelu"}
 _ROWS = 3  # Dimensions of what a linear layer writes with Q in its kernel.
 
 
@@ -27,7 +28,7 @@ class Kernel:
     neither. ``rank``: of what it writes.
     """
 
-    kind: Literal["conv", "linear", "other"]
+    kind: Literal["conv", "linear", "pointwise", "other"]
     operands: tuple[Edge, ...] = ()
     is_bare: bool = False
     rank: int = 0
@@ -39,21 +40,35 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Operand:
-    """One of two operands of a sum or product; ``other``: the other one."""
+    """One of two operands of a sum or product; ``other``: the other one.
+
+    ``beside``: the other edges of its tensor.
+    """
 
     edge: Edge
     other: Edge
     op: str
     kernel: Kernel
     other_kernel: Kernel
+    beside: tuple[Edge, ...] = ()
 
     @property
     def edges(self) -> tuple[Edge, ...]:
         """On whose pairs it depends how the operand is read."""
-        return (self.edge, self.other, *self.kernel.operands, *self.other_kernel.operands)
+        kernels = (*self.kernel.operands, *self.other_kernel.operands)
+        return (self.edge, self.other, *kernels, *self.beside)
 
-    def is_read_as_integers(self, form: NormalForm) -> bool | None:
+    def is_read_as_integers(
+        self, form: NormalForm, has_zero_point: Callable[[Scale], bool]
+    ) -> bool | None:
         """Whether the paired operand is read as integers, or rounded before; None: no rule says."""
+        is_apart = self.kernel.kind == "pointwise" and self.other not in form.scales
+        if self.op == "Mul" and is_apart:
+            return self._of_pointwise(form, has_zero_point(form.scales[self.edge]))
+        return self.is_kept(form)
+
+    def is_kept(self, form: NormalForm) -> bool | None:
+        """The same where what computes the operand may be one kernel with the sum or product."""
         both = self.other in form.scales
         if self.op == "Mul":
             return self._of_product(form, both)
@@ -68,6 +83,14 @@ class Operand:
             return True
         other = self.other_kernel
         return False if both or (other.is_bare and other.is_int8(form)) else None
+
+    def _of_pointwise(self, form: NormalForm, has_zero_point: bool) -> bool:
+        """Of an element-wise kernel before a product without another pair (plans of all orders)."""
+        if not has_zero_point:
+            return self.other_kernel.is_bare and self.other_kernel.is_int8(form)
+        scale = form.scales[self.edge]
+        alone = all(form.scales.get(edge) != scale for edge in self.beside)
+        return alone and self.edge.input_index == 1
 
     def _is_apart(self, form: NormalForm) -> bool:
         """Whether a kernel that takes no Q along is quantized by a layer of its own."""
@@ -98,7 +121,8 @@ def find_operands(graph: Graph, nodes: Iterable[Node]) -> Mapping[Edge, Operand]
             continue
         for edge, other in (edges, edges[::-1]):
             own, theirs = (_kernel(e.tensor, graph) for e in (edge, other))
-            found[edge] = Operand(edge, other, node.op, own, theirs)
+            beside = tuple([e for e in graph.edges_of(edge.tensor) if e != edge])
+            found[edge] = Operand(edge, other, node.op, own, theirs, beside)
     return found
 
 
@@ -121,7 +145,8 @@ def _kernel(tensor: str, graph: Graph) -> Kernel:
         if len(data) != 1 or node.op not in _UNARY | _BIASED:
             break
         tensor, readers = data[0], 2 if gated else 1
-    return Kernel("other")
+    writer = graph.producer.get(start)
+    return Kernel("pointwise" if writer is not None and writer.op in _POINTWISE else "other")
 
 
 def _gated(data: list[str], graph: Graph) -> list[str]:

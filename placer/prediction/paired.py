@@ -71,7 +71,9 @@ def _decide(
     form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
     found: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
     candidates = region.candidates(form)
-    verdicts = _verdicts(region, candidates.values(), form) if target.rounds_alone else {}
+    shifts = target.has_zero_point or _never
+    verdicts = _verdicts(region, candidates.values(), form, shifts) if target.rounds_alone else {}
+    moved = _moved(candidates.values(), form)
     for position, candidate in candidates.items():
         chains: tuple[Scales, ...] = tuple(map(form.chain, candidate.reads))
         written: tuple[Written, ...] = candidate.output_scales(form)
@@ -79,7 +81,6 @@ def _decide(
         feeds = _feeds_float_conv(target, candidate, form)
         found_rounded = NO_ROUNDED
         if target.rounds_alone:
-            shifts = target.has_zero_point or _never
             found_rounded = rounded(candidate, form, region.takers, verdicts, shifts)
         found[position] = paired(
             candidate,
@@ -90,12 +91,29 @@ def _decide(
             candidate.rounds(form),
             found_rounded,
             tuple(map(verdicts.get, candidate.reads)) if verdicts else (),
+            moved.get(candidate.nodes[0].name) if candidate.nodes else None,
         )
     return found
 
 
+def _moved(candidates: Iterable[LayerCandidate], form: NormalForm) -> Mapping[str, Scale]:
+    """Of nodes that move what a layer of integers writes, nodes of which stand behind them."""
+    found = {}
+    for candidate in candidates:
+        claim = candidate.claim
+        if claim is not None and claim.movers:
+            scales = {scale for written in candidate.output_scales(form) for scale in written}
+            scale = scales.pop() if len(scales) == 1 else None
+            if scale is not None:
+                found.update(dict.fromkeys(claim.movers, scale))
+    return found
+
+
 def _verdicts(
-    region: Region, candidates: Iterable[LayerCandidate], form: NormalForm
+    region: Region,
+    candidates: Iterable[LayerCandidate],
+    form: NormalForm,
+    has_zero_point: Callable[[Scale], bool],
 ) -> Mapping[Edge, bool | None]:
     """How paired operands are read that no product takes along; see ``Operand``."""
     fused = {
@@ -105,7 +123,7 @@ def _verdicts(
         for node in candidate.nodes
     }
     return {
-        edge: operand.is_read_as_integers(form)
+        edge: operand.is_read_as_integers(form, has_zero_point)
         for edge, operand in region.operands.items()
         if edge in form.scales and edge.node not in fused
     }

@@ -70,7 +70,7 @@ class Region:
         parts = [part for part in reaches if len(part) > 1]
         names = {n.index: n.name for c in self.claimed for n in c.nodes}
         taken = [follower for c in self.claimed for follower in followers(c)]
-        names |= {n.index: n.name for follower in taken for n in follower.nodes}
+        names |= {n.index: n.name for follower in taken for n in follower.with_movers}
         return tuple(
             frozenset(names[index] for i in part for index in parts[i]) for part in connected(parts)
         )
@@ -197,8 +197,8 @@ def _with_beside(claim: Claim, shared: Mapping[Edge, tuple[Edge, ...]]) -> Claim
 
 
 def _reach(candidate: LayerCandidate) -> tuple[int, ...]:
-    """The indices of the nodes that the layer takes along, with that of its last one before."""
-    found = tuple([node.index for part in followers(candidate) for node in part.nodes])
+    """The indices of the nodes that the layer takes along and past, with that of its own last."""
+    found = tuple([node.index for part in followers(candidate) for node in part.with_movers])
     return (candidate.position, *found) if found else ()
 
 
@@ -311,7 +311,7 @@ def _is_one(
             if edge in form.scales and not _takes_pairs(group[0]):
                 return False
             operand = operands.get(edge) if edge in form.scales else None
-            if operand is not None and operand.is_read_as_integers(form):
+            if operand is not None and operand.is_kept(form):
                 return False
         elif not edge.is_graph_output and graph.by_name[edge.node].index < group[-1].position:
             return False
@@ -325,7 +325,6 @@ def _takes_pairs(candidate: LayerCandidate) -> bool:
 def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCandidate:
     nodes = tuple([node for part in group for node in part.nodes])
     claim = group[0].claim
-    passed = frozenset(node.name for node in movers)
     demanded = tuple([e for part in group if part.claim for e in part.claim.demanded])
     return LayerCandidate(
         # What joins reads one tensor, and readers of its first part may come before the last.
@@ -338,7 +337,7 @@ def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCan
             fusion=_fusion_of(group, claim.fusion),
             nodes=nodes,
             demanded=demanded,
-            passed=claim.passed | passed,
+            movers=frozenset(node.name for node in movers),
         ),
         graph=group[0].graph,
     )

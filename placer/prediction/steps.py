@@ -20,7 +20,7 @@ from placer.prediction.conversions import (
 from placer.prediction.layer_candidate import LayerCandidate, Written
 from placer.prediction.layer_types import FLOATS, LayerTypes, reads_integers, takes_any
 from placer.prediction.layouts import Layout, can_read, fills_groups, written_layout
-from placer.prediction.motion import Scales
+from placer.prediction.motion import Scale, Scales
 from placer.prediction.takers import NO_ROUNDED, Rounded
 
 NO_OP = "NoOp"
@@ -36,7 +36,8 @@ class PairedCandidate:
     is written in. ``feeds_float_conv``: a Conv reads in float what is written. ``constants``: edges
     on which constants are read that are dequantized in every run. ``rounds``: what reads it in
     integers converts what is written, whatever it could take along itself. ``rounded``: see
-    ``takers``. ``verdicts``: of each of its ``reads``, see ``Operand``.
+    ``takers``. ``verdicts``: of each of its ``reads``, see ``Operand``. ``moved``: the scale of the
+    integers that it moves for a layer that runs before it, though nodes of that stand behind it.
     """
 
     candidate: LayerCandidate
@@ -47,6 +48,7 @@ class PairedCandidate:
     rounds: bool = False
     rounded: Rounded = NO_ROUNDED
     verdicts: tuple[bool | None, ...] = ()
+    moved: Scale | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +103,13 @@ class StepDraft:
         """
         nodes, claim = self.candidate.nodes, self.candidate.claim
         floats = _overwritten_in_float(claim, written)
+        moved = self.paired.moved
+        if moved is not None:
+            written = tuple((moved,) for _ in written)
         reads = {
-            edge: self.tensors.as_float(edge, in_place=True)
+            edge: Port(self.target.integer_of(edge.tensor, moved), tensor=edge.tensor)
+            if moved is not None
+            else self.tensors.as_float(edge, in_place=True)
             if edge in floats
             else self._read(edge, claim)
             for edge in self.candidate.reads

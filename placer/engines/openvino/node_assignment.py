@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from placer.engines.openvino.operations import MOVED, MOVING, Operation
+from placer.engines.openvino.operations import INTEGERS, MOVED, MOVING, Operation
 from placer.engines.openvino.tags import QUANTIZING, Tags
 
 _OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add"})
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 _IMPLIED = frozenset({"Relu", "Clip"})  # By a quantization from 0 on.
+_IN_QUANTIZATION = _IMPLIED | {"BatchNormalization", "Add", "Mul", "Sub"}
 _PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
 _COMPOSITES = frozenset({"Gelu", "HSwish", "HSigmoid", "Swish", "Mish", "SoftPlus"})
 # Past these OpenVINO computes ``MOVED`` operators.
@@ -44,6 +45,9 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
     for number in lost:
         if tags.twins.get(number) in homes:
             homes[number] = homes[tags.twins[number]]
+    for number in tags.idle & homes.keys():  # It left its name, with the graph output it wrote.
+        for before in tags.producers(number) & set(lost):
+            homes.setdefault(before, homes[number])
     unnamed = {op.name: Counter(op.unnamed) for op in operations if op.unnamed}
     moved = _find_homes_before(lost, homes, operations, unnamed, tags)
     _find_homes_between(lost, homes, operations, tags, moved)
@@ -64,7 +68,29 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
         found = {homes[n] for n in tags.producers(number) - moved if n in homes}
         if number not in homes and len(found) == 1 and tags.nodes[number].op_type in _IMPLIED:
             homes[number] = found.pop()
+    for number in _in_quantizations_before_joins(homes, operations, tags):
+        del homes[number]
     return homes
+
+
+def _in_quantizations_before_joins(
+    homes: Mapping[int, str], operations: Sequence[Operation], tags: Tags
+) -> set[int]:
+    """Nodes behind a Concat that are part of the quantizations of its branches, by which they run.
+
+    OpenVINO gives their names to one of these.
+    """
+    by_name = {op.name: op for op in operations}
+    joins = {n: homes[n] for n in homes if tags.nodes[n].op_type == "Concat"}
+    found = dict[int, str]()  # By node what joins the branches.
+    for number in sorted(n for n in homes if tags.nodes[n].op_type in _IN_QUANTIZATION):
+        behind = {(joins | found).get(n) for n in tags.producers(number) - tags.settled}
+        join = by_name.get(behind.pop() or "") if len(behind) == 1 else None
+        if join is None or join.outputs[0].dtype not in INTEGERS:
+            continue
+        if join.name not in {*by_name[homes[number]].sources, homes[number]}:
+            found[number] = join.name
+    return set(found)
 
 
 def _find_homes_in_products(

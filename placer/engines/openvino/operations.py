@@ -20,6 +20,7 @@ _TYPES: Mapping[str, str] = {
     "boolean": "bool",
     **_BITS,
 }
+INTEGERS = ("uint8", "int8")
 _RECURRENT = ("LSTM", "GRU", "RNN")
 RECURRENT_KINDS = ("RNNSeq", "RNNCell")
 _ACTIVATION = re.compile(r"\b(HSwish|HSigmoid|Swish|Gelu|Mish|SoftPlus|MVN)_\d+")

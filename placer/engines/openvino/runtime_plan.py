@@ -7,12 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from placer.engines.openvino.node_assignment import assign_nodes, is_pair
-from placer.engines.openvino.operations import RECURRENT_KINDS, Operation, read_operations
+from placer.engines.openvino.operations import (
+    INTEGERS,
+    RECURRENT_KINDS,
+    Operation,
+    read_operations,
+)
 from placer.engines.openvino.tags import Tags
 from placer.plan import Kind, Layer, Plan
 
-_INTEGERS = ("uint8", "int8")
-_QUANTITIES = (*_INTEGERS, "float", "float16", "bfloat16", "double")
+_QUANTITIES = (*INTEGERS, "float", "float16", "bfloat16", "double")
 _REMOVED = "Removed"
 
 
@@ -61,9 +65,9 @@ def _kind(op: Operation, computes: bool) -> Kind:
         return "compute"
     if op.inputs[0].dtype not in _QUANTITIES:
         return "reformat"
-    before = op.inputs[0].dtype in _INTEGERS
+    before = op.inputs[0].dtype in INTEGERS
     # What quantizes may write floats besides, and what dequantizes integers.
-    after = any((port.dtype in _INTEGERS) is not before for port in op.outputs) is not before
+    after = any((port.dtype in INTEGERS) is not before for port in op.outputs) is not before
     if before and after:
         return "requantize" if op.nodes else "reformat"
     if before == after:
