@@ -95,7 +95,8 @@ class Fusion(Strict):
     )
     takes: Followers | None = Field(
         default=None,
-        description="What follows the layer and becomes part of it where no other layer has it.",
+        description="What follows the layer and becomes part of it where no other layer has it; "
+        "with `merges` only behind operators of `past`.",
     )
     past: list[str] = Field(
         default=[],
@@ -152,6 +153,6 @@ class Fusion(Strict):
     def _check_merging(self) -> Fusion:
         if self.merges and (len(self.nodes) > 1 or self.reads not in ("any", [])):
             raise ValueError("`merges` is for a single node with `reads` any or []")
-        if self.merges and self.takes is not None:
-            raise ValueError("`merges` joins what follows, too; leave `takes` out")
+        if self.merges and self.takes is not None and not self.past:
+            raise ValueError("`merges` joins what follows, too; `takes` is for what is `past`")
         return self

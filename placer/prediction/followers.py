@@ -58,6 +58,8 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
         has_moved = has_moved or bool(movers)
         if movers:
             readers = graph.edges_of(movers[-1].outputs[0])
+        if fusion.merges and not has_moved:
+            return  # What reads it as it is merges with it.
         found = _next(graph, readers, fusion.takes, has_moved)
         if found is None or (has_moved and not _may_move(graph, found)):
             return

@@ -62,9 +62,12 @@ class Operand:
         self, form: NormalForm, has_zero_point: Callable[[Scale], bool]
     ) -> bool | None:
         """Whether the paired operand is read as integers, or rounded before; None: no rule says."""
-        is_apart = self.kernel.kind == "pointwise" and self.other not in form.scales
-        if self.op == "Mul" and is_apart:
-            return self._of_pointwise(form, has_zero_point(form.scales[self.edge]))
+        if self.op == "Mul" and self.other not in form.scales:
+            shifts = has_zero_point(form.scales[self.edge])
+            if self.kernel.kind == "pointwise":
+                return self._of_pointwise(form, shifts)
+            if not shifts and not self._is_apart(form) and self._is_alone(form):
+                return False
         return self.is_kept(form)
 
     def is_kept(self, form: NormalForm) -> bool | None:
@@ -88,9 +91,12 @@ class Operand:
         """Of an element-wise kernel before a product without another pair (plans of all orders)."""
         if not has_zero_point:
             return self.other_kernel.is_bare and self.other_kernel.is_int8(form)
+        return self._is_alone(form) and self.edge.input_index == 1
+
+    def _is_alone(self, form: NormalForm) -> bool:
+        """Whether nothing else reads the tensor in the scale of the operand."""
         scale = form.scales[self.edge]
-        alone = all(form.scales.get(edge) != scale for edge in self.beside)
-        return alone and self.edge.input_index == 1
+        return all(form.scales.get(edge) != scale for edge in self.beside)
 
     def _is_apart(self, form: NormalForm) -> bool:
         """Whether a kernel that takes no Q along is quantized by a layer of its own."""

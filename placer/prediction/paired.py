@@ -97,14 +97,15 @@ def _decide(
 
 
 def _moved(candidates: Iterable[LayerCandidate], form: NormalForm) -> Mapping[str, Scale]:
-    """Of nodes that move what a layer of integers writes, nodes of which stand behind them."""
+    """Of nodes that move what a layer computes, nodes of which stand behind them, its Q's scale."""
     found = {}
     for candidate in candidates:
-        claim = candidate.claim
+        claim, graph = candidate.claim, candidate.graph
         if claim is not None and claim.movers:
-            scales = {scale for written in candidate.output_scales(form) for scale in written}
+            scales = {form.scales.get(edge) for edge in candidate.readers}
             scale = scales.pop() if len(scales) == 1 else None
-            if scale is not None:
+            last = max(map(graph.by_name.__getitem__, claim.movers), key=lambda node: node.index)
+            if scale is not None and last.op == "Transpose":
                 found.update(dict.fromkeys(claim.movers, scale))
     return found
 

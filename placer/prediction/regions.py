@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import attrgetter
 
-from placer.graph import Edge, Node
+from placer.graph import Edge, Graph, Node
 from placer.prediction.claims import ANY, FLOAT, Claim, find_claims
 from placer.prediction.followers import Follower, followers
 from placer.prediction.layer_candidate import LayerCandidate
@@ -22,6 +23,7 @@ from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 _NO_OP = "NoOp"
+_IN_Q = frozenset({"Relu", "Clip", "Add", "Sub", "Mul", "Div"})  # FakeQuantize takes them along.
 LONG = 6  # Nodes of a layer of fewer are near each other.
 
 
@@ -249,6 +251,8 @@ def _led(found: Mapping[int, LayerCandidate], form: NormalForm) -> list[_Led]:
             others = [found.get(node.index) for node in follower.nodes]
             if any(edge in form.scales for edge in follower.bare):
                 break
+            if follower.movers and _is_implied(follower, form, candidate.graph):
+                break
             if not all(map(_is_free, others)):
                 break
             taken.append(follower)
@@ -261,6 +265,13 @@ def _led(found: Mapping[int, LayerCandidate], form: NormalForm) -> list[_Led]:
             own = [found[node.index] for follower in taken for node in follower.nodes]
             groups.append(_Led((candidate, *own), tuple(m for f in taken for m in f.movers)))
     return groups
+
+
+def _is_implied(follower: Follower, form: NormalForm, graph: Graph) -> bool:
+    """Whether the Q behind takes it along, which stays behind what moves elements."""
+    readers = [e for t in follower.nodes[-1].outputs for e in graph.edges_of(t)]
+    scales = {form.scales.get(edge) for edge in readers}
+    return follower.kind in _IN_Q and len(scales) == 1 and None not in scales
 
 
 def _is_free(candidate: LayerCandidate | None) -> bool:
@@ -325,7 +336,10 @@ def _takes_pairs(candidate: LayerCandidate) -> bool:
 def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCandidate:
     nodes = tuple([node for part in group for node in part.nodes])
     claim = group[0].claim
-    demanded = tuple([e for part in group if part.claim for e in part.claim.demanded])
+    claims = [part.claim for part in group if part.claim is not None]
+    demanded = tuple([edge for own in claims for edge in own.demanded])
+    names = {name for own in claims for name in own.movers} | {node.name for node in movers}
+    later = sorted(map(group[0].graph.by_name.__getitem__, names), key=attrgetter("index"))
     return LayerCandidate(
         # What joins reads one tensor, and readers of its first part may come before the last.
         position=group[0 if joins(group[0]) else -1].position,
@@ -334,17 +348,22 @@ def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCan
         if claim is None
         else replace(
             claim,
-            fusion=_fusion_of(group, claim.fusion),
+            fusion=_fusion_of(group, claim.fusion, later),
             nodes=nodes,
             demanded=demanded,
-            movers=frozenset(node.name for node in movers),
+            movers=frozenset(node.name for node in later),
         ),
         graph=group[0].graph,
     )
 
 
-def _fusion_of(group: Sequence[LayerCandidate], fusion: Fusion) -> Fusion:
-    """That of a layer of several; what joins writes each tensor as its readers need it."""
+def _fusion_of(group: Sequence[LayerCandidate], fusion: Fusion, movers: Sequence[Node]) -> Fusion:
+    """That of a layer of several; what joins writes each tensor as its readers need it.
+
+    Q moves before a Transpose only, so that with other movers it stays behind them.
+    """
     if joins(group[0]) and fusion.outputs == "readers":
         return fusion.model_copy(update={"outputs": "each"})
+    if movers and movers[-1].op != "Transpose":
+        return fusion.model_copy(update={"outputs": FLOAT})
     return fusion

@@ -31,7 +31,8 @@ TARGET = Target()
 class CpuEngine:
     """Compares in FP32; changes of the memory layout, which nobody predicts, are left out.
 
-    Ranges are calibrated, since engines look at zero points: a Relu vanishes into one that is 0.
+    Ranges are calibrated, and the predictor knows them, since engines look at zero points: a Relu
+    vanishes into one that is 0.
     """
 
     def __init__(self, name: str, engine: Callable[[], Engine]) -> None:
@@ -50,15 +51,14 @@ class CpuEngine:
     def plans(self, case: Case) -> tuple[Plan, Plan]:
         """What is predicted and what the engine makes."""
         model, scheme = case.model, self._pack.manifest.scheme
-        predictor = make_predictor(model.graph, self._pack, TARGET, "float")
         tensors = {edge.tensor for edge in case.placement.edges} - model.graph.initializers.keys()
         try:
             statistics = calibrate(model, tensors, synthetic_dataset(model, 1, 0))
         except InputError as error:  # The root of something negative, say.
             raise Refused(str(error).partition(":")[0]) from error
-        candidate = Inserter(model, scheme).insert(
-            case.placement, statistics.ranges("minmax", scheme)
-        )
+        ranges = statistics.ranges("minmax", scheme)
+        predictor = make_predictor(model.graph, self._pack, TARGET, "float", ranges=ranges)
+        candidate = Inserter(model, scheme).insert(case.placement, ranges)
         try:
             actual = self._engine.compile(candidate, Path()).plan()
         except RunError as error:

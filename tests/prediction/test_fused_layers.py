@@ -91,7 +91,9 @@ def test_what_merges_takes_nothing_along():
     both = MERGING.replace("READS", "any").replace(
         "merges: true", "merges: true, takes: {op: [Relu]}"
     )
-    with pytest.raises(InputError, match="`merges` joins what follows, too; leave `takes` out"):
+    with pytest.raises(
+        InputError, match="`merges` joins what follows, too; `takes` is for what is `past`"
+    ):
         rule(both)
 
 

@@ -149,7 +149,11 @@ def _find_homes_between(
     """
     beside = {number: name for number, name in homes.items() if number not in moved}
     nameless = {op.name: op for op in operations if not op.nodes and op.reshapes}
-    passing = {op.name: op.sources for op in operations if not op.nodes and not op.reshapes}
+    passing = {
+        op.name: op.sources
+        for op in operations
+        if not op.reshapes and all(is_pair(tags, number) for number in op.nodes)
+    }
     sources = {op.name: _sources_behind(op.sources, passing) for op in operations}
     readers: dict[str, set[str]] = {name: set() for name in nameless}
     for op in operations:
