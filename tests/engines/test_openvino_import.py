@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -244,3 +245,41 @@ def linear(folder: Path) -> Path:
     """
     onnx.save(with_random_weights(text), folder / "linear.onnx")
     return folder / "linear.onnx"
+
+
+CHOSEN = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16] x) => (float[1,16,4] chosen)
+<float[16,64] w1 = {0.1}, float[16,256] w2 = {0.1}, int64[3] shape = {1, 64, 4}, int64[1] most = {16},
+ int64[3] index = {1, 16, 1}, int64[3] wide = {1, 16, 4}> {
+  [scores] s = MatMul(x, w1)
+  [coordinates] b0 = MatMul(x, w2)
+  [boxes] b = Reshape(b0, shape)
+  [top] best, places0 = TopK<axis = 1>(s, most)
+  [view] places1 = Reshape(places0, index)
+  [repeat] places = Expand(places1, wide)
+  [choose] chosen = GatherElements<axis = 1>(b, places)
+}
+"""
+
+
+def test_an_ir_that_chooses_rows_is_judged_by_what_it_chooses_from(here: Path):
+    """The IR rounds scores to levels that no Q/DQ pair has, and so chooses other rows."""
+    onnx.save(with_random_weights(CHOSEN), here / "chosen.onnx")
+    model = openvino.Core().read_model("chosen.onnx")
+    scores = next(op for op in model.get_ops() if op.get_friendly_name() == "scores")
+    quantize(model.inputs[0], 2.0, 256)
+    quantize(scores.output(0), 2.0, 16)
+    openvino.save_model(model, "coarse.xml", False)
+    found = placer.import_model("coarse.xml", float_model=here / "chosen.onnx")
+    assert found.matched.unmatched or found.losses
+    assert found.sqnr > 40
+
+
+def quantize(output: Any, end: float, levels: int) -> None:
+    """Put a FakeQuantize between an output of an OpenVINO operation and all that reads it."""
+    readers = list(output.get_target_inputs())
+    ends = [np.float32(value) for value in (-end, end * (1 - 2 / levels)) * 2]
+    fake = ops.fake_quantize(output, *ends, levels)
+    for reader in readers:
+        reader.replace_source_output(fake.output(0))

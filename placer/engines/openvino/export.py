@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from placer.engines.openvino.library import load_openvino
@@ -36,3 +37,19 @@ def save_as_openvino(source: Path, path: Path) -> None:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another output") from error
     except RuntimeError as error:
         raise RunError(f"OpenVINO cannot convert {source}: {error}") from error
+
+
+def with_further_outputs(ir: Path, tensors: Sequence[str], folder: Path) -> Path | None:
+    """The OpenVINO model ``ir``, written to ``folder`` with ``tensors`` for further, last outputs.
+
+    None if it has no tensor of one of these names.
+    """
+    openvino = load_openvino()
+    model = openvino.Core().read_model(ir)
+    known = {name for op in model.get_ops() for port in op.outputs() for name in port.names}
+    if not known.issuperset(tensors):
+        return None
+    model.add_outputs(list(tensors))
+    written = folder / ir.name
+    openvino.save_model(model, written, compress_to_fp16=False)
+    return written

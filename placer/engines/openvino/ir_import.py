@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import onnx
+from onnx import ModelProto
 
 from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.engines.base import Tensors
+from placer.engines.openvino.export import with_further_outputs
 from placer.engines.openvino.factory import OpenVinoFactory
 from placer.engines.openvino.fake_quantize import read_ir
 from placer.engines.openvino.ir_matching import Matched, match_ir
@@ -17,6 +19,7 @@ from placer.engines.registry import EngineOptions
 from placer.engines.source_model import Comparison, output_sums
 from placer.errors import InputError
 from placer.model import Model, load_model
+from placer.model.judged import add_outputs, has_tensors, judged_by
 from placer.qdq import Inserter
 from placer.rules.packaging.load import load_pack
 
@@ -25,7 +28,7 @@ SUFFIX = ".xml"
 
 def carried_over(
     ir: Path, float_model: Path, shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[Model, onnx.ModelProto, Matched]:
+) -> tuple[Model, ModelProto, Matched]:
     """The float model with the scales and the placement of ``ir``, and the Q/DQ model of both.
 
     Raises InputError if ``float_model`` is quantized, if OpenVINO does not read ``ir``, for scales
@@ -51,18 +54,28 @@ def carried_over(
     return model, Inserter(model, scheme).insert(matched.imported.placement, ranges), matched
 
 
-def distance(
-    ir: Path, model: Model, quantized: onnx.ModelProto, samples: Iterable[Tensors]
-) -> float:
+def distance(ir: Path, model: Model, quantized: ModelProto, samples: Iterable[Tensors]) -> float:
     """SQNR in dB of the outputs of ``quantized`` against those of ``ir``, both on OpenVINO.
 
+    Where rows are chosen by value, what they are chosen from stands for these outputs
+    (``placer.model.judged``), if the IR has tensors of these names.
     Raises InputError if one has more outputs than the other or less than ``MIN_SQNR_DB`` is left,
     and RunError if OpenVINO fails.
     """
     options = EngineOptions(load_pack("openvino"), shapes=dict(model.input_shapes))
-    names = model.graph.outputs
+    names, judged = model.graph.outputs, judged_by(model)
     sums = []
-    with OpenVinoFactory().create(options) as engine:
+    with tempfile.TemporaryDirectory() as folder, OpenVinoFactory().create(options) as engine:
+        compared = set(names)
+        if judged.rows is not None and has_tensors(quantized, judged.rows.sources):
+            further = [name for name in judged.rows.sources if name not in names]
+            written = with_further_outputs(ir, further, Path(folder))
+            if written is not None:
+                added = ModelProto()
+                added.CopyFrom(quantized)
+                add_outputs(added, further)
+                ir, quantized = written, added
+                names, compared = (*names, *further), set(judged.graph.outputs)
         source, found = engine.load(ir), engine.compile(quantized, model.base_dir)
         for inputs in samples:
             expected, actual = source.run(inputs), found.run(inputs)
@@ -74,7 +87,7 @@ def distance(
                 )
             # The IR may call its outputs otherwise; their order is the ONNX model's.
             named = dict(zip(names, expected.values(), strict=True))
-            sums.append(output_sums(named, actual))
+            sums.append(output_sums({n: named[n] for n in names if n in compared}, actual))
     sqnr = Comparison(sums).sqnr
     if sqnr < MIN_SQNR_DB:
         raise InputError(
