@@ -38,12 +38,15 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
         return "reformat"
     if not layer.nodes and not inputs and _CONSTANT.match(layer.name):
         return "dequantize"
+    if not layer.nodes and _ROUNDS.match(layer.name):
+        return "requantize" if any(is_quantized(port.dtype) for port in inputs) else "quantize"
     casts = [node for node in layer.nodes if _CAST.search(node)]
     if len(casts) < len(layer.nodes) or not inputs or not outputs:
         return "compute"
     if not all(is_float(port.dtype) or is_quantized(port.dtype) for port in (*inputs, *outputs)):
         return "compute"
-    kind = conversion_kind((), inputs, outputs)
+    integers = [port for port in outputs if is_quantized(port.dtype)]
+    kind = conversion_kind((), inputs, integers or outputs)
     scales = not layer.nodes and _SCALED.match(layer.name)
     return kind if casts or scales or kind in ("quantize", "dequantize") else "compute"
 
@@ -51,7 +54,9 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
 # A Cast is told by its name alone, as Q and DQ are.
 _CAST = re.compile(r"(^|[/._])Cast(_\d+)?$")
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
-_CONSTANT = re.compile(r"__myl_CastMul(Conc)?Cast_myl\d+_\d+$")  # Of a quantized weight.
+_CONSTANT = re.compile(r"__myl_CastMul(Conc)*Cast_myl\d+_\d+$")  # Of a quantized weight.
+# Of no node: quantizes, and dequantizes at once what is read in float.
+_ROUNDS = re.compile(r"__myl_(Mul|Cast|Max|Min)*Roun(Mul|Cast|Max|Min|Roun)*_myl\d+_\d+$")
 _SCALED = re.compile(r"__myl_((Mul|Cast|Move)+)_myl\d+_\d+$")  # Of no node: an INT8 product's sum.
 
 

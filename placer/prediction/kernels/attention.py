@@ -14,12 +14,22 @@ from onnx import numpy_helper
 
 from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.factors import number
 from placer.prediction.kernels.views import readers_of
 
 # A Softmax of old opsets is over all that follows its axis: exporters flatten before.
 _FLAT = ("Flatten", "Reshape")
 # What scales and masks scores, and adds what depends on positions.
 _MASKS = ("Mul", "Div", "Add", "Sub", "Where", "Max", "Min")
+# What a number is multiplied by before it is multiplied, and what moves data in between.
+_LINEAR = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Neg", "MatMul", "Gemm", "Conv", "LayerNormalization"}
+    | {"BatchNormalization", "InstanceNormalization"}
+)
+_MOVED = frozenset(
+    {"Reshape", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze", "Concat", "Gather"}
+    | {"Flatten", "Identity"}
+)
 # Channels of a head; those of other than a multiple of them are padded, and those of no more have
 # no kernel (heads of 4 to 12 channels, TensorRT-RTX 1.7.1).
 NARROW = 8
@@ -47,8 +57,27 @@ def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node
         if heads and _is_even(graph, scores, mix):
             repeated = (*_repeated(graph, scores.inputs[1]), *_repeated(graph, mix.inputs[1]))
             masks = (mask for node in before[1:] for mask in _masks(graph, node))
-            found[scores.name] = (scores, *repeated, *masks, *before[1:], *behind)
+            scales = _scales(graph, scores)
+            found[scores.name] = (scores, *scales, *repeated, *masks, *before[1:], *behind)
     return found
+
+
+def _scales(graph: Graph, scores: Node) -> Iterator[Node]:
+    """Numbers that queries and keys are multiplied by, unless other constants take them in.
+
+    Those of what is added to or multiplied by, or of weights, do, also before data is moved; no
+    function, maximum or mean does (25 small graphs).
+    """
+    for tensor in scores.inputs:
+        scale = graph.producer.get(tensor)
+        if scale is None or number(graph, scale) is None or len(graph.edges_of(tensor)) > 1:
+            continue
+        given = next(t for t in scale.inputs if t not in graph.initializers)
+        made = graph.producer.get(given)
+        while made is not None and made.op in _MOVED:
+            made = graph.producer.get(made.inputs[0])
+        if made is None or made.op not in _LINEAR:
+            yield scale
 
 
 def _masks(graph: Graph, node: Node) -> Iterator[Node]:

@@ -11,7 +11,7 @@ from placer.prediction.kernels.channels import (
     sums_apart,
 )
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat, resizes
+from placer.prediction.kernels.parts import NORMED, PRODUCTS, VIEWS, Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import Reduction, product_shape, reduction, sums_places
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.turned import Turned
@@ -147,7 +147,7 @@ class Generated:
 
     def _is_written_out_product(self, unit: Unit) -> bool:
         """Whether it multiplies matrices element by element; it reads what is there, many times."""
-        if unit.role != "pointwise" or unit.node.op != "MatMul":
+        if unit.role != "pointwise" or not unit.works or unit.node.op not in PRODUCTS:
             return False
         return product_shape(self._graph, unit.node)[-1:] > (1,)
 
@@ -236,7 +236,10 @@ class Generated:
         """
         if unit.in_place or not is_concat(unit):
             return unit.in_place
-        scales = {self._form.scales.get(edge) for edge, _ in (*unit.reads, *unit.readers)}
+        scales = {
+            None if other is not None and other.role == "cast" else self._form.scales.get(edge)
+            for edge, other in (*unit.reads, *unit.readers)
+        }
         if len(scales) > 1:
             return False
         writers = [writer for _, writer in unit.reads]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from placer.graph import Edge
 from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import PredictedLayer
+from placer.prediction.kernels.attention import NARROW
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_padded
@@ -70,26 +71,16 @@ class KernelLayers:
     def _cast(self, units: Sequence[Unit]) -> PredictedLayer:
         """A kernel that does nothing but make other types of a tensor.
 
-        One of several is called after the last: what is dequantized, or else quantized.
+        One that writes integers, too, quantizes.
         """
         edge, given = next(iter(self._ports.inputs(units)))
-        made = list(self._ports.outputs(units))
-        integers = [port for port in made if is_quantized(port.dtype)]
-        if integers and not any(self._dequantizes(unit) for unit in units):
-            made = integers
-        return self._conversion_of(edge, given, made[0])
-
-    def _dequantizes(self, unit: Unit) -> bool:
-        """Whether it writes floats of what it quantizes."""
-        return any(
-            edge in self._form.scales and self._ports.edge_type(edge, unit, reader) == self._base
-            for edge, reader in unit.readers
-        )
+        return self._conversion_of(edge, given, _integers_first(self._ports.outputs(units)))
 
     def _only_turns(self, units: Sequence[Unit]) -> bool:
         """Whether heads that a product of activations wrote become rows again: of no node.
 
-        So do maps that a Conv's kernel wrote, which are stored otherwise.
+        So do maps that a Conv's kernel wrote, which are stored otherwise. Of heads that are no
+        multiple of eight wide, and of what is read twice, the kernel has the Transpose's name.
         """
         if all(self._is_view(unit) for unit in units):
             return False
@@ -102,7 +93,9 @@ class KernelLayers:
         products = bool(readers) and all(reader.role == "product" for reader in readers)
         if products and all(self._turns_map(unit) for unit in units):
             return True
-        return products and all(w is not None and self._mixes(w) for w in writers)
+        wide = all(self._width(unit) % NARROW == 0 for unit in units)
+        once = len(readers) == 1
+        return products and wide and once and all(w is not None and self._mixes(w) for w in writers)
 
     def _quantizes_turned(self, units: Sequence[Unit]) -> bool:
         """Whether it quantizes a Conv's map as it makes tokens of it: of no node either."""
@@ -121,6 +114,11 @@ class KernelLayers:
             writer is not None and self._kernels.writes_map(edge.tensor, writer)
             for edge, writer in unit.reads
         )
+
+    def _width(self, unit: Unit) -> int:
+        """Of a head that a Transpose moves; 0 for others."""
+        moved = unit.node.outputs[0] if unit.node.op == "Transpose" else ""
+        return (self._graph.type_of(moved).shape or (0,))[-1] if moved else 0
 
     def _mixes(self, unit: Unit) -> bool:
         """Whether it is a float product of activations that is no whole attention."""
@@ -151,6 +149,7 @@ class KernelLayers:
             moves
             and (not quantized or all(w is not None and w.integers for w in writers))
             and all(w is not None and self._units.is_mha(w) for w in writers)
+            and not any(reader.node.op in CONVS for unit in units for _, reader in unit.readers)
         ):
             return True
         return self._kernels.is_in_place(units[0])
@@ -177,6 +176,8 @@ class KernelLayers:
         ((edge, _writer),) = unit.reads
         read = next((other for other, _ in unit.readers), edge)
         integer = self._ports.integer_at(read)
+        if not any(unit.writes_integers(reader) for _, reader in unit.readers):
+            integer = self._base
         if edge.tensor in self._graph.producer:
             return self._conversion("quantize", edge, self._base, integer)
         stored = self._units.stored.get(edge.tensor)
@@ -253,7 +254,7 @@ class KernelLayers:
         names = sorted(node.name for node in nodes)
         if not names:  # A sum without a bias is only scaled, and quantized.
             edge, port = reads[0]
-            yield self._conversion_of(edge, port, outputs[0])
+            yield self._conversion_of(edge, port, _integers_first(outputs))
             return
         weights = [Port(self._base, tensor=edge.tensor) for edge in self._dequantized(units)]
         weights += [Port(self._base, tensor=u.node.inputs[1]) for u in units if u.unpacks_weight]
@@ -283,3 +284,8 @@ class KernelLayers:
             if not units[-1].works and units[-1].role == "move":
                 kind = "pad "
         return f"{kind}{'+'.join(names)}"
+
+
+def _integers_first(ports: Iterable[Port]) -> Port:
+    """Any of ``ports`` that has integers, or else the first."""
+    return min(ports, key=lambda port: not is_quantized(port.dtype))

@@ -78,6 +78,16 @@ class Unit:
             reader.role == "product" and not reader.integers for _, reader in self.readers
         )
 
+    def writes_integers(self, reader: Unit) -> bool:
+        """Whether what quantizes leaves integers to ``reader``, and does not dequantize as well.
+
+        Floats are there for prepared kernels that compute in float, and for all if nothing else
+        reads integers.
+        """
+        if not any(other.integers or other.in_place for _, other in self.readers):
+            return False
+        return reader.generated or reader.integers
+
     @property
     def pools_integers(self) -> bool:
         """Whether it is a MaxPool of integers."""

@@ -76,7 +76,9 @@ class KernelPorts:
         dtype = self._graph.type_of(edge.tensor)
         if edge.tensor in self._graph.types and not dtype.is_float:
             return type_name(self._graph, edge.tensor)
-        if writer.role == "quantize" or reader.pools_integers:
+        if writer.role == "quantize":
+            return self.integer_at(edge) if writer.writes_integers(reader) else self._base
+        if reader.pools_integers:
             return self.integer_at(edge)
         if edge not in self._form.scales and (
             self._stays_float32(edge.tensor, writer) or self._is_cast(edge.tensor, writer, reader)

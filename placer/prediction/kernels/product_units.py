@@ -18,7 +18,7 @@ from placer.prediction.kernels.parts import (
     Unit,
     role_of,
 )
-from placer.prediction.kernels.reductions import product_shape
+from placer.prediction.kernels.reductions import WRITTEN_OUT, product_shape
 from placer.prediction.kernels.views import is_matrix_conv, readers_of
 from placer.prediction.kernels.wiring import UnitGraph
 
@@ -182,6 +182,7 @@ class ProductUnits:
         """A product of activations: odd rows and columns are padded by kernels of their own."""
         shapes = [self._graph.type_of(t).shape or (0, 0) for t in node.inputs]
         inner, columns = shapes[0][-1] % 2, shapes[1][-1] % 2
+        inner = inner and shapes[0][-1] > WRITTEN_OUT
         edges = self._made.edges(node)
         moved = {}
         for edge in edges:

@@ -33,6 +33,8 @@ class Quantizers:
                     continue
                 if unit.integers or unit.in_place:
                     ordered += self._integers(edge, writer, unit, scale, made)
+                elif not unit.generated and not self._may_run_twice(writer):
+                    ordered += self._rounded(edge, writer, unit, scale, made)
                 if (edge.tensor, scale) in made:
                     self._groups.made.relink(unit, edge, made[edge.tensor, scale])
             ordered.append(unit)
@@ -65,6 +67,26 @@ class Quantizers:
         made[edge.tensor, scale] = unit
         return [*new, unit]
 
+    def _rounded(
+        self,
+        edge: Edge,
+        writer: Unit | None,
+        reader: Unit,
+        scale: Scale,
+        made: dict[tuple[str, Scale], Unit],
+    ) -> list[Unit]:
+        """A unit that quantizes and dequantizes for a prepared kernel that computes in float.
+
+        Such as a ConvTranspose, and a Conv whose weight has no pair.
+        """
+        if (edge.tensor, scale) in made:
+            return []
+        unit = Unit(0, reader.node, "quantize", False)
+        self._groups.made.link(Edge(edge.tensor, "", -2), writer, unit)
+        self._groups.start(unit)
+        made[edge.tensor, scale] = unit
+        return [unit]
+
     def _may_run_twice(self, unit: Unit | None) -> bool:
         """Whether integers are read from another kernel than floats: of a MaxPool and a Concat."""
         if unit is None or unit.integers:
@@ -73,14 +95,19 @@ class Quantizers:
         return pools or self._joins_floats(unit)
 
     def dequantize_pools(self) -> None:
-        """Dequantize what a MaxPool of integers writes for kernels that are not generated."""
+        """Dequantize what a MaxPool of integers writes for kernels that are not generated.
+
+        So it is for a Concat whose other parts are written in float where they belong.
+        """
         ordered: list[Unit] = []
         for unit in self._groups.units:
             ordered.append(unit)
             floats = [
                 (edge, reader)
                 for edge, reader in unit.readers
-                if unit.pools_integers and not reader.integers and not reader.generated
+                if unit.pools_integers
+                and not reader.integers
+                and (not reader.generated or self._joins_floats_besides(reader))
             ]
             if floats:
                 cast = Unit(0, unit.node, "cast", False)
@@ -90,6 +117,16 @@ class Quantizers:
                     self._groups.made.relink(reader, edge, cast)
                 ordered.append(cast)
         self._groups.reorder(ordered)
+
+    def _joins_floats_besides(self, unit: Unit) -> bool:
+        """Whether it is a Concat, for prepared kernels, of floats and of integers of a MaxPool."""
+        if not is_concat(unit) or unit.in_place or not unit.readers:
+            return False
+        if any(r.generated or e in self._form.scales for e, r in unit.readers):
+            return False
+        floats = [edge not in self._form.scales for edge, _ in unit.reads]
+        pools = [writer is not None and writer.pools_integers for _, writer in unit.reads]
+        return any(floats) and all(a or b for a, b in zip(floats, pools, strict=True))
 
     def _joins_floats(self, unit: Unit | None) -> bool:
         """Whether it is a Concat of what products write in float, whatever its readers quantize."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from onnx import numpy_helper
 
 from placer.graph import Graph, Node
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.flattened import batches
 
 _LONG = 512
 # A sum of so many elements is taken by several blocks of threads, if it is one of few or longer
@@ -21,7 +23,7 @@ _LARGE_MAP = 17 * 1024
 
 # Sums of so few elements, along one dimension, are written out, as nodes that compute element by
 # element (graphs of 2 to 8 elements). A Softmax of 5 and 6 is so in part, which is not predicted.
-_WRITTEN_OUT, _SUMS_WRITTEN_OUT = 4, 6
+WRITTEN_OUT, _SUMS_WRITTEN_OUT = 4, 6
 _SUMS = ("ReduceSum", "ReduceL2", "ReduceSumSquare")
 _OTHERS = ("ReduceMean", "ReduceMax", "Softmax", "LayerNormalization")
 
@@ -95,14 +97,22 @@ def product_shape(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def is_written_out(graph: Graph, node: Node) -> bool:
-    """Whether a float node sums so few elements that each is an operand of its own."""
-    if node.op not in ("MatMul", *_SUMS, *_OTHERS):  # Nodes of other kinds may have no inputs.
+    """Whether a float node sums so few elements that each is an operand of its own.
+
+    Products of several heads are kernels of their own (30 small graphs), and what a row is
+    multiplied by is only added (24 small graphs of 3 to 8 elements).
+    """
+    if node.op not in ("MatMul", "Gemm", *_SUMS, *_OTHERS):  # Nodes of other kinds may have no inputs.
         return False
     shape = graph.type_of(node.inputs[0]).shape or ()
-    if node.op == "MatMul":
-        return bool(shape) and 1 < shape[-1] <= _WRITTEN_OUT
+    if node.op in ("MatMul", "Gemm"):
+        weighted = weight_input(graph, node) is not None
+        row = weighted and math.prod(product_shape(graph, node)[:-1]) == 1
+        longest = _SUMS_WRITTEN_OUT if row else WRITTEN_OUT
+        heads = not weighted and batches(graph, node) > 0
+        return bool(shape) and 1 < shape[-1] <= longest and not heads
     axes = reduction_axes(graph, node)
-    longest = _SUMS_WRITTEN_OUT if node.op in _SUMS else _WRITTEN_OUT
+    longest = _SUMS_WRITTEN_OUT if node.op in _SUMS else WRITTEN_OUT
     return len(axes) == 1 and 1 < shape[axes[0]] <= longest
 
 

@@ -11,6 +11,7 @@ from placer.prediction.conversions import type_name
 from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.factors import factors
 from placer.prediction.kernels.fan_outs import FanOut, fan_outs, has_gelu, is_gated
+from placer.prediction.kernels.in_place import InPlace
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, is_identity, role_of
 from placer.prediction.kernels.product_units import ProductUnits
@@ -55,6 +56,7 @@ class Units(UnitGraph):
         self._halved = {name for name, fan in fans.items() if has_gelu(graph, fan)}
         self._apart = {n.name: fan for fan in fans.values() for n in (*fan.chain, *fan.tails)}
         self._attentions = AttentionUnits(self, attentions)
+        self._in_place = InPlace(self, self._attentions)
         self.rows = Rows(graph, self._free, self._attentions.has)
         self._norms = NormUnits(self, self.rows, base != FLOAT)
         self._factors = factors(
@@ -77,7 +79,7 @@ class Units(UnitGraph):
                 continue
             if node.name in self._free or is_identity(node) or self._keeps_size(node):
                 self._pass_on(node)
-            elif node.name in self._factors or self._attentions.reads_in_place(node):
+            elif node.name in self._factors or self._in_place.has(node):
                 self._skip(node)
             elif node.name in self._apart:
                 self._add_apart(node, self._apart[node.name])
@@ -123,9 +125,10 @@ class Units(UnitGraph):
     def _skip(self, node: Node) -> None:
         """Let the readers of what a node makes read what it is made of."""
         given = self.edges(node)[0].tensor
-        if given in self.writer:  # Nothing writes a graph input that has the engine's type.
-            self.writer[node.outputs[0]] = self.writer[given]
-        self.views[node.outputs[0]] = self.views.get(given, ())
+        for made in node.outputs:
+            if given in self.writer:  # Nothing writes a graph input that has the engine's type.
+                self.writer[made] = self.writer[given]
+            self.views[made] = self.views.get(given, ())
 
     def _factors_of(self, product: Node) -> tuple[Node, ...]:
         """What multiplies an operand of a product."""

@@ -1,0 +1,103 @@
+"""Operands of attentions that are read where a product wrote them.
+
+A product without a bias writes queries, keys or values, or several of them side by side, and what
+splits and turns them to heads is only how the attention reads them. Products of one tensor are one
+kernel, so none of what they write is read so if a bias is added to a part of it; and all that they
+write for must be as wide, which keys of text that blocks of several widths read are not. Heads that
+are too narrow for an attention in one kernel are read so as well.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 70 small graphs of
+attentions to themselves and to others, with and without biases, and Whisper and ViTs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from placer.graph import Node
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.attention import NARROW
+from placer.prediction.kernels.attention_units import AttentionUnits
+from placer.prediction.kernels.factors import number
+from placer.prediction.kernels.views import readers_of
+from placer.prediction.kernels.wiring import UnitGraph
+
+_MOVES = frozenset({"Reshape", "Transpose", "Split", "Squeeze", "Unsqueeze"})
+
+
+class InPlace:
+    """What moves operands of the attentions of one placement and costs nothing."""
+
+    def __init__(self, made: UnitGraph, attentions: AttentionUnits) -> None:
+        self._made, self._attentions = made, attentions
+        self._graph, self._form = made.graph, made.form
+        self._joint: dict[str, bool] = {}  # By what is multiplied by weights.
+        self._known: dict[str, bool] = {}  # By name of the product.
+
+    def has(self, node: Node) -> bool:
+        """Whether ``node`` is one of those, or a number that operands are multiplied by."""
+        if not self._moves(node):  # Others may have no inputs.
+            return False
+        writer = self._made.writer.get(self._made.edges(node)[0].tensor)
+        if writer is None or not self._is_joined(writer.node) or writer.role != "product":
+            return False
+        product, given = writer.node.name, writer.node.inputs[0]
+        if given not in self._joint:
+            self._joint[given] = self._is_cut_alike(given)
+        if product not in self._known:
+            self._known[product] = all(self._operands(writer.node.outputs[0]))
+        return self._joint[given] and self._known[product]
+
+    def _is_cut_alike(self, given: str) -> bool:
+        """Whether all that products with weights make of ``given`` is only moved, and as wide."""
+        widths: set[float] = set()
+        for product in filter(self._is_joined, readers_of(self._graph, given)):
+            made = product.outputs[0]
+            if not all(map(self._moves, readers_of(self._graph, made))):
+                return False
+            rows = max(1, math.prod((self._graph.type_of(made).shape or (0,))[:-1]))
+            sizes = [self._graph.type_of(t).shape or (0,) for t in self._operands(made) if t]
+            widths.update(math.prod(size) / rows for size in sizes)
+        return len(widths) == 1
+
+    def _is_joined(self, node: Node) -> bool:
+        """Whether it is a float product with a weight, which is one with others of its tensor."""
+        weighted = node.op == "MatMul" and weight_input(self._graph, node) is not None
+        return weighted and not self._made.reads_integers(node)
+
+    def _operands(self, tensor: str) -> Iterator[str]:
+        """The operands of products that are made of ``tensor``; empty for any other reader."""
+        edges = self._graph.edges_of(tensor)
+        if not edges:
+            yield ""
+        for edge in edges:
+            node = self._graph.by_name.get(edge.node)
+            if node is None or edge in self._form.scales:
+                yield ""
+            elif self._moves(node):
+                for made in node.outputs:
+                    yield from self._operands(made)
+            else:
+                yield tensor if self._multiplies(node) else ""
+
+    def _multiplies(self, node: Node) -> bool:
+        """Whether it multiplies heads: an attention in one kernel, or those that are too narrow."""
+        nodes = self._attentions.of.get(node.name, ())
+        if self._attentions.has(node):
+            return node is nodes[-1] or node is nodes[0]
+        if node.op != "MatMul" or any(e in self._form.scales for e in self._made.edges(node)):
+            return False
+        if any(tensor in self._graph.initializers for tensor in node.inputs):
+            return False
+        width = (self._graph.type_of(node.inputs[1]).shape or (0, 0))[-2:]
+        first = self._graph.producer.get(node.inputs[0])
+        behind = first is not None and first.op == "Softmax"
+        return width[1 if behind else 0] <= NARROW
+
+    def _moves(self, node: Node) -> bool:
+        if self._attentions.has(node):
+            return False
+        if node.op == "Gather":
+            return len(self._graph.type_of(node.inputs[1]).shape or ()) == 0
+        return node.op in _MOVES or number(self._graph, node) is not None
