@@ -54,12 +54,25 @@ class InPlace:
         widths: set[float] = set()
         for product in filter(self._is_joined, readers_of(self._graph, given)):
             made = product.outputs[0]
-            if not all(map(self._moves, readers_of(self._graph, made))):
+            moved = all(map(self._moves, readers_of(self._graph, made)))
+            if not (moved and self._is_only_moved(made)):
                 return False
-            rows = max(1, math.prod((self._graph.type_of(made).shape or (0,))[:-1]))
-            sizes = [self._graph.type_of(t).shape or (0,) for t in self._operands(made) if t]
-            widths.update(math.prod(size) / rows for size in sizes)
+            shape = self._graph.type_of(made).shape or (0,)
+            operands = list(self._operands(made))
+            sizes = [math.prod(self._graph.type_of(t).shape or (0,)) for t in operands if t]
+            rows = max(1, math.prod(shape[:-1]))
+            widths.update(size / rows for size in sizes if all(operands))
+            widths.update(() if all(operands) else (shape[-1],))
         return len(widths) == 1
+
+    def _is_only_moved(self, tensor: str) -> bool:
+        """Whether a tensor is not quantized before it is multiplied."""
+        edges = self._graph.edges_of(tensor)
+        moves = [self._graph.by_name[edge.node] for edge in edges if edge.node]
+        moves = [node for node in moves if self._moves(node)]
+        return not any(edge in self._form.scales for edge in edges) and all(
+            self._is_only_moved(made) for node in moves for made in node.outputs
+        )
 
     def _is_joined(self, node: Node) -> bool:
         """Whether it is a float product with a weight, which is one with others of its tensor."""

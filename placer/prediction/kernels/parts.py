@@ -109,7 +109,9 @@ def role_of(node: Node) -> Role:
 
 
 def is_identity(node: Node) -> bool:
-    """Whether it is a pool of single elements, which the compiler takes away."""
+    """Whether it is a pool of single elements or a Concat of one tensor, which are taken away."""
+    if node.op == "Concat":
+        return len(node.inputs) == 1
     sizes = [node.attributes.get(name, (1,)) for name in ("kernel_shape", "strides")]
     pads = node.attributes.get("pads", ())
     pools = node.op in ("AveragePool", "MaxPool") and len(node.outputs) == 1

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import Unit, is_concat
+from placer.prediction.kernels.reductions import sums_map
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.motion import Scale
 
@@ -188,12 +189,24 @@ class Quantizers:
         Evidence: 20 small graphs, and squeeze-and-excitation blocks of EfficientNet-B0 and PP-OCR
         cls; behind a Flatten it is quantized where it is taken.
         """
-        if writer is None or writer.role != "reduce" or not writer.generated:
+        if writer is None or not writer.generated:
             return False
-        if self._sums.is_row_product(writer):
+        if writer.role == "pointwise":
+            return self._is_of_mean(writer)
+        if writer.role != "reduce" or self._sums.is_row_product(writer):
             return False
         whole = self._graph.type_of(writer.node.inputs[0]).shape
         return self._graph.type_of(writer.outputs[0]).shape != whole
+
+    def _is_of_mean(self, unit: Unit) -> bool:
+        """Whether it computes of a map's means where these are taken."""
+        shape = self._graph.type_of(unit.outputs[0]).shape if unit.outputs else None
+        return unit.works and any(
+            other.role == "reduce"
+            and sums_map(self._graph, other.node)
+            and self._graph.type_of(other.outputs[0]).shape == shape
+            for other in self._groups.of(unit)
+        )
 
 
 def _joins_once(unit: Unit) -> bool:

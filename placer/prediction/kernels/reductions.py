@@ -144,6 +144,11 @@ def sums_places(graph: Graph, node: Node) -> bool:
     return reduction_axes(graph, node) == places
 
 
+def sums_map(graph: Graph, node: Node) -> bool:
+    """Whether it does so of a map of two dimensions."""
+    return len(graph.type_of(node.inputs[0]).shape or ()) == 4 and sums_places(graph, node)
+
+
 def is_large(graph: Graph, tensor: str) -> bool:
     """Whether a map is turned by a kernel of its own before its places are summed over."""
     return math.prod(graph.type_of(tensor).shape or (0,)) > _LARGE_MAP

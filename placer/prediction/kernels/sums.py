@@ -13,6 +13,7 @@ from placer.prediction.kernels.reductions import (
     is_map,
     reduction,
     reduction_axes,
+    sums_map,
     sums_places,
 )
 from placer.prediction.kernels.rows import Rows
@@ -49,12 +50,33 @@ class Sums:
             return False
         if any(map(sums_channels, summed)):
             return unit.role == "reduce" or self._is_spread_over_map(unit)
+        if any(self._ends_mean(u, unit) for u in summed):
+            return True
         both = [reduction(self._graph, u.node) for u in (*own, unit) if u.role == "reduce"]
         if any(s.is_shared for s in both) or any(self._is_outgrown(u, unit) for u in summed):
             return True
         if any(self._is_turned_back(u, unit) or self._is_moved_behind(u, unit) for u in summed):
             return True
         return any(s.ends_kernel for s in both) and not self._is_spread(writer, unit)
+
+    def _ends_mean(self, mean: Unit, unit: Unit) -> bool:
+        """Whether it computes of a map's means for products, or beside what else reads them.
+
+        The kernel of a product of one row does so, or another one before that of a Conv (28 small
+        graphs); what leaves, or is spread over a map again, is computed where means are taken.
+        """
+        if unit.role != "pointwise" or not unit.works or not sums_map(self._graph, mean.node):
+            return False
+        if self._spreads(unit, self._shape(mean.node.inputs[0])):
+            return False
+        beside = [reader for _, reader in mean.readers]
+        for reader in beside:
+            beside += [r for _, r in reader.readers] if reader.role == "move" else ()
+        behind = [reader for u in _pointwise_behind(unit) for _, reader in u.readers]
+        return any(reader.role == "cast" for reader in beside) or any(
+            (reader.role == "product" and not reader.integers) or self.multiplies_row(reader)
+            for reader in (*beside, *behind)
+        )
 
     def _is_outgrown(self, summed: Unit, unit: Unit) -> bool:
         """Whether a mean of all that is left of a map is spread over the map with what reads it."""
@@ -115,7 +137,8 @@ class Sums:
         if self.is_row_product(summed) or not reduction(self._graph, summed.node).innermost:
             return False
         if summed.node.op == "Softmax":
-            return unit.node.op == "Transpose" and self._rows.are_moved(unit.node)
+            moves = unit.node.op in ("Transpose", "Concat")
+            return moves and self._rows.are_moved(unit.node)
         if not self._spreads(unit, self._shape(summed.node.inputs[0])):
             return False
         length = reduction(self._graph, summed.node).length

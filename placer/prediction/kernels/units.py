@@ -113,9 +113,10 @@ class Units(UnitGraph):
         return multiplies or self._attentions.has(node)
 
     def _keeps_size(self, node: Node) -> bool:
-        """Whether it is a Resize to the size that there is, which nothing quantizes."""
+        """Whether it resizes, cuts or pads to the size that there is, and nothing quantizes it."""
         edges = (*self.edges(node)[:1], *self.graph.edges_of(node.outputs[0]))
-        known = node.op == "Resize" and node.outputs[0] not in self.graph.outputs
+        known = node.op in ("Resize", "Slice", "Pad")
+        known = known and node.outputs[0] not in self.graph.outputs
         return (
             known
             and keeps_all(self.graph, node)
