@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.onnxruntime_providers import parse_provider
@@ -15,6 +18,7 @@ from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.graph import Graph
 from placer.plan import Plan
 from placer.prediction.conversions import PredictedLayer
+from placer.prediction.layer_parts import Part
 from placer.prediction.plan_parts import moves_tensors, plan_parts
 from placer.prediction.select import AnyPredictor
 from placer.rules.pack import Pack
@@ -98,15 +102,40 @@ def predict(
 
 def _costs(build: PredictedBuild, us: float, graph: Graph, moves: bool) -> Build:
     parts = plan_parts(build.layers, graph, moves)
-    times = measured_times(build.layers, build.built) if build.built.layers else []
-    layers: tuple[ProfiledLayer, ...] = ()
-    if times:
-        built = Counter(owners(build.layers, build.built))
-        # A layer that the engine does without has no time, which whole builds tell better.
-        layers = tuple(
-            ProfiledLayer(own, time, built[index])
-            for index, (own, time) in enumerate(zip(parts, times, strict=True))
-            if own
-        )
     everything = tuple(part for own in parts for part in own)
-    return Build(build.record.label, us, everything, layers)
+    return Build(build.record.label, us, everything, tuple(_profiled(build, parts)))
+
+
+def _profiled(build: PredictedBuild, parts: Sequence[tuple[Part, ...]]) -> Iterator[ProfiledLayer]:
+    """The predicted layers with the times of the built ones that stand for them.
+
+    Those that the engine built as one are one, for nothing tells how they share its time: ONNX
+    Runtime sums residuals in a float Conv. One that it does without has no time, which whole builds
+    tell better.
+    """
+    times = measured_times(build.layers, build.built) if build.built.layers else []
+    if not times:
+        return
+    built = Counter(owners(build.layers, build.built))
+    for together in _joined(build.layers, build.built):
+        own = tuple(part for index in together for part in parts[index])
+        count = sum(built[index] for index in together)
+        if own and count:
+            yield ProfiledLayer(own, sum(times[index] for index in together), count)
+
+
+def _joined(layers: Sequence[PredictedLayer], built: Plan) -> list[list[int]]:
+    """Of ``layers`` those together, by index, that one layer of ``built`` has nodes of."""
+    by_node = {node: i for i, predicted in enumerate(layers) for node in predicted.layer.nodes}
+    pairs = [
+        pair
+        for layer in built.layers
+        for pair in itertools.pairwise(by_node[node] for node in layer.nodes if node in by_node)
+    ]
+    first, second = np.array(pairs, int).reshape(-1, 2).T
+    count = len(layers)
+    links = coo_matrix((np.ones(len(pairs)), (first, second)), (count, count))
+    found: dict[int, list[int]] = defaultdict(list)
+    for index, label in enumerate(connected_components(links, directed=False)[1].tolist()):
+        found[label].append(index)
+    return list(found.values())

@@ -11,16 +11,20 @@ from placer.fitting.costs import Network
 from placer.fitting.leave_out import BuildPair, pairs_of
 from placer.fitting.networks import write_network
 from placer.fitting.predicted import PredictedNetwork, predict
-from placer.fitting.records import FLOAT, BuildRecord, NetworkRecord
-from placer.model import load_model
+from placer.fitting.records import FLOAT, BuildRecord, LayerRecord, NetworkRecord
+from placer.model import Model, load_model
 from placer.prediction.select import make_predictor
 
 
 @pytest.fixture(scope="module")
-def predicted(tmp_path_factory: pytest.TempPathFactory) -> PredictedNetwork:
-    """A float build and its copy, each interrupted in other rounds."""
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     folder: Path = tmp_path_factory.mktemp("networks")
-    model = load_model(write_network("wide-0", folder))
+    return load_model(write_network("wide-0", folder))
+
+
+@pytest.fixture(scope="module")
+def predicted(model: Model) -> PredictedNetwork:
+    """A float build and its copy, each interrupted in other rounds."""
     build = BuildRecord(label=FLOAT, groups=(), seconds=(1.4e-3, 1e-3, 1.1e-3), layers=())
     record = NetworkRecord(
         network="wide-0",
@@ -28,11 +32,15 @@ def predicted(tmp_path_factory: pytest.TempPathFactory) -> PredictedNetwork:
         copy_seconds=(1e-3, 1.4e-3, 1.5e-3),
         builds=(build,),
     )
+    return _predicted(model, record)
+
+
+def _predicted(model: Model, record: NetworkRecord) -> PredictedNetwork:
     engine, pack, _ = select_engine(
         "onnxruntime", threads=1, pack=None, gpu=None, base=None, shapes={}
     )
     predictor = make_predictor(model.graph, pack, target_of(engine), "float")
-    return predict(record, model.graph, predictor, moves=True)
+    return predict(record, model.graph, predictor, moves=False)
 
 
 def test_a_build_takes_what_its_best_round_took(predicted: PredictedNetwork):
@@ -58,3 +66,27 @@ def test_a_ratio_counts_as_apart_by_the_best_rounds_that_it_is_of(predicted: Pre
 
     assert not pair((1e-3, 1.1e-3, 1.1e-3)).apart
     assert pair((1.1e-3, 1.1e-3, 1.1e-3)).apart
+
+
+def test_layers_that_the_engine_built_as_one_are_one_with_the_parts_of_all(
+    model: Model, predicted: PredictedNetwork
+):
+    # Only one of them has the first node, and had all of the time.
+    layers = [layer.layer.nodes for layer in predicted.builds[0].layers]
+    conv, pool, gemm = (
+        next(own for own in layers if own[0].startswith(op))
+        for op in ("Conv", "GlobalAveragePool", "Gemm")
+    )
+
+    def built(us: float, nodes: tuple[str, ...]) -> LayerRecord:
+        return LayerRecord(
+            name=nodes[0], op="", nodes=nodes, inputs=(), outputs=(), kind="compute", us=us
+        )
+
+    record = predicted.record.builds[0]
+    told = (built(7.0, tuple(sorted((*conv, *pool)))), built(2.0, gemm))
+    record = record.model_copy(update={"layers": told})
+    one = predicted.record.model_copy(update={"builds": (record,)})
+    [build] = _predicted(model, one).costs.builds
+    found = {layer.us: [part.key.name for part in layer.parts] for layer in build.layers}
+    assert found == {7.0: ["conv 1x1", "fused Relu", "GlobalAveragePool"], 2.0: ["matmul"]}
