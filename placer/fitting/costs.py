@@ -78,10 +78,11 @@ class Build:
 
 @dataclass(frozen=True)
 class Network:
-    """The builds of one network, the float build first."""
+    """The builds of one network, the float build first. ``weight``: what it counts for."""
 
     name: str
     builds: tuple[Build, ...]
+    weight: float = 1.0
 
 
 def features(parts: Iterable[Part]) -> Features:
@@ -195,7 +196,7 @@ class _System:
 @lru_cache(maxsize=_KEPT_NETWORKS)
 def _equations(network: Network, profiler: _Profiler) -> tuple[_Equation, ...]:
     base = network.builds[0]
-    share = 1 / len(network.builds) ** 0.5  # Each network counts alike.
+    share = (network.weight / len(network.builds)) ** 0.5
     base_features = _scaled(features(base.parts), 1 / base.us)
     found = []
     for build in network.builds:
@@ -216,7 +217,8 @@ def _layer_equations(network: Network, profiler: _Profiler) -> Iterator[_Equatio
     for parts, shares in found.items():
         value = float(np.median(shares))
         scatter = (value + _LEAST_SHARE) / _LAYER_SHARE
-        weight = profiler.weight / scatter * (len(shares) / len(network.builds)) ** 0.5
+        often = network.weight * len(shares) / len(network.builds)
+        weight = profiler.weight / scatter * often**0.5
         yield _Equation(_scaled(features(parts), 1 / base_us), value, weight)
 
 

@@ -79,11 +79,11 @@ def counts_moves(pack: Pack, engine_options: Mapping[str, str]) -> bool:
 
 
 def predict(
-    record: NetworkRecord, graph: Graph, predictor: AnyPredictor, moves: bool
+    record: NetworkRecord, graph: Graph, predictor: AnyPredictor, moves: bool, weight: float = 1.0
 ) -> PredictedNetwork:
     """What ``predictor`` says of the builds of ``record``, whose network is ``graph``.
 
-    ``moves``: see ``plan_parts`` and ``counts_moves``.
+    ``moves``: see ``plan_parts`` and ``counts_moves``. ``weight``: what it counts for in a fit.
     """
     builds = []
     for build in record.builds:
@@ -96,6 +96,7 @@ def predict(
             _costs(build, time, graph, moves)
             for build, time in zip(builds, us.tolist(), strict=True)
         ),
+        weight,
     )
     return PredictedNetwork(record, tuple(builds), costs)
 

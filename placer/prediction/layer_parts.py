@@ -8,12 +8,22 @@ convolution with a Sigmoid behind it needs no class of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from placer.graph import Graph, Node
+from placer.plan import Layer
 from placer.plan.dtypes import is_quantized
 from placer.prediction.conversions import PredictedLayer
-from placer.prediction.work import POOLING, WEIGHTED, Work, layer_work, port_bytes
+from placer.prediction.work import (
+    FEW_CHANNELS,
+    POOLING,
+    WEIGHTED,
+    Work,
+    layer_work,
+    port_bytes,
+    type_bytes,
+)
 
 # Operators that move or rename data without work for each element when they are fused.
 _FREE = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -23,6 +33,9 @@ _INTERPOLATED = {"linear": 2, "cubic": 4}
 # Activations that are no comparison and no product.
 _SMOOTH = frozenset({"Elu", "Erf", "Gelu", "HardSwish", "Mish", "Sigmoid", "Softplus", "Tanh"})
 _MILLION = 1e6
+# Channels that a convolution computes at once, and of how many an integer one sums products at
+# once: 32-bit sums in a vector of AVX-512, and bytes in each of them (VNNI).
+_AT_ONCE, _SUMMED_AT_ONCE = 16, 4
 _RESIZE = "Resize"  # Each mode is a kind of its own: some copy, some interpolate.
 # How kinds begin whose kernel differs where channels are not last, or are in blocks.
 ROW_MAJOR_KIND, BLOCKED_KIND = "row-major ", "blocked "
@@ -67,11 +80,16 @@ def layer_parts(predicted: PredictedLayer, graph: Graph) -> tuple[Part, ...]:
         few = "few-channel " if found.name.startswith("few-channel") else ""
         return (_part(f"{few}{layer.kind}", found, found.ops),)
     main = next((node for node in predicted.nodes if node.op in WEIGHTED), predicted.nodes[0])
-    ops = found.ops or _operations(main, graph) / predicted.copies
+    ops = _operations(main, found, graph, predicted.copies)
     fused = (node for node in predicted.nodes if node is not main and node.op not in _FREE)
     whole = _part(_name(main, found, graph), found, ops)
     writes = layer.output_types[0] if layer.outputs else ""
-    return (whole, *(_fused(node, whole.key, writes, graph) for node in fused))
+    parts = (whole, *(_fused(node, whole.key, writes, graph) for node in fused))
+    return (
+        *parts,
+        *_gathered(main, whole.key, predicted.copies, graph),
+        *_given_out(layer, whole.key, graph),
+    )
 
 
 def ancestors(key: CostKey) -> tuple[CostKey, ...]:
@@ -117,6 +135,8 @@ def _name(main: Node, work: Work, graph: Graph) -> str:
     shape = graph.type_of(main.inputs[1]).shape or ()
     point = len(shape) > 2 and math.prod(shape[2:]) == 1
     name = "transposed conv" if main.op == "ConvTranspose" else work.name
+    if name.startswith("conv") and main.attributes.get("group", 1) != 1:
+        name = f"grouped {name}"
     return f"{name} 1x1" if point else name
 
 
@@ -141,7 +161,68 @@ def _part(name: str, work: Work, ops: float) -> Part:
     return Part(CostKey(name, work.dtype), 1.0, ops / _MILLION, read, work.written / _MILLION)
 
 
-def _operations(node: Node, graph: Graph) -> float:
+def _gathered(main: Node, kind: CostKey, copies: int, graph: Graph) -> Iterator[Part]:
+    """What an integer convolution collects before its matrix product: a window for each pixel.
+
+    Operations are the window's pixels, each some consecutive channels (ONNX Runtime's im2col).
+    """
+    shapes = _dense_conv(main, graph)
+    if shapes is None or not is_quantized(kind.dtype):
+        return
+    (_, channels, *window), (batch, _, *image) = shapes
+    strides = main.attributes.get("strides")
+    if math.prod(window) == 1 and (not isinstance(strides, list | tuple) or max(strides) == 1):
+        return  # The tensor is the matrix.
+    pixels = batch * math.prod(image) * math.prod(window) / copies / _MILLION
+    read_mb = pixels * channels * type_bytes(kind.dtype)
+    yield Part(CostKey("gathered", kind.dtype), 0.0, pixels, read_mb, 0.0)
+
+
+def _given_out(layer: Layer, kind: CostKey, graph: Graph) -> Iterator[Part]:
+    """What a layer that computes maps of the model's outputs takes besides.
+
+    Outputs have channels first, which suits few kernels: OpenVINO's linear Resize of a map of 21
+    classes took 2.8 times as long as one inside a network, and a 1x1 Conv twice as long.
+    """
+    family = _family(kind.name)
+    for port in layer.outputs if family != "matmul" else ():
+        shape = graph.type_of(port.tensor).shape or ()
+        if port.tensor in graph.outputs and math.prod(shape[2:]) > 1 and len(shape) > 3:
+            key = CostKey(f"{family} to an output", port.dtype)
+            written_mb = port_bytes(port, graph) / _MILLION
+            yield Part(key, 1.0, math.prod(shape) / _MILLION, 0.0, written_mb)
+
+
+def _dense_conv(node: Node, graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes of a Conv's weights and output; None of any other node and of grouped ones."""
+    if node.op != "Conv" or node.attributes.get("group", 1) != 1:
+        return None
+    weights, written = (graph.type_of(t).shape for t in (node.inputs[1], node.outputs[0]))
+    if weights is None or written is None or len(weights) < 3:
+        return None
+    return tuple(weights), tuple(written)
+
+
+def _operations(main: Node, work: Work, graph: Graph, copies: int) -> float:
+    """What one of ``copies`` of a layer computes.
+
+    A dense convolution of many channels computes some of them at once, needed or not.
+    """
+    shapes = _dense_conv(main, graph)
+    if shapes is None or shapes[0][1] <= FEW_CHANNELS:
+        return work.ops or _steps(main, graph) / copies
+    (outputs, channels, *window), (batch, _, *image) = shapes
+    if is_quantized(work.dtype):
+        channels = _up(channels, _SUMMED_AT_ONCE)
+    pixels = batch * math.prod(image) / copies
+    return 2.0 * pixels * math.prod(window) * channels * _up(outputs, _AT_ONCE)
+
+
+def _up(value: int, multiple: int) -> int:
+    return math.ceil(value / multiple) * multiple
+
+
+def _steps(node: Node, graph: Graph) -> float:
     """What a node without a class of weights computes: a step for each element that it combines.
 
     A pool combines those of its window, an interpolating Resize its neighbours, and a recurrent

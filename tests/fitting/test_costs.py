@@ -181,3 +181,15 @@ def test_the_interval_of_a_new_network_counts_each_known_one_alike():
     errors = [[0.01 * number] * (50 if number == 9 else 1) for number in range(1, 10)]
     assert network_quantile(errors, 0.8) == pytest.approx(0.08)
     assert network_quantile(errors[:3], 0.8) == pytest.approx(0.03)  # No more is known.
+
+
+def test_costs_are_closer_to_a_network_that_counts_for_more():
+    builds = tuple(replace(b, us=3 * b.us) for b in NETWORKS[0].builds)
+    other = Network("three times as slow", builds)
+
+    def estimated(weight: float) -> float:
+        found = fit_costs([*NETWORKS[1:6], replace(other, weight=weight)])
+        return CostTable(found).layer_us(builds[0].parts)
+
+    assert estimated(1.0) < 0.9 * estimated(30.0)
+    assert estimated(30.0) < 1.1 * builds[0].us
