@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
 
 from placer.search._knowledge import Knowledge
+from placer.search.agreement import COMPARED, Agreement
 from placer.search.landscape import State
 from placer.search.noise_limits import PROBES, PROBES_PER_TRIAL, Probes, allowed_noise
-from placer.search.noise_model import NoiseModel, NoiseObservation
+from placer.search.noise_model import LEAST, NoiseModel, NoiseObservation
 from placer.search.out_of_time import OutOfTime
 from placer.search.records import Skip, TrialRecord
 from placer.search.space import Choices
@@ -54,17 +56,17 @@ class Gated:
         # What the base precision adds to noise, about, whatever is quantized.
         self._base_noise = self._noise_of_base()
         self.limit -= self._base_noise
+        self._few = Agreement.of(self._compared(knowledge.own(trials[: self._count])))
         self._skipped = [skip for trial in self._own for skip in trial.skipped]
-        self._passed_over = [
-            NoiseObservation(self._state(skip.choices), skip.noise) for skip in self._skipped
-        ]
+        self._passed_over = [self._on_few(self._state(s.choices), s.noise) for s in self._skipped]
         self.passed_over: list[Skip] = []
         self.noise = self._learn()
 
     def ruled_out(self) -> list[Skip]:
         """What was skipped once, perhaps for a stricter target, and is to be skipped again."""
         levels, limit = self._knowledge.levels, TOLERANCE * self.limit
-        return [skip for skip in self._skipped if not levels or skip.noise > limit]
+        factor = self._few.factor
+        return [skip for skip in self._skipped if not levels or factor * skip.noise > limit]
 
     def hopeless(self, state: State) -> Skip | None:
         """Measure the noise of what is to be tried, where gates bind; None if it may hold them.
@@ -74,22 +76,39 @@ class Gated:
         """
         if self.noise is None or self.has_skipped_enough:
             return None
-        try:
-            noise = self._knowledge.noise(state)
-        except OutOfTime:
-            return None
-        choices = self._knowledge.landscape.choices(state)
-        return Skip(choices, noise) if noise > TOLERANCE * self.limit else None
+        with suppress(OutOfTime):
+            return self.too_noisy(state)
+        return None
+
+    def too_noisy(self, state: State) -> Skip | None:
+        """Measure the noise of ``state``; None if it may hold the gates.
+
+        Raises OutOfTime if no time is left to measure it.
+        """
+        noise = self._knowledge.noise(state)
+        is_noisy = self._few.factor * noise > TOLERANCE * self.limit
+        return Skip(self._knowledge.landscape.choices(state), noise) if is_noisy else None
 
     @property
     def has_skipped_enough(self) -> bool:
         """Whether the next is tried as it is, or what is left of it that holds."""
         return len(self.passed_over) >= SKIPS
 
+    def chance(self, state: State, before: State) -> float:
+        """How likely the gates hold ``state``, of which ``before`` was tried."""
+        if self.noise is None:
+            return 1.0
+        mean = self.noise.predict(state)
+        changed = self.noise.variance_of(state, before)
+        deviation = math.hypot(self._few.deviation * mean, math.sqrt(changed))
+        if deviation == 0:
+            return float(mean <= self.limit)
+        return 0.5 * (1 + math.erf((self.limit - mean) / (math.sqrt(2) * deviation)))
+
     def holds(self, state: State) -> bool:
         """Whether the measured noise of ``state`` is within the limit; False if no time is left."""
         try:
-            return self._knowledge.noise(state) <= self.limit
+            return self._few.factor * self._knowledge.noise(state) <= self.limit
         except OutOfTime:
             return False
 
@@ -97,7 +116,7 @@ class Gated:
         """Learn from what was measured instead of trying it."""
         self.passed_over.append(skip)
         self._skipped.append(skip)
-        self._passed_over.append(NoiseObservation(self._state(skip.choices), skip.noise))
+        self._passed_over.append(self._on_few(self._state(skip.choices), skip.noise))
         self.noise = self._learn()
 
     def _noise_of_base(self) -> float:
@@ -106,6 +125,26 @@ class Gated:
         own = self._knowledge.floats(self._own) if is_one else None
         noise = 0.0 if own is None or own.noise is None else own.noise
         return noise if noise < self.limit else 0.0
+
+    def _compared(self, ended: Sequence[TrialRecord]) -> list[tuple[float, float]]:
+        """Noise on the few samples and in the trial, of trials in this base precision.
+
+        Those whose noise is the nearest to what gates allow, where these bind.
+        """
+        if not 0 < self.limit < math.inf:
+            return []
+        found = [(t.noise - self._base_noise, t) for t in ended if t.noise is not None]
+        noisy = [(noise, trial) for noise, trial in found if noise > LEAST]
+        noisy.sort(key=lambda entry: abs(math.log(entry[0] / self.limit)))
+        pairs = []
+        with suppress(OutOfTime):
+            for noise, trial in noisy[:COMPARED]:
+                pairs.append((self._knowledge.noise(self._state(trial.choices)), noise))
+        return pairs
+
+    def _on_few(self, state: State, noise: float) -> NoiseObservation:
+        """What noise on the few samples tells of that in a trial."""
+        return NoiseObservation(state, self._few.factor * noise, self._few.deviation)
 
     def _learn(self) -> NoiseModel | None:
         """The noise of sites, None while no gate was missed."""
@@ -127,13 +166,14 @@ class Gated:
     @cached_property
     def _probed(self) -> list[NoiseObservation]:
         """What is measured of the noise of blocks of sites."""
-        return Probes(
+        found = Probes(
             self._knowledge.landscape,
             self._knowledge.noise,
             self.limit,
             per_site=self._knowledge.per_site,
             budget=PROBES + PROBES_PER_TRIAL * self._count,
         ).observations()
+        return [self._on_few(own.state, own.noise) for own in found]
 
     def _state(self, choices: Choices) -> State:
         return self._knowledge.landscape.state(choices)

@@ -26,10 +26,14 @@ UNKNOWN = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class NoiseObservation:
-    """A candidate's measured noise power, relative to the outputs'."""
+    """A candidate's measured noise power, relative to the outputs'.
+
+    ``deviation``: how far it may be off the sum of its parts, relative.
+    """
 
     state: State
     noise: float
+    deviation: float = ADDITIVE
 
 
 class NoiseModel:
@@ -58,17 +62,24 @@ class NoiseModel:
         spread = np.array([self._shares[index].sum() for index in chosen])
         noisy = [v / s for v, s in zip(values, spread, strict=True) if s > 0]
         prior = max(float(np.median(noisy)) if noisy else UNKNOWN, LEAST) * self._shares
-        found = _Posterior(prior, chosen, values)
+        deviations = np.array([observation.deviation for observation in observations])
+        found = _Posterior(prior, chosen, values, deviations)
         mean = found.mean
         if rng is not None or hope:
             draw = -hope if rng is None else rng.standard_normal(mean.shape) - hope
             mean = mean + np.sqrt(found.variance) * draw
         # Noise is never negative; what the regression says below that is nothing.
         self._noise: np.ndarray = np.maximum(mean, 0.0)
+        self._variance = found.variance
 
     def predict(self, state: State) -> float:
         """Expected noise power of ``state``."""
         return float(self._noise[self._chosen(state)].sum())
+
+    def variance_of(self, state: State, other: State) -> float:
+        """Variance of the noise of the layouts of ``state`` that ``other`` does not have."""
+        pairs = enumerate(zip(state, other, strict=True))
+        return float(sum(self._variance[site, own] for site, (own, had) in pairs if own != had))
 
     @property
     def extras(self) -> np.ndarray:
@@ -97,7 +108,8 @@ def _shares(landscape: Landscape) -> np.ndarray:
 class _Posterior:
     """Mean and variance of the noise by site and layout.
 
-    ``prior``: mean before ``values``, each the sum over the layouts of one entry of ``chosen``.
+    ``prior``: mean before ``values``, each the sum over the layouts of one entry of ``chosen`` but
+    for the ``deviations``.
     """
 
     def __init__(
@@ -105,6 +117,7 @@ class _Posterior:
         prior: np.ndarray,
         chosen: Sequence[tuple[np.ndarray, np.ndarray]],
         values: np.ndarray,
+        deviations: np.ndarray,
     ) -> None:
         self._prior = prior
         # Covariance of each sum with each layout, then of the sums with each other.
@@ -115,7 +128,7 @@ class _Posterior:
         joint = prior * (SITE**2 * picked.sum(axis=2, keepdims=True) + LAYOUT**2 * picked)
         self._joint = joint.reshape(len(chosen), prior.size)
         self._inner = self._joint @ has.reshape(len(chosen), prior.size).T
-        self._inner += np.diag((ADDITIVE * values + LEAST) ** 2)
+        self._inner += np.diag((deviations * values + LEAST) ** 2)
         self._missing = values - picked.sum(axis=(1, 2))
 
     @property

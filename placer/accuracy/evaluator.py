@@ -171,6 +171,20 @@ class Evaluator:
             },
         )
 
+    def by_sample(self, run: Run) -> dict[str, np.ndarray]:
+        """Error and signal power of each sample, shape (samples, 2), by channel group.
+
+        Of the groups that ``Evaluation.noises`` has.
+        """
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in self._signals}
+        for sample, reference in zip(self._samples, self._references, strict=True):
+            comparison = Comparison.of(self._groups)
+            comparison.add(reference, as_numbers(run(sample.inputs), self._ports), None)
+            for group, sums in comparison.groups.items():
+                if group.name in found:
+                    found[group.name].append((sums.error, sums.reference))
+        return {name: np.array(own) for name, own in found.items()}
+
     @property
     def signals(self) -> Mapping[str, float]:
         """Sum of the float model's squares of each channel group that ``noises`` has."""

@@ -17,6 +17,7 @@ import yaml
 
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
+from placer.optimizer.trials.proposer import PROBE
 from placer.results.result import Result, result_schema
 from tests.conftest import DIGITS, Finished
 from tests.few_digits import CALIBRATION, EVALUATION, FEW_BY_MINMAX
@@ -82,7 +83,7 @@ def test_measurements_of_noise_beside_the_trials_are_counted_and_told(placer: Pl
     strict = ("--engine", "onnxruntime", "--gate", "sqnr>=40", "-o", "out")
     finished = placer("optimize", MODEL, *QUICK, *strict, "--budget", 5)
     study = optuna.load_study(study_name=None, storage="sqlite:///out/study.db")
-    probes = sum(key.startswith("noise of ") for key in study.user_attrs)
+    probes = sum(key.startswith(PROBE) for key in study.user_attrs)
     assert result(Path("out")).probes == probes > 0
     assert f"(noise measured {probes} times beside them)" in finished.out
     again = placer("optimize", MODEL, *QUICK, *strict, "--budget", 6)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
 import onnx
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluator import Run
 from placer.accuracy.sanity import invalid_output
 from placer.engines.abilities import abilities_of
 from placer.engines.base import Compiled, CompilesWritten, Engine, Tensors
@@ -23,7 +22,6 @@ from placer.qdq import Inserter
 from placer.qdq.base_property import name_base
 from placer.qdq.mixed_precision import MixedPrecision
 from placer.quantization import Placement, Ranges
-from placer.search.space import Choices, Space
 
 log = logging.getLogger(__name__)
 
@@ -184,29 +182,3 @@ class JudgedCandidates:
             self._latest = None  # Its memory is freed first.
             self._latest = placement.id, self.candidates.compile(placement)
         return self._latest[1]
-
-
-class NoiseMeter:
-    """Noise power of a placement on a few samples, relative to the outputs' power."""
-
-    def __init__(self, space: Space, candidates: Candidates, evaluator: Evaluator) -> None:
-        self._space = space
-        self._candidates = candidates
-        self._evaluator = evaluator
-
-    def of(self, candidates: Candidates) -> NoiseMeter:
-        """The same for others that ``candidates`` make of these choices, as in another scheme."""
-        return NoiseMeter(self._space, candidates, self._evaluator)
-
-    def __call__(self, choices: Choices) -> float:
-        """Return the noise of ``choices``; 1, as much as signal, where the engine refuses them."""
-        try:
-            run = self._candidates.runner(self._space.placement(choices))
-            noise = self._evaluator.evaluate(run).noise
-        except RunError:
-            return 1.0
-        return noise if math.isfinite(noise) else 1.0
-
-    def by_part(self, placement: Placement) -> Mapping[str, float]:
-        """Noise by part of an output; raises RunError where the engine refuses ``placement``."""
-        return self._evaluator.evaluate(self._candidates.runner(placement)).noises

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median
 
 from placer.accuracy.evaluator import Evaluator, Run
@@ -23,8 +23,9 @@ from placer.optimizer.setup.calibrated import (
     choose_ranges,
     ranges_of,
 )
-from placer.optimizer.setup.candidates import Candidates, JudgedCandidates, NoiseMeter
+from placer.optimizer.setup.candidates import Candidates, JudgedCandidates
 from placer.optimizer.setup.latency_baselines import LatencyBaselines, implicit_engine
+from placer.optimizer.setup.noise_meter import FewSamples, NoiseMeter
 from placer.optimizer.setup.task import Task
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
@@ -70,7 +71,6 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
     """
     model = task.model
     makers = _Makers(task, model)
-    few = task.calibration_data.limit(task.preset.noise_samples)
     if calibrated is None:
         if task.engine.remainder == "kept":
             # Its process is there to be lost to a model that crashes or hangs; calibration runs
@@ -87,13 +87,14 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
         plain = makers.candidates(calibrated.plain)
         baseline, built_s, run_s = _timed_build(task, plain)
         reference = reference_of(task, plain, baseline)
-    on_few = Evaluator(task.judged.graph, (), few, reference)
     candidates = makers.candidates(calibrated.ranges, written=True)
+    evaluator = Evaluator(task.judged.graph, task.gates, task.evaluation_data, reference)
+    few = partial(FewSamples.of, task, candidates, evaluator, reference)
     return TrialSetup(
         baseline=baseline,
         candidates=candidates,
-        evaluator=Evaluator(task.judged.graph, task.gates, task.evaluation_data, reference),
-        noise=NoiseMeter(task.space, candidates, on_few),
+        evaluator=evaluator,
+        noise=NoiseMeter(task.space, candidates, few),
         calibrated=calibrated,
         latency_baselines=_rivals(task, observer),
         float_build_s=built_s,

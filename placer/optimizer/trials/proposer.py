@@ -29,7 +29,7 @@ from placer.search.study import Study
 from placer.search.surrogate import SurrogateProposer
 
 # Under what a study keeps the noise of placements that was measured beside the trials.
-PROBE = "noise of "
+PROBE = "noise on noisy samples of "
 
 
 def probes_of(study: Study) -> int:
