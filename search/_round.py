@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from types import MappingProxyType
 from typing import TypeGuard
@@ -12,12 +13,13 @@ import numpy as np
 
 from placer.search._gated import Gated
 from placer.search._knowledge import Knowledge
-from placer.search._progress import Progress
+from placer.search._progress import RESOLUTION, Progress
 from placer.search.exact import solve
 from placer.search.landscape import Objective, State, apply
 from placer.search.latency_model import LatencyModel
 from placer.search.near_best import near_best
 from placer.search.noise_model import NoiseModel
+from placer.search.out_of_time import OutOfTime
 from placer.search.pareto import FLOAT_MODEL
 from placer.search.pool_search import FINALISTS, LARGE, Pool, PoolSearch, best_states
 from placer.search.records import Skip, TrialRecord
@@ -35,6 +37,9 @@ NEAR = "near the best"
 OPTIMUM = "model optimum"
 # What is left of a placement that misses the gates, without what makes it miss them.
 REPAIRED = "repaired"
+# Before the search ends under a gate, so many changes that may hold are measured for one trial, of
+# which so much gain is expected: parts of the float model's latency.
+HOPED_SKIPS, LEAST_HOPE = 24, 1e-4
 # Of what is best around planned states, so many are planned, too.
 PLANNED = 8
 # Where to look, by whether groups may be split.
@@ -149,6 +154,39 @@ class Round:
                 kind = OPTIMUM if state == self._optimum else kind
                 return self._repaired(state) or self._proposal(kind, state)
             self._pass_over(skip)
+
+    def hoped(self) -> Proposal | None:
+        """The change of the best of which most gain is expected, be it predicted to hold or not.
+
+        What a sum of noises is off by decides which of the placements at the limit hold it, and one
+        measurement of noise tells. Expectation of the gain under the constraint: Schonlau, Welch
+        and Jones 1998, Global versus local search in constrained optimization of computer models.
+        """
+        held = self._held()
+        if not held or not self._progress.holds_best:
+            return None
+        best = min(held)[1]
+        moves = self._land.all_moves if self._knowledge.per_site else self._land.group_moves
+        pool = self._pool_search.exchanges(best, self._objective, moves)
+        value = self._land.value(best, self._objective)
+        gains = {state: value - other for state, other in pool.items()}
+
+        def expected(state: State) -> float:
+            return gains[state] * self._gated.chance(state, best)
+
+        new = [s for s, gain in gains.items() if gain > RESOLUTION and self._is_new(s)]
+        new = sorted(new, key=expected, reverse=True)[:FINALISTS]
+        with suppress(OutOfTime):
+            while new and len(self._gated.passed_over) < HOPED_SKIPS:
+                state = max(new, key=expected)
+                new = [other for other in new if other != state and self._is_new(other)]
+                if expected(state) < LEAST_HOPE:
+                    return None
+                skip = self._gated.too_noisy(state)
+                if skip is None:
+                    return self._proposal(NEAR, state)
+                self._pass_over(skip)
+        return None
 
     def _repaired(self, state: State) -> Proposal | None:
         """What of ``state`` holds the gates, where none of what was looked at before did."""

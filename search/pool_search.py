@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -97,6 +98,20 @@ class PoolSearch:
                 if added == FINALISTS:
                     break
 
+    def exchanges(self, state: State, objective: Objective, moves: Moves) -> Pool:
+        """What one change of ``state`` or two may gain, whether or not it holds the limit."""
+        if self._noise is None:
+            return {}
+        promising = self._promising(state, objective, moves, self._noise)
+        single = [(gain, [move]) for gain, _, move in promising if gain < 0]
+        pairs = [
+            (gain + other_gain, [move, other])
+            for (gain, _, move), (other_gain, _, other) in combinations(promising, 2)
+            if gain + other_gain < 0 and not _sites(move) & _sites(other)
+        ]
+        found = [apply(state, own) for _, own in sorted((*single, *pairs))]
+        return {other: self._land.value(other, objective) for other in dict.fromkeys(found)}
+
     def _descents(
         self, starts: Sequence[State], *, priced: bool
     ) -> Iterator[tuple[State, tuple[float, ...]]]:
@@ -164,6 +179,10 @@ def best_states(pool: Pool, count: int) -> list[State]:
     return sorted(pool, key=lambda state: (pool[state], state))[:count]
 
 
+def _sites(move: Move) -> set[int]:
+    return {site for site, _ in move}
+
+
 def _best_exchange(found: Sequence[tuple[float, float, Move]], room: float) -> list[Move]:
     """The change, or the two of unlike sites, that gain most within ``room`` for more noise."""
     best: tuple[float, list[Move]] = (-1e-9, [])
@@ -173,6 +192,6 @@ def _best_exchange(found: Sequence[tuple[float, float, Move]], room: float) -> l
         for other_gain, other_noise, other in found[i + 1 :]:
             if gain + other_gain >= best[0]:
                 break  # Sorted by gain: no later one does better.
-            if noise + other_noise <= room and not {s for s, _ in move} & {s for s, _ in other}:
+            if noise + other_noise <= room and not _sites(move) & _sites(other):
                 best = (gain + other_gain, [move, other])
     return best[1]

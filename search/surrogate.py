@@ -250,7 +250,10 @@ class SurrogateProposer:
         if math.isinf(allowed_noise(self.own(trials), self._known.noise_limit)):
             return None
         own = Round(self._known, trials, math.inf, turn, explores=False, hopes=True)
-        return own.propose(only_gains=True)
+        proposal = own.propose(only_gains=True)
+        if proposal is not None:
+            return proposal
+        return Round(self._known, trials, math.inf, turn, explores=False).hoped()
 
     def _between(self, trials: Sequence[TrialRecord], cycle: int, turn: int) -> Proposal | None:
         """A gain at the limits of later cycles, before the search ends."""

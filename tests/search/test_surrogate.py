@@ -5,7 +5,7 @@ Engines are exact: latency is the sum of hidden costs of the predicted layers, n
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from zlib import crc32
@@ -14,7 +14,8 @@ import pytest
 
 from placer.search._gated import Gated
 from placer.search._knowledge import Knowledge
-from placer.search.landscape import Landscape, State
+from placer.search._round import Round
+from placer.search.landscape import Landscape, State, apply
 from placer.search.layer_signatures import Signature
 from placer.search.out_of_time import OutOfTime
 from placer.search.records import TrialRecord, by_latency
@@ -296,3 +297,54 @@ def test_what_is_hoped_to_hold_is_what_was_not_measured():
     alone = land.state({**land.space.floats, "conv-add-relu:add1": "both-quantized"})
     assert expected.noise.predict(alone) > expected.limit > hoped.noise.predict(alone)
     assert expected.limit == hoped.limit == 1.0
+
+
+def test_before_the_search_ends_what_is_little_too_noisy_by_the_sum_is_measured():
+    """Three sites are too noisy by the sum, but their errors cancel out a little."""
+    land = landscape(*NETS["branches"])
+    floats, defaults = (land.state(own) for own in (land.space.floats, land.space.defaults))
+    sites = [i for i, pair in enumerate(zip(floats, defaults, strict=True)) if len(set(pair)) > 1]
+    quiet = sites[:3]
+
+    def only(own: Iterable[int]) -> State:
+        return apply(floats, [tuple((site, defaults[site]) for site in own)])
+
+    def noise(choices: Choices) -> float:
+        state = land.state(choices)
+        if state == only(quiet):
+            return 0.95
+        changed = (i for i, own in enumerate(state) if own != floats[i])
+        return sum(0.4 if i in quiet else 2.0 for i in changed)
+
+    engine = EdgeEngine(land, noise=noise)
+    known = Knowledge(land, 0, noise, {}, per_site=True, noise_limit=1.0, levels=0)
+    tried = [sites, *([site] for site in sites), *itertools.combinations(quiet, 2)]
+    starts = [Proposal("", land.choices(only(own))) for own in tried]
+    records = [engine.trial(i, start) for i, start in enumerate(starts)]
+    assert Gated(known, records, math.inf, None).noise.predict(only(quiet)) > 1.1
+    proposal = Round(known, records, math.inf, len(records), explores=False).hoped()
+    assert land.state(proposal.choices) == only(quiet)
+
+
+def test_how_likely_gates_hold_hangs_on_what_is_known_of_the_changes():
+    """All sites are as loud, as is known; or their noise is not known at all."""
+    land = landscape(*NETS["branches"])
+    floats, defaults = (land.state(own) for own in (land.space.floats, land.space.defaults))
+    loud = [i for i, pair in enumerate(zip(floats, defaults, strict=True)) if len(set(pair)) > 1]
+
+    def noise(choices: Choices) -> float:
+        return float(sum(own != floats[i] for i, own in enumerate(land.state(choices))))
+
+    def late(_: Choices) -> float:
+        raise OutOfTime
+
+    limit = len(loud) - 0.5
+    records = [Engine(land, noise=noise, limit=limit).trial(0, Proposal("", land.space.defaults))]
+
+    def chance(probe: Noise, quiet: int) -> float:
+        known = Knowledge(land, 0, probe, {}, per_site=True, noise_limit=limit, levels=0)
+        state = apply(defaults, [tuple((i, floats[i]) for i in loud[:quiet])])
+        return Gated(known, records, math.inf, None).chance(state, floats)
+
+    assert chance(noise, 0) < 0.5 < chance(noise, 1)
+    assert chance(noise, 2) > 0.9 > chance(late, 2)
