@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from types import MappingProxyType
 from typing import TypeGuard
 
@@ -40,6 +41,8 @@ REPAIRED = "repaired"
 # Before the search ends under a gate, so many changes that may hold are measured for one trial, of
 # which so much gain is expected: parts of the float model's latency.
 HOPED_SKIPS, LEAST_HOPE = 24, 1e-4
+# And of so many trials that missed it narrowly.
+NEAR_MISSES = 3
 # Of what is best around planned states, so many are planned, too.
 PLANNED = 8
 # Where to look, by whether groups may be split.
@@ -167,8 +170,9 @@ class Round:
             return None
         best = min(held)[1]
         moves = self._land.all_moves if self._knowledge.per_site else self._land.group_moves
-        pool = self._pool_search.exchanges(best, self._objective, moves)
-        value = self._land.value(best, self._objective)
+        value, pool = self._land.value(best, self._objective), dict[State, float]()
+        for state in (best, *self._near_misses()):
+            pool.update(self._pool_search.exchanges(state, self._objective, moves, value))
         gains = {state: value - other for state, other in pool.items()}
 
         def expected(state: State) -> float:
@@ -187,6 +191,17 @@ class Round:
                     return self._proposal(NEAR, state)
                 self._pass_over(skip)
         return None
+
+    def _near_misses(self) -> list[State]:
+        """The tried ones that are the least above what gates allow, and predicted to be faster."""
+        value = self._land.value(min(self._held())[1], self._objective)
+        missed = sorted(
+            (trial.noise, state)
+            for trial, state in zip(self._own, self._states, strict=True)
+            if trial.noise is not None and trial.violation > 0
+        )
+        faster = (s for _, s in missed if self._land.value(s, self._objective) < value)
+        return list(islice(faster, NEAR_MISSES))
 
     def _repaired(self, state: State) -> Proposal | None:
         """What of ``state`` holds the gates, where none of what was looked at before did."""

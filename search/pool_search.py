@@ -98,16 +98,20 @@ class PoolSearch:
                 if added == FINALISTS:
                     break
 
-    def exchanges(self, state: State, objective: Objective, moves: Moves) -> Pool:
-        """What one change of ``state`` or two may gain, whether or not it holds the limit."""
+    def exchanges(self, state: State, objective: Objective, moves: Moves, most: float) -> Pool:
+        """What one change of ``state`` or two may lead to that is less than ``most``.
+
+        Whether or not it holds the limit.
+        """
         if self._noise is None:
             return {}
         promising = self._promising(state, objective, moves, self._noise)
-        single = [(gain, [move]) for gain, _, move in promising if gain < 0]
+        room = most - self._land.value(state, objective)
+        single = [(gain, [move]) for gain, _, move in promising if gain < room]
         pairs = [
             (gain + other_gain, [move, other])
             for (gain, _, move), (other_gain, _, other) in combinations(promising, 2)
-            if gain + other_gain < 0 and not _sites(move) & _sites(other)
+            if gain + other_gain < room and not _sites(move) & _sites(other)
         ]
         found = [apply(state, own) for _, own in sorted((*single, *pairs))]
         return {other: self._land.value(other, objective) for other in dict.fromkeys(found)}
