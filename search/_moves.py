@@ -27,7 +27,7 @@ class Piece:
     """A part of a change that is far from its other parts.
 
     ``near``: the sites that what it does depends on. ``nodes``: those it may do something to.
-    ``known``: number of what it does by its ``context``.
+    ``known``: number of what it does by its ``context``, shared with pieces that do the same.
     """
 
     move: Move
@@ -62,7 +62,7 @@ class Moves:
         self.layouts = np.array([layout for move in moves for _, layout in move], dtype=int)
         self.site_starts = _starts([len(move) for move in moves])
         self._near = np.array([site for piece in self.pieces for site in piece.near], dtype=int)
-        self._sites = 1 + max((piece.near[-1] for piece in self.pieces), default=0)
+        self._sites = 1 + max((max(piece.near) for piece in self.pieces), default=0)
         self._near_starts = _starts([len(piece.near) for piece in self.pieces])
 
     def __len__(self) -> int:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from placer.graph import Graph, Node
 from placer.rules.connected import connected
 from placer.rules.sites import Site
+from placer.search._alike import Alike
 from placer.search._moves import Move, Piece
 
 # What becomes of a layer hangs on the layers beside it. A change further away than this many nodes
@@ -26,10 +27,12 @@ class Reach:
         sites: Sequence[Site],
         spans: Sequence[frozenset[str]],
         linked: Sequence[frozenset[str]],
+        alike: Alike | None = None,
     ) -> None:
         """``spans``: nodes that may be one layer, however many there are.
 
         ``linked``: nodes of one long layer, and nodes that a pair is next to wherever it moves.
+        ``alike``: tells the sites of which a change does the same; without it each is unlike all.
         """
         own = {name: span for span in spans for name in span}
         near: dict[str, list[frozenset[str]]] = {}
@@ -42,8 +45,11 @@ class Reach:
         for index in range(len(sites)):
             for node in self.nodes([index]):
                 self._sites_at.setdefault(node, []).append(index)
+        self._alike = alike
         self._pieces: dict[Move, Piece] = {}
+        self._known: dict[tuple[int, tuple[int, ...]], dict[object, int]] = {}
         self._apart: dict[Move, tuple[Piece, ...]] = {}
+        self._around = lru_cache(maxsize=None)(self._find_around)
         self._far_apart = lru_cache(maxsize=KEPT_PARTS)(self._split)
 
     def apart(self, move: Move) -> tuple[Piece, ...]:
@@ -64,6 +70,10 @@ class Reach:
         """Indices of the nodes of ``sites`` themselves."""
         return frozenset(n.index for i in sites for n in self._sites[i].match.nodes.values())
 
+    def _find_around(self, sites: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        assert self._alike is not None
+        return self._alike.of(sites, self.ball(sites))
+
     def _split(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
         """``sites`` in parts that are far from each other."""
         parts = connected([self._balls[site] for site in sites])
@@ -71,10 +81,17 @@ class Reach:
 
     def _piece(self, move: Move) -> Piece:
         if move not in self._pieces:
-            nodes = self.ball(site for site, _ in move)
-            near = {site for node in nodes for site in self._sites_at.get(node, ())}
-            self._pieces[move] = Piece(move, tuple(sorted(near)), tuple(sorted(nodes)))
+            self._pieces[move] = self._make_piece(move)
         return self._pieces[move]
+
+    def _make_piece(self, move: Move) -> Piece:
+        nodes = self.ball(site for site, _ in move)
+        if self._alike is not None:
+            number, near = self._around(tuple(site for site, _ in move))
+            key = number, tuple(layout for _, layout in move)
+            return Piece(move, near, tuple(sorted(nodes)), self._known.setdefault(key, {}))
+        sites = {site for node in nodes for site in self._sites_at.get(node, ())}
+        return Piece(move, tuple(sorted(sites)), tuple(sorted(nodes)))
 
 
 def _ball(

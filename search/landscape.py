@@ -22,6 +22,7 @@ from placer.quantization import Placement
 from placer.quantization.placement import Change as PlacementChange
 from placer.rules.incremental_placement import IncrementalPlacer
 from placer.rules.sites import Site
+from placer.search._alike import Alike
 from placer.search._answers import Answers
 from placer.search._deltas import Deltas, Objective
 from placer.search._moves import Move, Moves, Piece, State, apply, batches
@@ -73,14 +74,17 @@ class Landscape:
         decided = set(self.sites)
         fixed = [site for site in space.sites if site not in decided]
         self._fixed = tuple(tuple(site.layouts).index(site.default) for site in fixed)
-        self._placer = IncrementalPlacer([*self.sites, *fixed])
+        every = [*self.sites, *fixed]
+        self._placer = IncrementalPlacer(every)
         # The states predicted last, the latest at the end.
         self._predicted: OrderedDict[State, tuple[np.ndarray, PredictedLayers]] = OrderedDict()
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._deltas = Deltas()
         self._around: dict[Piece, _Around] = {}
-        self._reach = Reach(space.graph, self.sites, layers.spans, layers.linked)
+        told = layers.told
+        alike = None if told is None else Alike(space.graph, every, len(self.sites), told)
+        self._reach = Reach(space.graph, self.sites, layers.spans, layers.linked, alike)
         self._answers = Answers(self.numbers)
 
     def state(self, choices: Choices) -> State:
@@ -252,10 +256,14 @@ class Landscape:
             if not self._alters_placement(state, pieces[i]):
                 pieces[i].known[contexts[i]] = found[i] = Deltas.NOTHING
         missing = [i for i in missing if found[i] is None]
-        for batch in batches([(i, pieces[i]) for i in missing]):
+        # Of pieces that do the same one is looked at.
+        alike = {(id(pieces[i].known), contexts[i]): i for i in reversed(missing)}
+        for batch in batches([(i, pieces[i]) for i in reversed(alike.values())]):
             far = [pieces[i] for i in batch]
             for i, number in zip(batch, self._probe(state, far), strict=True):
-                pieces[i].known[contexts[i]] = found[i] = number
+                pieces[i].known[contexts[i]] = number
+        for i in missing:
+            found[i] = pieces[i].known[contexts[i]]
         return np.array(found, dtype=int)
 
     def _alters_placement(self, state: State, piece: Piece) -> bool:

@@ -22,6 +22,7 @@ from placer.prediction.prediction import Prediction
 from placer.prediction.predictor import KEPT_STEPS, Predictor
 from placer.prediction.select import AnyPredictor
 from placer.prediction.steps import Step
+from placer.prediction.told import Told
 from placer.prediction.work import Work, layer_work
 from placer.quantization import Placement
 from placer.quantization.placement import Change as PlacementChange
@@ -113,6 +114,11 @@ class LayerModel:
     def is_local(self) -> bool:
         """Whether changes are predicted without a look at the whole model."""
         return isinstance(self._predictor, Predictor)
+
+    @property
+    def told(self) -> Told | None:
+        """What the predictor knows of nodes and tensors; None if what changes do hangs on more."""
+        return self._predictor.told if isinstance(self._predictor, Predictor) else None
 
     def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
         """Return the layers of ``placement``.

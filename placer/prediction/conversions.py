@@ -116,6 +116,12 @@ class BuildTarget:
             return self.integer
         return self.integers(scale)
 
+    def told_of(self, tensor: str) -> tuple[str, str | None, bool]:
+        """What is told of ``tensor`` here: its integers, its type outside, its zero point."""
+        scale = Scale(frozenset([tensor]))
+        is_off = self.has_zero_point is not None and self.has_zero_point(scale)
+        return self.integer_of(tensor, scale), self.stored.get(tensor), is_off
+
 
 @dataclass
 class TensorDraft:

@@ -37,6 +37,7 @@ from placer.prediction.prediction_draft import PredictionDraft
 from placer.prediction.regions import Region, find_regions
 from placer.prediction.settled import without_settled_nodes
 from placer.prediction.steps import PairedCandidate, Step, StepDraft
+from placer.prediction.told import Told
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.matcher import Matches
@@ -126,6 +127,21 @@ class Predictor:
         layers = [layer for region in self._regions for layer in region.long_layers]
         links = dict.fromkeys(self._links.values())
         return tuple(dict.fromkeys([*layers, *linked_nodes(links, self._target.graph)]))
+
+    @cached_property
+    def told(self) -> Told:
+        """What nodes and tensors are that differ in nothing that a look at the graph shows.
+
+        Nodes may be gone, or part of layers that rules find by what is further away; integers have
+        types that follow from ranges.
+        """
+        roles: dict[str, list[tuple[object, ...]]] = {n.name: [] for n in self._target.graph.nodes}
+        for region in self._regions:
+            for candidate in region.claimed:
+                rule = "" if candidate.claim is None else candidate.claim.match.rule.id
+                for place, node in enumerate(candidate.nodes):
+                    roles[node.name].append((rule, place, len(candidate.nodes)))
+        return Told({name: tuple(own) for name, own in roles.items()}, self._target.told_of)
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.
