@@ -22,6 +22,7 @@ from placer.accuracy.metrics import (
     decibels,
 )
 from placer.common.names import unknown
+from placer.common.ort_session import blamed_on
 from placer.common.user_code import UserCode, load_function
 from placer.errors import InputError
 from placer.graph import Graph
@@ -48,6 +49,10 @@ class Sample(Protocol):
     @property
     def labels(self) -> np.ndarray | None:
         """Class indices, None without labels."""
+
+    @property
+    def origin(self) -> str:
+        """Where it came from, for error messages."""
 
 
 class Samples(Protocol):
@@ -104,7 +109,7 @@ class Evaluator:
     Raises InputError for a gate on labels without labels, with labels that do not fit, or that the
     float model meets no better than by guessing (``placer.accuracy.labels``), on an output that is
     unknown, has no such metric or is not finite in the float model, or with a function that cannot
-    be used.
+    be used; and for a sample that makes an index of the float model out of range.
     """
 
     def __init__(
@@ -128,7 +133,8 @@ class Evaluator:
         self._labels = _read_labels(samples, on_labels)
         own = Comparison.of(self._groups)
         for sample, labels in zip(samples, self._labels, strict=True):
-            outputs = dict(as_numbers(reference(sample.inputs), self._ports))
+            with blamed_on(sample.origin):
+                outputs = dict(as_numbers(reference(sample.inputs), self._ports))
             self._references.append(outputs)
             own.add(outputs, outputs, labels)
         check_gates(gates, graph.outputs, any(labels is not None for labels in self._labels))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ from onnx import TensorProto
 from placer.calibration.body_runs import most_runs
 from placer.calibration.dataset import Dataset
 from placer.calibration.sample import Sample
-from placer.common.ort_session import bad_index, create_session, run_once
+from placer.common.ort_session import blamed_on, create_session, run_once
 from placer.errors import InputError, LimitError, RunError
 from placer.graph.exposed import Wanted, expose
 from placer.graph.flat import body_inputs, nest
@@ -150,26 +151,18 @@ class _Observer:
         Raises InputError for values that make indices out of range, RunError if ONNX Runtime fails.
         """
         where = f"{self._model.path} on {sample.origin}"
+        blamed = nullcontext() if synthetic else blamed_on(sample.origin)
         try:
-            values = run_once(self._session, list(self._names.values()), sample.inputs, where)
+            with blamed:
+                values = run_once(self._session, list(self._names.values()), sample.inputs, where)
         except LimitError:
             raise
         except RunError as error:
             if not synthetic:
-                _blame_data(error, sample)
                 raise
             raise RunError(f"{error}; not every model takes random inputs: give `data`") from error
         found = zip(self._names, values, strict=True)
         return {name: value for name, value in found if value.size or name not in self._inside}
-
-
-def _blame_data(error: RunError, sample: Sample) -> None:
-    """Raise InputError if the run failed by the values of the sample."""
-    wrong = bad_index(error)
-    if wrong is not None:
-        raise InputError(
-            f"{sample.origin} makes an index out of range at {wrong}; give data made for this model"
-        ) from error
 
 
 def _body_inputs(model: Model) -> dict[str, Scope]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
@@ -127,6 +128,17 @@ class _Commands(TyperGroup):
         super().__init__(**attributes)
         for name, target, summary in COMMANDS:
             self.add_command(LazyCommand(name, target, summary))
+
+    def parse_args(self, context: Any, args: list[str]) -> list[str]:
+        """As of any group, with the ``~`` of ``--data=~/images``, which shells leave as it is."""
+        return super().parse_args(context, [_with_home(word) for word in args])
+
+
+def _with_home(word: str) -> str:
+    option, equals, value = word.partition("=")
+    if not (option.startswith("--") and value.startswith("~")):
+        return word
+    return f"{option}{equals}{os.path.expanduser(value)}"  # noqa: PTH111 Maybe no path.
 
 
 app = typer.Typer(

@@ -6,6 +6,7 @@ import errno
 import glob
 import os
 import platform
+import re
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.errors import InputError, PlacerError, RunError
 
+# A path has one slash where the URL that it was made of has two.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 # Reasons that lie in the disk, not in the path.
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -38,6 +41,8 @@ def read_bytes(path: Path, what: str, field: str) -> bytes:
         with path.open("rb") as file:
             return file.read(limit + 1)
     except FileNotFoundError as error:
+        if _URL.match(str(path)):
+            raise InputError(f"{path} is a URL; download it and give {what}") from error
         raise InputError(f"{path} does not exist; give {what}") from error
     except (OSError, ValueError) as error:  # A NUL in the path is a ValueError.
         reason = getattr(error, "strerror", None) or error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -16,7 +17,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from placer.common.custom_ops import custom_op_libraries
 from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.common.run_limits import Runner, headroom
-from placer.errors import LimitError, RunError
+from placer.errors import InputError, LimitError, RunError
 
 ORT_ERRORS = (
     ort_errors.Fail,
@@ -172,10 +173,22 @@ def _failed_run(error: Exception, limits: Limits, what: str) -> RunError:
     return RunError(f"ONNX Runtime failed to run {what}: {one_line(error)}")
 
 
-def bad_index(error: RunError) -> str | None:
-    """What a run that failed says of an index out of range and its node, None if it failed else."""
-    found = _BAD_INDEX.search(str(error))
-    return None if found is None else f"node '{found['node']}': {found['what']}"
+@contextmanager
+def blamed_on(sample: str) -> Iterator[None]:
+    """Raise InputError for a run that fails since ``sample`` makes an index out of range.
+
+    What a node looks up may be computed, so that only a run shows it.
+    """
+    try:
+        yield
+    except RunError as error:
+        found = _BAD_INDEX.search(str(error))
+        if found is None:
+            raise
+        raise InputError(
+            f"{sample} makes an index out of range at node '{found['node']}': {found['what']}; "
+            "give data made for this model"
+        ) from error
 
 
 def one_line(error: Exception) -> str:

@@ -17,6 +17,7 @@ from placer.accuracy.metrics import ChannelGroup, Comparison, channel_groups, fi
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import load_dataset
 from placer.calibration.sample import Sample
+from placer.common.ort_session import blamed_on
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.common.user_code import UserCode, load_function
 from placer.engines.base import Engine, Tensors
@@ -122,7 +123,10 @@ def evaluate(
     )
     check_base(runner, base)
     reference = HalfPrecisionModel(source.proto, source.base_dir, threads).run
-    expected = [dict(reference(sample.inputs)) for sample in samples]
+    expected = []
+    for sample in samples:
+        with blamed_on(sample.origin):
+            expected.append(dict(reference(sample.inputs)))
     judge = _Judge(graph, samples, expected, tuple(metrics))
     found = []
     for model in models:

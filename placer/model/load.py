@@ -41,7 +41,13 @@ from placer.model.entered_bodies import enter_bodies
 from placer.model.fixed_inputs import fix_in_place
 from placer.model.importing import Imported, import_model, is_quantized
 from placer.model.input_shapes import input_shapes_of
-from placer.model.normalize import infer_values, normalize, tidy, tidy_quantized
+from placer.model.normalize import (
+    infer_values,
+    inline_functions,
+    normalize,
+    tidy,
+    tidy_quantized,
+)
 from placer.model.open_tensors import open_tensors
 from placer.model.validate import check_sizes, parse_model, read_model
 
@@ -187,9 +193,10 @@ def _fixed_inputs(proto: ModelProto) -> tuple[str, ...]:
 def load_quantized(path: Path) -> ModelProto:
     """Read a model with Q/DQ pairs to look at its structure; external data is not read.
 
-    Raises InputError if the file is no ONNX model.
+    Local functions are inlined. Raises InputError if the file is no ONNX model.
     """
     proto = read_model(path)
+    inline_functions(proto, path)
     tidy_quantized(proto)
     return proto
 
@@ -218,10 +225,9 @@ def is_quantized_file(path: Path) -> bool:
     What else is in the file is checked where the model is loaded. Raises InputError for what is no
     ONNX file.
     """
-    return any(
-        node.op_type in ("QuantizeLinear", "DequantizeLinear")
-        for node in every_node(parse_model(path).graph.node)
-    )
+    proto = parse_model(path)
+    nodes = [*proto.graph.node, *(node for function in proto.functions for node in function.node)]
+    return any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in every_node(nodes))
 
 
 def _check(proto: ModelProto, path: Path) -> None:

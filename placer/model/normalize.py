@@ -81,8 +81,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
     notes: list[str] = []
     if proto.functions:
         notes.append(f"inlined {len(proto.functions)} local functions")
-        stub = without_large_tensors(proto)
-        adopt(proto, inlined(stub, path))
+        inline_functions(proto, path)
     graph = proto.graph
     _note(notes, constants_to_initializers(graph), "turned {} Constant nodes into initializers")
     _note(notes, write_out_sparse(graph), "wrote out {} sparse initializers")
@@ -133,10 +132,13 @@ def tidy_named(proto: ModelProto) -> None:
     _name_nodes(proto.graph)
 
 
-def inlined(proto: ModelProto, path: Path) -> ModelProto:
-    """``proto`` with its local functions inlined; InputError if they do not fit their calls."""
+def inline_functions(proto: ModelProto, path: Path) -> None:
+    """Inline the local functions of ``proto``; InputError if they do not fit their calls."""
+    if not proto.functions:
+        return
+    stub = without_large_tensors(proto)
     try:
-        return onnx.inliner.inline_local_functions(proto, convert_version=True)
+        adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=True))
     except _INFERENCE_ERRORS as error:
         raise InputError(
             f"{path}: its local functions cannot be inlined: {one_line(error)}"

@@ -27,6 +27,7 @@ class Batch:
 
     inputs: Arrays
     labels: np.ndarray | None = None
+    origin: str = "here"
 
 
 CLASSIFIER = """

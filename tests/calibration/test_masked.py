@@ -9,6 +9,9 @@ from placer.calibration.collect import calibrate
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.calibration.masked import masked_tensors
 from placer.errors import InputError
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
 from placer.results.result import Result
 from tests.calibration.conftest import model_of
 from tests.optimizer.test_optimize import Placer
@@ -158,6 +161,21 @@ def test_what_a_mask_among_the_inputs_reaches_stays_float(
     assert [trial.kind for trial in result.trials] == ["none", "default", "everything"]
     assert result.trials[1].gates[0].value > 15
     assert [warning for warning in result.warnings if "no scale fits" in warning]
+
+
+def test_a_mask_that_only_evaluation_data_hold_stays_float_too(tmp_path: Path):
+    """As where calibration samples are all of full length."""
+    model_of(GIVEN, tmp_path)
+    full = str(tmp_path / "full.npz")
+    Path(given(tmp_path, [[0, 0], [0, 0]])).rename(full)
+    masked = given(tmp_path, [[0, -np.inf], [0, 0]])
+
+    def quantized(evaluation: str) -> set[str]:
+        asked = {"model": tmp_path / "model.onnx", "data": full, "engine": "onnxruntime"}
+        task = prepare(Request(**asked, evaluation_data=evaluation), QuietObserver())
+        return {edge.tensor for edge in task.edges}
+
+    assert quantized(full) - quantized(masked) == {"m", "a", "mask"}
 
 
 def test_a_row_that_is_masked_whole_is_refused(tmp_path: Path):

@@ -64,6 +64,14 @@ def test_a_closed_standard_output_is_no_error():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_options_with_an_equals_sign_take_the_home_folder(
+    placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", "/home/of/nobody")
+    finished = placer("eval", DIGITS / "digits.onnx", DIGITS / "digits.onnx", "--data=~/x.npz")
+    assert "/home/of/nobody/x.npz does not exist" in finished.err
+
+
 def test_a_misspelt_command_is_corrected(placer):
     finished: Finished = placer("optimise")
     assert finished.code == 2

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from placer.graph.text import parse_model
-from tests.conftest import DIGITS, Finished
+from tests.conftest import DIGITS, Finished, with_random_weights
 
 Placer = Callable[..., Finished]
 
@@ -42,6 +42,7 @@ def test_not_an_onnx_file(placer: Placer):
     Path("notes.onnx").write_text("these are not the bytes you are looking for")
     refused(placer("optimize", "notes.onnx"), "notes.onnx is not an ONNX")
     refused(placer("optimize", "nowhere.onnx"), "nowhere.onnx does not exist")
+    refused(placer("explain", "https://host/a.onnx"), "a.onnx is a URL; download it and give")
 
 
 def test_a_truncated_file(placer: Placer):
@@ -131,6 +132,31 @@ def test_a_gate_that_the_data_cannot_serve(placer: Placer):
     data = ("--data", DIGITS / "calibration.npz", "--no-cache")
     finished = placer("optimize", MODEL, *data, "--gate", "top1>=0.9")
     refused(finished, "gate top1>=0.9 needs labels; add an array named 'labels' to the data")
+
+
+# Ids are counted from one, so that only a run tells which rows are looked up.
+LOOK_UP = """
+<ir_version: 9, opset_import: ["": 17]>
+g (int64[1,4] ids) => (float[1,4,8] y)
+<float[10,8] e = {0.5}, float[8,8] w = {0.5}, int64 one = {1}> {
+  [minus] i = Sub(ids, one) [look] h = Gather(e, i) [mm] y = MatMul(h, w)
+}
+"""
+
+
+@pytest.mark.parametrize("command", ["optimize", "eval"])
+def test_ids_out_of_range_in_evaluation_data(placer: Placer, command: str):
+    onnx.save(with_random_weights(LOOK_UP), "net.onnx")
+    ids = np.random.default_rng(0).integers(1, 11, (6, 1, 4))
+    np.savez("good.npz", ids=ids)
+    ids[3, 0, 1] = 99
+    np.savez("bad.npz", ids=ids)
+    asked = {
+        "optimize": ("net.onnx", "--data", "good.npz", "--eval-data", "bad.npz", "-o", "out"),
+        "eval": ("net.onnx", "net.onnx", "--data", "bad.npz"),
+    }
+    finished = placer(command, *asked[command], "--engine", "onnxruntime")
+    refused(finished, "bad.npz, sample 3 makes an index out of range at node 'look'")
 
 
 def test_an_empty_data_folder(placer: Placer):

@@ -160,6 +160,18 @@ def test_the_builder_takes_it_too(builder: Any, name: str):
     assert check_model(builder, parse_model(text_of(TAKEN[name])), "sm89").refusals == ()
 
 
+def test_pairs_in_functions_are_found_at_each_call(save: Save):
+    body = "[c1] a = loc.pair(x) [c2] d = loc.pair(a) " + CONV
+    text = text_of(body).replace('"": 17', '"": 17, "loc": 1')
+    called = f"""{text} <domain: "loc", opset_import: ["": 17]> pair (x) => (d) {{
+      s = Constant<value = float {{0.05}}>() u3 = Constant<value = uint8 {{3}}>()
+      {PAIR.format("u3")}
+    }}"""
+    found = findings_of(save(called))
+    assert [finding.reason.split(",")[0] for finding in found] == ["its zero point is 3"] * 2
+    assert len({finding.node for finding in found}) == 2
+
+
 def test_a_fault_of_a_pair_is_said_once(save: Save):
     found = findings_of(save(text_of(PAIR.format("z3") + CONV, "int8 z3 = {3}")))
     assert [str(finding) for finding in found] == [

@@ -10,11 +10,9 @@ from onnx import ModelProto, NodeProto
 
 from placer.errors import InputError
 from placer.graph.edit import (
-    adopt,
     every_node,
     subgraphs,
     without_initializers,
-    without_large_tensors,
 )
 from placer.graph.flat import flatten, nest
 from placer.graph.scopes import Scopes
@@ -23,7 +21,7 @@ from placer.model.importing.dequantizer import dequantize_graph
 from placer.model.importing.imported import Imported
 from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
 from placer.model.importing.state import ImportState
-from placer.model.normalize import infer_values, inlined, tidy_quantized
+from placer.model.normalize import infer_values, inline_functions, tidy_quantized
 
 _OPERATORS = re.compile(
     r"(TRT_(INT8|FP8))?(Quantize|Dequantize)Linear|DynamicQuantize(Linear|MatMul|LSTM)|QLinear\w+|QGemm|"
@@ -55,9 +53,7 @@ def import_model(
     QuantizeLinear nodes write whose rounding stays, as arithmetic. Raises InputError, naming the
     node, for what cannot be taken apart.
     """
-    if proto.functions:
-        stub = without_large_tensors(proto)
-        adopt(proto, inlined(stub, path))
+    inline_functions(proto, path)
     scopes = flatten(proto.graph) if _quantizes_in_bodies(proto) else {}
     tidy_quantized(proto)
     values = infer_values(proto, {}, path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from onnx import TensorProto
 
@@ -41,12 +41,12 @@ def quantizable_sites(
 
 
 def scalable_sites(
-    sites: tuple[Site, ...], model: Model, data: Dataset, warn: Callable[[str], None]
+    sites: tuple[Site, ...], model: Model, data: Iterable[Dataset], warn: Callable[[str], None]
 ) -> tuple[Site, ...]:
-    """The sites with those layouts only that quantize no tensor that no scale fits."""
+    """The sites with those layouts only that quantize no tensor that no scale fits on ``data``."""
     layouts = [layout for site in sites for layout in site.layouts.values()]
     quantized = {edge.tensor for layout in layouts for edge in layout.quantize}
-    masked = masked_tensors(model, quantized, data)
+    masked = frozenset[str]().union(*(masked_tensors(model, quantized, each) for each in data))
     if not masked:
         return sites
     which = f"tensor '{min(masked)}' stays float: it holds"

@@ -94,7 +94,7 @@ def prepare(
         model = with_opset(model, FLOAT8_OPSET)
     found = find_sites(model.graph, pack.rules, target_of(engine), scheme.formats)
     sites = quantizable_sites(found, model, pack, warn)
-    sites = scalable_sites(sites, model, calibration_data, warn)
+    sites = scalable_sites(sites, model, (calibration_data, evaluation_data), warn)
     ran = bodies_run(model, calibration_data, evaluation_data, warn)
     sites = ran.sites(sites)
     sites, needed = chosen_sites(sites, model.graph, pack, request, observer)
