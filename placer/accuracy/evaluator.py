@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # What the float model scores against itself, unless its outputs are not finite.
 _PERFECT = {"sqnr": math.inf, "cosine": 1.0, "max_abs": 0.0, "argmax_agreement": 1.0}
+# What is kept of the float model's scores, which are in no metric.
+_SCORE_BYTES = 2**28
 _NOT_NUMBERS = (None, TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -120,8 +122,13 @@ class Evaluator:
         reference: Run,
         *,
         tell_silent: bool = True,
+        scores: Collection[str] = (),
     ) -> None:
-        """``tell_silent``: log which parts are zero, which says little of a few samples."""
+        """``tell_silent``: log which parts are zero, which says little of a few samples.
+
+        ``scores``: outputs of ``graph`` that have noise and are in no metric.
+        """
+        self._unjudged = frozenset(scores)
         self._gates = gates
         self._samples = samples
         self._groups = _number_groups(graph)
@@ -131,10 +138,13 @@ class Evaluator:
         self._references: list[Mapping[str, np.ndarray]] = []
         on_labels = [gate for gate in gates if gate.metric in LABEL_METRICS]
         self._labels = _read_labels(samples, on_labels)
-        own = Comparison.of(self._groups)
+        own, held = Comparison.of(self._groups), 0
         for sample, labels in zip(samples, self._labels, strict=True):
             with blamed_on(sample.origin):
                 outputs = dict(as_numbers(reference(sample.inputs), self._ports))
+            held += sum(outputs[name].nbytes for name in self._unjudged)
+            if held > _SCORE_BYTES:
+                outputs = {k: v for k, v in outputs.items() if k not in self._unjudged}
             self._references.append(outputs)
             own.add(outputs, outputs, labels)
         check_gates(gates, graph.outputs, any(labels is not None for labels in self._labels))
@@ -216,7 +226,9 @@ class Evaluator:
         fitting = [
             output
             for output, counts in classes.items()
-            if gate.output in (None, output) and 0 < counts.labelled == counts.positions
+            if gate.output in (None, output)
+            and output not in self._unjudged
+            and 0 < counts.labelled == counts.positions
         ]
         fitting = [o for o in fitting if o in self._floats] or fitting
         if not fitting:
@@ -253,7 +265,7 @@ class Evaluator:
 
     def _log_silent(self, own: Comparison) -> None:
         for group, sums in own.groups.items():
-            if group.output in self._floats and not self._has_signal(group, sums):
+            if group.output in self._floats - self._unjudged and not self._has_signal(group, sums):
                 log.warning("%s is zero on all samples; sqnr and cosine leave it out", group.name)
 
     def _of(self, gate: Gate, scores: Sequence[Score]) -> list[Score]:
@@ -275,11 +287,15 @@ class Evaluator:
     def _scores(self, comparison: Comparison) -> Iterator[Score]:
         """All built-in metrics of all outputs that have them."""
         for group, sums in comparison.groups.items():
+            if group.output in self._unjudged:
+                continue
             if self._has_signal(group, sums):
                 yield Score("sqnr", group.output, sums.sqnr, group.name)
                 yield Score("cosine", group.output, sums.cosine, group.name)
             yield Score("max_abs", group.output, sums.max_abs, group.name)
         for output, counts in comparison.classes.items():
+            if output in self._unjudged:
+                continue
             if counts.positions:
                 yield Score("argmax_agreement", output, counts.agreement, output)
             if counts.labelled:

@@ -330,16 +330,19 @@ class Comparison:
         """Add one batch of outputs.
 
         A shape that depends on the data (e.g. of detections) may differ: that batch counts as
-        wrong altogether.
+        wrong altogether. What ``reference`` lacks is not compared.
         """
         for group, sums in self.groups.items():
+            if group.output not in reference:
+                continue
             expected, got = reference[group.output], candidate[group.output]
             if expected.shape == got.shape:
                 sums.add(group.cut(expected), group.cut(got))
             else:
                 sums.add_mismatch(group.cut(expected))
         for output, counts in self.classes.items():
-            counts.add(reference[output], candidate[output], labels)
+            if output in reference:
+                counts.add(reference[output], candidate[output], labels)
 
 
 def finite(value: float) -> float | None:

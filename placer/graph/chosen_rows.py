@@ -16,7 +16,7 @@ from placer.graph.weights import WEIGHTED_OPS
 # Their outputs have the rows, the order or the number of rows that values decide (ONNX opset 24).
 _CHOOSING = frozenset({"NonMaxSuppression", "NonZero", "TopK", "Unique", "Compress"})
 # What moves values and changes none: the tensor before says the same.
-_MOVING = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+MOVING = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def chosen_rows(graph: Graph) -> ChosenRows | None:
     if any(_has_layer(node, data) for node in chosen if node not in choosing):
         return ChosenRows(outputs, tuple(operators), ())
     read = (name for node in chosen for name in node.inputs if name not in behind)
-    sources = dict.fromkeys(_floats_before(graph, read, data))
+    sources = dict.fromkeys(floats_before(graph, read))
     if any(graph.producer[name].name in graph.scopes for name in sources):
         return ChosenRows(outputs, tuple(operators), ())
     return ChosenRows(outputs, tuple(operators), tuple(sources))
@@ -83,8 +83,14 @@ def _leading(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _floats_before(graph: Graph, tensors: Iterable[str], data: frozenset[str]) -> list[str]:
-    """The last float tensors computed from the inputs on the way to ``tensors``."""
+def floats_before(
+    graph: Graph, tensors: Iterable[str], through: frozenset[str] = MOVING
+) -> list[str]:
+    """The last float tensors computed from the inputs on the way to ``tensors``.
+
+    ``through``: operators before which the values are as good as behind them.
+    """
+    data = data_tensors(graph)
     pending, seen, found = list(tensors)[::-1], set[str](), list[str]()
     while pending:
         tensor = pending.pop()
@@ -92,7 +98,7 @@ def _floats_before(graph: Graph, tensors: Iterable[str], data: frozenset[str]) -
         if tensor in seen or tensor not in data or node is None:
             continue
         seen.add(tensor)
-        if graph.type_of(tensor).is_float and node.op not in _MOVING:
+        if graph.type_of(tensor).is_float and node.op not in through:
             found.append(tensor)
         else:  # A comparison, an index of the largest value, or the same values elsewhere.
             pending.extend(edge.tensor for edge in reversed(graph.reads[node.name]))

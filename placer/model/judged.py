@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,8 +10,14 @@ import onnx.shape_inference
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from placer.graph import Graph, index_nodes
-from placer.graph.chosen_rows import ChosenRows, chosen_rows
+from placer.graph.chosen_rows import MOVING, ChosenRows, chosen_rows, floats_before
+from placer.graph.port_arithmetic import numeric_outputs
 from placer.model.load import Model
+
+# An enlarged map says no more than the map itself.
+_AS_GOOD = MOVING | {"Resize"}
+# Elements of what noise is measured at, for it is kept for each sample: 8 MiB.
+_MAX_ELEMENTS = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,12 +25,19 @@ class Judged:
     """``graph`` has what is judged for outputs, ``model`` has it beside its own outputs.
 
     ``rows``: outputs that are not judged, as their rows are chosen by value, and what is judged
-    instead; None where the model's own outputs are all judged, and ``model`` is as it was given.
+    instead; None where the model's own outputs are all judged. ``scores``: outputs of ``graph``
+    that noise is measured at and no gate is on; see ``with_scores``.
     """
 
     model: Model
     graph: Graph
     rows: ChosenRows | None = None
+    scores: tuple[str, ...] = ()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether ``model`` has outputs that it was given without."""
+        return self.rows is not None or bool(self.scores)
 
     def told(self) -> str | None:
         """What the user is told of ``rows``, in one sentence."""
@@ -50,6 +64,24 @@ def judged_by(model: Model, named: Collection[str] = ()) -> Judged:
     kept = [name for name in graph.outputs if name not in left]
     outputs = tuple(dict.fromkeys((*kept, *rows.sources)))
     return Judged(with_outputs(model, outputs), with_graph_outputs(graph, outputs), rows)
+
+
+def with_scores(judged: Judged) -> Judged:
+    """``judged`` with the floats that its outputs are computed from, where these are all integers.
+
+    As the scores before the ArgMax that a segmentation network ends in: integers tell which
+    candidates meet a gate, but not how much noise the others have too much.
+    """
+    graph = judged.graph
+    if numeric_outputs(graph):
+        return judged
+    scores = tuple(floats_before(graph, graph.outputs, _AS_GOOD))
+    shapes = [graph.type_of(name).shape for name in scores]
+    in_body = any(graph.producer[name].name in graph.scopes for name in scores)
+    if in_body or None in shapes or sum(math.prod(s) for s in shapes if s) > _MAX_ELEMENTS:
+        return judged
+    more = with_graph_outputs(graph, (*graph.outputs, *scores))
+    return replace(judged, model=with_outputs(judged.model, scores), graph=more, scores=scores)
 
 
 def with_outputs(model: Model, names: Sequence[str]) -> Model:

@@ -1,10 +1,14 @@
 """Models that give integers alone, as segmentation networks that end in ArgMax do."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 
+from placer.model import load_model
+from placer.model.judged import judged_by, with_scores
 from placer.results.result import Result
 from tests.conftest import with_random_weights
 from tests.optimizer.test_optimize import Placer
@@ -39,6 +43,38 @@ def test_integers_are_to_stay_as_they_are(placer: Placer):
     default = next(t for t in Result.read(Path("out")).trials if t.kind == "default")
     assert [gate.gate for gate in default.gates] == ["argmax_agreement>=0.99"]
     assert 0.9 < default.gates[0].value <= 1
+    assert default.gates[0].where == "y"
+    # The search learns from it which placements meet the gate; no metric is of it.
+    assert default.noise is not None
+    assert 1e-6 < default.noise < 0.1
+    assert {name.split()[1] for name in Result.read(Path("out")).best.metrics} == {"y"}
+    written = onnx.load("out/optimized.onnx")
+    assert [output.name for output in written.graph.output] == ["y"]
+
+
+ENLARGED = (
+    SEGMENTS.replace("[best]", '[up] t = Resize<mode = "linear">(s, , twice) [best]')
+    .replace("keepdims = 0>(s)", "keepdims = 0>(t)")
+    .replace("int64[1,16,16] y", "int64[1,32,32] y")
+    .replace("w2 = {0.2}", "w2 = {0.2}, float[4] twice = {1, 1, 2, 2}")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "scores"),
+    [
+        (SEGMENTS, ("s",)),
+        (ENLARGED, ("s",)),
+        (SEGMENTS.replace("16,16", "2048,2048"), ()),  # Too large to keep them of each sample.
+        (SEGMENTS.replace("(int64[1,16,16] y)", "(int64[1,16,16] y, float[1,2,16,16] s)"), ()),
+    ],
+)
+def test_noise_is_measured_at_the_scores_before_integers(
+    save: Callable[..., Path], text: str, scores: tuple[str, ...]
+):
+    judged = with_scores(judged_by(load_model(save(text))))
+    assert judged.scores == scores
+    assert judged.has_more == bool(scores)
 
 
 CLASSIFIER = """

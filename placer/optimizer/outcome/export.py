@@ -47,7 +47,7 @@ def _problem(task: Task, setup: TrialSetup, folder: OutputFolder) -> str | None:
     def run(inputs: Tensors) -> Mapping[str, np.ndarray]:
         return dict(zip(names, saved.run(inputs).values(), strict=True))
 
-    if task.judged.rows is not None:  # Files of OpenVINO get no further outputs.
+    if task.judged.has_more:  # Files of OpenVINO get no further outputs.
         return _differing(task, folder, run)
     gates = setup.evaluator.evaluate(run).gates
     missed = [value.gate.text() for value in gates if not value.passed]

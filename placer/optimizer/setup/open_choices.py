@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from placer.accuracy.evaluator import Evaluator
 from placer.calibration.collect import METHODS, calibrate
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime import OnnxRuntimeModel
@@ -31,7 +30,7 @@ from placer.optimizer.setup.calibrated import activations_of, ranges_of
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import bases_begun, study_settings
 from placer.optimizer.setup.task import Schemes, Task
-from placer.optimizer.setup.trial_setup import candidates_before_trials
+from placer.optimizer.setup.trial_setup import candidates_before_trials, evaluator_of
 from placer.optimizer.time_limit import UNLIMITED, TimeLimit
 from placer.qdq.bases import parse_base
 from placer.quantization import EMPTY
@@ -212,7 +211,7 @@ def _contender(request: Request, schemes: Schemes) -> _Contender:
     ranges = ranges_of(task, calibration, METHODS[0])
     candidates = candidates_before_trials(task, ranges)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, request.threads).run
-    evaluator = Evaluator(task.judged.graph, task.gates, task.evaluation_data, reference)
+    evaluator = evaluator_of(task, reference)
     found: dict[str, Compiled] = {}
     for placement in (EMPTY, task.space.placement(task.space.defaults)):
         try:

@@ -16,7 +16,7 @@ from placer.engines.base import Engine, Tensors
 from placer.graph import Edge
 from placer.graph.shapes import ShapeRange
 from placer.model import Model
-from placer.model.judged import Judged, judged_by
+from placer.model.judged import Judged, judged_by, with_scores
 from placer.optimizer.options.presets import Preset
 from placer.optimizer.options.request import Base, Request
 from placer.optimizer.time_limit import UNLIMITED, TimeLimit
@@ -67,8 +67,9 @@ class Task:
 
     @cached_property
     def judged(self) -> Judged:
-        """What accuracy is judged by: the model's outputs, or what stands for them."""
-        return judged_by(self.model, [gate.output for gate in self.gates if gate.output])
+        """What accuracy is judged by: the model's outputs, or what stands for them, and scores."""
+        named = [gate.output for gate in self.gates if gate.output]
+        return with_scores(judged_by(self.model, named))
 
     @cached_property
     def edges(self) -> frozenset[Edge]:

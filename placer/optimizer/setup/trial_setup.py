@@ -88,7 +88,7 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
         baseline, built_s, run_s = _timed_build(task, plain)
         reference = reference_of(task, plain, baseline)
     candidates = makers.candidates(calibrated.ranges, written=True)
-    evaluator = Evaluator(task.judged.graph, task.gates, task.evaluation_data, reference)
+    evaluator = evaluator_of(task, reference)
     few = partial(FewSamples.of, task, candidates, evaluator, reference)
     return TrialSetup(
         baseline=baseline,
@@ -166,7 +166,7 @@ class _Makers:
     @cached_property
     def judged_inserter(self) -> Inserter:
         """Makes candidates with all outputs that accuracy is judged by."""
-        if self.task.judged.rows is None:
+        if not self.task.judged.has_more:
             return self.inserter
         model = with_outputs(self.model, self.task.judged.graph.outputs)
         return Inserter(model, self.task.pack.manifest.scheme)
@@ -174,7 +174,7 @@ class _Makers:
     def candidates(self, ranges: Ranges, *, written: bool = False) -> Candidates:
         """Candidates with ``ranges``; ``written`` says that the result is of them."""
         judged = None
-        if self.task.judged.rows is not None:
+        if self.task.judged.has_more:
             twin = self._candidates(self.judged_inserter, ranges, None, written=written)
             judged = JudgedCandidates(twin, self.task.judged.graph.outputs)
         return self._candidates(self.inserter, ranges, judged, written=written)
@@ -189,6 +189,14 @@ class _Makers:
                 inserter, task.base, task.request.io_type, ranges, task.edges
             )
         return Candidates(inserter.model, task.engine, inserter, ranges, remainder, judged)
+
+
+def evaluator_of(task: Task, reference: Run) -> Evaluator:
+    """What judges candidates by the gates."""
+    judged = task.judged
+    return Evaluator(
+        judged.graph, task.gates, task.evaluation_data, reference, scores=judged.scores
+    )
 
 
 def reference_of(task: Task, candidates: Candidates, baseline: Compiled) -> Run:
