@@ -16,6 +16,12 @@ PAIR_OPS = ("QuantizeLinear", "DequantizeLinear")
 _GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
 _TRANSPOSE, _RESHAPE = "Transpose", "Reshape"
 _JOINED = "_new_reshape"
+_ELEMENTWISE = frozenset(
+    "Add Clip Concat Div Erf HardSigmoid LayerNormalization LeakyRelu Mul QLinearAdd QLinearConcat "
+    "QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax Relu Sigmoid SkipLayerNormalization "
+    "Softmax Sub Tanh".split()
+)
+_MOVES = frozenset("Expand Flatten Gather Reshape Slice Split Squeeze Transpose Unsqueeze".split())
 _PRODUCT = "FusedMatMul"  # A MatMul that reads operands as they lie before Transposes.
 
 
@@ -201,8 +207,19 @@ class Coverage:
                 continue
             seen.add(tensor)
             for node in self._producers.get(tensor, ()):
-                if owner.setdefault(node.name, index) == index:
+                if not _may_cover(start, node) or owner.setdefault(node.name, index) == index:
                     waiting += [self._alias(t) for t in node.input if t]
+
+
+def _may_cover(fused: onnx.NodeProto, node: onnx.NodeProto) -> bool:
+    """Whether what ``fused`` computes can have ``node`` in it, which else is gone.
+
+    Transposes undo one another through what is between them, and a Relu or Clip goes where the
+    quantization of what moves its result implies it.
+    """
+    if node.op_type == _TRANSPOSE:
+        return fused.op_type not in _ELEMENTWISE
+    return node.op_type not in ("Relu", "Clip") or fused.op_type not in _MOVES
 
 
 class _Aliases:

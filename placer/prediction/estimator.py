@@ -73,7 +73,7 @@ class NoTimes(Estimator):
         return 0.0
 
     def layers(self, prediction: Prediction) -> tuple[PredictedLayer, ...]:
-        """Those of ``prediction``, with what the engine adds where it moves tensors."""
+        """Those of ``prediction``, with what comes of moved tensors."""
         return prediction.all_layers
 
     def estimate(self, prediction: Prediction) -> Plan:

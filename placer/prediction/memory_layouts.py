@@ -83,11 +83,11 @@ def lay_out(layers: Sequence[PredictedLayer], graph: Graph) -> tuple[LaidOut, ..
     return tuple(map(draft.left, layers, laid))
 
 
-def with_pairs(layers: Sequence[PredictedLayer], graph: Graph) -> Iterator[PredictedLayer]:
-    """``layers``, a whole plan in order, with the pairs that are put behind Transposes.
+def with_moves(layers: Sequence[PredictedLayer], graph: Graph) -> Iterator[PredictedLayer]:
+    """``layers``, a whole plan in order, with what becomes of Transposes.
 
-    They convert what was dequantized before, to the same integers and back
-    (TryFixTransposeMissingQ).
+    Those of the model that others undo are none, and behind those that stay behind a DQ are pairs,
+    which convert to the same integers and back (TryFixTransposeMissingQ).
     """
     written: dict[Edge, PredictedLayer] = {}
     for predicted, laid in zip(layers, lay_out(layers, graph), strict=True):
@@ -96,7 +96,13 @@ def with_pairs(layers: Sequence[PredictedLayer], graph: Graph) -> Iterator[Predi
                 yield from _pair(written[move.behind])
         if predicted.layer.kind == "dequantize":
             written |= dict.fromkeys(predicted.edges, predicted)
-        yield predicted
+        gone = laid.gone and _is_read_once(predicted, graph)
+        layer = replace(predicted.layer, kind="no-op") if gone else predicted.layer
+        yield replace(predicted, layer=layer) if gone else predicted
+
+
+def _is_read_once(predicted: PredictedLayer, graph: Graph) -> bool:
+    return len(graph.edges_of(predicted.layer.outputs[0].tensor)) == 1
 
 
 def _pair(dequantize: PredictedLayer) -> tuple[PredictedLayer, PredictedLayer]:

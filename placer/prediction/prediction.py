@@ -11,7 +11,7 @@ from operator import itemgetter
 from placer.graph import Edge, Graph
 from placer.plan import Plan
 from placer.prediction.conversions import Conversion, PredictedLayer, TensorFormats
-from placer.prediction.memory_layouts import with_pairs
+from placer.prediction.memory_layouts import with_moves
 from placer.prediction.motion import NormalForm, Scale
 from placer.prediction.steps import Step
 from placer.quantization import EMPTY, Placement
@@ -54,10 +54,10 @@ class Prediction:
 
     @cached_property
     def all_layers(self) -> tuple[PredictedLayer, ...]:
-        """``layers``, with the pairs that the engine adds where it moves tensors."""
+        """``layers``, with what the engine adds and takes away where it moves tensors."""
         if self.moving is None or not self.given:
             return self.layers
-        return tuple(with_pairs(self.layers, self.moving))
+        return tuple(with_moves(self.layers, self.moving))
 
     @property
     def plan(self) -> Plan:

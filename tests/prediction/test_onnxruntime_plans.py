@@ -9,6 +9,7 @@ import pytest
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.onnxruntime_coverage import Coverage
 from placer.graph import Edge
 from placer.graph.text import parse_model
 from placer.model import load_model
@@ -99,6 +100,30 @@ g (float[1,24,8,8] x) => (float[1,24,4,4] y)
   [add] y = Add(p, d)
 }
 """
+# Transposes around a Conv and what follows it in float, as encoders of speech have them.
+TURNED = """
+g (float[1,20,16] x) => (float[1,20,16] y) <float[16,16,3] w = {1}, float[16] b = {1}> {
+  [norm] n = Softmax(x)
+  [there] t = Transpose<perm = [0, 2, 1]>(n)
+  [conv] c = Conv<pads = [1, 1]>(t, w, b)
+  [act] a = Tanh(c)
+  [back] r = Transpose<perm = [0, 2, 1]>(a)
+  [add] y = Add(n, r)
+}
+"""
+# The sum of a block with channels last has them last, too, so that nothing is turned back.
+RESIDUAL = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}, float[16] b = {1}, float[16,16,1,1] v = {1}, float[16] g = {1}> {
+  [conv] c = Conv(x, w, b)
+  [there] t = Transpose<perm = [0, 2, 3, 1]>(c)
+  [norm] n = LayerNormalization(t, g, b)
+  [back] r = Transpose<perm = [0, 3, 1, 2]>(n)
+  [add] a = Add(c, r)
+  [conv2] d = Conv(a, v)
+  [last] y = Tanh(d)
+}
+"""
 X, W = Edge("x", "conv", 0), Edge("w", "conv", 1)
 FIRST = [(Edge("x", "conv1", 0),), (Edge("w", "conv1", 1),), (Edge("c", "add", 1),)]
 SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last", 0),)]
@@ -118,6 +143,24 @@ SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last",
             [(X,), (W,), (Edge("b", "add", 1),), (Edge("a", "sig", 0),)],
             {"quantize": 2, "dequantize": 1},
         ),
+        (
+            TURNED,
+            [(Edge("t", "conv", 0),), (W,), (Edge("c", "act", 0),)],
+            {"quantize": 1, "dequantize": 1},
+        ),
+        (
+            RESIDUAL,
+            [
+                (X,),
+                (W,),
+                (Edge("c", "there", 0), Edge("c", "add", 0), Edge("t", "norm", 0)),
+                (Edge("n", "back", 0), Edge("r", "add", 1)),
+                (Edge("a", "conv2", 0),),
+                (Edge("v", "conv2", 1),),
+                (Edge("d", "last", 0),),
+            ],
+            {"quantize": 2, "dequantize": 2},
+        ),
         (SCALED, [], {}),
         (CLIPPED, [], {}),
         (POOLED, [], {}),
@@ -130,3 +173,21 @@ def test_plans_are_predicted_as_they_are_built(
     assert layers(predicted) == layers(built)
     assert Counter(x.kind for x in predicted.layers if x.kind in expected) == expected
     assert Counter(x.kind for x in built.layers if x.kind in expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("gone", "left"),
+    [
+        ("[gone] r = Relu(t)", "[left] y = Unsqueeze(r, axis)"),
+        ("[gone] r = Transpose<perm = [1, 0]>(t)", "[left] y = Add(r, r)"),
+    ],
+)
+def test_what_is_gone_is_in_no_layer_that_cannot_have_it(gone: str, left: str):
+    text = """
+    g (float[4,4] x) => (float[N] y) <int64[1] axis = {0}> { [tanh] t = Tanh(x) GONE LEFT }
+    """.replace("LEFT", left)
+    model = onnx.parser.parse_model(HEAD + text.replace("GONE", gone))
+    built = onnx.parser.parse_model(
+        HEAD + text.replace("GONE", "").replace("(r", "(t").replace(" r)", " t)")
+    )
+    assert Coverage(model.graph, built.graph).nodes() == [("tanh",), ("left",)]
