@@ -36,9 +36,9 @@ class Claim:
     the nodes that must carry a pair. ``paired``: both; ``bare``: edges that must be float.
     ``beside``: by edge of ``demanded`` those of which one must carry the same pair, where any must.
     ``in_place``: edges read in the type that is written. ``passed``: nodes that run before the
-    layer though they read what it writes. ``movers``: nodes that run after it though some of its nodes
-    stand behind them. Of overlapping claims alike in all else
-    the one of the highest ``input_index`` is met, then that of the first nodes if ``goes_first``.
+    layer though they read what it writes. ``movers``: nodes that run after it though some of its
+    nodes stand behind them. Of overlapping claims alike in all else the one of the highest
+    ``input_index`` is met, then that of the first nodes if ``goes_first``.
     """
 
     match: Match

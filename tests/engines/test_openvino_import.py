@@ -250,8 +250,8 @@ def linear(folder: Path) -> Path:
 CHOSEN = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,16] x) => (float[1,16,4] chosen)
-<float[16,64] w1 = {0.1}, float[16,256] w2 = {0.1}, int64[3] shape = {1, 64, 4}, int64[1] most = {16},
- int64[3] index = {1, 16, 1}, int64[3] wide = {1, 16, 4}> {
+<float[16,64] w1 = {0.1}, float[16,256] w2 = {0.1}, int64[3] shape = {1, 64, 4},
+ int64[1] most = {16}, int64[3] index = {1, 16, 1}, int64[3] wide = {1, 16, 4}> {
   [scores] s = MatMul(x, w1)
   [coordinates] b0 = MatMul(x, w2)
   [boxes] b = Reshape(b0, shape)

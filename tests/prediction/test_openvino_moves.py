@@ -1,0 +1,175 @@
+"""Where Q moves past what moves elements or joins maps, and what is computed before it moves."""
+
+import pytest
+
+from placer.graph import Edge
+from tests.prediction.test_openvino_plans import conversions, layers, plans
+
+TURNED = """
+g (float[1,64,16] x, float[1,64,16] z) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}, float[16,16] v = {1}, int64[4] shape = {1, 8, 8, 16}> {
+  [source] a = SOURCE
+  [view] b = Reshape(a, shape)
+  [turn] c = Transpose<perm = [0, 3, 1, 2]>(b)
+  [conv] y = Conv(c, w)
+}
+"""
+DEEP = """
+g (float[1,32,8,8] x, float[1,32,8,8] z) => (float[1,8,16,16] y)
+<float[8,8,1,1] w = {1}> {
+  [add] a = Add(x, z)
+  [deep] b = DepthToSpace<blocksize = 2>(a)
+  [conv] y = Conv(b, w)
+}
+"""
+MIXED = """
+g (float[1,2,64,16] q, float[1,64,32] x) => (float[1,2,64,64] y)
+<float[32,32] w = {1}, int64[4] heads = {1, 64, 2, 16}> {
+  [fc] a = MatMul(x, w)
+  [view] b = Reshape(a, heads)
+  [turn] k = Transpose<perm = [0, 2, 3, 1]>(b)
+  [product] y = MatMul(q, k)
+}
+"""
+VIEWED = """
+g (float[1,64,32] x, float[1,64,32] z) => (float[1,64,2,16] y)
+<float[16,16] w = {1}, float[32,32] v = {1}, int64[4] shape = {1, 64, 2, 16}, float three = {3}> {
+  [source] a = SOURCE
+  [view] b = Reshape(a, shape)
+  [act] c = ACT
+  [fc] y = MatMul(c, w)
+}
+"""
+JOINED = """
+g (float[1,16,8,8] x, float[1,16,8,8] z) => (float[1,32,8,8] y)
+<float[32,32,1,1] w = {1}, float[16,16,3,3] w1 = {1}, float[32] power = {1}, float[32] shift = {1},
+ float[32] mean = {1}> {
+  [positive] gain = Exp(power)
+  [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w1)
+  [tanh] b = Tanh(z)
+  [join] c = Concat<axis = 1>(a, b)
+  BODY
+}
+"""
+NORM = "[norm] d0 = BatchNormalization(c, gain, shift, mean, gain) [act] d = Relu(d0)"
+ADDED = """
+g (float[1,32,8,8] x) => (float[1,32,8,8] y)
+<float[16,16,3,3] w = {1}, float[16,16,1,1] w2 = {1}, float[16,16,1,1] w3 = {1}> {
+  [split] s, p = Split<axis = 1>(x)
+  [conv0] a = Conv(p, w3)
+  [conv1] b = Conv<pads = [1, 1, 1, 1]>(a, w)
+  [add] c = Add(b, p)
+  [conv2] d = Conv(c, w2)
+  [join] y = Concat<axis = 1>(d, s)
+}
+"""
+GATED = """
+g (float[1,16,8,8] x, float[1,16,8,8] z) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}> {
+  [source] a = SOURCE
+  [mean] m = GlobalAveragePool(a)
+  [conv] g0 = Conv(m, w)
+  [gate] g = Sigmoid(g0)
+  [mul] y = MUL
+}
+"""
+
+
+def check(text, pairs, folder):
+    """The actual layers and conversions, which must be the predicted ones."""
+    predicted, actual = plans(text, pairs, folder)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    return layers(actual), conversions(actual)
+
+
+READ = [(Edge("c", "conv", 0),), (Edge("w", "conv", 1),)]
+
+
+def test_q_behind_a_transpose_moves_past_a_view_into_the_kernel_before(tmp_path):
+    found, converted = check(TURNED.replace("SOURCE", "Add(x, z)"), READ, tmp_path)
+    assert found[frozenset({"source"}), ("uint8",)] == 1
+    assert found[frozenset({"turn"}), ("uint8",)] == 1
+    assert not converted
+
+
+def test_q_behind_a_view_stays(tmp_path):
+    text = TURNED.replace("SOURCE", "Add(x, z)")
+    text = text.replace("[conv] y = Conv(c, w)", "[fc] q = MatMul(b, v)")
+    text = text.replace("(float[1,16,8,8] y)", "(float[1,16,8,8] c, float[1,8,8,16] q)")
+    pairs = [(Edge("b", "fc", 0),), (Edge("v", "fc", 1),)]
+    found, _ = check(text, pairs, tmp_path)
+    assert found[frozenset({"source"}), ("float",)] == 1
+
+
+def test_q_of_two_readers_stays_behind_a_transpose(tmp_path):
+    text = TURNED.replace("SOURCE", "Add(x, z)").replace(
+        "[conv] y = Conv(c, w)",
+        "[conv] d = Conv(c, w) [second] e = Conv(c, w2) [sum] y = Add(d, e)",
+    )
+    text = text.replace("int64[4] shape", "float[16,16,1,1] w2 = {1}, int64[4] shape")
+    both = (Edge("c", "conv", 0), Edge("c", "second", 0))
+    found, converted = check(text, [both, READ[1], (Edge("w2", "second", 1),)], tmp_path)
+    assert found[frozenset({"turn"}), ("float",)] == 1
+    assert converted["quantize", "float", "uint8"] == 1
+
+
+def test_q_stays_behind_a_change_of_depth_to_space(tmp_path):
+    found, _ = check(DEEP, [(Edge("b", "conv", 0),), READ[1]], tmp_path)
+    assert found[frozenset({"deep"}), ("float",)] == 1
+
+
+def test_a_pair_on_the_second_operand_of_a_product_is_part_of_its_kernel(tmp_path):
+    pairs = [(Edge("k", "product", 1),), (Edge("x", "fc", 0),), (Edge("w", "fc", 1),)]
+    found, converted = check(MIXED, pairs, tmp_path)
+    assert found[frozenset({"turn"}), ("float",)] == 1
+    assert sum(converted.values()) == 1  # Of x.
+
+
+@pytest.mark.parametrize("source", ["Add(x, z)", "MatMul(x, v)"])
+@pytest.mark.parametrize("act", ["HardSwish(b)", "Tanh(b)", "Mul(b, three)", "Relu(b)"])
+@pytest.mark.parametrize("paired", [False, True])
+def test_what_is_element_wise_behind_a_view_is_computed_before_it(source, act, paired, tmp_path):
+    text = VIEWED.replace("SOURCE", source).replace("ACT", act)
+    pairs = [(Edge("c", "fc", 0),), (Edge("w", "fc", 1),)] if paired else []
+    found, _ = check(text, pairs, tmp_path)
+    stays = paired and act in ("Mul(b, three)", "Relu(b)")  # Part of Q.
+    assert (found[frozenset({"source", "act"}), ("float",)] == 1) is not stays
+
+
+@pytest.mark.parametrize("body", ["[act] d = Relu(c)", NORM])
+@pytest.mark.parametrize("int8", [False, True])
+def test_what_q_takes_along_behind_a_concat_moves_to_the_branches(body, int8, tmp_path):
+    text = JOINED.replace("BODY", f"{body} [conv] y = Conv(d, w)")
+    pairs = [(Edge("d", "conv", 0),), (Edge("w", "conv", 1),)]
+    own = [(Edge("x", "conv1", 0),), (Edge("w1", "conv1", 1),)] if int8 else []
+    found, _ = check(text, [*pairs, *own], tmp_path)
+    assert found[frozenset({"join"}), ("uint8",)] == 1
+    assert found[frozenset({"conv1"}), ("uint8" if int8 else "float",)] == 1
+
+
+def test_it_stays_where_something_else_reads_the_concat(tmp_path):
+    text = JOINED.replace("BODY", "[act] d = Relu(c) [conv] e = Conv(d, w) [add] y = Add(e, c)")
+    pairs = [(Edge("d", "conv", 0),), (Edge("w", "conv", 1),)]
+    found, _ = check(text, pairs, tmp_path)
+    assert found[frozenset({"join"}), ("float",)] == 1
+
+
+def test_a_sum_that_no_conv_takes_along_quantizes_by_itself(tmp_path):
+    pairs = [(Edge("c", "conv2", 0),), (Edge("w2", "conv2", 1),)]
+    found, converted = check(ADDED, pairs, tmp_path)
+    assert found[frozenset({"add"}), ("uint8",)] == 1
+    assert not converted
+
+
+@pytest.mark.parametrize(("source", "shifts"), [("Add(x, z)", True), ("Abs(x)", False)])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_element_wise_kernel_writes_floats_for_a_product(
+    source, shifts, first, shared, tmp_path
+):
+    text = GATED.replace("SOURCE", source).replace("MUL", "Mul(a, g)" if first else "Mul(g, a)")
+    edges = [Edge("a", "mul", 0 if first else 1)] + ([Edge("a", "mean", 0)] if shared else [])
+    found, _ = check(text, [tuple(edges)], tmp_path)
+    is_read = shifts and not first and not shared
+    assert (found[frozenset({"source"}), ("float",)] == 1) is not (is_read or shared)
