@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import attrgetter
 
-from placer.graph import Edge, Graph, Node
+from placer.graph import Edge, Node
 from placer.prediction.claims import ANY, FLOAT, Claim, find_claims
-from placer.prediction.followers import Follower, followers
+from placer.prediction.followers import followers
 from placer.prediction.layer_candidate import LayerCandidate
+from placer.prediction.led import find_led, merges
 from placer.prediction.motion import NormalForm, Passage
 from placer.prediction.operands import Operand, find_operands
 from placer.prediction.passages import find_shared
@@ -23,7 +24,6 @@ from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 _NO_OP = "NoOp"
-_IN_Q = frozenset({"Relu", "Clip", "Add", "Sub", "Mul", "Div"})  # FakeQuantize takes them along.
 LONG = 6  # Nodes of a layer of fewer are near each other.
 
 
@@ -95,7 +95,7 @@ class Region:
                 del found[candidate.position]
             whole = self._whole(group)
             found[whole.position] = whole
-        for led in _led(found, form):
+        for led in find_led(found, form):
             for candidate in led.group:
                 del found[candidate.position]
             whole = self._whole(led.group, led.movers)
@@ -204,13 +204,9 @@ def _reach(candidate: LayerCandidate) -> tuple[int, ...]:
     return (candidate.position, *found) if found else ()
 
 
-def _merges(candidate: LayerCandidate) -> bool:
-    return candidate.claim is not None and candidate.claim.fusion.merges
-
-
 def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
     """The nodes that read each other and may be part of one merged layer, by their indices."""
-    parts = {c.position: c for c in claimed if _merges(c)}
+    parts = {c.position: c for c in claimed if merges(c)}
     for positions in joined(claimed):
         yield from pairwise(positions)
     for candidate in parts.values():
@@ -234,58 +230,6 @@ def _writers(candidate: LayerCandidate) -> list[int]:
     return [producers[e.tensor].index for e in candidate.reads if e.tensor in producers]
 
 
-@dataclass(frozen=True)
-class _Led:
-    """A layer with those that it takes along, and the nodes that run after all of them."""
-
-    group: tuple[LayerCandidate, ...]
-    movers: tuple[Node, ...]
-
-
-def _led(found: Mapping[int, LayerCandidate], form: NormalForm) -> list[_Led]:
-    """The layers of ``found`` that take others along, each with these."""
-    groups = []
-    for candidate in found.values():
-        taken = list[Follower]()
-        for follower in followers(candidate):
-            others = [found.get(node.index) for node in follower.nodes]
-            if any(edge in form.scales for edge in follower.bare):
-                break
-            if follower.movers and _is_implied(follower, form, candidate.graph):
-                break
-            if not all(map(_is_free, others)):
-                break
-            taken.append(follower)
-        # The engine moves scales and shifts on, as it does with those of a pair.
-        last = found[taken[-1].nodes[-1].index] if taken else candidate
-        if _disagree(last, form):
-            while taken and taken[-1].is_affine:
-                taken.pop()
-        if taken:
-            own = [found[node.index] for follower in taken for node in follower.nodes]
-            groups.append(_Led((candidate, *own), tuple(m for f in taken for m in f.movers)))
-    return groups
-
-
-def _is_implied(follower: Follower, form: NormalForm, graph: Graph) -> bool:
-    """Whether the Q behind takes it along, which stays behind what moves elements."""
-    readers = [e for t in follower.nodes[-1].outputs for e in graph.edges_of(t)]
-    scales = {form.scales.get(edge) for edge in readers}
-    return follower.kind in _IN_Q and len(scales) == 1 and None not in scales
-
-
-def _is_free(candidate: LayerCandidate | None) -> bool:
-    """Whether another layer may take a node along: no layer has it, or one that merges."""
-    if candidate is None or len(candidate.nodes) != 1:
-        return False
-    return candidate.claim is None or _merges(candidate)
-
-
-def _disagree(candidate: LayerCandidate, form: NormalForm) -> bool:
-    """Whether what reads the layer wants it in more than one scale, or in one and in float."""
-    return len({form.scales.get(edge) for edge in candidate.readers}) > 1
-
-
 def _groups(
     found: Mapping[int, LayerCandidate], form: NormalForm, operands: Mapping[Edge, Operand]
 ) -> list[tuple[LayerCandidate, ...]]:
@@ -293,7 +237,7 @@ def _groups(
     groups: dict[int, tuple[LayerCandidate, ...]] = {}
     for position in sorted(found):
         candidate = found[position]
-        if not _merges(candidate):
+        if not merges(candidate):
             continue
         own: tuple[LayerCandidate, ...] = (candidate,)
         groups[position] = own

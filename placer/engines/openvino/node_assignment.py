@@ -42,12 +42,7 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
         and number not in tags.idle
         and node.op_type not in _VIEWS
     ]
-    for number in lost:
-        if tags.twins.get(number) in homes:
-            homes[number] = homes[tags.twins[number]]
-    for number in tags.idle & homes.keys():  # It left its name, with the graph output it wrote.
-        for before in tags.producers(number) & set(lost):
-            homes.setdefault(before, homes[number])
+    _find_homes_by_name(lost, homes, tags)
     unnamed = {op.name: Counter(op.unnamed) for op in operations if op.unnamed}
     moved = _find_homes_before(lost, homes, operations, unnamed, tags)
     _find_homes_between(lost, homes, operations, tags, moved)
@@ -73,6 +68,19 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
     return homes
 
 
+def _find_homes_by_name(lost: Sequence[int], homes: dict[int, str], tags: Tags) -> None:
+    """Give lost nodes the operation that an equal node names, or an idle one behind.
+
+    That one left its name, with the graph output that it wrote.
+    """
+    for number in lost:
+        if tags.twins.get(number) in homes:
+            homes[number] = homes[tags.twins[number]]
+    for number in tags.idle & homes.keys():
+        for before in tags.producers(number) & set(lost):
+            homes.setdefault(before, homes[number])
+
+
 def _in_quantizations_before_joins(
     homes: Mapping[int, str], operations: Sequence[Operation], tags: Tags
 ) -> set[int]:
@@ -80,7 +88,7 @@ def _in_quantizations_before_joins(
 
     OpenVINO gives their names to one of these.
     """
-    by_name = {op.name: op for op in operations}
+    by_name, passing = {op.name: op for op in operations}, _passing(operations, tags)
     joins = {n: homes[n] for n in homes if tags.nodes[n].op_type == "Concat"}
     found = dict[int, str]()  # By node what joins the branches.
     for number in sorted(n for n in homes if tags.nodes[n].op_type in _IN_QUANTIZATION):
@@ -88,7 +96,8 @@ def _in_quantizations_before_joins(
         join = by_name.get(behind.pop() or "") if len(behind) == 1 else None
         if join is None or join.outputs[0].dtype not in INTEGERS:
             continue
-        if join.name not in {*by_name[homes[number]].sources, homes[number]}:
+        home = by_name[homes[number]]
+        if join.name not in {*_sources_behind(home.sources, passing), home.name}:
             found[number] = join.name
     return set(found)
 
@@ -149,11 +158,7 @@ def _find_homes_between(
     """
     beside = {number: name for number, name in homes.items() if number not in moved}
     nameless = {op.name: op for op in operations if not op.nodes and op.reshapes}
-    passing = {
-        op.name: op.sources
-        for op in operations
-        if not op.reshapes and all(is_pair(tags, number) for number in op.nodes)
-    }
+    passing = _passing(operations, tags)
     sources = {op.name: _sources_behind(op.sources, passing) for op in operations}
     readers: dict[str, set[str]] = {name: set() for name in nameless}
     for op in operations:
@@ -227,6 +232,15 @@ def _before_movers(
                 origins.add(homes.get(producer, ""))
     names = {homes[n] for n in passed if n in homes}
     return frozenset(names | origins if passed and len(origins) == 1 else ())
+
+
+def _passing(operations: Sequence[Operation], tags: Tags) -> dict[str, Set[str]]:
+    """What operations read that do nothing but quantize, dequantize or convert it, by these."""
+    return {
+        op.name: op.sources
+        for op in operations
+        if not op.reshapes and all(is_pair(tags, number) for number in op.nodes)
+    }
 
 
 def _sources_behind(names: Set[str], passing: Mapping[str, Set[str]]) -> set[str]:
