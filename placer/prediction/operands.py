@@ -109,7 +109,7 @@ class Operand:
             return True if self._is_apart(form) else None
         if other.kind == "conv":
             return not (own and self.kernel.is_bare)
-        if other.kind == "other":
+        if other.kind in ("pointwise", "other"):
             return True if self._is_apart(form) else None
         if own != other.is_int8(form):
             return own

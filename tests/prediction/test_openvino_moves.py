@@ -173,3 +173,25 @@ def test_an_element_wise_kernel_writes_floats_for_a_product(
     found, _ = check(text, [tuple(edges)], tmp_path)
     is_read = shifts and not first and not shared
     assert (found[frozenset({"source"}), ("float",)] == 1) is not (is_read or shared)
+
+
+def test_a_sum_of_two_pairs_reads_what_a_linear_layer_without_a_bias_writes(tmp_path):
+    text = """
+    g (float[1,64,16] x, float[1,64,16] z) => (float[1,64,16] y)
+    <float[16,16] w = {1}, float[16,16] w2 = {1}> {
+      [fc1] a = MatMul(x, w)
+      [add1] b = Add(a, z)
+      [fc2] c = MatMul(b, w2)
+      [add2] y = Add(b, c)
+    }
+    """
+    pairs = [(Edge("b", "add2", 0),), (Edge("c", "add2", 1),), (Edge("w2", "fc2", 1),)]
+    check(text, pairs, tmp_path)
+
+
+def test_scales_of_branches_that_a_conv_reads_in_float_stay_apart(tmp_path):
+    text = JOINED.replace("BODY", "[conv] y = Conv(c, w)")
+    pairs = [(Edge("a", "join", 0),), (Edge("b", "join", 1),)]
+    found, converted = check(text, pairs, tmp_path)
+    assert found[frozenset({"join"}), ("uint8",)] == 1
+    assert converted["requantize", "uint8", "uint8"] == 0
