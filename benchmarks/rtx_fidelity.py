@@ -148,7 +148,8 @@ def built(
 ) -> Plan | None:
     """What the builder makes of a placement, None where it refuses; read from ``kept`` if there."""
     if kept is not None and kept.is_file():
-        return read_plan(kept)
+        plan = read_plan(kept)
+        return Plan(tuple(typed_layers(plan.layers)), plan.source)
     inserter = Inserter(model, load_pack("tensorrt").manifest.scheme)
     mixed = MixedPrecision.of(inserter, "float16", "keep", ranges, placement.edges)
     report = check_model(import_builder(), mixed.insert(placement), GPU)

@@ -59,7 +59,7 @@ class ProductUnits:
         uneven = channels % EVEN_CHANNELS != 0 if integers else channels % 2 != 0 and not depthwise
         padded = uneven or (integers and depthwise)
         if node.op == "ConvTranspose":
-            padded = _pads_transposed(self._graph, node)
+            padded = _pads_transposed(self._graph, node, edges[0] in self._form.scales)
         moved = None
         if padded or (not integers and self._norms.writes(edges[0].tensor)):
             made = (f"{node.inputs[0]}/{node.name}",)
@@ -259,14 +259,17 @@ def _channels(graph: Graph, node: Node) -> int:
     return shape[1] if shape is not None and len(shape) > 2 else EVEN_CHANNELS
 
 
-def _pads_transposed(graph: Graph, node: Node) -> bool:
+def _pads_transposed(graph: Graph, node: Node, quantized: bool) -> bool:
     """Whether a kernel pads the channels that a ConvTranspose reads (see ``cut_maps``).
 
-    Those of another ConvTranspose, after nodes element by element at most, are there padded.
+    Those of another ConvTranspose, after nodes element by element at most, are there padded, but
+    for those that are ``quantized``.
     """
     shape = graph.type_of(node.inputs[0]).shape
     if shape is None or shape[1] % TRANSPOSED_CHANNELS == 0:
         return False
+    if quantized:
+        return True
     before = graph.producer.get(node.inputs[0])
     while before is not None and before.op != "ConvTranspose":
         given = [tensor for tensor in before.inputs if tensor not in graph.initializers]

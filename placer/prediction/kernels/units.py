@@ -53,6 +53,7 @@ class Units(UnitGraph):
             for name, fan in fan_outs(graph).items()
             if not (is_gated(graph, fan) and self.reads_integers(graph.by_name[name]))
         }
+        self._pools: dict[object, Unit] = {}  # By what they are computed of.
         self._halved = {name for name, fan in fans.items() if has_gelu(graph, fan)}
         self._apart = {n.name: fan for fan in fans.values() for n in (*fan.chain, *fan.tails)}
         self._attentions = AttentionUnits(self, attentions)
@@ -81,6 +82,8 @@ class Units(UnitGraph):
                 self._pass_on(node)
             elif node.name in self._factors or self._in_place.has(node):
                 self._skip(node)
+            elif self._is_pooled_again(node):
+                self._pool_once(node)
             elif node.name in self._apart:
                 self._add_apart(node, self._apart[node.name])
             elif is_written_out(self.graph, node) and not self._has_own_kernel(node):
@@ -106,6 +109,8 @@ class Units(UnitGraph):
         else:
             unit = self.add(node, role_of(node), self.edges(node), tuple(node.outputs))
             unit.alone = node.op in _ALONE
+            if unit.role == "pool":
+                self._pools[self._pooled_as(node)] = unit
 
     def _has_own_kernel(self, node: Node) -> bool:
         """Whether it multiplies integers or is part of an attention that one kernel computes."""
@@ -122,6 +127,22 @@ class Units(UnitGraph):
             and keeps_all(self.graph, node)
             and len({self.form.scales.get(e) for e in edges}) == 1
         )
+
+    def _is_pooled_again(self, node: Node) -> bool:
+        return node.op in ("MaxPool", "AveragePool") and self._pooled_as(node) in self._pools
+
+    def _pooled_as(self, node: Node) -> object:
+        """What a pool is computed of and how: pools that have it in common are one."""
+        attributes = tuple(sorted((k, str(v)) for k, v in node.attributes.items()))
+        edges = [(edge.tensor, self.form.scales.get(edge)) for edge in self.edges(node)]
+        scales = frozenset(self.form.scales.get(e) for e in self.graph.edges_of(node.outputs[0]))
+        return node.op, attributes, scales, *edges
+
+    def _pool_once(self, node: Node) -> None:
+        """Let a pool that is like one before be that one, which is named after the last of them."""
+        unit = self._pools[self._pooled_as(node)]
+        unit.names = (node,)
+        self.writer[node.outputs[0]] = unit
 
     def _skip(self, node: Node) -> None:
         """Let the readers of what a node makes read what it is made of."""
