@@ -63,8 +63,8 @@ class KernelPorts:
 
     def edge_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
         """The type in which a tensor passes from one kernel to another."""
-        if writer.pools_integers:
-            return self.integer_at(edge)
+        if writer.pools_integers or _dequantizes_pool(writer):
+            return self.integer_at(edge) if writer.pools_integers else self._base
         if edge.input_index == NORMED or writer.casts:
             return FLOAT
         if edge.input_index == CUT:
@@ -157,6 +157,11 @@ class KernelPorts:
     def _is_cut_quantized(self, unit: Unit, writer: Unit) -> bool:
         parts = unit.role == "move" and unit.group == writer.group and bool(unit.readers)
         return parts and all(edge in self._form.scales for edge, _ in unit.readers)
+
+
+def _dequantizes_pool(unit: Unit) -> bool:
+    """Whether it makes floats of what a MaxPool of integers writes."""
+    return unit.role == "cast" and any(w and w.pools_integers for _, w in unit.reads)
 
 
 def _adds_tiny(graph: Graph, node: Node) -> bool:

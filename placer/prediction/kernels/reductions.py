@@ -24,6 +24,7 @@ _LARGE_MAP = 17 * 1024
 # Sums of so few elements, along one dimension, are written out, as nodes that compute element by
 # element (graphs of 2 to 8 elements). A Softmax of 5 and 6 is so in part, which is not predicted.
 WRITTEN_OUT, _SUMS_WRITTEN_OUT = 4, 6
+_PRODUCTS = ("MatMul", "Gemm")
 _SUMS = ("ReduceSum", "ReduceL2", "ReduceSumSquare")
 _OTHERS = ("ReduceMean", "ReduceMax", "Softmax", "LayerNormalization")
 
@@ -102,10 +103,10 @@ def is_written_out(graph: Graph, node: Node) -> bool:
     Products of several heads are kernels of their own (30 small graphs), and what a row is
     multiplied by is only added (24 small graphs of 3 to 8 elements).
     """
-    if node.op not in ("MatMul", "Gemm", *_SUMS, *_OTHERS):  # Nodes of other kinds may have no inputs.
+    if node.op not in (*_PRODUCTS, *_SUMS, *_OTHERS):  # Nodes of other kinds may have no inputs.
         return False
     shape = graph.type_of(node.inputs[0]).shape or ()
-    if node.op in ("MatMul", "Gemm"):
+    if node.op in _PRODUCTS:
         weighted = weight_input(graph, node) is not None
         row = weighted and math.prod(product_shape(graph, node)[:-1]) == 1
         longest = _SUMS_WRITTEN_OUT if row else WRITTEN_OUT
