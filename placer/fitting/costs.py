@@ -22,6 +22,7 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.stats import theilslopes
 
+from placer.common.blas import one_blas_thread
 from placer.prediction.fitted import Cost
 from placer.prediction.layer_parts import EVERY_KIND, CostKey, Part, ancestors
 
@@ -33,7 +34,7 @@ _RIDGE = 0.3  # Equations that being like its ancestor counts for.
 # Share of a build's time that a kind would be off for taking twice what its ancestor would.
 # Without it, a kind with little work is fitted to the noise of large builds, and off by orders of
 # magnitude in a network that has much of it.
-_TWICE = 0.1
+_TWICE = 0.03
 # Times of layers scatter in proportion to them: a layer of this share of the build counts with
 # ``_LAYER``. Layers much shorter than ``_LEAST_SHARE`` are known no better, for profilers count
 # microseconds.
@@ -94,6 +95,7 @@ def features(parts: Iterable[Part]) -> Features:
     return found
 
 
+@one_blas_thread()
 def fit_costs(networks: Sequence[Network]) -> tuple[Cost, ...]:
     """The costs of all kinds of parts in ``networks``, and of the kinds that these resemble."""
     system = _System.of(networks)
