@@ -54,7 +54,7 @@ from placer.model import load_model
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.search_loop import leaves_cores
-from placer.optimizer.setup.candidates import NoiseMeter
+from placer.optimizer.setup.noise_meter import FewSamples, NoiseMeter
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import open_study
 from placer.optimizer.setup.task import Task
@@ -246,7 +246,7 @@ def real_search(
         unwatched, task = task, replace(task, engine=TimedEngine(task.engine, watch))
         bench = set_up(task, QuietObserver())
         timed = TimedEvaluator(bench.evaluator, watch)
-        noise = NoiseMeter(task.space, bench.candidates, timed)
+        noise = NoiseMeter(task.space, bench.candidates, lambda: FewSamples(timed))
         bench = replace(bench, evaluator=timed, noise=noise)
         rehearses = rehearses and leaves_cores(unwatched)
         inputs, rounds = task.inputs, task.preset.rounds
