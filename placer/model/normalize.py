@@ -61,10 +61,11 @@ _INFERENCE_ERRORS = (
 def tidy(proto: ModelProto) -> None:
     """Undo what old or careless exporters write and ONNX Runtime accepts; computes nothing.
 
-    Initializers are no graph inputs, nodes are sorted, the standard domain is called "", inferred
-    types are dropped, and the IR version is one that ONNX Runtime reads.
+    The graph has a name, initializers are no graph inputs, nodes are sorted, the standard domain is
+    called "", inferred types are dropped, and the IR version is one that ONNX Runtime reads.
     """
     graph = proto.graph
+    graph.name = graph.name or "graph"
     _drop_initializer_inputs(graph)
     del graph.value_info[:]
     proto.ir_version = min(max(proto.ir_version, MIN_IR_VERSION), MAX_IR_VERSION)

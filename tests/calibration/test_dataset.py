@@ -275,6 +275,13 @@ def test_wrong_shape(batched: Model, tmp_path: Path, shape: tuple[int, ...]) -> 
     )
 
 
+@pytest.mark.parametrize("shape", [(8, 2, 2, 3), (5, 4, 2, 2, 3)])
+def test_channels_that_come_last(batched: Model, tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Reshaping them would give images of noise."""
+    source = saved(tmp_path / "data.npz", x=np.zeros(shape, np.float32))
+    assert error_of(source, batched).endswith("; transpose it: its axes are in another order")
+
+
 def test_integers_for_a_float_input(image: Model, tmp_path: Path) -> None:
     source = saved(tmp_path / "data.npz", x=images(2).astype(np.uint8))
     assert error_of(source, image) == (

@@ -514,7 +514,7 @@ def test_names_of_outputs_survive_an_identity(save: Save):
 
 
 def test_old_and_careless_files(tmp_path: Path):
-    """Weights among the inputs, nodes in any order, the standard domain spelled out."""
+    """Weights among the inputs, nodes in any order, the standard domain spelled out, no name."""
     proto = onnx.parser.parse_model(
         """
         <ir_version: 3, opset_import: ["ai.onnx": 12], metadata_props: ["made by": "hand"]>
@@ -526,6 +526,7 @@ def test_old_and_careless_files(tmp_path: Path):
     )
     w = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)
     proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    proto.graph.name = ""
     onnx.save(proto, tmp_path / "model.onnx")
     model = load_model(tmp_path / "model.onnx")
     assert [(n.name, n.op) for n in model.graph.nodes] == [("same", "MatMul"), ("same_1", "Neg")]
