@@ -15,6 +15,7 @@ import onnx.shape_inference
 import onnxruntime as ort
 
 from placer.common.ort_session import Session, create_session, run_once
+from placer.common.processor import multiplies_signed
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.execution_paths import ExecutionPaths, mean_seconds
 from placer.engines.onnxruntime_layers import layers_plan
@@ -24,6 +25,7 @@ from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model.body_types import BodyTypes
 from placer.plan import Plan
+from placer.rules.target import Target
 
 
 class OnnxRuntimeEngine:
@@ -42,6 +44,7 @@ class OnnxRuntimeEngine:
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
         self.version = str(ort.__version__)
+        self.target = Target(self.version, signed_products=multiplies_signed())
         self.device = f"CPU ({processor()}), {threads} thread{'s' if threads > 1 else ''}"
         self._now, self.clock = cpu_clock(threads)
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from placer.graph import Graph
 from placer.graph.signs import is_non_negative
+from placer.prediction.claims import FLOAT
 from placer.prediction.idle import ranges_before
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.motion import Scale
@@ -68,7 +69,7 @@ def make_predictor(
         rounds_alone=manifest.dequantizes == "rounded",
         kept_clamps=_kept_clamps(graph, scheme, known) if types else frozenset(),
         stored=stored,
-        stores_biases=scheme.bias == "int32" and types is None,
+        stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
         moves=moves_tensors(pack),
     )
 

@@ -4,19 +4,21 @@ from collections import Counter
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
+from placer.engines.abilities import target_of
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.onnxruntime_coverage import Coverage
 from placer.graph import Edge
-from placer.graph.text import parse_model
+from placer.graph.text import graph_of_text, parse_model
 from placer.model import load_model
 from placer.plan import Plan
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
-from placer.quantization import Placement
+from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 from tests.prediction.test_openvino_plans import layers, varied
@@ -191,3 +193,21 @@ def test_what_is_gone_is_in_no_layer_that_cannot_have_it(gone: str, left: str):
         HEAD + text.replace("GONE", "").replace("(r", "(t").replace(" r)", " t)")
     )
     assert Coverage(model.graph, built.graph).nodes() == [("tanh",), ("left",)]
+
+
+SWISH = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w = {1}, float[16] b = {1}> {
+  [conv] c = Conv(x, w, b)
+  [act] h = HardSwish(c)
+  [last] y = Softmax(h)
+}
+"""
+
+
+@pytest.mark.parametrize(("version", "first"), [("1.24.4", {"conv"}), ("1.30.0", {"conv", "act"})])
+def test_rules_hold_from_the_version_that_they_name(version: str, first: set[str]):
+    """A float Conv takes a HardSwish from 1.30 on, and the engine says which version it is."""
+    graph = graph_of_text(HEAD + SWISH)
+    plan = make_predictor(graph, PACK, Target(version), "float").predict(EMPTY).plan
+    assert set(plan.layers[0].nodes) == first
+    assert target_of(OnnxRuntimeEngine()).engine_version == onnxruntime.__version__
