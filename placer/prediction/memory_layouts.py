@@ -12,7 +12,7 @@ Kernels differ: a uint8 MaxPool takes some 40 times as long where its channels a
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -90,19 +90,33 @@ def with_moves(layers: Sequence[PredictedLayer], graph: Graph) -> Iterator[Predi
     which convert to the same integers and back (TryFixTransposeMissingQ).
     """
     written: dict[Edge, PredictedLayer] = {}
-    for predicted, laid in zip(layers, lay_out(layers, graph), strict=True):
+    laid_out = lay_out(layers, graph)
+    by_edge = {
+        edge: laid
+        for predicted, laid in zip(layers, laid_out, strict=True)
+        for edge in (predicted.edges if predicted.nodes else ())
+    }
+    for predicted, laid in zip(layers, laid_out, strict=True):
         for move in laid.moves:
             if move.behind in written:
                 yield from _pair(written[move.behind])
         if predicted.layer.kind == "dequantize":
             written |= dict.fromkeys(predicted.edges, predicted)
-        gone = laid.gone and _is_read_once(predicted, graph)
+        # What a reorder of blocks does on its way is told by rules, which know of paired weights.
+        gone = laid.gone and not laid.moves and _is_undone(predicted, laid, by_edge, graph)
         layer = replace(predicted.layer, kind="no-op") if gone else predicted.layer
         yield replace(predicted, layer=layer) if gone else predicted
 
 
-def _is_read_once(predicted: PredictedLayer, graph: Graph) -> bool:
-    return len(graph.edges_of(predicted.layer.outputs[0].tensor)) == 1
+def _is_undone(
+    turn: PredictedLayer, laid: LaidOut, by_edge: Mapping[Edge, LaidOut], graph: Graph
+) -> bool:
+    """Whether what alone reads a Transpose takes what the Transpose reads."""
+    readers = graph.edges_of(turn.layer.outputs[0].tensor)
+    if len(readers) != 1:
+        return False
+    after = by_edge.get(readers[0])
+    return laid.layout != LAST or (after is not None and (after.gone or after.layout == LAST))
 
 
 def _pair(dequantize: PredictedLayer) -> tuple[PredictedLayer, PredictedLayer]:
