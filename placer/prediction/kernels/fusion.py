@@ -47,6 +47,7 @@ class Kernels:
         self._generated.fuse()
         self._quantizers.add(self.quantizes_apart)
         self._groups.find_dependences()
+        self._generated.settle()
 
     def quantizes_apart(self, writer: Unit | None) -> bool:
         """Whether what a generated kernel writes is quantized by another one: means, and parts."""

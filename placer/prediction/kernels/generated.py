@@ -27,6 +27,7 @@ class Generated:
         self._groups, self._sums = groups, sums
         self._graph, self._form = groups.made.graph, groups.made.form
         self._turned = Turned(groups)
+        self._settled: dict[Unit, bool] | None = None  # What is in place, once all is grouped.
 
     def fuse(self) -> None:
         """Let each unit be in the kernel of what it reads, where that may be."""
@@ -37,6 +38,10 @@ class Generated:
                 if writer is not None and self._may_join(writer, unit):
                     self._groups.merge(writer.group, unit.group)
         self._let_wait()
+
+    def settle(self) -> None:
+        """Let what is found in place be known, as no unit changes its kernel any more."""
+        self._settled = {}
 
     def _let_wait(self) -> None:
         """Compute in the kernel of their readers what waits for something else there.
@@ -227,15 +232,23 @@ class Generated:
         return set(found.values())
 
     def is_in_place(self, unit: Unit) -> bool:
-        """Whether a Concat is nothing but what is written into one tensor in the first place.
+        """Whether a Concat is nothing but what is written into one tensor in the first place."""
+        if unit.in_place or not is_concat(unit):
+            return unit.in_place
+        if self._settled is None:
+            return self._joins_in_place(unit)
+        if unit not in self._settled:
+            self._settled[unit] = self._joins_in_place(unit)
+        return self._settled[unit]
 
-        It is a kernel where its output leaves or is read by what is generated, where one of its
+    def _joins_in_place(self, unit: Unit) -> bool:
+        """Whether a Concat is no kernel.
+
+        It is one where its output leaves or is read by what is generated, where one of its
         inputs is moved or normed besides or joined twice, by another Concat too, or where all are
         made of graph inputs and sums of INT8 products; integers of one scale are joined in place
         if what quantizes them cannot be in one kernel with it.
         """
-        if unit.in_place or not is_concat(unit):
-            return unit.in_place
         scales = {
             None if other is not None and other.role == "cast" else self._form.scales.get(edge)
             for edge, other in (*unit.reads, *unit.readers)
