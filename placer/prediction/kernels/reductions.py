@@ -100,8 +100,9 @@ def product_shape(graph: Graph, node: Node) -> tuple[int, ...]:
 def is_written_out(graph: Graph, node: Node) -> bool:
     """Whether a float node sums so few elements that each is an operand of its own.
 
-    Products of several heads are kernels of their own (30 small graphs), and what a row is
-    multiplied by is only added (24 small graphs of 3 to 8 elements).
+    Products of several heads are kernels of their own, but for those of what a Conv writes (40
+    small graphs), and what a row is multiplied by is only added (24 small graphs of 3 to 8
+    elements).
     """
     if node.op not in (*_PRODUCTS, *_SUMS, *_OTHERS):  # Nodes of other kinds may have no inputs.
         return False
@@ -110,11 +111,21 @@ def is_written_out(graph: Graph, node: Node) -> bool:
         weighted = weight_input(graph, node) is not None
         row = weighted and math.prod(product_shape(graph, node)[:-1]) == 1
         longest = _SUMS_WRITTEN_OUT if row else WRITTEN_OUT
-        heads = not weighted and batches(graph, node) > 0
-        return bool(shape) and 1 < shape[-1] <= longest and not heads
+        return bool(shape) and 1 < shape[-1] <= longest and not _multiplies_few(graph, node)
     axes = reduction_axes(graph, node)
     longest = _SUMS_WRITTEN_OUT if node.op in _SUMS else WRITTEN_OUT
     return len(axes) == 1 and 1 < shape[axes[0]] <= longest
+
+
+def _multiplies_few(graph: Graph, node: Node) -> bool:
+    """Whether it multiplies heads of so few columns, or of so few rows, that each is read alone."""
+    if node.op != "MatMul" or weight_input(graph, node) is not None:
+        return False
+    before = graph.producer.get(node.inputs[0])
+    columns = (graph.type_of(node.inputs[0]).shape or (0,))[-1]
+    if not 1 < columns <= WRITTEN_OUT or (before is not None and before.op == "Conv"):
+        return False
+    return batches(graph, node) > 0
 
 
 def is_map(graph: Graph, tensor: str) -> bool:
