@@ -9,7 +9,11 @@ whether two placements that differ by more than noise are put in the right order
     python benchmarks/fit_unseen.py --engine openvino --builds builds --json unseen.json
 
 Printed with the errors of the fit to generated networks: how many of the estimates are within the
-80% intervals that ``explain`` and ``optimize`` show with such a fit.
+80% intervals that ``explain`` and ``optimize`` show with such a fit, and the errors of further
+builds of a network whose float and default builds were given, as by ``placer fit --models``.
+
+``--draws 5`` tells besides how far figures depend on which networks are generated: five fits, each
+to half of those of each kind. Twice as many, ``--generated 156``, make these fits of 78.
 
 ``--builds`` keeps what was measured; another run measures only what is missing there.
 ``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
@@ -24,10 +28,13 @@ only: the table shows how far two builds of the same float model were apart.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -53,6 +60,7 @@ from placer.fitting.measure import Bench
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, predict
 from placer.fitting.records import Records
+from placer.fitting.run import GIVEN_WEIGHT
 from placer.model import load_model
 from placer.prediction.fitted import CostTable
 from placer.prediction.plan_parts import moves_tensors
@@ -74,6 +82,7 @@ UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "vit": lambda: topologies.vit(64, 128, 4, 2),
 }
 
+_KNOWN_BUILDS = 2  # In float, and by the pack's default.
 DRAWN = 16  # Development networks, and as many held-out ones.
 _IN_FILE_NAMES = str.maketrans({" ": "_", ".": "_", "(": None, ")": None})
 Makers = Mapping[str, Callable[[], onnx.ModelProto]]
@@ -182,6 +191,41 @@ def coverage(
     return widths, held
 
 
+def half_of_each_kind(
+    networks: Sequence[PredictedNetwork], chosen: Makers, seed: int
+) -> list[PredictedNetwork]:
+    """The networks ``chosen`` and, drawn at random, half of the generated ones of each kind."""
+    rng = random.Random(seed)
+    kinds: dict[str, list[PredictedNetwork]] = defaultdict(list)
+    for network in networks:
+        name = network.record.network
+        kinds["" if name in chosen else name.rpartition("-")[0]].append(network)
+    drawn_ones = (rng.sample(own, len(own) // 2) for kind, own in sorted(kinds.items()) if kind)
+    return [*kinds[""], *(network for own in drawn_ones for network in own)]
+
+
+def pairs_with_own(
+    networks: Sequence[PredictedNetwork], chosen: Makers
+) -> dict[str, list[BuildPair]]:
+    """Pairs with a further build, where a fit to generated networks knew the float and the default.
+
+    By network, for those ``chosen``.
+    """
+    generated = [n.costs for n in networks if n.record.network not in chosen]
+    found = {}
+    for network in (n for n in networks if n.record.network in chosen):
+        builds = network.costs.builds
+        own = replace(network.costs, builds=builds[:_KNOWN_BUILDS], weight=GIVEN_WEIGHT)
+        estimates = estimate(CostTable(fit_costs([*generated, own])), network.costs)
+        places = itertools.combinations(range(len(builds)), 2)
+        found[network.record.network] = [
+            pair
+            for pair, (_, second) in zip(pairs_of(network, estimates), places, strict=True)
+            if second >= _KNOWN_BUILDS
+        ]
+    return found
+
+
 def figures(pairs: Sequence[BuildPair]) -> dict[str, float]:
     """Quantiles of the relative errors of ratios, and the share in the right order."""
     errors = [pair.error for pair in pairs]
@@ -235,6 +279,7 @@ def main() -> None:
     parser.add_argument("--networks", choices=sorted(drawn()), default="known")
     parser.add_argument("--only-fit", action="store_true")
     parser.add_argument("--share", help="of the networks: 2/3 are the second of each three")
+    parser.add_argument("--draws", type=int, default=0, help="fits to half of the generated")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     chosen = drawn()[arguments.networks]
@@ -252,6 +297,18 @@ def main() -> None:
             **{name: figures(own) for name, own in pairs.items()},
         }
     widths, held = coverage(networks, chosen)
+    with_own = pairs_with_own(networks, chosen)
+    title = "float and default builds given"
+    Console().print(table_of(f"{arguments.engine}, {title}", networks, with_own))
+    document[title] = figures([pair for own in with_own.values() for pair in own])
+    draws: list[dict[str, float]] = []
+    document["draws"] = draws
+    for seed in range(arguments.draws):
+        halved = half_of_each_kind(networks, chosen, seed)
+        estimates = estimates_left_out(halved, chosen, generated_only=True)
+        found = figures([pair for network, own in estimates for pair in pairs_of(network, own)])
+        draws.append(found)
+        print(f"draw {seed}: {found['within 10%']:.1%} within 10%, {found['ordered']:.1%} in order")
     for what, width in widths.items():
         print(f"{what}: the 80% interval, a factor of {1 + width:.2f}, held for {held[what]:.1%}")
     document["80% intervals"] = {"errors": widths, "held": held}

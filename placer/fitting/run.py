@@ -35,7 +35,7 @@ from placer.qdq.bases import Base, parse_base
 _LAYERS = "of single inferences"
 # What a given model counts for, whose placements are to be estimated. Those of networks of which
 # the float and the default build were known were closer with OpenVINO than where each counted as 1.
-_GIVEN_WEIGHT = 4.0
+GIVEN_WEIGHT = 4.0
 # Copies of one model that differ by more make a machine too noisy to tell placements apart.
 TOO_NOISY = 0.05
 
@@ -223,7 +223,7 @@ class _Run:
                 told=f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}",
             )
         predictor = make_predictor(model.graph, bench.pack, target_of(bench.engine), bench.base)
-        weight = _GIVEN_WEIGHT if name.startswith(GIVEN) else 1.0
+        weight = GIVEN_WEIGHT if name.startswith(GIVEN) else 1.0
         return [predict(record, model.graph, predictor, self._moves, weight)]
 
     def _remark(self, remark: str, told: str = "") -> None:
