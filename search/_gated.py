@@ -13,14 +13,13 @@ from placer.search._knowledge import Knowledge
 from placer.search.agreement import COMPARED, Agreement
 from placer.search.landscape import State
 from placer.search.noise_limits import PROBES, PROBES_PER_TRIAL, Probes, allowed_noise
-from placer.search.noise_model import LEAST, NoiseModel, NoiseObservation
+from placer.search.noise_model import ADDITIVE, LEAST, NoiseModel, NoiseObservation
 from placer.search.out_of_time import OutOfTime
 from placer.search.records import Skip, TrialRecord
 from placer.search.space import Choices
 
-# A placement whose noise on a few samples is this much above what gates allow is not tried; for one
-# proposal so many are skipped.
-TOLERANCE, SKIPS = 1.1, 8
+# So many placements that are too noisy on a few samples are skipped for one proposal.
+SKIPS = 8
 # Before the search ends, layouts count as so many standard deviations quieter than expected.
 HOPE = 1.0
 
@@ -64,7 +63,7 @@ class Gated:
 
     def ruled_out(self) -> list[Skip]:
         """What was skipped once, perhaps for a stricter target, and is to be skipped again."""
-        levels, limit = self._knowledge.levels, TOLERANCE * self.limit
+        levels, limit = self._knowledge.levels, self._few.tolerance * self.limit
         factor = self._few.factor
         return [skip for skip in self._skipped if not levels or factor * skip.noise > limit]
 
@@ -86,7 +85,7 @@ class Gated:
         Raises OutOfTime if no time is left to measure it.
         """
         noise = self._knowledge.noise(state)
-        is_noisy = self._few.factor * noise > TOLERANCE * self.limit
+        is_noisy = self._few.factor * noise > self._few.tolerance * self.limit
         return Skip(self._knowledge.landscape.choices(state), noise) if is_noisy else None
 
     @property
@@ -100,7 +99,7 @@ class Gated:
             return 1.0
         mean = self.noise.predict(state)
         changed = self.noise.variance_of(state, before)
-        deviation = math.hypot(self._few.deviation * mean, math.sqrt(changed))
+        deviation = math.hypot(max(ADDITIVE, self._few.deviation) * mean, math.sqrt(changed))
         if deviation == 0:
             return float(mean <= self.limit)
         return 0.5 * (1 + math.erf((self.limit - mean) / (math.sqrt(2) * deviation)))
@@ -144,7 +143,7 @@ class Gated:
 
     def _on_few(self, state: State, noise: float) -> NoiseObservation:
         """What noise on the few samples tells of that in a trial."""
-        return NoiseObservation(state, self._few.factor * noise, self._few.deviation)
+        return NoiseObservation(state, self._few.factor * noise, max(ADDITIVE, self._few.deviation))
 
     def _learn(self) -> NoiseModel | None:
         """The noise of sites, None while no gate was missed."""

@@ -19,17 +19,24 @@ COMPARED = 16
 # Standard deviation of the logarithm of the factor before any trial, and the weight of its being no
 # less exact than sums, in trials.
 FACTOR, EXACT = 0.5, 2.0
+# A placement is tried if its noise is at most so many standard deviations above what gates allow.
+WORTH_TRYING = 0.5
 
 
 @dataclass(frozen=True)
 class Agreement:
     """``factor``: noise of trials as a multiple of that on the few samples, about.
 
-    ``deviation``: how much more or less that is for one placement, relative.
+    ``deviation``: standard deviation of its logarithm from placement to placement.
     """
 
     factor: float = 1.0
     deviation: float = ADDITIVE
+
+    @property
+    def tolerance(self) -> float:
+        """What is so many times as noisy as gates allow, by the few samples, may be tried."""
+        return math.exp(WORTH_TRYING * self.deviation)
 
     @staticmethod
     def of(pairs: Sequence[tuple[float, float]]) -> Agreement:
@@ -45,4 +52,4 @@ class Agreement:
         squares = math.fsum((one - mean) ** 2 for one in found)
         variance = (EXACT * ADDITIVE**2 + squares) / (EXACT + len(found) - 1)
         shrunk = mean * len(found) / (len(found) + variance / FACTOR**2)
-        return Agreement(math.exp(shrunk), max(ADDITIVE, math.sqrt(variance)))
+        return Agreement(math.exp(shrunk), math.sqrt(variance))
