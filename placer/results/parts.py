@@ -321,7 +321,7 @@ class NoiseSourcePart(Part):
     rule: str
     sites: int
     noises: dict[str, float | None] = Field(
-        description="error power over signal power by output part, on a few calibration samples; "
+        description="error power over signal power by output part, on a few evaluation samples; "
         "null if not finite"
     )
 

@@ -16,10 +16,11 @@ class Preset(BaseModel):
     """Effort of a run.
 
     ``budget``: trials. ``calibration_samples``, ``evaluation_samples``: at most that many samples
-    are used. ``noise_samples``: calibration samples on which calibration methods and the noise of
-    single groups are compared. ``mixed_groups``: scale groups for which every calibration method
-    is tried, the noisiest first. ``noise_sources``: probes of the result's rules and groups, which
-    tell where its accuracy went. ``rounds``: interleaved rounds per trial. ``finalists``:
+    are used. ``noise_samples``: calibration samples on which calibration methods are compared, and
+    evaluation samples on which noise is measured beside the trials. ``mixed_groups``: scale groups
+    for which every calibration method is tried, the noisiest first. ``noise_sources``: probes of
+    the result's rules and groups, which tell where its accuracy went. ``rounds``: interleaved
+    rounds per trial. ``finalists``:
     candidates that are raced; ``race_rounds``: rounds before each elimination and ``races`` the
     most of those; ``confirm_rounds``: fresh rounds of the winner against the float model. In both
     every model is compiled ``copies`` times.
