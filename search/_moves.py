@@ -73,6 +73,10 @@ class Moves:
         ends = [*self.part_starts[1:].tolist(), len(self.parts)]
         return self.parts[self.part_starts[index] : ends[index]]
 
+    def changing(self, state: State) -> np.ndarray:
+        """Whether each move changes ``state`` at all."""
+        return self.sums((np.array(state)[self.sites] != self.layouts).astype(int)) > 0
+
     def any_part(self, found: np.ndarray) -> np.ndarray:
         """Whether something was ``found`` of a piece of each move, shape (moves,)."""
         empty = np.zeros(0, dtype=bool)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from placer.search._deltas import Deltas
 from placer.search.landscape import Landscape, Move, Moves, Objective, State, apply
 
 MAX_SWEEPS, MAX_PAIRS = 12, 400
+# Of pairs in a vast landscape, each of which moves many sites.
+FEW_PAIRS = 32
+# Of what is guessed so much is asked at once.
+AT_ONCE = 64
 # A change of the objective that is a gain.
 LEAST = -1e-9
 
@@ -45,15 +52,53 @@ class Near:
         self._state = state
         self._objective = objective
         self._moves = moves
-        self._pieces = landscape.pieces(state, moves)
-        # Pieces of which is kept what they did in an earlier state.
-        self._is_old = np.zeros(len(self._pieces), dtype=bool)
+        # Pieces of which is kept what they did in an earlier state, or guessed what they do.
+        self._is_old = np.zeros(len(moves.pieces), dtype=bool)
+        if landscape.is_vast:
+            self._pieces = np.zeros(len(moves.pieces), dtype=int)
+            self._guess(np.arange(len(moves.pieces)))
+        else:
+            self._pieces = landscape.pieces(state, moves)
 
     def go_to(self, state: State) -> None:
         """Look at ``state`` next."""
         changed = np.flatnonzero(np.array(state) != np.array(self._state))
-        self._is_old |= self._moves.altered(changed)
+        altered = self._moves.altered(changed)
         self._state = state
+        if self._landscape.is_vast:
+            self._guess(np.flatnonzero(altered))
+        else:
+            self._is_old |= altered
+
+    def gains(self) -> np.ndarray:
+        """Change of the objective by each move; none is worse than what is told here."""
+        return self._landscape.gains_of(self._pieces, self._state, self._objective, self._moves)
+
+    def alters(self, index: int) -> bool:
+        """Whether a move, of which it was asked, does something to layers."""
+        return bool((self._pieces[self._moves.parts_of(index)] != Deltas.NOTHING).any())
+
+    def in_order(self) -> Iterator[tuple[int, float]]:
+        """All moves, by index, with the change of the objective, the best first."""
+        gains, done = self.gains(), set[int]()
+        while len(done) < len(gains):
+            order = [i for i in np.argsort(gains, kind="stable").tolist() if i not in done]
+            # Once the first are known, others may come before them.
+            if self.asks(np.array(order[:AT_ONCE], dtype=int)):
+                gains = self.gains()
+                continue
+            for index in order[:AT_ONCE]:
+                yield index, float(gains[index])
+            done.update(order[:AT_ONCE])
+
+    def asks(self, moves: np.ndarray) -> bool:
+        """Ask what ``moves``, by index, do, as far as that is guessed; whether it is of any."""
+        wanted = np.zeros(len(self._moves), dtype=bool)
+        wanted[moves] = True
+        asked = self._is_old & self._moves.pieces_of(wanted)
+        if asked.any():
+            self._ask(asked)
+        return bool(asked.any())
 
     def improving(self, *, everywhere: bool = False) -> list[Move]:
         """The best of the moves that are far from each other.
@@ -62,15 +107,18 @@ class Near:
         """
         asked = self._is_old
         while True:
-            if everywhere:
+            if everywhere and not self._landscape.is_vast:
                 self._ask(asked)
-            gains = self._landscape.gains_of(
-                self._pieces, self._state, self._objective, self._moves
-            )
+            gains = self.gains()
             asked = self._is_old & self._moves.pieces_of(gains < LEAST)
             if not asked.any():
                 return _improving(gains, self._moves)
             self._ask(asked)
+
+    def _guess(self, pieces: np.ndarray) -> None:
+        self._pieces[pieces], self._is_old[pieces] = self._landscape.guessed(
+            self._state, self._objective, self._moves, pieces
+        )
 
     def _ask(self, pieces: np.ndarray) -> None:
         numbers = self._landscape.numbers(self._state, self._moves, np.flatnonzero(pieces))
@@ -80,11 +128,13 @@ class Near:
 
 def pair_moves(landscape: Landscape, state: State, objective: Objective) -> Moves:
     """Changes of two near groups at once: the ``MAX_PAIRS`` that lose least one by one."""
-    gains, changes = landscape.gains(state, objective, landscape.group_moves)
+    near = Near(landscape, state, objective, landscape.group_moves)
+    gains, changes = near.gains(), landscape.group_moves.changing(state)
     first, second = landscape.near_groups
     both = changes[first] & changes[second]
     first, second = first[both], second[both]
-    least = np.argsort(gains[first] + gains[second], kind="stable")[:MAX_PAIRS]
+    count = FEW_PAIRS if landscape.is_vast else MAX_PAIRS
+    least = np.argsort(gains[first] + gains[second], kind="stable")[:count]
     moves = landscape.group_moves.moves
     pairs = zip(first[least].tolist(), second[least].tolist(), strict=True)
     return landscape.moves([tuple(sorted((*moves[i], *moves[j]))) for i, j in pairs])

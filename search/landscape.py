@@ -35,6 +35,9 @@ __all__ = ["Cancelled", "Landscape", "Move", "Moves", "Objective", "State", "app
 
 # Predictions are large, what is summed up in them is not.
 KEPT_PREDICTIONS, KEPT_SUMS = 32, 1 << 12
+# With more changes than this to choose from, what a change does is only asked if it may be of use
+# by what is known of it in so many other states.
+VAST, GUESSED = 5000, 2
 # Changes of an objective that differ by less are equal: sums depend on the order of terms.
 DIGITS = 12
 
@@ -195,6 +198,11 @@ class Landscape:
         found = np.array(pairs, dtype=int).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
+    @cached_property
+    def is_vast(self) -> bool:
+        """Whether there are too many changes to ask of each what it does in every state."""
+        return len(self.all_moves) > VAST
+
     def value(self, state: State, objective: Objective) -> float:
         """The objective of ``state`` by its own predicted layers."""
         extras = objective.extras[np.arange(len(state)), state].sum()
@@ -220,8 +228,7 @@ class Landscape:
         if not len(moves):
             return np.zeros(0), np.zeros(0, dtype=bool)
         gains = self.gains_of(self.pieces(state, moves), state, objective, moves)
-        changes = moves.sums((np.array(state)[moves.sites] != moves.layouts).astype(int)) > 0
-        return gains, changes
+        return gains, moves.changing(state)
 
     def pieces(self, state: State, moves: Moves) -> np.ndarray:
         """The number of what each piece of ``moves`` does to layers in ``state``, a new array."""
@@ -230,6 +237,37 @@ class Landscape:
     def numbers(self, state: State, moves: Moves, pieces: np.ndarray) -> np.ndarray:
         """The number of what each of ``pieces`` of ``moves``, by index, does in ``state``."""
         return self._numbers(state, [moves.pieces[i] for i in pieces.tolist()])
+
+    def guessed(
+        self, state: State, objective: Objective, moves: Moves, pieces: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The number of what each of ``pieces``, by index, does in ``state``, and whether it is a
+        guess: what is best of all that it, or a piece like it, is known to do elsewhere.
+
+        What is not known to do anything in ``GUESSED`` states is asked.
+        """
+        costs = self._deltas.costs(objective)
+        found, asked, guesses = [], [], list[int]()
+        best: dict[int, int] = {}  # By what is known, which many pieces share.
+        for place, piece in enumerate(moves.pieces[i] for i in pieces.tolist()):
+            known = piece.known
+            number = known.get(piece.context(state))
+            if number is None and len(known) < GUESSED:
+                asked.append(place)
+                number = Deltas.NOTHING
+            elif number is None:
+                number = best.get(id(known))
+                if number is None:
+                    number = min(set(known.values()), key=lambda n: (costs[n], n))
+                    best[id(known)] = number
+                guesses.append(place)
+            found.append(number)
+        numbers = np.array(found, dtype=int)
+        if asked:
+            numbers[asked] = self.numbers(state, moves, pieces[asked])
+        is_guess = np.zeros(len(found), dtype=bool)
+        is_guess[guesses] = True
+        return numbers, is_guess
 
     def gains_of(
         self, pieces: np.ndarray, state: State, objective: Objective, moves: Moves

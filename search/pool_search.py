@@ -7,18 +7,18 @@ from itertools import combinations
 
 import numpy as np
 
-from placer.search.descent import descend
+from placer.search.descent import Near, descend
 from placer.search.landscape import Landscape, Move, Moves, Objective, State, apply
 from placer.search.noise_model import NoiseModel
 
 # Prices of noise to search with: parts of the float model's latency for all noise that gates allow.
 PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-# Of the states found, so many are looked at one by one.
-FINALISTS = 64
+# Of the states found, so many are looked at one by one, fewer of those in a vast landscape.
+FINALISTS, FEW_FINALISTS = 64, 16
 # Predicted noise up to this part of the limit is worth a look.
 BORDER = 1.2
-# Of all changes, so many of each kind are looked at in pairs.
-EXCHANGES = 100
+# Of all changes, so many of each kind are looked at in pairs, the fewer in a vast landscape.
+EXCHANGES, FEW_EXCHANGES = 100, 32
 # With more changes than this to choose from, most parts of the model are too far from each other to
 # need many starting points: descents begin at the best placement and one other, where gates bind in
 # turn, and go on from price to price.
@@ -87,16 +87,21 @@ class PoolSearch:
                 better = self._exchange(state, objective, moves, noise)
             self._add(pool, better, objective)
         for state in best_states(pool, 2):
-            value, added = pool[state], 0
-            gains, _ = self._land.gains(state, objective, moves)
-            alters = self._land.alters(state, moves)
-            for index in np.argsort(gains, kind="stable").tolist():
-                near = apply(state, [moves.moves[index]])
-                if alters[index] and self.holds(near):
-                    pool.setdefault(near, value + float(gains[index]))
-                    added += 1
-                if added == FINALISTS:
-                    break
+            for other, value in self._beside(state, pool[state], objective, moves).items():
+                pool.setdefault(other, value)
+
+    def _beside(self, state: State, value: float, objective: Objective, moves: Moves) -> Pool:
+        """What is best of all that differs by one change."""
+        near, found = Near(self._land, state, objective, moves), Pool()
+        left = FEW_FINALISTS if self._land.is_vast else FINALISTS
+        for index, gain in near.in_order():
+            other = apply(state, [moves.moves[index]])
+            if near.alters(index) and self.holds(other):
+                found.setdefault(other, value + gain)
+                left -= 1
+            if not left:
+                break
+        return found
 
     def exchanges(self, state: State, objective: Objective, moves: Moves, most: float) -> Pool:
         """What one change of ``state`` or two may lead to that is less than ``most``.
@@ -158,15 +163,19 @@ class PoolSearch:
         self, state: State, objective: Objective, moves: Moves, noise: NoiseModel
     ) -> list[tuple[float, float, Move]]:
         """The changes that gain most latency or free most noise, the best first."""
-        gains, changes = self._land.gains(state, objective, moves)
+        near = Near(self._land, state, objective, moves)
         noises = moves.change(noise.extras, state)
-        found = np.flatnonzero(changes)
-        best = {
-            int(i)
-            for key in (gains, noises)
-            for i in found[np.argsort(key[found], kind="stable")[:EXCHANGES]]
-        }
-        return sorted((float(gains[i]), float(noises[i]), moves.moves[i]) for i in best)
+        found = np.flatnonzero(moves.changing(state))
+        count = FEW_EXCHANGES if self._land.is_vast else EXCHANGES
+        while True:
+            gains = near.gains()
+            best = {
+                int(i)
+                for key in (gains, noises)
+                for i in found[np.argsort(key[found], kind="stable")[:count]]
+            }
+            if not near.asks(np.array(sorted(best), dtype=int)):
+                return sorted((float(gains[i]), float(noises[i]), moves.moves[i]) for i in best)
 
     def _priced(self, objective: Objective, price: float, noise: NoiseModel) -> Objective:
         return Objective(objective.costs, objective.extras + price / self._limit * noise.extras)

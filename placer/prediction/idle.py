@@ -31,6 +31,9 @@ class WithoutIdle:
 
     def change(self, before: Placement, after: Placement) -> Change:
         """What turns one placement into another on the edges that are left."""
+        change = before.change_to(after)
+        if not self.touches(change):
+            return change
         return self._placed(before).change_to(self._placed(after))
 
     def touches(self, change: Change) -> bool:

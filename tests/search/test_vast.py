@@ -1,0 +1,65 @@
+"""Where there are very many changes, only what may be of use is asked."""
+
+import numpy as np
+import pytest
+
+from placer.search.descent import Near, descend
+from placer.search.landscape import Landscape, Objective, State
+from tests.search.test_alike import chain
+from tests.search.test_landscape import landscape
+
+
+@pytest.fixture
+def vast(monkeypatch: pytest.MonkeyPatch) -> Landscape:
+    monkeypatch.setattr("placer.search.landscape.VAST", 0)
+    return landscape(chain(12, pooled=4), "tensorrt", "float16")
+
+
+def random_states(land: Landscape, count: int) -> list[State]:
+    rng = np.random.default_rng(0)
+    return [tuple(int(rng.integers(len(names))) for names in land.names) for _ in range(count)]
+
+
+def objective(land: Landscape) -> Objective:
+    """A cost per signature that depends on its id only."""
+    costs = {n: int(s.id, 16) % 1000 / 1000 for n, s in enumerate(land.layers.signatures)}
+    return Objective(costs, np.zeros((len(land.names), max(map(len, land.names)))))
+
+
+def numbered(land: Landscape, states: list[State]) -> Objective:
+    """The same once all that changes of ``states`` make of layers is numbered, by another."""
+    other = Landscape(land.space, land.layers)
+    for state in states:
+        other.deltas(state, other.all_moves)
+    return objective(land)
+
+
+def test_what_comes_first_is_what_changes_do(vast: Landscape):
+    states = random_states(vast, 12)
+    costs = numbered(vast, states)
+    guessed = 0
+    for state in states:
+        near = Near(vast, state, costs, vast.all_moves)
+        before = near.gains()
+        first = [found for found, _ in zip(near.in_order(), range(20), strict=False)]
+        other = Landscape(vast.space, vast.layers)
+        exact, _ = other.gains(state, costs, other.all_moves)
+        assert [gain for _, gain in first] == [exact[index] for index, _ in first]
+        guessed += int((before != exact).sum())
+    assert guessed  # Else nothing was put to the test.
+
+
+def test_descents_ask_less_and_end_where_nothing_known_improves(vast: Landscape):
+    states = random_states(vast, 12)
+    costs = numbered(vast, states)
+    asked = dict[bool, int]()
+    for is_vast in (True, False):
+        land = Landscape(vast.space, vast.layers)
+        land.__dict__["is_vast"] = is_vast
+        for state in states:
+            end = descend(land, state, costs, land.all_moves)
+            assert land.value(end, costs) <= land.value(state, costs)
+            assert Near(land, end, costs, land.all_moves).improving() == []
+        known = {id(p.known): len(p.known) for p in land.all_moves.pieces}
+        asked[is_vast] = sum(known.values())
+    assert asked[True] < asked[False]
