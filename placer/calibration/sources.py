@@ -170,11 +170,11 @@ def _check_names(names: Iterable[object], specs: Specs, where: str) -> None:
 def function_of(source: str) -> Callable[[], Iterable[object]]:
     """The function that ``module:function`` names; InputError if it names none."""
     module_name, colon, name = source.partition(":")
+    what = "an .npz or .npy file, a folder of them or of images, or module:function"
+    if name.startswith("//"):
+        raise InputError(f"{source} is a URL; download it and give {what}")
     if not colon or Path(source).suffix.lower() in _SUFFIXES or not module_name or not name:
-        raise InputError(
-            f"{source} does not exist; give an .npz or .npy file, a folder of them or of "
-            "images, or module:function"
-        )
+        raise InputError(f"{source} does not exist; give {what}")
     found: Callable[[], Iterable[object]] = load_function(source)
     return found
 

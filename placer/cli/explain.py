@@ -202,6 +202,14 @@ def _print_times(console: Console, explanation: Explanation) -> None:
             "write that placement with --improved FILE",
             highlight=False,
         )
+    if explanation.float_is_faster:
+        console.print(
+            "the float model is estimated to be faster, whatever converts: the layers themselves "
+            "take longer in integers; placer optimize --engine fusion-model finds out which are "
+            "worth it, if any",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _print_actual(

@@ -22,6 +22,7 @@ from placer.results.folder import SUFFIX, OnboardingFolder
 _FILES = OnboardingFolder(Path())
 _RESERVED = tuple(path.name for path in (_FILES.summary, _FILES.report, _FILES.junit))
 _NEW = ".new"
+_WHAT = "a manifest, a YAML file such as `models: [{model: zoo/**/*.onnx}]`"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def read_manifest(
     Raises InputError, with file, line and field, for whatever is wrong in it, for globs that match
     nothing, and for two models of one name.
     """
-    text = read_text(path, "a manifest", "yaml_bytes")
+    text = read_text(path, _WHAT, "yaml_bytes")
     manifest = parse_text(text, str(path), Manifest)
     folder = path.absolute().parent
     out = output or folder / (manifest.output or f"{path.stem}{SUFFIX}")

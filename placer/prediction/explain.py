@@ -83,6 +83,11 @@ class Explanation:
         factor = 1 + self.ratio_error
         return self.speedup / factor, self.speedup * factor
 
+    @property
+    def float_is_faster(self) -> bool:
+        """Whether the float model's estimate is below that with all remedies by more than errs."""
+        return self.improved_us > self.float_us * (1 + self.ratio_error)
+
 
 class Explainer:
     """Explains placements of one model for one target."""

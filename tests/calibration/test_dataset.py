@@ -217,6 +217,11 @@ def test_missing_file(image: Model, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("source", ["https://host/data.npz", "s3://bucket/images"])
+def test_urls(image: Model, source: str) -> None:
+    assert error_of(source, image).startswith(f"{source} is a URL; download it and give an .npz")
+
+
 def test_unsupported_suffix(image: Model, tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("1,2")

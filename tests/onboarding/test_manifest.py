@@ -80,6 +80,11 @@ def test_a_wrong_manifest_is_one_sentence_and_runs_nothing(
 
 def test_what_is_not_there_or_not_ours_is_refused(placer: Placer):
     assert "models.yaml does not exist" in placer("onboard", "models.yaml").err
+    Path("zoo").mkdir()
+    told = (
+        "zoo is a folder; give a manifest, a YAML file such as `models: [{model: zoo/**/*.onnx}]`"
+    )
+    assert told in placer("onboard", "zoo").err
     Path("models.yaml").write_text("models: [{model: a.onnx, engine: fusion-model, gpu: a100}]")
     unknown = placer("onboard", "models.yaml", "--redo-model", "b", "--dry-run")
     assert "unknown model" in unknown.err

@@ -130,6 +130,30 @@ def test_the_command_explains_the_packs_default(
     assert "est." in text
 
 
+BRANCHES = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,3,64,64] x) => (float[1,4,64,64] y)
+<float[32,3,3,3] w0 = {0.1}, float[32,32,1,1] w1 = {0.1}, float[32,32,3,3] w2 = {0.1},
+ float[32,64,1,1] w3 = {0.1}, float[4,32,1,1] w4 = {0.1}> {
+  [stem] a = Conv<pads = [1, 1, 1, 1]>(x, w0) [r0] b = Relu(a)
+  [left] c = Conv(b, w1) [r1] d = Relu(c)
+  [right] e = Conv<pads = [1, 1, 1, 1]>(b, w2) [r2] f = Relu(e)
+  [cat] h = Concat<axis = 1>(d, f)
+  [out] i = Conv(h, w3) [r3] j = Relu(i) [head] y = Conv(j, w4)
+}
+"""
+
+
+@pytest.mark.parametrize(("pack", "is_told"), [("tensorrt", False), ("tensorrt-rtx", True)])
+def test_layers_that_are_slower_in_integers_are_told(
+    save: Callable[..., Path], placer: Callable[..., Finished], pack: str, is_told: bool
+):
+    """Few channels at batch 1: no pair is at fault, the INT8 kernels are slower."""
+    finished = placer("explain", save(BRANCHES), "--gpu", "l4", "--pack", pack)
+    assert finished.code == 0, finished.err
+    assert ("the float model is estimated to be faster" in finished.out) == is_told
+
+
 def test_decisions_are_a_tree_with_the_costliest_first(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):
