@@ -44,9 +44,13 @@ class OnnxRuntimeEngine:
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
         self.version = str(ort.__version__)
-        self.target = Target(self.version, signed_products=multiplies_signed())
         self.device = f"CPU ({processor()}), {threads} thread{'s' if threads > 1 else ''}"
         self._now, self.clock = cpu_clock(threads)
+
+    @property
+    def target(self) -> Target:
+        """Its version and this machine's processor."""
+        return Target(self.version, signed_products=multiplies_signed())
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OnnxRuntimeModel:
         """Create a session; raises RunError with ONNX Runtime's reason if it refuses the model."""

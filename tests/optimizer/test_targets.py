@@ -4,11 +4,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from placer.common.processor import multiplies_signed
 from placer.engines.abilities import target_of
+from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.tensorrt.engine import abilities, target
 from placer.engines.tensorrt.library import Library
@@ -51,7 +53,13 @@ def test_rules_that_do_not_hold_on_the_gpu_are_left_out(save: Callable[..., Path
 
 
 def test_the_target_of_an_engine_that_says_none_is_this_machines_processor():
-    assert target_of(OnnxRuntimeEngine()) == Target(signed_products=multiplies_signed())
+    says_none = cast(Engine, object())
+    assert target_of(says_none) == Target(signed_products=multiplies_signed())
+
+
+def test_the_target_of_onnx_runtime_has_its_version_besides():
+    engine = OnnxRuntimeEngine()
+    assert target_of(engine) == Target(engine.version, signed_products=multiplies_signed())
 
 
 def test_the_targets_of_tensorrt_and_tensorrt_rtx(library: Library):
