@@ -51,6 +51,8 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
     if fusion is None or fusion.takes is None:
         return
     graph, readers = candidate.graph, candidate.readers
+    if fusion.merges and candidate.nodes[-1].op in fusion.past:
+        return  # It moves elements itself.
     past = [*fusion.past, *(fusion.past_biased if _is_biased(candidate) else ())]
     has_moved = False
     while True:

@@ -38,7 +38,8 @@ class Passage:
 
     ``backward``: Q moves; ``forward``: DQ does. ``per_channel``: DQ moves past it with unequal
     scales too. ``forward_first``: DQ moves before any Q
-    does, past this and what is linked with it.
+    does, past this and what is linked with it. ``inside``: between several nodes that Q passes at
+    once, which it does if none of these edges was given a pair.
     """
 
     before: tuple[Edge, ...]
@@ -47,6 +48,7 @@ class Passage:
     forward: bool = True
     per_channel: bool = False
     forward_first: bool = False
+    inside: tuple[Edge, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,11 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
         while changed:
             moves = [_forward(passage, scales) for passage in early]
             changed = any(moves)
+    back = [p for p in passages if p.backward and given.keys().isdisjoint(p.inside)]
+    back.reverse()
     changed = True
     while changed:
-        moves = [_backward(p, scales, second) for p in reversed(passages) if p.backward]
+        moves = [_backward(passage, scales, second) for passage in back]
         moves += [_forward(passage, scales) for passage in passages if passage.forward]
         changed = any(moves)
     return NormalForm(scales, second)

@@ -129,9 +129,12 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
         may_enter = not any(
             t in graph.outputs and len(graph.edges_of(t)) > 1 for t in match.tensors[motion.after]
         )
+    ends = {t for name in (motion.before, motion.after) for t in match.tensors[name]}
+    between = {t for node in match.nodes.values() for t in node.outputs} - ends
     return Passage(
         before=tuple(e for e in before if e.node in inside and e.tensor not in graph.initializers),
         after=tuple(after),
+        inside=tuple(e for tensor in sorted(between) for e in graph.edges_of(tensor)),
         backward=motion.only != "forward" and may_leave,
         forward=motion.only != "backward" and may_enter,
         per_channel=motion.per_channel,

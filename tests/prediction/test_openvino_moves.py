@@ -93,6 +93,12 @@ def test_q_behind_a_transpose_moves_past_a_view_into_the_kernel_before(tmp_path)
     assert not converted
 
 
+def test_q_moves_past_no_pair(tmp_path):
+    pairs = [(Edge("b", "turn", 0), READ[0][0]), READ[1]]
+    found, _ = check(TURNED.replace("SOURCE", "Add(x, z)"), pairs, tmp_path)
+    assert found[frozenset({"source"}), ("float",)] == 1
+
+
 def test_q_behind_a_view_stays(tmp_path):
     text = TURNED.replace("SOURCE", "Add(x, z)")
     text = text.replace("[conv] y = Conv(c, w)", "[fc] q = MatMul(b, v)")
