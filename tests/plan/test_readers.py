@@ -574,6 +574,31 @@ def test_a_kernel_of_no_node_that_only_scales_a_sum_of_integers_is_a_conversion(
     assert [plan.layers[0].kind for plan in plans] == ["reformat", "compute"]
 
 
+def kernel(name: str, given: str, *made: str) -> str:
+    """A line of TensorRT-RTX's log: a kernel of no node that reads and writes these types."""
+    read = f"{{ Name: a, Datatype: {given}}}" if given else ""
+    written = ", ".join(f"{{ Name: b{i}, Datatype: {dtype} }}" for i, dtype in enumerate(made))
+    return (
+        f"Name: __myl_{name}_myl0_2, LayerType: kgen, Inputs: [ {read}], Outputs: [ {written}], "
+        "TacticName: t, Metadata: \n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (kernel("MulMinMaxRounCast", "Half", "Int8"), "quantize"),
+        (kernel("MulMinMaxRounCastCastMul", "Half", "Half"), "quantize"),
+        (kernel("MaxRounCastCastMul", "Half", "Half", "Int8"), "quantize"),
+        (kernel("CastMulMulMinMaxRounCast", "Int8", "Int8"), "requantize"),
+        (kernel("CastMulConcConcCast", "", "Half"), "dequantize"),
+        (kernel("MulMinMaxRounCastAdd", "Half", "Half"), "compute"),
+    ],
+)
+def test_kernels_of_no_node_that_only_round_are_conversions(write: Save, line: str, kind: str):
+    assert [layer.kind for layer in read_plan(write(line)).layers] == [kind]
+
+
 QUANTIZED = """<ir_version: 9, opset_import: ["": 17]>
 g (float[1,4,8,8] x) => (float[1,4,8,8] y)
 <float[4,4,3,3] w = {1}, float s = {0.1}, uint8 z = {0}, float[4] ws = {1, 1, 1, 1},
