@@ -77,6 +77,7 @@ class Round:
         self._knowledge = knowledge
         self._turn = turn
         self._land = knowledge.landscape
+        self._land.guesses.begin()
         self._own = knowledge.own(trials)
         self._target = target
         self._explores = explores

@@ -71,7 +71,7 @@ class Near:
             self._is_old |= altered
 
     def gains(self) -> np.ndarray:
-        """Change of the objective by each move; none is worse than what is told here."""
+        """Change of the objective by each move, as far as that is known or guessed."""
         return self._landscape.gains_of(self._pieces, self._state, self._objective, self._moves)
 
     def alters(self, index: int) -> bool:
@@ -116,13 +116,14 @@ class Near:
             self._ask(asked)
 
     def _guess(self, pieces: np.ndarray) -> None:
-        self._pieces[pieces], self._is_old[pieces] = self._landscape.guessed(
+        self._pieces[pieces], self._is_old[pieces] = self._landscape.guesses.of(
             self._state, self._objective, self._moves, pieces
         )
 
     def _ask(self, pieces: np.ndarray) -> None:
-        numbers = self._landscape.numbers(self._state, self._moves, np.flatnonzero(pieces))
-        self._pieces[pieces] = numbers
+        land = self._landscape
+        ask = land.guesses.ask if land.is_vast else land.numbers
+        self._pieces[pieces] = ask(self._state, self._moves, np.flatnonzero(pieces))
         self._is_old &= ~pieces
 
 

@@ -25,6 +25,7 @@ from placer.rules.sites import Site
 from placer.search._alike import Alike
 from placer.search._answers import Answers
 from placer.search._deltas import Deltas, Objective
+from placer.search._guesses import Guesses
 from placer.search._moves import Move, Moves, Piece, State, apply, batches
 from placer.search._reach import Reach
 from placer.search.layer_signatures import Change, LayerModel, PredictedLayers
@@ -35,9 +36,8 @@ __all__ = ["Cancelled", "Landscape", "Move", "Moves", "Objective", "State", "app
 
 # Predictions are large, what is summed up in them is not.
 KEPT_PREDICTIONS, KEPT_SUMS = 32, 1 << 12
-# With more changes than this to choose from, what a change does is only asked if it may be of use
-# by what is known of it in so many other states.
-VAST, GUESSED = 5000, 2
+# With more changes than this to choose from, what one does is only asked if it may be of use.
+VAST = 5000
 # Changes of an objective that differ by less are equal: sums depend on the order of terms.
 DIGITS = 12
 
@@ -238,36 +238,10 @@ class Landscape:
         """The number of what each of ``pieces`` of ``moves``, by index, does in ``state``."""
         return self._numbers(state, [moves.pieces[i] for i in pieces.tolist()])
 
-    def guessed(
-        self, state: State, objective: Objective, moves: Moves, pieces: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The number of what each of ``pieces``, by index, does in ``state``, and whether it is a
-        guess: what is best of all that it, or a piece like it, is known to do elsewhere.
-
-        What is not known to do anything in ``GUESSED`` states is asked.
-        """
-        costs = self._deltas.costs(objective)
-        found, asked, guesses = [], [], list[int]()
-        best: dict[int, int] = {}  # By what is known, which many pieces share.
-        for place, piece in enumerate(moves.pieces[i] for i in pieces.tolist()):
-            known = piece.known
-            number = known.get(piece.context(state))
-            if number is None and len(known) < GUESSED:
-                asked.append(place)
-                number = Deltas.NOTHING
-            elif number is None:
-                number = best.get(id(known))
-                if number is None:
-                    number = min(set(known.values()), key=lambda n: (costs[n], n))
-                    best[id(known)] = number
-                guesses.append(place)
-            found.append(number)
-        numbers = np.array(found, dtype=int)
-        if asked:
-            numbers[asked] = self.numbers(state, moves, pieces[asked])
-        is_guess = np.zeros(len(found), dtype=bool)
-        is_guess[guesses] = True
-        return numbers, is_guess
+    @cached_property
+    def guesses(self) -> Guesses:
+        """Guesses of what changes do, where there are very many of them."""
+        return Guesses(self.numbers, self._deltas)
 
     def gains_of(
         self, pieces: np.ndarray, state: State, objective: Objective, moves: Moves

@@ -63,3 +63,18 @@ def test_descents_ask_less_and_end_where_nothing_known_improves(vast: Landscape)
         known = {id(p.known): len(p.known) for p in land.all_moves.pieces}
         asked[is_vast] = sum(known.values())
     assert asked[True] < asked[False]
+
+
+def test_what_is_found_does_not_hang_on_what_was_asked_before(vast: Landscape):
+    states = random_states(vast, 8)
+    costs = numbered(vast, states)
+    ends = []
+    for state in states:
+        fresh = Landscape(vast.space, vast.layers)
+        ends.append(descend(fresh, state, costs, fresh.all_moves))
+    for state in states:
+        vast.deltas(state, vast.all_moves)
+    for state, end in zip(states, ends, strict=True):
+        Near(vast, state, costs, vast.all_moves)
+        vast.guesses.begin()
+        assert descend(vast, state, costs, vast.all_moves) == end
