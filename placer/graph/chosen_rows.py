@@ -18,6 +18,9 @@ _CHOOSING = frozenset({"NonMaxSuppression", "NonZero", "TopK", "Unique", "Compre
 # What moves values and changes none: the tensor before says the same.
 MOVING = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
+# Of chosen indices they make values, at the positions that they are for.
+_TO_VALUES = frozenset({"OneHot", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+
 
 @dataclass(frozen=True)
 class ChosenRows:
@@ -37,7 +40,8 @@ def chosen_rows(graph: Graph) -> ChosenRows | None:
     data = data_tensors(graph)
     choosing = [n for n in graph.nodes if _chooses(n, data) and n.name not in graph.scopes]
     behind = _behind(graph, choosing)
-    outputs = tuple(name for name in graph.outputs if name in behind)
+    placed = _placed(graph, choosing, data)
+    outputs = tuple(name for name in graph.outputs if name in behind and name in placed)
     leading = _leading(graph, outputs)
     chosen = [n for n in graph.nodes if n.name in leading and not behind.isdisjoint(n.outputs)]
     operators = dict.fromkeys(node.op for node in choosing if node.name in leading)
@@ -70,6 +74,36 @@ def _behind(graph: Graph, choosing: Sequence[Node]) -> frozenset[str]:
         if node.name in names or (node.op not in OF_SHAPES and not found.isdisjoint(reads)):
             found.update(name for name in node.outputs if name)
     return frozenset(found)
+
+
+def _placed(graph: Graph, choosing: Sequence[Node], data: frozenset[str]) -> frozenset[str]:
+    """Tensors in which the position of a value is chosen, not only what the value is.
+
+    A router that sends tokens to experts chooses what is computed of a token, and the token stays
+    where it is: another choice is an error of the output. Chosen indices say where what they gather
+    goes; scattered by them it is where it was. The values that TopK finds are sorted, so a small
+    change of its input changes them little.
+    """
+    names = {node.name for node in choosing}
+    indices, placed = set[str](), set[str]()
+    for node in graph.nodes:
+        reads = {edge.tensor for edge in graph.reads[node.name]}
+        written = {name for name in node.outputs if name}
+        looked_up = set(node.inputs[1:2])
+        if node.op in OF_SHAPES:
+            continue
+        if node.op.startswith("Scatter") and not looked_up.isdisjoint(indices | placed):
+            if node.inputs[0] in placed:
+                placed |= written
+        elif not reads.isdisjoint(placed):
+            placed |= written
+        elif node.name in names:
+            indices |= written if node.op != "TopK" else set(node.outputs[1:])
+        elif node.op.startswith("Gather") and not looked_up.isdisjoint(indices):
+            placed |= written if node.inputs[0] in data else set()
+        elif not reads.isdisjoint(indices) and node.op not in _TO_VALUES:
+            indices |= written
+    return frozenset(indices | placed)
 
 
 def _leading(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:

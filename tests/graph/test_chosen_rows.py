@@ -8,6 +8,7 @@ import pytest
 from placer.graph.chosen_rows import ChosenRows, chosen_rows
 from placer.graph.text import parse_model
 from placer.model import load_model
+from tests.conftest import with_random_weights
 
 # The boxes and scores of a detector, and what is behind them.
 DETECTOR = """
@@ -55,7 +56,7 @@ def test_outputs_beside_the_chosen_ones_stay(tmp_path: Path):
         (
             "float[1,2,5] best, int64[1,2,5] which",
             "[top] best, which = TopK(scores, k)",
-            (("best", "which"), ("TopK",), ("d",)),
+            (("which",), ("TopK",), ("d",)),  # The largest are sorted: they change little.
         ),
         (
             "float[m] found",
@@ -93,3 +94,32 @@ def test_models_that_choose_nothing_by_value(rest: str, tmp_path: Path):
 def test_what_only_has_the_shape_of_a_choice_is_judged(tmp_path: Path):
     rest = KEPT + "[size] many = Shape(found)"
     assert found("int64[2] many, float[1,64,4] boxes", rest, tmp_path) is None
+
+
+# What two of four experts add to each token, and what one adds to those that it is chosen for.
+GATED = """
+  [hot] h = OneHot(i, four, values) [weights] wide = Unsqueeze(v, last) [gates] hv = Mul(h, wide)
+  [gate] g = ReduceSum<keepdims = 0>(hv, one) [mixed] e = MatMul(g, experts) [add] y = Add(x, e)
+"""
+ROUTED = """
+  [is_first] first = Equal(i, zero) [where] where = NonZero(first)
+  [column] token = Gather(where, zero) [tokens] t = Gather(x, token) [expert] e = MatMul(t, expert)
+  [rows] rows = Unsqueeze(token, last) [back] y = ScatterND<reduction = "add">(x, rows, e)
+"""
+
+
+@pytest.mark.parametrize("rest", [GATED, ROUTED], ids=["gated", "routed"])
+def test_experts_are_chosen_for_a_token_that_stays_where_it_is(rest: str, tmp_path: Path):
+    """Another expert is an error of the output, so that is what is judged."""
+    text = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[16,8] x) => (float[16,8] y)
+    <float[8,4] router = {{0.1}}, float[4,8] experts = {{0.1}}, float[8,8] expert = {{0.1}},
+     int64[1] two = {{2}}, int64 four = {{4}}, float[2] values = {{0, 1}}, int64[1] last = {{-1}},
+     int64[1] one = {{1}}, int64 zero = {{0}}> {{
+      [router] p = MatMul(x, router) [top] v, i = TopK(p, two)
+      {rest}
+    }}
+    """
+    onnx.save(with_random_weights(text), tmp_path / "net.onnx")
+    assert chosen_rows(load_model(tmp_path / "net.onnx").graph) is None
