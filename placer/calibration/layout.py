@@ -55,8 +55,8 @@ def samples_in(array: np.ndarray, spec: InputSpec, where: str) -> Samples:
         return Samples(spec, rows, rest)
     if array.size == 1 and spec.size == 1:
         return Samples(spec, array.reshape(1, *shape))
-    rest, turned = array.shape[1:], sorted(array.shape[1:])
-    is_turned = turned in (sorted(shape), sorted(shape[1:])) and len(rest) > 1
+    own, turned = array.shape[1:], sorted(array.shape[1:])
+    is_turned = turned in (sorted(shape), sorted(shape[1:])) and len(own) > 1
     fix = "transpose it: its axes are in another order"
     if not is_turned:
         fix = "reshape it or set the model's shape with `shapes`"
