@@ -27,9 +27,9 @@ class LayerClass(BaseModel):
     ``write_efficiency`` is given. ``depth_cycles``: clock cycles for each product that an element
     of the output sums. ``least_depth_cycles``: those that they and operations and bytes take
     together at least: a layer with few outputs runs on few cores, which hide nothing of it.
-    ``latency_cycles``: constant. ``tile``: channels are computed in multiples of it; 0 for what
-    tensor cores take at least. ``source``: where the figures come from; "assumed" where nothing was
-    measured.
+    ``latency_cycles``: constant. ``tile``: channels are computed in multiples of 64, with 32 those
+    of up to 128 in multiples of 32; 0 for what tensor cores take at least. ``source``: where the
+    figures come from; "assumed" where nothing was measured.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +43,7 @@ class LayerClass(BaseModel):
     write_efficiency: float | None = Field(default=None, gt=0)
     depth_cycles: float = Field(default=0, ge=0)
     least_depth_cycles: float = Field(default=0, ge=0)
-    tile: Literal[0, 64] = 0
+    tile: Literal[0, 32, 64] = 0
     latency_cycles: float = Field(ge=0)
     source: str = Field(min_length=7)
 

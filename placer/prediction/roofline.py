@@ -22,7 +22,7 @@ from placer.prediction.conversions import PredictedLayer
 from placer.prediction.estimator import Estimator
 from placer.prediction.gpus import Gpu
 from placer.prediction.layer_classes import LayerClasses, Rate
-from placer.prediction.work import Work, layer_work
+from placer.prediction.work import SMALL_TILE, TILE, Work, layer_work
 
 WARP = 32  # Threads, each of which converts an element.
 KEPT_CLASSES = 256
@@ -53,7 +53,7 @@ class Roofline(Estimator):
         found = self._find(work.name, work.dtype, gpu.compute_capability)
         rate = self._rate(found.rate, work.dtype)
         bandwidth = gpu.memory_bandwidth_gb_s * 1e9
-        ops = work.tiled_ops if found.tile else work.ops
+        ops = {TILE: work.tiled_ops, SMALL_TILE: work.small_tiled_ops}.get(found.tile, work.ops)
         seconds = ops / (rate * found.ops_efficiency)
         uncached = uncached_bytes(work, gpu)
         seconds += uncached / bandwidth

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
@@ -23,7 +24,8 @@ _BYTES = {
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
 FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
-TILE = 64  # Channels that a thread block of large kernels computes at least.
+TILE: Literal[64] = 64  # Channels that a thread block of large kernels computes at least.
+SMALL_TILE: Literal[32] = 32  # The same of small kernels, which up to two of the large tiles take.
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,9 @@ class Work:
     """What a layer has to do: its class, the type it computes in, operations and bytes moved.
 
     ``written``: those of ``bytes`` that are written. ``depth``: how many products each element of
-    the output sums. ``tiled_ops``: operations where channels come in multiples of ``TILE``.
-    ``constants``: those of ``bytes`` that are weights.
+    the output sums. ``tiled_ops``: operations where channels come in multiples of ``TILE``,
+    ``small_tiled_ops``: up to two of them of ``SMALL_TILE``. ``constants``: those of ``bytes`` that
+    are weights.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Work:
     written: float = 0
     depth: float = 0
     tiled_ops: float = 0
+    small_tiled_ops: float = 0
     constants: float = 0
 
 
@@ -74,6 +78,7 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         written=share * sum(port_bytes(port, graph) for port in layer.outputs),
         depth=_depth(main, graph),
         tiled_ops=share * sum(_ops(node, TILE, graph) for node in nodes),
+        small_tiled_ops=share * sum(_ops(node, TILE, graph, SMALL_TILE) for node in nodes),
         constants=share * constants,
     )
 
@@ -162,13 +167,16 @@ def _matrix_depth(node: Node, graph: Graph, unknown: int) -> int:
     return shape[axis] if len(shape) >= -axis else unknown
 
 
-def _ops(node: Node, multiple: int, graph: Graph) -> float:
-    """Operations, 2 per multiply-add; channels count in multiples of ``multiple``."""
+def _ops(node: Node, multiple: int, graph: Graph, small: int = 0) -> float:
+    """Operations, 2 per multiply-add.
+
+    Channels count in multiples of ``multiple``, up to two of these in multiples of ``small``.
+    """
     if node.op not in WEIGHTED:
         return 0.0
     if node.op in ("Gemm", "MatMul"):
         depth = _matrix_depth(node, graph, unknown=1)
-        return 2.0 * _elements(node.outputs[0], graph) * _up(depth, multiple)
+        return 2.0 * _elements(node.outputs[0], graph) * _up(depth, multiple, small)
     weight = weight_input(graph, node)
     if weight is None:
         return 0.0
@@ -176,17 +184,18 @@ def _ops(node: Node, multiple: int, graph: Graph) -> float:
     if len(shape) < 2:  # No weight of a convolution; the engine will say so.
         return 0.0
     grouped = node.attributes.get("group", 1) > 1
-    first, second = (shape[0], shape[1]) if grouped else (_up(shape[0], multiple), shape[1])
+    first, second = (shape[0], shape[1]) if grouped else (_up(shape[0], multiple, small), shape[1])
     if not grouped and second > FEW_CHANNELS:
-        second = _up(second, multiple)
+        second = _up(second, multiple, small)
     kernel = math.prod(shape[2:])
     if node.op == "ConvTranspose":
         return 2.0 * _elements(node.inputs[0], graph) / shape[0] * first * second * kernel
     return 2.0 * _elements(node.outputs[0], graph) / shape[0] * first * second * kernel
 
 
-def _up(value: int, multiple: int) -> int:
-    return math.ceil(value / multiple) * multiple
+def _up(value: int, multiple: int, small: int) -> int:
+    size = small if small and value <= 2 * multiple else multiple
+    return math.ceil(value / size) * size
 
 
 def _weight_bytes(nodes: Sequence[Node], graph: Graph, size: float) -> float:

@@ -294,9 +294,10 @@ def test_a_bottleneck_that_adds_a_part_of_a_split(
     assert [layer_line(layer) for layer in built] == layers
 
 
-# What follows the Convs of a YOLOv8m in FP16 (8.5.2, Orin, github.com/Topaz-wei/deployment_learning,
-# yolov8m_profiling). One reformat more stands in front of the Softmax there, which is not
-# predicted. The part of a YOLOv8 with four heads that another user's profile shows is alike (8.6).
+# What follows the Convs of a YOLOv8m in FP16 (8.5.2, Orin, yolov8m_profiling in
+# github.com/Topaz-wei/deployment_learning). One reformat more stands in front of the Softmax there,
+# which is not predicted. The part of a YOLOv8 with four heads that another user's profile shows is
+# alike (8.6).
 YOLOV8_HEAD = [
     "reformat level0: float16 -> float16",
     "reformat level1: float16 -> float16",

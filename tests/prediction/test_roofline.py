@@ -100,6 +100,7 @@ def test_a_conv_counts_aligned_channels_and_every_tensor_once(
         written=PIXELS * 24 * sizes[written],
         depth=40 * 9,
         tiled_ops=2 * PIXELS * 64 * 64 * 9,
+        small_tiled_ops=2 * PIXELS * 32 * 64 * 9,
         constants=WEIGHTS * size,
     )
 
@@ -154,6 +155,7 @@ def test_a_transposed_conv_works_on_its_input():
         written=2 * 32 * 64,
         depth=16,  # Strides of 2 leave one of the kernel's four elements to each pixel.
         tiled_ops=2 * 16 * 64 * 64 * 4,
+        small_tiled_ops=2 * 16 * 32 * 32 * 4,
         constants=2 * 16 * 32 * 4,
     )
 
@@ -175,6 +177,7 @@ def test_a_matmul_counts_its_aligned_depth(shape: str, call: str):
         written=2 * 15,
         depth=20,
         tiled_ops=2 * 5 * 3 * 64,
+        small_tiled_ops=2 * 5 * 3 * 32,
         constants=60,
     )
 
@@ -273,7 +276,7 @@ def test_time_is_launch_latency_operations_and_bytes(rate: str, ops_us: float):
 
 
 def test_time_grows_with_the_depth_and_writing_may_be_slower_than_reading():
-    work = Work("conv", "int8", 0, 1e5, written=5e4, depth=500, tiled_ops=1e7)
+    work = Work("conv", "int8", 0, 1e5, written=5e4, depth=500, tiled_ops=1e7, small_tiled_ops=5e6)
     plain = Roofline(CONV, GPU, classes()).work_us(work)
     deep = Roofline(CONV, GPU, classes(depth_cycles=4)).work_us(work)
     assert deep - plain == pytest.approx(500 * 4 / GPU.boost_clock_mhz)
@@ -281,6 +284,8 @@ def test_time_grows_with_the_depth_and_writing_may_be_slower_than_reading():
     assert slow - plain == pytest.approx(2)  # Half of the bytes, which take 4 us in all, twice.
     tiled = Roofline(CONV, GPU, classes(tile=64)).work_us(work)
     assert tiled - plain == pytest.approx(2)
+    tiled = Roofline(CONV, GPU, classes(tile=32)).work_us(work)
+    assert tiled - plain == pytest.approx(1)
 
 
 def test_weights_that_no_cache_holds_come_from_memory_at_its_bandwidth():
