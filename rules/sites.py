@@ -124,8 +124,9 @@ def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
     an edge that any chosen layout keeps float is float. A layout with ``requires`` counts only
     once other sites have quantized those edges (repeated until nothing changes). A layout with
     ``all_or_none`` quantizes a set only if no layout keeps an edge of it float. An edge has the
-    format of the site whose node reads it; where that does not quantize it, that of the others if
-    it is one. A layout with ``requires`` takes that of the edges that it requires.
+    format of the sites whose node reads it; where none of them quantizes it, that of the others;
+    where they differ, the scheme's own. A layout with ``requires`` takes that of the edges that it
+    requires.
     """
     chosen = [s.layouts[choices.get(s.name, s.default)] for s in sites]
     vary = any(formats_vary(site.layouts.values()) for site in sites)
@@ -180,15 +181,13 @@ def _wanted(layout: ResolvedLayout, votes: Iterable[Vote]) -> Format | None:
 
 def formats_of(votes: Iterable[Vote]) -> dict[Edge, Format]:
     """The edges that are in another format than the scheme's own; see ``place``."""
-    own: dict[Edge, Format | None] = {}
+    own: dict[Edge, set[Format | None]] = {}
     others: dict[Edge, set[Format | None]] = {}
     for edge, wanted, is_own in votes:
-        if is_own:
-            own[edge] = wanted
-        else:
-            others.setdefault(edge, set()).add(wanted)
-    agreed = {edge: found.pop() for edge, found in others.items() if len(found) == 1}
-    return {edge: one for edge, one in {**agreed, **own}.items() if one is not None}
+        (own if is_own else others).setdefault(edge, set()).add(wanted)
+    found = {**others, **own}
+    agreed = {edge: next(iter(wanted)) for edge, wanted in found.items() if len(wanted) == 1}
+    return {edge: wanted for edge, wanted in agreed.items() if wanted is not None}
 
 
 def _incomplete(layout: ResolvedLayout, floats: frozenset[Edge]) -> frozenset[Edge]:

@@ -6,11 +6,11 @@ from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
-from placer.quantization import Placement
+from placer.quantization import FLOAT8, Placement
 from placer.quantization.placement import ScaleGroup
 from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
-from placer.rules.sites import find_sites, place
+from placer.rules.sites import find_sites, formats_of, place
 
 STEM = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -167,6 +167,14 @@ def test_an_edge_that_one_layout_keeps_float_is_float():
     assert Edge("c", "add1", 0) not in placement.edges
     float_residual = place(sites, {"conv-add-relu:add1": "float-residual"})
     assert placement.edges - float_residual.edges == {Edge("a", "add1", 1)}
+
+
+def test_formats_do_not_depend_on_the_order_of_sites():
+    edge = Edge("x", "conv1", 0)
+    int8, float8, of_another = (edge, None, True), (edge, FLOAT8, True), (edge, FLOAT8, False)
+    assert formats_of([int8, float8]) == formats_of([float8, int8]) == {}
+    assert formats_of([int8, of_another]) == formats_of([of_another, int8]) == {}
+    assert formats_of([float8, of_another]) == formats_of([of_another, float8]) == {edge: FLOAT8}
 
 
 def test_equal_blocks_have_equal_signatures():
