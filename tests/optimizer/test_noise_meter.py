@@ -26,6 +26,7 @@ class Data:
 
     class Sample:
         labels = None
+        origin = "a sample of the test"
 
         def __init__(self, value: float) -> None:
             self.inputs = {"x": np.full((1, 4), value, np.float32)}
