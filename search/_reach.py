@@ -45,11 +45,15 @@ class Reach:
         for index in range(len(sites)):
             for node in self.nodes([index]):
                 self._sites_at.setdefault(node, []).append(index)
-        self._alike = alike
         self._pieces: dict[Move, Piece] = {}
         self._known: dict[tuple[int, tuple[int, ...]], dict[object, int]] = {}
         self._apart: dict[Move, tuple[Piece, ...]] = {}
-        self._around = lru_cache(maxsize=None)(self._find_around)
+        # The number of what is around sites, and the sites there: see ``Alike.of``.
+        self._around = (
+            None
+            if alike is None
+            else lru_cache(maxsize=None)(lambda own: alike.of(own, self.ball(own)))
+        )
         self._far_apart = lru_cache(maxsize=KEPT_PARTS)(self._split)
 
     def apart(self, move: Move) -> tuple[Piece, ...]:
@@ -70,10 +74,6 @@ class Reach:
         """Indices of the nodes of ``sites`` themselves."""
         return frozenset(n.index for i in sites for n in self._sites[i].match.nodes.values())
 
-    def _find_around(self, sites: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        assert self._alike is not None
-        return self._alike.of(sites, self.ball(sites))
-
     def _split(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
         """``sites`` in parts that are far from each other."""
         parts = connected([self._balls[site] for site in sites])
@@ -86,7 +86,7 @@ class Reach:
 
     def _make_piece(self, move: Move) -> Piece:
         nodes = self.ball(site for site, _ in move)
-        if self._alike is not None:
+        if self._around is not None:
             number, near = self._around(tuple(site for site, _ in move))
             key = number, tuple(layout for _, layout in move)
             return Piece(move, near, tuple(sorted(nodes)), self._known.setdefault(key, {}))
