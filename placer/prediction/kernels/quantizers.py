@@ -32,16 +32,17 @@ class Quantizers:
                 scale = self._form.scales.get(edge)
                 if scale is None or not (is_apart(writer) or self._may_run_twice(writer)):
                     continue
-                if unit.integers or unit.in_place:
-                    ordered += self._integers(edge, writer, unit, scale, made)
-                elif not unit.generated and not self._may_run_twice(writer):
-                    ordered += self._rounded(edge, writer, unit, scale, made)
+                # A prepared kernel that computes in float, as a ConvTranspose or a Conv of a weight
+                # without a pair, has what it reads quantized and dequantized at once before it.
+                is_rounded = not unit.generated and not self._may_run_twice(writer)
+                if unit.integers or unit.in_place or is_rounded:
+                    ordered += self._quantizers(edge, writer, unit, scale, made)
                 if (edge.tensor, scale) in made:
                     self._groups.made.relink(unit, edge, made[edge.tensor, scale])
             ordered.append(unit)
         self._groups.reorder([unit for unit in ordered if not self._is_replaced(unit)])
 
-    def _integers(
+    def _quantizers(
         self,
         edge: Edge,
         writer: Unit | None,
@@ -59,7 +60,7 @@ class Quantizers:
             unit.integers = not joins
             for part, source in writer.reads:
                 if self._groups.is_float(source) or self._may_run_twice(source):
-                    new += self._integers(part, source, unit, scale, made)
+                    new += self._quantizers(part, source, unit, scale, made)
                 self._groups.made.link(part, made.get((part.tensor, scale), source), unit)
         else:
             unit = Unit(0, reader.node, "quantize", False)
@@ -67,26 +68,6 @@ class Quantizers:
         self._groups.start(unit)
         made[edge.tensor, scale] = unit
         return [*new, unit]
-
-    def _rounded(
-        self,
-        edge: Edge,
-        writer: Unit | None,
-        reader: Unit,
-        scale: Scale,
-        made: dict[tuple[str, Scale], Unit],
-    ) -> list[Unit]:
-        """A unit that quantizes and dequantizes for a prepared kernel that computes in float.
-
-        Such as a ConvTranspose, and a Conv whose weight has no pair.
-        """
-        if (edge.tensor, scale) in made:
-            return []
-        unit = Unit(0, reader.node, "quantize", False)
-        self._groups.made.link(Edge(edge.tensor, "", -2), writer, unit)
-        self._groups.start(unit)
-        made[edge.tensor, scale] = unit
-        return [unit]
 
     def _may_run_twice(self, unit: Unit | None) -> bool:
         """Whether integers are read from another kernel than floats: of a MaxPool and a Concat."""
