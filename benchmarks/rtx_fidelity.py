@@ -8,7 +8,7 @@ every layer on both sides counts. Strict: the same nodes and the same output typ
     python benchmarks/rtx_fidelity.py --json rtx.json --keep built/
     python benchmarks/rtx_fidelity.py --networks unseen     # four of other families
     python benchmarks/rtx_fidelity.py --model network.onnx  # one of your own
-    python benchmarks/rtx_fidelity.py --networks held-out   # thirteen, see docs/benchmarks-plans.md
+    python benchmarks/rtx_fidelity.py --networks held-out   # docs/measured/plans-tensorrt-rtx.md
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ as an engine's profiler tells it, and once more without. All search the same spa
 whole groups, and a placement that was tried already is no trial for anybody. The optimum is that of
 all combinations for reduced spaces, and for whole models the best of a long search or of any run.
 
-    python benchmarks/search_regret.py --jobs 16 --json regret.json --plot docs/search-regret.svg
+    python benchmarks/search_regret.py --jobs 16 --json regret.json --plot search-regret.svg
 
 Ours begins with the pack's default, which often is near the optimum. So TPE runs once more from the
 same beginning, and the last rows are of those cases alone where no beginning is within 1%.

@@ -23,12 +23,16 @@ from tests.conftest import Finished, with_random_weights
 from tests.prediction.test_stories import STORIES, Story, quantized
 
 ROOT = Path(__file__).parents[1]
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # The recipes' models, in the order of the stories.
 NAMES = ("stem", "concat", "scales", "upsample", "swish", "residual", "eager")
 COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def prose(page: Path) -> str:
@@ -70,7 +74,7 @@ def parse(words: list[str]) -> None:
     command.make_context("placer", list(words)).close()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_within_the_repository_lead_somewhere(page: Path):
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if target.startswith(("http://", "https://")):
@@ -81,7 +85,7 @@ def test_links_within_the_repository_lead_somewhere(page: Path):
         assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_command_lines_have_the_options_of_the_program(page: Path):
     for words in command_lines(page):
         parse(words)
@@ -94,16 +98,22 @@ def test_a_command_line_that_does_not_parse_is_found():
             parse(wrong.split())
 
 
-def test_the_readme_lists_every_page():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    missing = [page.name for page in DOCS if f"(docs/{page.name})" not in text]
-    assert missing == []
+@pytest.mark.parametrize(
+    ("index", "pages"),
+    [("README.md", "docs/*.md"), ("docs/measured/index.md", "docs/measured/*.md")],
+)
+def test_every_page_is_listed(index: str, pages: str):
+    text = (ROOT / index).read_text(encoding="utf-8")
+    targets = {page.relative_to((ROOT / index).parent) for page in ROOT.glob(pages)}
+    missing = {page for page in targets if f"({page.as_posix()})" not in text}
+    assert missing - {Path("index.md")} == set()
 
 
 def test_the_site_lists_every_page():
     """``nox -s docs`` refuses a page that no part of the navigation leads to."""
-    navigation = re.findall(r"([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert [page.name for page in DOCS if page.name not in navigation] == []
+    navigation = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in DOCS]
+    assert [page for page in pages if page not in navigation] == []
 
 
 def test_the_public_names_of_the_stability_page_can_be_imported():
@@ -167,7 +177,7 @@ def test_the_recipes_print_what_they_show(
         assert matches, f"placer {shlex.join(words)} printed\n{finished.out}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_tables_have_a_head_and_end_with_a_blank_line(page: Path) -> None:
     tables = re.findall(r"((?:^\|.*\n)+)(.*)", f"{prose(page)}\n", re.MULTILINE)
     for table, behind in tables:

@@ -41,22 +41,21 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     parts = FENCED.split(markdown)
     parts[::2] = [
-        LINK.sub(lambda link: _link(link, source, config.repo_url or ""), part)
+        LINK.sub(lambda link: _link(link, source, page.file.src_uri, config.repo_url or ""), part)
         for part in parts[::2]
     ]
     return "".join(parts)
 
 
-def _link(link: re.Match[str], source: str, repository: str) -> str:
+def _link(link: re.Match[str], source: str, page: str, repository: str) -> str:
     target, anchor = link[1], link[2] or ""
     if re.match(r"[a-z]+:", target):
         return link[0]
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if not (ROOT / path).exists():
         raise PluginError(f"{source} links to {target}, which does not exist")
-    if path in TOP_PAGES:
-        return f"]({TOP_PAGES[path]}{anchor})"
-    if path.startswith("docs/"):
-        return f"]({path.removeprefix('docs/')}{anchor})"
+    if path in TOP_PAGES or path.startswith("docs/"):
+        target = TOP_PAGES.get(path, path.removeprefix("docs/"))
+        return f"]({posixpath.relpath(target, posixpath.dirname(page) or '.')}{anchor})"
     kind = "tree" if (ROOT / path).is_dir() else "blob"
     return f"]({repository}/{kind}/main/{path}{anchor})"

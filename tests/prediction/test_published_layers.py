@@ -1,6 +1,6 @@
 """Layers that users of TensorRT published, as facts: nodes and types of each, conversions by kind.
 
-How well they were predicted at first sight is in docs/benchmarks-plans.md.
+How well they were predicted at first sight is in docs/measured/plans-tensorrt.md.
 """
 
 import importlib
