@@ -147,6 +147,11 @@ class Fusion(Strict):
         description="Engines that go by it the other way: the one is built whose edge is the "
         "earlier input.",
     )
+    earlier_input_if_normalized: bool = Field(
+        default=False,
+        description="Whether the engines of `later_input_when` go by it the other way where the "
+        "file that they build has a BatchNormalization behind each input's node.",
+    )
     when: Condition = Field(default=Condition(), description="Engines on which it is so.")
 
     @model_validator(mode="after")

@@ -36,6 +36,7 @@ from placer.prediction.devices import (
 from placer.prediction.explain import Explainer, Explanation
 from placer.prediction.explanation_json import explanation_json
 from placer.prediction.fitted import Fit
+from placer.prediction.norms import without_norms
 from placer.prediction.select import make_predictor
 from placer.prediction.site_outcomes import SiteOutcome, compare_sites
 from placer.prediction.unpredicted import unpredicted
@@ -253,6 +254,8 @@ def _subject(
         chosen, refused = found.placement, ""
         if pack.manifest.engine == "tensorrt":
             chosen = chosen.without(kept_in_float(found, graph))
+            if pack.manifest.kernels != "generated":  # Those compute what others fold.
+                graph = without_norms(graph, chosen)
             refused = refused_pairs(load_quantized(model), model)
         own = own_pairs(found)
         if pack.manifest.signed == "converted":
@@ -260,7 +263,7 @@ def _subject(
         return _Subject(
             graph, chosen, source, "", left, scopes=scopes, refused=refused, stored=stored, own=own
         )
-    loaded = load_model(model, shapes, bodies=bodies)
+    loaded = load_model(model, shapes, bodies=bodies).as_written()
     left = bodies_of(loaded.flat(), loaded.graph.scopes)
     if placement is None:
         source = "the pack's default placement"

@@ -106,7 +106,8 @@ class Graph:
     edges by tensor, ``reads`` by node. ``scopes``: of the nodes that stand in the bodies
     of others where the graph is a flat one (``placer.graph.flat``): what a body returns is read by
     the node that has it, and what it is given no node writes. ``open_tensors``: those of which the
-    file leaves dimensions open, whatever shapes were given for the inputs.
+    file leaves dimensions open, whatever shapes were given for the inputs. ``normalized``: what
+    weighted nodes write into which a BatchNormalization was folded that is a node of the file.
     """
 
     nodes: tuple[Node, ...]
@@ -120,6 +121,7 @@ class Graph:
     types: Mapping[str, TensorType]
     scopes: Scopes = field(default_factory=dict)
     open_tensors: frozenset[str] = frozenset()
+    normalized: frozenset[str] = frozenset()
 
     @cached_property
     def by_op(self) -> Mapping[str, tuple[Node, ...]]:

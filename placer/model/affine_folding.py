@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +24,27 @@ class _Affine:
     shift: np.ndarray
 
 
-def fold_affine(graph: GraphProto, base_dir: Path) -> Counter[str]:
+@dataclass(frozen=True)
+class Folded:
+    """``counts``: of folded nodes by operator. ``normalized``: what weighted nodes write that had a
+    BatchNormalization behind them.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    normalized: frozenset[str] = frozenset()
+
+
+def fold_affine(graph: GraphProto, base_dir: Path) -> Folded:
     """Fold BatchNormalization and constant Mul and Add into a preceding weighted node.
 
     Exact up to rounding: with y = W x + b, scale * y + shift = (scale * W) x + (scale * b + shift)
     per output channel. Computed in float64, stored in the weights' type. Nodes whose output has
     other readers, and weights or biases that are no initializers, are left alone; an initializer
-    that others read is copied. Returns the number of folded nodes by operator.
+    that others read is copied.
     """
     operators = {node.op_type for node in graph.node}
     if operators.isdisjoint(_AFFINE) or operators.isdisjoint(_WEIGHTED):
-        return Counter()
+        return Folded()
     return _Folder(graph, base_dir).run()
 
 
@@ -47,20 +57,24 @@ class _Folder:
         self._reads = Counter(t for node in graph.node for t in reads(node))
         self._reads.update(value.name for value in graph.output)
 
-    def run(self) -> Counter[str]:
-        folded: Counter[str] = Counter()
-        kept = []
+    def run(self) -> Folded:
+        counts: Counter[str] = Counter()
+        kept, normalized = [], []
         for node in self._graph.node:
-            if self._fold(node):
-                folded[node.op_type] += 1
-            else:
+            before = self._fold(node)
+            if before is None:
                 kept.append(node)
-        if folded:
+                continue
+            counts[node.op_type] += 1
+            if node.op_type == "BatchNormalization":
+                normalized.append(before)
+        written = frozenset(node.output[0] for node in normalized)
+        if counts:
             replace_nodes(self._graph, kept)
-        return folded
+        return Folded(counts, written)
 
-    def _fold(self, node: NodeProto) -> bool:
-        """Fold ``node`` into the node that made its input; False if that is not possible."""
+    def _fold(self, node: NodeProto) -> NodeProto | None:
+        """Fold ``node`` into the node that made its input, which it returns if that is possible."""
         for position, source in enumerate(node.input[:2]):
             before = self._producer.get(source)
             if before is None or before.op_type not in _WEIGHTED or before.domain:
@@ -71,8 +85,8 @@ class _Folder:
             if affine is not None and self._apply(before, affine):
                 before.output[0] = node.output[0]
                 self._producer[node.output[0]] = before
-                return True
-        return False
+                return before
+        return None
 
     def _has_constant_weights(self, node: NodeProto) -> bool:
         return all(name in self._tensors for name in node.input[1:3] if name)

@@ -60,7 +60,7 @@ def fix_inputs(
         raise InputError(f"{path} is quantized; recover the float model by placer import first")
     tidy(proto)
     fix_in_place(proto, values, shapes or {}, path)
-    proto, _ = normalize(proto, base_dir, path)
+    proto = normalize(proto, base_dir, path).proto
     with written_together(target) as draft:
         save_model(proto, base_dir, draft)
     return FixedModel(target, len(proto.graph.node), bodies_of(proto))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -82,6 +82,10 @@ class Model:
         """Size of all initializers."""
         return sum(tensor_bytes(tensor) for tensor in self.graph.initializers.values())
 
+    def as_written(self) -> Model:
+        """The model of which placer writes candidates: no BatchNormalization is left to fold."""
+        return replace(self, graph=replace(self.graph, normalized=frozenset()))
+
     def source_quantization(self) -> Imported:
         """``imported`` of a model that was quantized; InputError if it was float."""
         if self.imported is None:
@@ -146,8 +150,8 @@ def load_model(
     if fix:
         fix_in_place(proto, fix, shapes or {}, path)
         digest = _with_fixed(digest, fix)
-    proto, notes = normalize(proto, base_dir, path)
-    notes = (*fixed, *notes)
+    normal = normalize(proto, base_dir, path)
+    proto, notes = normal.proto, (*fixed, *normal.notes)
     scopes = enter_bodies(proto, base_dir, path) if bodies else {}
     input_shapes = input_shapes_of(proto, dict(shapes or {}), path)
     values = infer_flat_values(proto, base_dir, input_shapes, path, scopes)
@@ -155,6 +159,7 @@ def load_model(
     check_sizes(types, path)
     own = partial(infer_values, proto, {}, path)
     graph = index_graph(proto.graph, types, scopes, open_tensors(proto, types, own))
+    graph = replace(graph, normalized=normal.normalized)
     imported = None if imported is None else imported.restricted(graph)
     if scopes:
         proto = without_initializers(proto, ())  # The graph keeps the nodes of the flat one.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -73,8 +74,17 @@ def tidy(proto: ModelProto) -> None:
     sort_nodes(graph)
 
 
-def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto, tuple[str, ...]]:
-    """Return the normalised model and a sentence per kind of change; ``proto`` is used up.
+@dataclass(frozen=True, eq=False)
+class Normalized:
+    """``notes``: a sentence per kind of change. ``normalized``: see ``Graph``."""
+
+    proto: ModelProto
+    notes: tuple[str, ...]
+    normalized: frozenset[str]
+
+
+def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
+    """Return the normalised model; ``proto`` is used up.
 
     ``proto``: checked and tidy. Raises InputError if the opset cannot be raised to 17, naming the
     node where that is known, or if shapes contradict each other.
@@ -104,7 +114,8 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
     _note(notes, unrolled, "unrolled {} Loop and Scan nodes whose trip count is fixed")
     _note(notes, remove_identities(graph), "removed {} Identity and Dropout nodes")
     _note(notes, _remove_copies(proto, path), "removed {} nodes that only copy what they read")
-    for op, count in fold_affine(graph, base_dir).items():
+    folded = fold_affine(graph, base_dir)
+    for op, count in folded.counts.items():
         notes.append(f"folded {count} {op} nodes into the weights before them")
     drop_unused_initializers(graph)
     opset = standard_opset(proto)
@@ -112,7 +123,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> tuple[ModelProto
         notes.append(f"opset {opset} raised to {HALF_OPSET}, which has pairs of half precision")
         constants_to_initializers(graph)
     _name_nodes(graph)
-    return proto, tuple(notes)
+    return Normalized(proto, tuple(notes), folded.normalized)
 
 
 def tidy_quantized(proto: ModelProto) -> None:

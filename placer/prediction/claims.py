@@ -5,7 +5,7 @@ if the edges that its layout quantizes carry a pair after motion, no pair stands
 and the readers of its output agree as ``outputs`` demands. Met claims take their nodes in order:
 those that read integers, then by priority, number of nodes, number of quantized edges, and the
 later nodes first, unless the rule says otherwise for the engine (``later_input`` and
-``earlier_input_when``, ``first_when``).
+``earlier_input_when``, ``first_when``) or the file (``earlier_input_if_normalized``).
 Nodes that no claim takes are layers of their own and compute in float.
 """
 
@@ -140,7 +140,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
     if demanded:
         demanded = tuple([e for e in demanded if e.node in names and e not in inner])
     like = _edges(match, [fusion.float_like], graph) if fusion.float_like else ()
-    told = [fusion.later_input] if fusion.later_input else []
+    told = _edges(match, [fusion.later_input] if fusion.later_input else [], graph)
     return Claim(
         match=match,
         layout=offer.layout,
@@ -154,11 +154,18 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         + _blocked(match, fusion, graph)
         + (() if fusion.reads == ANY else tuple([e for e in inner if e not in absorbed])),
         like=like[0] if like else None,
-        input_index=offer.by_input
-        * max((e.input_index for e in _edges(match, told, graph)), default=0),
+        input_index=_by_input(offer, told, graph) * max((e.input_index for e in told), default=0),
         goes_first=offer.goes_first,
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
     )
+
+
+def _by_input(offer: _Offer, told: Sequence[Edge], graph: Graph) -> int:
+    """``offer.by_input``, the other way where the file has a norm behind each input."""
+    if offer.by_input < 1 or not offer.fusion.earlier_input_if_normalized:
+        return offer.by_input
+    norms = [t in graph.normalized for e in told for t in graph.by_name[e.node].inputs]
+    return -1 if norms and all(norms) else 1
 
 
 def _blocked(match: Match, fusion: Fusion, graph: Graph) -> tuple[Edge, ...]:

@@ -85,6 +85,7 @@ def without_idle_nodes(graph: Graph, partly: bool = False) -> WithoutIdle:
         graph.types,
         open_tensors=graph.open_tensors,
     )
+    rest = replace(rest, normalized=graph.normalized)
     return WithoutIdle(rest, dict(_moves(graph, origins, idle)))
 
 

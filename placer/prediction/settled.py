@@ -51,7 +51,7 @@ def without_settled_nodes(graph: Graph) -> Graph:
     read = {t for node in rest for t in node.inputs}
     constants = {t: value for t, value in values.items() if t in read and t not in graph.outputs}
     initializers = {**graph.initializers, **constants}
-    return index_nodes(
+    left = index_nodes(
         nodes,
         initializers,
         graph.inputs,
@@ -59,6 +59,7 @@ def without_settled_nodes(graph: Graph) -> Graph:
         graph.types,
         open_tensors=graph.open_tensors,
     )
+    return replace(left, normalized=graph.normalized)
 
 
 def _settled(graph: Graph) -> list[Node]:

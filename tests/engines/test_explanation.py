@@ -83,18 +83,22 @@ g (float[1,16,8,8] x) => (float[1,16,8,8] y) {
 """
 
 
-def with_pairs(tmp_path: Path, axis: int, each: str = "", scale: float = 0.03) -> Path:
-    """A Conv whose weight has scales along ``axis``; ``each``: the input has some for channels."""
-    text = PAIRS.replace("AXIS", str(axis)).replace("XS", f"s{each}").replace("XZ", f"z{each}")
-    proto, path = onnx.parser.parse_model(text), tmp_path / "pairs.onnx"
+def weights(scale: float) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    for name, value in {
+    return {
         "w": rng.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8),
         "s": np.array(scale, np.float32),
         "z": np.array(0, np.int8),
         "s16": np.full(16, scale, np.float32),
         "z16": np.zeros(16, np.int8),
-    }.items():
+    }
+
+
+def with_pairs(tmp_path: Path, axis: int, each: str = "", scale: float = 0.03) -> Path:
+    """A Conv whose weight has scales along ``axis``; ``each``: the input has some for channels."""
+    text = PAIRS.replace("AXIS", str(axis)).replace("XS", f"s{each}").replace("XZ", f"z{each}")
+    proto, path = onnx.parser.parse_model(text), tmp_path / "pairs.onnx"
+    for name, value in weights(scale).items():
         proto.graph.initializer.append(numpy_helper.from_array(value, name))
     onnx.save(proto, path)
     return path
@@ -124,6 +128,29 @@ def test_an_explanation_says_that_no_such_engine_is_built(tmp_path: Path):
     assert told.startswith("TensorRT refuses pairs of this file, so it builds no such plan: node ")
     assert "its scale is nan" in told
     assert placer.explain(with_pairs(tmp_path, 0)).unpredicted == ()
+
+
+TRAINED = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,8,8] y) {
+  q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+  v = DequantizeLinear<axis = 0>(w, s16, z16)
+  [conv] c = Conv<pads = [1, 1, 1, 1]>(d, v)
+  [norm] n = BatchNormalization(c, s16, s16, s16, s16)
+  [add] a = Add(n, d)
+  [relu] y = Relu(a)
+}
+"""
+
+
+def test_a_residual_add_is_in_the_layer_of_a_conv_whose_norm_training_left(tmp_path: Path):
+    """As of a YOLOv3 that trt-engine-explorer published: one layer, which names no norm."""
+    proto, path = onnx.parser.parse_model(TRAINED), tmp_path / "trained.onnx"
+    for name, value in weights(0.03).items():
+        proto.graph.initializer.append(numpy_helper.from_array(value, name))
+    onnx.save(proto, path)
+    layers = placer.explain(path, base="float").explanation.plan.of_kind("compute")
+    assert [layer_line(layer) for layer in layers] == ["conv+add+relu: int8, float -> float"]
 
 
 # Integers that a caller hands in and takes out, as with TensorRT's --inputIOFormats=int8:chw32.

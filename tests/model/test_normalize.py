@@ -125,6 +125,26 @@ def test_batch_normalization_with_other_readers_of_the_convolution_stays(save: S
     assert ops(path) == {"Conv": 1, "BatchNormalization": 1}
 
 
+def test_a_model_knows_where_its_file_has_norms_until_it_is_written(save: Save):
+    path = save(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,2,4,4] x) => (float[1,2,4,4] y)
+        <float[2,2,1,1] w = {1}, float[2] one = {1, 1}, float[2] zero = {0, 0},
+         float[1,2,1,1] s = {2, 3}> {
+          c = Conv(x, w)
+          n = BatchNormalization(c, one, zero, zero, one)
+          m = Mul(n, s)
+          d = Conv(m, w)
+          y = Mul(d, s)
+        }
+        """
+    )
+    model = load_model(path)
+    assert model.graph.normalized == {"m"}
+    assert model.as_written().graph.normalized == frozenset()
+
+
 def test_weights_that_others_read_are_copied_before_folding(save: Save):
     path = save(
         """

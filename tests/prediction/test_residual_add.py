@@ -2,9 +2,11 @@
 
 import pytest
 
+from placer.graph import Edge
 from placer.graph.text import graph_of_text
+from placer.prediction.norms import without_norms
 from placer.prediction.predictor import Predictor
-from placer.quantization import EMPTY
+from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 from tests.prediction.test_motion import HEAD
@@ -47,3 +49,50 @@ def test_the_oldest_versions_take_the_first_input(convs: str, version: str):
 def test_between_them_the_last_in_the_models_order_takes_it(added: str):
     assert taker(SHORTCUT_FIRST, added, "8.4") == "main"
     assert taker(MAIN_FIRST, added, "8.4") == "shortcut"
+
+
+NORMS = "b = BatchNormalization(c, o, z, z, o) n2 = BatchNormalization(s, o, z, z, o)"
+
+
+@pytest.mark.parametrize(
+    ("version", "added", "found"),
+    [
+        ("10.4", "b, n2", "main"),
+        ("10.4", "n2, b", "shortcut"),
+        ("8.4", "b, n2", "shortcut"),  # The last in the model's order, as without norms.
+    ],
+)
+@pytest.mark.parametrize("quantized", [True, False])
+def test_where_the_file_has_norms_behind_both_new_versions_take_the_first_input(
+    version: str, added: str, found: str, quantized: bool
+):
+    """torch_trt's ResNet18 (10.1, 10.4) and MXNet's (10.1, TensorRT issue 4020)."""
+    graph = graph_of_text(
+        f"{HEAD} g (float[1,8,4,4] x) => (float[1,8,4,4] y) <float[8,8,1,1] w = {{1}}, "
+        f"float[8] o = {{1}}, float[8] z = {{0}}> {{ [stem] n = Conv(x, w) [act] m = Relu(n) "
+        f"{MAIN_FIRST} {NORMS} [add] a = Add({added}) [relu] y = Relu(a) }}"
+    )
+    convs = [n for n in graph.nodes if n.op == "Conv"] if quantized else []
+    placement = Placement.of([Edge(n.inputs[i], n.name, i) for n in convs for i in (0, 1)])
+    target = Target(engine_version=version)
+    predictor = Predictor(without_norms(graph, placement), RULES, target, "float16", "int8")
+    layers = predictor.predict(placement).plan.layers
+    assert [layer.nodes for layer in layers if "add" in layer.nodes] == [(found, "add", "relu")]
+
+
+def test_a_norm_behind_a_pair_or_read_elsewhere_is_no_part_of_its_conv():
+    graph = graph_of_text(
+        f"{HEAD} g (float[1,8,4,4] x) => (float[1,8,4,4] y, float[1,8,4,4] z2) "
+        "<float[8,8,1,1] w = {1}, float[8] o = {1}, float[8] z = {0}> { [conv] c = Conv(x, w) "
+        "[norm] b = BatchNormalization(c, o, z, z, o) [last] y = Conv(b, w) "
+        "[left] d = Conv(x, w) [bare] z2 = BatchNormalization(d, o, z, z, o) }"
+    )
+    pair = Placement.of([Edge("c", "norm", 0)])
+    assert [n.name for n in without_norms(graph, pair).nodes] == ["conv", "norm", "last", "left"]
+    left = without_norms(graph, EMPTY)
+    assert [(n.name, n.outputs[0]) for n in left.nodes] == [
+        ("conv", "b"),
+        ("last", "y"),
+        ("left", "z2"),
+    ]
+    assert left.normalized == {"b", "z2"}

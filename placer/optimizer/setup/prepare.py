@@ -136,7 +136,7 @@ _TENSORS = ("tensor_type", "sparse_tensor_type", None)
 def _model_for(request: Request, engine: Engine, pack: Pack, warn: Callable[[str], None]) -> Model:
     """The model in the shapes that ``engine`` builds for."""
     shapes, bodies = optima(request.shape_ranges), pack.enters_bodies
-    model = load_model(request.model, shapes, fix=request.fix, bodies=bodies)
+    model = load_model(request.model, shapes, fix=request.fix, bodies=bodies).as_written()
     check_ranges(model.proto, request.shape_ranges)
     note = range_note(engine, request.shape_ranges)
     if note is not None:
