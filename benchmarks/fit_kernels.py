@@ -102,7 +102,7 @@ def fit(group: Sequence[Kernel], gpu: Gpu, launch_us: float) -> LayerClass:
         [
             [
                 1.0,
-                kernel.work.depth / gpu.boost_clock_mhz,
+                kernel.work.depth / gpu.clock_mhz,
                 1e6 * kernel.work.tiled_ops / rate,
                 1e6 * (kernel.work.bytes - kernel.work.written) / bandwidth,
                 1e6 * kernel.work.written / bandwidth,
@@ -123,7 +123,7 @@ def fit(group: Sequence[Kernel], gpu: Gpu, launch_us: float) -> LayerClass:
         write_efficiency=1 / written,
         depth_cycles=cycles,
         tile=TILE,
-        latency_cycles=max(0.0, latency - launch_us) * gpu.boost_clock_mhz,
+        latency_cycles=max(0.0, latency - launch_us) * gpu.clock_mhz,
         source="measured: fitted here",
     )
 
@@ -135,7 +135,7 @@ def errors(group: Sequence[Kernel], gpu: Gpu, classes: LayerClasses) -> np.ndarr
 
 def left_out(group: Sequence[Kernel], gpu: Gpu, classes: LayerClasses) -> np.ndarray:
     """The same where the shape of each kernel was no part of the fit."""
-    found, launch_us = [], classes.launch_cycles / gpu.boost_clock_mhz
+    found, launch_us = [], classes.launch_cycles / gpu.clock_mhz
     for shape in dict.fromkeys(kernel.shape for kernel in group):
         rest = fit([kernel for kernel in group if kernel.shape != shape], gpu, launch_us)
         own = [kernel for kernel in group if kernel.shape == shape]
@@ -145,7 +145,7 @@ def left_out(group: Sequence[Kernel], gpu: Gpu, classes: LayerClasses) -> np.nda
 
 def _us(work: Work, gpu: Gpu, classes: LayerClasses) -> float:
     roofline = Roofline(index_graph(onnx.GraphProto(), {}), gpu, classes)
-    return classes.launch_cycles / gpu.boost_clock_mhz + roofline.work_us(work)
+    return classes.launch_cycles / gpu.clock_mhz + roofline.work_us(work)
 
 
 def _up(channels: int) -> int:
@@ -170,7 +170,7 @@ def main() -> None:
         table.add_column(column, justify="right")
     for form in FORMATS:
         group = kernels(document, form)
-        entry = fit(group, gpu, others.launch_cycles / gpu.boost_clock_mhz)
+        entry = fit(group, gpu, others.launch_cycles / gpu.clock_mhz)
         figures = (
             entry.latency_cycles, entry.depth_cycles, entry.ops_efficiency,
             entry.bandwidth_efficiency, entry.write_efficiency or 0.0,

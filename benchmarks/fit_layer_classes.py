@@ -183,9 +183,9 @@ class _Row:
         rate = operation_rate(_rate(work.name, work.dtype), work.dtype or "float16", gpu)
         bandwidth = gpu.memory_bandwidth_gb_s * 1e3  # Bytes per microsecond.
         uncached = uncached_bytes(work, gpu)
-        depth_us = work.depth * _depth_cycles(work.name, work.dtype) / gpu.boost_clock_mhz
+        depth_us = work.depth * _depth_cycles(work.name, work.dtype) / gpu.clock_mhz
         parts = (
-            1 / gpu.boost_clock_mhz,
+            1 / gpu.clock_mhz,
             1e6 * (work.small_tiled_ops if _tile(work.name, work.dtype) else work.ops) / rate,
             (work.bytes - work.written - uncached) / bandwidth,
             work.written / bandwidth,

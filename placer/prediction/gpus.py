@@ -64,7 +64,9 @@ class Source(BaseModel):
 class Gpu(BaseModel):
     """One GPU.
 
-    ``sms``: streaming multiprocessors. ``boost_clock_mhz``: boost clock under tensor core work.
+    ``sms``: streaming multiprocessors. ``boost_clock_mhz``: the clock of the peak rates.
+    ``sustained_clock_mhz``: what the board's power limit leaves of it under tensor core work; absent
+    where nothing is published.
     ``memory_gb``, ``memory_bandwidth_gb_s``: of the device memory, in 10**9 bytes (per second).
     ``l2_mb``: L2 cache in 2**20 bytes, as data sheets mean it. ``l2_bandwidth_gb_s``: L2 reads in
     10**9 bytes per second; absent where nothing is published. ``peak``: see Peak.
@@ -78,6 +80,7 @@ class Gpu(BaseModel):
     compute_capability: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")]
     sms: Count
     boost_clock_mhz: Figure
+    sustained_clock_mhz: Figure | None = None
     memory_gb: Figure
     memory_bandwidth_gb_s: Figure
     l2_mb: Figure
@@ -97,10 +100,19 @@ class Gpu(BaseModel):
                 raise ValueError(f"'{figure}' has no source; add it to an entry of 'sources'")
         return self
 
+    @property
+    def clock_mhz(self) -> float:
+        """The clock that layers run at."""
+        return self.sustained_clock_mhz or self.boost_clock_mhz
+
     def _figures(self) -> list[str]:
         """Dotted names of the numeric fields that are given."""
         names = [name for name, value in self if isinstance(value, int | float)]
         return [*names, *(f"peak.{name}" for name, value in self.peak if value is not None)]
+
+    def ops(self, dtype: str) -> float:
+        """``peak_ops`` at ``clock_mhz``."""
+        return self.peak_ops(dtype) * self.clock_mhz / self.boost_clock_mhz
 
     def peak_ops(self, dtype: str) -> float:
         """Peak operations per second (2 per multiply-add) of matrix work on ``dtype``.

@@ -67,7 +67,7 @@ class LayerClasses(BaseModel):
 
     def launch_us(self, gpu: Gpu) -> float:
         """What each layer costs on ``gpu`` beyond its work, in microseconds."""
-        return self.launch_cycles / gpu.boost_clock_mhz
+        return self.launch_cycles / gpu.clock_mhz
 
     def find(self, name: str, dtype: str, compute_capability: str = "") -> LayerClass:
         """The class of layers ``name`` that read ``dtype``, or else of any type.

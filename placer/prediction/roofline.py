@@ -61,7 +61,7 @@ class Roofline(Estimator):
         seconds += read / (bandwidth * found.bandwidth_efficiency)
         writing = found.write_efficiency or found.bandwidth_efficiency
         seconds += work.written / (bandwidth * writing)
-        clock = gpu.boost_clock_mhz
+        clock = gpu.clock_mhz
         us = seconds * 1e6 + work.depth * found.depth_cycles / clock
         return found.latency_cycles / clock + max(us, work.depth * found.least_depth_cycles / clock)
 
@@ -74,7 +74,8 @@ def uncached_bytes(work: Work, gpu: Gpu) -> float:
 def operation_rate(rate: Rate, dtype: str, gpu: Gpu) -> float:
     """Operations per second at most; ``rate`` is a ``LayerClass``'s."""
     if rate == "tensor":
-        return gpu.peak_ops(dtype)
+        return gpu.ops(dtype)
     if rate == "elements":
-        return WARP * gpu.sms * gpu.boost_clock_mhz * 1e6
-    return gpu.peak.float * 1e12 * (4 if rate == "dp4a" else 1)
+        return WARP * gpu.sms * gpu.clock_mhz * 1e6
+    cuda_cores = gpu.peak.float * 1e12 * gpu.clock_mhz / gpu.boost_clock_mhz
+    return cuda_cores * (4 if rate == "dp4a" else 1)

@@ -275,6 +275,15 @@ def test_time_is_launch_latency_operations_and_bytes(rate: str, ops_us: float):
     assert roofline.layer_us(made) == pytest.approx(2 + roofline.work_us(work))
 
 
+@pytest.mark.parametrize(("rate", "ops_us"), [("tensor", 4), ("dp4a", 10), ("cuda", 40)])
+def test_what_a_power_limit_leaves_of_the_clock_slows_all_but_the_memory(rate: str, ops_us: float):
+    capped = GPU.model_copy(update={"sustained_clock_mhz": 500})
+    roofline = Roofline(CONV, capped, classes(rate=rate))
+    assert roofline.work_us(Work("conv", "int8", 1e7, 1e5)) == pytest.approx(6 + ops_us + 4)
+    launch = classes().launch_us(capped)
+    assert launch == pytest.approx(2 * classes().launch_us(GPU))
+
+
 def test_time_grows_with_the_depth_and_writing_may_be_slower_than_reading():
     work = Work("conv", "int8", 0, 1e5, written=5e4, depth=500, tiled_ops=1e7, small_tiled_ops=5e6)
     plain = Roofline(CONV, GPU, classes()).work_us(work)
@@ -400,6 +409,7 @@ def test_a_faster_gpu_is_never_slower(text: str, data: st.DataObject):
             "peak": slow.peak.model_copy(update=peak),
             "memory_bandwidth_gb_s": slow.memory_bandwidth_gb_s * factor,
             "boost_clock_mhz": slow.boost_clock_mhz * factor,
+            "sustained_clock_mhz": slow.clock_mhz * factor,
         }
     )
     prediction = Predictor(graph, PACK.rules, ANY_TARGET, "float16", "int8").predict(placement)
