@@ -65,8 +65,8 @@ class Gpu(BaseModel):
     """One GPU.
 
     ``sms``: streaming multiprocessors. ``boost_clock_mhz``: the clock of the peak rates.
-    ``sustained_clock_mhz``: what the board's power limit leaves of it under tensor core work; absent
-    where nothing is published.
+    ``sustained_clock_mhz``: what the power limit leaves of it under tensor core work; absent where
+    nothing is published.
     ``memory_gb``, ``memory_bandwidth_gb_s``: of the device memory, in 10**9 bytes (per second).
     ``l2_mb``: L2 cache in 2**20 bytes, as data sheets mean it. ``l2_bandwidth_gb_s``: L2 reads in
     10**9 bytes per second; absent where nothing is published. ``peak``: see Peak.
