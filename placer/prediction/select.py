@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from placer.graph import Graph
@@ -41,6 +42,8 @@ def make_predictor(
     pairs of its own; by default the scheme's, in a candidate.
     """
     manifest, scheme = pack.manifest, pack.manifest.scheme
+    if manifest.engine != "tensorrt":  # Others take types of the file that they choose themselves.
+        target = replace(target, typing=None)
     integer, integers = scheme.integer, None
     known = ranges_before(graph, ranges or {})
     if scheme.activation == INT8_OR_UINT8:

@@ -180,7 +180,11 @@ class StepDraft:
         is_like = claim is not None and claim.like == edge
         port = self.tensors.as_float(edge, is_like)
         wanted = self._types.computes_in(edge)
-        if port.dtype == wanted or (takes_any(claim) and wanted == self.target.base):
+        # Under strong typing a Cast stands behind an FP32 input, before whatever takes any type but
+        # operators of other domains, which stay as they are.
+        is_foreign = any(node.domain not in ("", "ai.onnx") for node in self.candidate.nodes)
+        keeps = takes_any(claim) and (is_foreign or self.target.target.typing != "strong")
+        if port.dtype == wanted or (keeps and wanted == self.target.base):
             return port
         if is_like and self.tensors.is_dequantized(edge):
             return port

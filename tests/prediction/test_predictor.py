@@ -230,7 +230,7 @@ def test_reshapes_are_no_layer_and_integer_tensors_keep_their_type():
         "(float[1,4,4,4] x, int64[2] n) => (float[4,16] out, int64[2] m)",
         "[shape1] out = Reshape(x, n) [add1] m = Add(n, k)",
     )
-    prediction = predict(graph)
+    prediction = predict(graph, typing="weak")
     assert lines(prediction) == [
         "shape1: float, int64 -> float",
         "add1: int64 -> int64",
@@ -336,3 +336,14 @@ def test_equal_forms_are_equal_plans(case: tuple[Graph, Placement, Predictor]):
     if again.form.canonical() == prediction.form.canonical():
         assert again.plan == prediction.plan
     assert predictor.predict(placement).plan == prediction.plan
+
+
+def test_an_fp32_input_is_converted_before_what_takes_any_type_under_strong_typing():
+    """As a candidate has it, with a Cast behind the input; else the builder chooses the type."""
+    graph = graph_of(
+        "(float[1,8,4,4] x) => (float[1,8,4,4] out)",
+        "[gap] m = GlobalAveragePool(x) [mul1] out = Mul(x, m)",
+    )
+    strong = lines(predict(graph, typing="strong"))
+    assert strong[:2] == ["reformat x: float -> float16", "gap: float16 -> float16"]
+    assert lines(predict(graph, typing="weak"))[0] == "gap: float -> float"
