@@ -62,9 +62,9 @@ class TensorFormats(NamedTuple):
     ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16. ``layout``:
     of what was written; conversions write any. ``rounded``: the layer that wrote it in float took
     the Q of all its readers along, so that these read integers. ``besides``: the scales to which it
-    wrote rounded floats besides integers. ``added``: a Conv wrote it that
-    adds a residual. ``part_of``: the Split whose layer runs nothing, so that this is a part of what
-    it read.
+    wrote rounded floats besides integers. ``added``: a Conv wrote it that adds a residual.
+    ``by_conv``: a Conv wrote it and nothing else. ``part_of``: the Split whose layer runs nothing,
+    so that this is a part of what it read.
     """
 
     ready: tuple[tuple[Scales, str], ...]
@@ -74,6 +74,7 @@ class TensorFormats(NamedTuple):
     rounded: bool = False
     besides: frozenset[Scales] = frozenset()
     added: bool = False
+    by_conv: bool = False
     part_of: Node | None = None
 
 

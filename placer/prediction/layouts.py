@@ -17,7 +17,8 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
   two Convs, behind a Reshape each);
 - so does one in FP16 (AlexNet, MobileNetV2 and ResNet18 of FP16 images on RTX 3060, 10.4);
 - groups of 32 INT8 channels are not joined within a group (BEVFusion fuser: 80 channels are
-  copied, 256 not);
+  copied, 256 not), nor groups of 8 in FP16: for a Reshape such parts are joined row-major, which
+  a Conv alone writes itself (the heads of a YOLOX-s on Orin, 8.5: 4, 1 and 1 channels);
 - FP16 that an INT8 Conv wrote is in NC/32HW32, which pooling does not read (A100, qat);
 - what an INT8 Conv writes in FP32 is row-major, and so is what an FP32 Conv writes in an engine
   that computes in FP16 (fuser);
@@ -65,6 +66,8 @@ def written_layout(
     if conv is not None:
         return _of_conv(graph, conv, types, base)
     layouts = set(read)
+    if nodes[-1].op == "Concat" and joins_row_major(graph, nodes[-1], types[1]):
+        return "linear"
     if _is_transposed_for_conv(graph, nodes[-1], types[1]):
         return "grouped"
     if any(node.op in (*_MOVES, "Gemm", "MatMul") for node in nodes) or layouts <= {"linear"}:
@@ -139,6 +142,26 @@ def fills_groups(graph: Graph, join: Node, tensor: str, dtype: str) -> bool:
         return True
     axis = join.attributes.get("axis", 0)
     return axis not in (1, 1 - len(shape)) or shape[1] % _INTERLEAVED_GROUP == 0
+
+
+def joins_row_major(graph: Graph, join: Node, dtype: str) -> bool:
+    """Whether the Concat ``join`` puts FP16 channels that fill no groups together for a Reshape."""
+    shapes = [graph.type_of(tensor).shape for tensor in join.inputs]
+    if dtype not in _HALF or any(shape is None or len(shape) < 3 for shape in shapes):
+        return False
+    readers = graph.edges_of(join.outputs[0])
+    return (
+        join.attributes.get("axis", 0) in (1, 1 - len(shapes[0] or ()))
+        and any(shape[1] % _GROUP[dtype] for shape in shapes if shape)
+        and all(edge.node and graph.by_name[edge.node].op in _MOVES for edge in readers)
+    )
+
+
+def joins_last_axis(graph: Graph, concat: Node) -> bool:
+    """Whether a Concat joins rows of more than two axes (the heads of YOLOv5)."""
+    shape = graph.type_of(concat.outputs[0]).shape
+    axis = concat.attributes.get("axis", 0)
+    return shape is not None and len(shape) > 2 and axis in (-1, len(shape) - 1)
 
 
 def channels(graph: Graph, tensor: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placer.graph import Edge, Graph, Node
+from placer.graph import Edge, Node
 from placer.plan import Layer, Port
 from placer.prediction.claims import ANY, FLOAT, Claim
 from placer.prediction.conversions import (
@@ -19,7 +19,14 @@ from placer.prediction.conversions import (
 )
 from placer.prediction.layer_candidate import LayerCandidate, Written
 from placer.prediction.layer_types import FLOATS, LayerTypes, reads_integers, takes_any
-from placer.prediction.layouts import Layout, can_read, fills_groups, written_layout
+from placer.prediction.layouts import (
+    Layout,
+    can_read,
+    fills_groups,
+    joins_last_axis,
+    joins_row_major,
+    written_layout,
+)
 from placer.prediction.motion import Scale, Scales
 from placer.prediction.takers import NO_ROUNDED, Rounded
 
@@ -142,6 +149,7 @@ class StepDraft:
                     rounded=self.paired.rounds,
                     besides=besides,
                     added=_adds_residual(nodes),
+                    by_conv=len(self.candidate.writes) == 1 and nodes[0].op == "Conv",
                     part_of=nodes[0] if op == NO_OP and nodes[0].op in _CUTS else None,
                 )
                 outputs += [Port(self.target.base, tensor=tensor) for _ in besides]
@@ -221,9 +229,12 @@ class StepDraft:
         """
         if edge.tensor not in self.tensors.formats:
             return port
-        graph, chain = self.target.graph, self.tensors.chains[edge]
+        graph = self.target.graph
         weak = self.target.target.typing == "weak"
-        fits = not weak or fills_groups(graph, self.candidate.nodes[0], edge.tensor, port.dtype)
+        join = self.candidate.nodes[0]
+        if weak and joins_row_major(graph, join, port.dtype):
+            return port if self.tensors.formats[edge.tensor].by_conv else self._copy(edge, port)
+        fits = not weak or fills_groups(graph, join, edge.tensor, port.dtype)
         if fits and self.tensors.is_converted(edge, port):
             return port
         producer = graph.producer.get(edge.tensor)
@@ -231,9 +242,11 @@ class StepDraft:
         alone = all(o.node and graph.by_name[o.node].op == "Conv" for o in others)
         owned = producer is None or producer.op in _OWN_BUFFER
         owned = owned or self.tensors.formats[edge.tensor].added
-        owned = owned or _joins_last_axis(graph, self.candidate.nodes[0])
-        if fits and alone and not owned:
-            return port
+        owned = owned or joins_last_axis(graph, join)
+        return port if fits and alone and not owned else self._copy(edge, port)
+
+    def _copy(self, edge: Edge, port: Port) -> Port:
+        chain = self.tensors.chains[edge]
         return self.tensors.convert(edge, "reformat", port, port.dtype, chain, joins=True)
 
     def _operator_at(self, edge: Edge) -> str:
@@ -315,13 +328,6 @@ _CUTS = ("Split", "Slice")
 # bevfusion), a Reshape and a Split of channels none, so that what they pass on is copied (a YOLOv8m
 # on Orin, TensorRT 8.5).
 _OWN_BUFFER = frozenset({"Resize", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Split"})
-
-
-def _joins_last_axis(graph: Graph, concat: Node) -> bool:
-    """Whether a Concat joins rows of more than two axes (the heads of YOLOv5)."""
-    shape = graph.type_of(concat.outputs[0]).shape
-    axis = next((a.i for a in concat.proto.attribute if a.name == "axis"), 0)
-    return shape is not None and len(shape) > 2 and axis in (-1, len(shape) - 1)
 
 
 def _overwritten_in_float(claim: Claim | None, written: Sequence[Written]) -> Sequence[Edge]:

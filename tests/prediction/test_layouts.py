@@ -181,3 +181,25 @@ def test_layers_without_a_demand_read_any_layout():
     node = HEADS.by_name["sig"]
     for layout in ("linear", "image", "grouped", "interleaved"):
         assert can_read(HEADS, ("PointWise", node), ("r", "float16", layout))
+
+
+def test_fp16_channels_that_fill_no_groups_are_joined_row_major_for_a_reshape():
+    """A YOLOX-s (Orin, 8.5): what a joined Conv and a Sigmoid write is copied, the last is not."""
+
+    def head(boxes: int, objects: int) -> Graph:
+        return graph_of(
+            f"(float[1,32,10,10] x, float[1,32,10,10] z) => (float[1,{boxes + objects + 8},100] y)",
+            "[boxes] b = Conv(x, wb) [objects] o = Conv(x, wo) [sig] s = Sigmoid(o)"
+            "[classes] c = Conv(z, wc) [join] j = Concat<axis = 1>(b, s, c)"
+            "[rows1] r = Reshape(j, rows) [last] y = Exp(r)",
+            f"float[{boxes},32,1,1] wb = {{1}}, float[{objects},32,1,1] wo = {{1}},"
+            "float[8,32,1,1] wc = {1}, int64[3] rows = {1, -1, 100}",
+        )
+
+    own = {name: reformats(head(*sizes)) for name, sizes in (("odd", (4, 1)), ("whole", (16, 8)))}
+    layouts_of_inputs = ["x: float16", "z: float16"]
+    assert [line for line in own["odd"] if line not in layouts_of_inputs] == [
+        "b: float16",
+        "s: float16",
+    ]
+    assert [line for line in own["whole"] if line not in layouts_of_inputs] == ["j: float16"]
