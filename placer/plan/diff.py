@@ -270,8 +270,13 @@ _COPY_NODE = re.compile(
 )
 
 
+_COPY_OUTPUT = "_copy_output"  # TensorRT's name of a copy of what a node writes, behind the node's.
+
+
 def _named_place(side: _Side, layer: Layer) -> frozenset[str]:
     """Where a conversion sits by the layer in its name, for engines that tell names only."""
+    if layer.name.endswith(_COPY_OUTPUT):
+        return frozenset({f"behind {layer.name.removesuffix(_COPY_OUTPUT)}"})
     match = _COPY_NODE.fullmatch(layer.name)
     if match is not None:
         word = "before" if match["side"] == "In" else "behind"

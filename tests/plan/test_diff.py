@@ -339,17 +339,21 @@ def test_conversions_of_names_alone_are_known_by_the_tensor_or_the_layer_in_thei
         copied("y", "float16 float16"),
         Layer("concat", "ConcatInPlace", ("concat",), (half[1],), (), "no-op"),
         copied("z", "float16 float"),
+        Layer("/rows", "NoOp", ("/rows",), (half[1],), (Port("float16", tensor="r"),), "no-op"),
+        copied("r", "float16 float16"),
     ]
     names = [
         "Reformatting CopyNode for Input Tensor 0 to conv + PWN(relu)",
         "conv + PWN(relu)",
         "y copy",
         "Reformatting CopyNode for Output Tensor 0 to gemm",
+        "/rows_copy_output",
     ]
     actual = Plan(tuple(inspector_layers(names, Path("names.txt"))))
     (reformats,) = (c for c in diff_plans(Plan(tuple(predicted)), actual).conversions if c.actual)
     assert [(one.name, other.name) for one, other in reformats.shared] == [
         ("reformat y", "y copy"),
         ("reformat image", "Reformatting CopyNode for Input Tensor 0 to conv + PWN(relu)"),
+        ("reformat r", "/rows_copy_output"),
     ]
     assert [layer.name for layer in reformats.extra] == [names[3]]
