@@ -17,8 +17,8 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
   two Convs, behind a Reshape each);
 - so does one in FP16 (AlexNet, MobileNetV2 and ResNet18 of FP16 images on RTX 3060, 10.4);
 - groups of 32 INT8 channels are not joined within a group (BEVFusion fuser: 80 channels are
-  copied, 256 not), nor groups of 8 in FP16: for a Reshape such parts are joined row-major, which
-  a Conv alone writes itself (the heads of a YOLOX-s on Orin, 8.5: 4, 1 and 1 channels);
+  copied, 256 not), nor groups of 8 in FP16: for a Reshape parts that begin within one are joined
+  row-major, which a Conv alone writes itself (a YOLOX-s on Orin, 8.5: 4, 1 and 1 channels);
 - FP16 that an INT8 Conv wrote is in NC/32HW32, which pooling does not read (A100, qat);
 - what an INT8 Conv writes in FP32 is row-major, and so is what an FP32 Conv writes in an engine
   that computes in FP16 (fuser);
@@ -145,14 +145,14 @@ def fills_groups(graph: Graph, join: Node, tensor: str, dtype: str) -> bool:
 
 
 def joins_row_major(graph: Graph, join: Node, dtype: str) -> bool:
-    """Whether the Concat ``join`` puts FP16 channels that fill no groups together for a Reshape."""
+    """Whether the Concat ``join`` has parts in FP16 that begin within a group, for a Reshape."""
     shapes = [graph.type_of(tensor).shape for tensor in join.inputs]
     if dtype not in _HALF or any(shape is None or len(shape) < 3 for shape in shapes):
         return False
     readers = graph.edges_of(join.outputs[0])
     return (
         join.attributes.get("axis", 0) in (1, 1 - len(shapes[0] or ()))
-        and any(shape[1] % _GROUP[dtype] for shape in shapes if shape)
+        and any(shape[1] % _GROUP[dtype] for shape in shapes[:-1] if shape)
         and all(edge.node and graph.by_name[edge.node].op in _MOVES for edge in readers)
     )
 

@@ -183,7 +183,7 @@ def test_layers_without_a_demand_read_any_layout():
         assert can_read(HEADS, ("PointWise", node), ("r", "float16", layout))
 
 
-def test_fp16_channels_that_fill_no_groups_are_joined_row_major_for_a_reshape():
+def test_fp16_parts_that_begin_within_a_group_are_joined_row_major_for_a_reshape():
     """A YOLOX-s (Orin, 8.5): what a joined Conv and a Sigmoid write is copied, the last is not."""
 
     def head(boxes: int, objects: int) -> Graph:
