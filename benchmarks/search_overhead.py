@@ -202,6 +202,11 @@ class TimedEvaluator(Evaluator):
         with self._watch.span("accuracy"):
             return super().evaluate(run)
 
+    def by_sample(self, run: Run) -> dict[str, np.ndarray]:
+        """See ``Evaluator``."""
+        with self._watch.span("accuracy"):
+            return super().by_sample(run)
+
 
 class TimedProposer:
     """A proposer and the seconds of each proposal, those in the engine left out.
@@ -246,7 +251,8 @@ def real_search(
         unwatched, task = task, replace(task, engine=TimedEngine(task.engine, watch))
         bench = set_up(task, QuietObserver())
         timed = TimedEvaluator(bench.evaluator, watch)
-        noise = NoiseMeter(task.space, bench.candidates, lambda: FewSamples(timed))
+        weights = np.ones(len(task.evaluation_data))
+        noise = NoiseMeter(task.space, bench.candidates, lambda: FewSamples(timed, weights))
         bench = replace(bench, evaluator=timed, noise=noise)
         rehearses = rehearses and leaves_cores(unwatched)
         inputs, rounds = task.inputs, task.preset.rounds

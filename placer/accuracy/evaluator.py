@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -186,6 +187,17 @@ class Evaluator:
                 if self._has_signal(group, sums)
             },
         )
+
+    def on(self, samples: Samples, chosen: Sequence[int]) -> Evaluator:
+        """The same on some of the samples; ``signals`` remain those of all.
+
+        ``samples``: those of the indices ``chosen``, in their order.
+        """
+        own = copy.copy(self)
+        own._samples = samples
+        own._references = [self._references[i] for i in chosen]
+        own._labels = [self._labels[i] for i in chosen]
+        return own
 
     def by_sample(self, run: Run) -> dict[str, np.ndarray]:
         """Error and signal power of each sample, shape (samples, 2), by channel group.

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from placer.accuracy.evaluator import Evaluator
 from placer.graph.text import graph_of_text
-from placer.optimizer.setup.noise_meter import factor_of, noisiest
+from placer.optimizer.setup.noise_meter import FewSamples, draw, sizes_of
 
 NET = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -50,22 +52,54 @@ def test_errors_and_signals_of_samples_sum_up_to_the_noise_of_all():
     assert noises == {part: own[:, 0].sum() / own[:, 1].sum() for part, own in sums.items()}
 
 
-def test_the_samples_with_most_of_the_noise_of_any_part_are_taken():
+def test_what_samples_add_to_the_noise_is_that_of_the_part_where_it_is_the_most():
     y = np.array([[0.0, 10], [5, 10], [1, 10], [0, 10]])
     z = np.array([[0.2, 1.0], [0, 1], [0, 1], [0, 1]])
-    assert noisiest({"y": y, "z": z}, 2).tolist() == [0, 1]
-    assert noisiest({"y": y}, 2).tolist() == [1, 2]
+    assert sizes_of({"y": y, "z": z}, 4).tolist() == [0.2 / 4, 5 / 40, 1 / 40, 0]
+    assert sizes_of({}, 2).tolist() == [0, 0]
 
 
-def test_a_sample_that_overflows_is_the_noisiest():
-    sums = np.array([[1.0, 1.0], [np.inf, 1], [np.nan, 1], [2, 1]])
-    assert noisiest({"y": sums}, 2).tolist() == [1, 2]
+def test_a_sample_that_overflows_is_taken():
+    sums = np.column_stack([[1.0] * 9 + [np.inf], np.ones(10)])
+    chosen, weights = draw(sizes_of({"y": sums}, 10), 4)
+    assert 9 in chosen
+    assert weights[chosen.tolist().index(9)] == 1
 
 
-@pytest.mark.parametrize(
-    ("errors", "factor"), [([6.0, 2, 0, 0], 0.5), ([0.0, 0, 0, 1], 1.0), ([np.inf, 1, 1, 1], 1.0)]
+@settings(deadline=None, max_examples=50)
+@given(
+    sizes=st.lists(st.floats(0, 1e6), min_size=4, max_size=24),
+    errors=st.lists(st.floats(0, 1), min_size=24, max_size=24),
+    count=st.integers(1, 4),
 )
-def test_noise_on_all_samples_is_told_by_that_on_the_noisy_ones(errors: list[float], factor: float):
-    """Where these have none, or no finite one, it is taken as it is."""
-    sums = np.column_stack([errors, np.ones(4)])
-    assert factor_of(sums, np.array([0, 1])) == factor
+def test_noise_on_few_samples_expects_that_on_all(sizes, errors, count):
+    """The mean over all that may be drawn is the sum over all samples, whatever the errors are.
+
+    And no sample counts for more than twice what it does in a simple random choice.
+    """
+    own, found = np.array(errors[: len(sizes)]), []
+    for start in (np.arange(400) + 0.5) / 400:
+        chosen, weights = draw(np.array(sizes), count, start)
+        assert len(set(chosen.tolist())) == count
+        assert weights.max() <= 2 * len(sizes) / count + 1e-6
+        found.append(weights @ own[chosen])
+    # One start of 400 is on either side of each of the places where the choice changes.
+    assert np.mean(found) == pytest.approx(own.sum(), abs=2 * len(sizes) * len(sizes) / 400)
+
+
+def test_without_errors_all_samples_are_as_likely():
+    chosen, weights = draw(np.zeros(12), 4)
+    assert weights.tolist() == [3.0] * 4
+    assert np.diff(chosen).tolist() == [3] * 3
+
+
+def test_noise_is_told_in_terms_of_all_samples():
+    """A sample that stands for two; the signal is that of all."""
+    samples = Data(2.0, 3.0, 4.5)
+    evaluator = Evaluator(graph_of_text(NET), (), samples, floats)
+    few = FewSamples(evaluator.on(Data(3.0, 4.5), [1, 2]), np.array([2.0, 1.0]))
+    assert few.noises(rounded) == {"y": (2 * 4 + 1) / 133, "z": 1 / 133}
+    assert few.noises(lambda inputs: {"y": inputs["x"] * np.nan, "z": -inputs["x"]}) == {
+        "y": np.inf,
+        "z": 0,
+    }

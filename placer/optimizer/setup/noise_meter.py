@@ -4,66 +4,69 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from placer.accuracy.evaluator import Evaluator, Run
-from placer.calibration.dataset import Dataset
+from placer.accuracy.metrics import GroupSums
 from placer.errors import RunError
 from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.task import Task
 from placer.quantization import Placement
 from placer.search.space import Choices, Space
 
+# Part of the choice of samples that goes by the default's error; the rest is at random.
+BY_ERROR = 0.5
+# The first number of NumPy's generator of seed 0, so that the choice is the same each time.
+START = 0.637
+
 
 @dataclass(frozen=True, eq=False)
 class FewSamples:
     """The evaluation samples on which noise is measured beside the trials.
 
-    A few samples often carry most of the noise, and a random choice has them or not. So those are
-    taken on which the default placement has the most error; a random choice where it is refused.
+    A few samples often carry most of the noise, and a simple random choice has them or not. The
+    ones with the most error of one placement, though, have less of another's, so half of the choice
+    is at random (``draw``): for every placement the expected noise is that on all samples.
     """
 
     evaluator: Evaluator
-    factors: Mapping[str, float] = field(default_factory=dict)
-    """Noise of the default placement on all samples as a multiple of that on these, by part."""
+    weights: np.ndarray
+    """How many of all samples each sample of ``evaluator`` stands for."""
 
     @staticmethod
-    def of(task: Task, candidates: Candidates, evaluator: Evaluator, reference: Run) -> FewSamples:
-        """``evaluator``: on all samples. ``reference``: the float model.
-
-        Takes as long as judging one trial.
-        """
+    def of(task: Task, candidates: Candidates, evaluator: Evaluator) -> FewSamples:
+        """``evaluator``: on all samples. Takes as long as judging one trial."""
         data, count = task.evaluation_data, task.preset.noise_samples
-
-        def on(chosen: Dataset) -> Evaluator:
-            return Evaluator(task.judged.graph, (), chosen, reference, tell_silent=False)
-
         if count >= len(data):
-            return FewSamples(on(data))
-        default = task.space.placement(task.space.defaults).computed_in(None)
-        try:
-            sums = evaluator.by_sample(candidates.runner(default))
-        except RunError:
-            sums = {}
-        if not sums:
-            return FewSamples(on(data.limit(count)))
-        chosen = noisiest(sums, count)
-        factors = {part: factor_of(own, chosen) for part, own in sums.items()}
-        return FewSamples(on(data.choose(chosen.tolist())), factors)
+            return FewSamples(evaluator, np.ones(len(data)))
+        sizes = np.zeros(len(data))
+        with suppress(RunError):  # The engine refuses the default: all are as good.
+            default = task.space.placement(task.space.defaults).computed_in(None)
+            sizes = sizes_of(evaluator.by_sample(candidates.runner(default)), len(data))
+        chosen, weights = draw(sizes, count)
+        return FewSamples(evaluator.on(data.choose(chosen.tolist()), chosen), weights)
+
+    def noises(self, run: Run) -> dict[str, float]:
+        """Noise power on all samples, as estimated from these, by part of an output."""
+        signals = self.evaluator.signals
+        return {
+            part: GroupSums(signals[part], error=float(self.weights @ own[:, 0])).noise
+            for part, own in self.evaluator.by_sample(run).items()
+        }
 
 
-def noisiest(sums: Mapping[str, np.ndarray], count: int) -> np.ndarray:
-    """Indices of the ``count`` samples with the largest share of the noise of any part.
+def sizes_of(sums: Mapping[str, np.ndarray], count: int) -> np.ndarray:
+    """What each of ``count`` samples adds to the noise of a part, of the part where it is the most.
 
     ``sums``: error and signal power of each sample, shape (samples, 2), by part of an output.
     """
     least = np.finfo(float).tiny
     shares = [_finite(own[:, 0]) / max(own[:, 1].sum(), least) for own in sums.values()]
-    order = np.argsort(-np.max(shares, axis=0), kind="stable")
-    return np.sort(order[:count])
+    return np.max([np.zeros(count), *shares], axis=0)
 
 
 def _finite(errors: np.ndarray) -> np.ndarray:
@@ -71,20 +74,39 @@ def _finite(errors: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(errors), errors, np.finfo(np.float64).max / 1e9)
 
 
-def factor_of(sums: np.ndarray, chosen: np.ndarray) -> float:
-    """Noise of all samples over that of ``chosen``; 1 where either says nothing."""
-    (error, signal), (own_error, own_signal) = sums.sum(axis=0), sums[chosen].sum(axis=0)
-    if not (0 < own_error < math.inf and own_signal > 0 and error < math.inf):
-        return 1.0
-    return float(error / signal * own_signal / own_error)
+def draw(sizes: np.ndarray, count: int, start: float = START) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of ``count`` samples and how many samples each stands for.
+
+    Systematic sampling in the order of size (Madow 1949), each sample with a probability that is
+    ``BY_ERROR`` in proportion to its size and the rest the same for all, and weighted by its
+    inverse (Horvitz and Thompson 1952): over all ``start`` from 0 to 1, which decides the choice,
+    the mean of the sum of weighted errors is the sum over all samples.
+    Weights are at most 1 / (1 - BY_ERROR) times those of a simple random choice, as in defensive
+    importance sampling (Hesterberg 1995), so no placement is estimated much worse than by one.
+    """
+    chances = _chances(sizes, count)
+    order = np.argsort(-chances, kind="stable")
+    ticks = start + np.arange(count)
+    found = np.searchsorted(np.cumsum(chances[order]), ticks).clip(max=len(sizes) - 1)
+    chosen = np.sort(order[found])
+    return chosen, 1 / chances[chosen]
+
+
+def _chances(sizes: np.ndarray, count: int) -> np.ndarray:
+    """The probability of each sample; they sum to ``count``."""
+    largest = sizes.max()
+    shares = sizes / largest if largest > 0 else np.ones(len(sizes))
+    chances = count * (BY_ERROR * shares / shares.sum() + (1 - BY_ERROR) / len(sizes))
+    chances = np.minimum(chances, 1.0)
+    while (left := count - chances.sum()) > 1e-9:
+        free = chances < 1
+        more = chances[free] * (1 + left / chances[free].sum())
+        chances[free] = np.minimum(more, 1.0)
+    return chances
 
 
 class NoiseMeter:
-    """Noise power of a placement on a few samples, as a share of the outputs' power.
-
-    In terms of all evaluation samples: what the few tell is scaled by what the default placement's
-    noise is on all of them and on the few.
-    """
+    """Noise power of a placement as a share of the outputs' power, estimated from few samples."""
 
     def __init__(self, space: Space, candidates: Candidates, few: Callable[[], FewSamples]) -> None:
         """``few``: called once noise is to be measured."""
@@ -106,6 +128,4 @@ class NoiseMeter:
 
     def by_part(self, placement: Placement) -> Mapping[str, float]:
         """Noise by part of an output; raises RunError where the engine refuses ``placement``."""
-        few, run = self._few(), self._candidates.runner(placement)
-        noises = few.evaluator.evaluate(run).noises
-        return {part: few.factors.get(part, 1.0) * noise for part, noise in noises.items()}
+        return self._few().noises(self._candidates.runner(placement))

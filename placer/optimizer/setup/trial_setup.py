@@ -89,7 +89,7 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
         reference = reference_of(task, plain, baseline)
     candidates = makers.candidates(calibrated.ranges, written=True)
     evaluator = evaluator_of(task, reference)
-    few = partial(FewSamples.of, task, candidates, evaluator, reference)
+    few = partial(FewSamples.of, task, candidates, evaluator)
     return TrialSetup(
         baseline=baseline,
         candidates=candidates,
