@@ -280,10 +280,12 @@ class Noise:
     a tenth (standard deviation), so that adding up is nearly but not quite right. ``unit``:
     ``edge``: each kind of edge of a group has its power, so a layout that quantizes more is never
     less noisy; ``layout``: each layout but the float one has its own power, whatever it quantizes.
+    Choices of one motion-normal form are one to the engine and have the noise of the first of them.
     """
 
     def __init__(self, problem: Problem, unit: NoiseUnit) -> None:
         self._space = problem.space
+        self._first = first_of_form(problem.name)
         self._by_layout = {
             (group.name, layout): _edge_noise(group, layout, problem.space)
             if unit == "edge"
@@ -294,9 +296,27 @@ class Noise:
 
     def power(self, choices: Choices) -> float:
         """Noise power of the placement of ``choices``, which must be of whole groups."""
-        total = sum(self._by_layout[g.name, choices[g.name]] for g in self._space.groups)
-        rng = np.random.default_rng(seed_of("deviation", self._space.placement(choices).id))
+        own = self._first[tuple(choices[group.name] for group in self._space.groups)]
+        layouts = zip((group.name for group in self._space.groups), own, strict=True)
+        total = sum(self._by_layout[layout] for layout in layouts)
+        rng = np.random.default_rng(seed_of("deviation", *own))
         return total * max(0.1, 1 + NOISE_DEVIATION * float(rng.standard_normal()))
+
+
+@lru_cache(maxsize=2)
+def first_of_form(name: str) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """By the layouts of all groups, the first ones in order that are the same to the engine.
+
+    ``name``: a problem of REDUCED; others have too many choices.
+    """
+    problem = load_problem(name)
+    layers, near, found = problem.layer_model(), None, {}
+    first: dict[str, tuple[str, ...]] = {}
+    for choices in problem.choices():
+        near = layers.predict(problem.space.placement(choices), near)
+        own = tuple(choices.values())
+        found[own] = first.setdefault(near.form, own)
+    return found
 
 
 def _layout_noise(group: Group, layout: str, space: Space) -> float:
