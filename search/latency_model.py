@@ -155,7 +155,7 @@ class _Rows:
         numbers = sorted({n for own in counts for n in own}, key=lambda n: signatures[n].id)
         self.observed = tuple(signatures[n] for n in numbers)
         self.index = {n: i for i, n in enumerate(numbers)}
-        floats = math.fsum(_prior_cost(signatures[n].work) * c for n, c in counts[0].items())
+        floats = math.fsum(assumed_cost(signatures[n].work) * c for n, c in counts[0].items())
         self._scale = float_latency / floats
         self.prior = np.array([self.cost_of(signature) for signature in self.observed])
         kinds = sorted({signature.kind for signature in self.observed})
@@ -167,7 +167,7 @@ class _Rows:
 
     def cost_of(self, signature: Signature) -> float:
         """The cost before any measurement, in units of the float model's."""
-        return self._scale * _prior_cost(signature.work)
+        return self._scale * assumed_cost(signature.work)
 
     def before(self) -> Gaussian:
         """The distribution before any measurement."""
@@ -309,8 +309,8 @@ def _normal(seed: Sequence[int], key: str) -> float:
     return float(np.random.default_rng([*seed, zlib.crc32(key.encode())]).standard_normal())
 
 
-def _prior_cost(work: Work | None) -> float:
-    """Seconds, up to a common factor; next to nothing for a layer that does nothing."""
+def assumed_cost(work: Work | None) -> float:
+    """Seconds, up to a common factor; next to nothing for a layer that does nothing (None)."""
     if work is None:
         return LAUNCH_S * 1e-3
     quantized = work.dtype in ("int8", "uint8", "float8e4m3fn")

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from threading import Lock
 from typing import NamedTuple
 
 from placer.graph import Edge, Graph, Node
-from placer.plan import Layer, Plan
 from placer.prediction.conversions import PredictedLayer
 from placer.prediction.prediction import Prediction
 from placer.prediction.predictor import KEPT_STEPS, Predictor
@@ -227,68 +226,3 @@ def _signature(predicted: PredictedLayer, graph: Graph) -> Signature:
 def _describe(node: Node, graph: Graph) -> str:
     attributes = ",".join(f"{k}:{v}" for k, v in sorted(node.attributes.items()))
     return f"{node.op}({attributes})[{[graph.type_of(t).shape for t in node.inputs]}]"
-
-
-def attribute(layers: PredictedLayers, actual: Plan, model: LayerModel) -> dict[int, float]:
-    """Mean measured time by signature number, in microseconds: ``actual`` read as predicted.
-
-    The time of an actual layer goes to the predicted layer that holds its first node; that of a
-    conversion to the predicted one of the same kind on the same tensor, else to the layer that
-    writes the tensor. So all time is accounted for: what the engine fused into another layer or
-    left out counts as 0. Empty if a layer of ``actual`` has no time.
-    """
-    times = measured_times(layers.layers, actual)
-    found: dict[int, list[float]] = {}
-    for predicted, time in zip(layers.layers, times, strict=False):
-        found.setdefault(model.number(predicted), []).append(time)
-    return {number: sum(own) / len(own) for number, own in found.items()}
-
-
-def measured_times(layers: Sequence[PredictedLayer], actual: Plan) -> list[float]:
-    """Of each predicted layer the time of the layers of ``actual`` that stand for it, see above.
-
-    Empty if a layer of ``actual`` has no time.
-    """
-    if any(layer.time_us is None for layer in actual.layers):
-        return []
-    times = [0.0] * len(layers)
-    for owner, layer in zip(owners(layers, actual), actual.layers, strict=True):
-        if owner is not None:
-            times[owner] += layer.time_us or 0.0
-    return times
-
-
-def owners(layers: Sequence[PredictedLayer], actual: Plan) -> list[int | None]:
-    """Of each layer of ``actual`` the predicted one, by index, that it stands for, see above."""
-    by_node: dict[str, int] = {}
-    by_tensor: dict[str, int] = {}
-    conversions: dict[tuple[str, str], int] = {}
-    for index, predicted in enumerate(layers):
-        by_node.update(dict.fromkeys(predicted.layer.nodes, index))
-        tensors = [port.tensor for port in predicted.layer.outputs]
-        if predicted.nodes:
-            by_tensor.update(dict.fromkeys(tensors, index))
-        else:
-            conversions[predicted.layer.kind, tensors[0]] = index
-    return [_owner(layer, by_node, by_tensor, conversions) for layer in actual.layers]
-
-
-def _owner(
-    layer: Layer,
-    by_node: Mapping[str, int],
-    by_tensor: Mapping[str, int],
-    conversions: Mapping[tuple[str, str], int],
-) -> int | None:
-    for node in layer.nodes:
-        if node in by_node and layer.kind == "compute":
-            return by_node[node]
-    tensors = [_float_name(port.tensor) for port in (*layer.inputs, *layer.outputs)]
-    for tensor in tensors:
-        if (layer.kind, tensor) in conversions:
-            return conversions[layer.kind, tensor]
-    return next((by_tensor[tensor] for tensor in tensors if tensor in by_tensor), None)
-
-
-def _float_name(tensor: str) -> str:
-    """The float model's tensor whose integers ``tensor`` is, see ``placer.qdq.insert``."""
-    return tensor.removesuffix("/quantized").removesuffix("/dequantized")

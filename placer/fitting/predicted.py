@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.onnxruntime_providers import parse_provider
@@ -22,7 +19,7 @@ from placer.prediction.layer_parts import Part
 from placer.prediction.plan_parts import moves_tensors, plan_parts
 from placer.prediction.select import AnyPredictor
 from placer.rules.pack import Pack
-from placer.search.layer_signatures import measured_times, owners
+from placer.search.attribution import joined, measured_times, owners
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,25 +115,8 @@ def _profiled(build: PredictedBuild, parts: Sequence[tuple[Part, ...]]) -> Itera
     if not times:
         return
     built = Counter(owners(build.layers, build.built))
-    for together in _joined(build.layers, build.built):
+    for together in joined(build.layers, build.built):
         own = tuple(part for index in together for part in parts[index])
         count = sum(built[index] for index in together)
         if own and count:
             yield ProfiledLayer(own, sum(times[index] for index in together), count)
-
-
-def _joined(layers: Sequence[PredictedLayer], built: Plan) -> list[list[int]]:
-    """Of ``layers`` those together, by index, that one layer of ``built`` has nodes of."""
-    by_node = {node: i for i, predicted in enumerate(layers) for node in predicted.layer.nodes}
-    pairs = [
-        pair
-        for layer in built.layers
-        for pair in itertools.pairwise(by_node[node] for node in layer.nodes if node in by_node)
-    ]
-    first, second = np.array(pairs, int).reshape(-1, 2).T
-    count = len(layers)
-    links = coo_matrix((np.ones(len(pairs)), (first, second)), (count, count))
-    found: dict[int, list[int]] = defaultdict(list)
-    for index, label in enumerate(connected_components(links, directed=False)[1].tolist()):
-        found[label].append(index)
-    return list(found.values())

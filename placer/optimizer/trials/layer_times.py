@@ -15,8 +15,9 @@ from placer.optimizer.setup.layer_cache import FILE_NAME, LayerCosts
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.quantization import Placement
+from placer.search.attribution import attribute
 from placer.search.landscape import Landscape
-from placer.search.layer_signatures import LayerModel, PredictedLayers, attribute
+from placer.search.layer_signatures import LayerModel, PredictedLayers
 from placer.search.observe import observe
 from placer.search.records import TrialRecord
 from placer.search.study import Study
