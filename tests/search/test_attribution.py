@@ -15,15 +15,15 @@ def test_layers_that_an_engine_built_as_one_share_its_time_by_what_they_have_to_
     land = landscape(BRANCHES)
     predicted = land.predict(land.state(land.space.floats))
     layers = {own.layer.nodes[0]: own.layer for own in predicted.layers}
-    first, second = layers.pop("pool1"), layers.pop("add1")
+    first, second = layers.pop("pool1"), layers.pop("concat1")
     one = replace(first, nodes=(*first.nodes, *second.nodes), time_us=30.0)
     alone = [replace(layer, time_us=10.0) for layer in layers.values()]
     found = attribute(predicted, Plan((one, *alone)), land.layers)
     numbers = {own.layer.nodes[0]: land.layers.number(own) for own in predicted.layers}
     times = {node: found[number] for node, number in numbers.items()}
     costs = {n: assumed_cost(land.layers.signatures[number].work) for n, number in numbers.items()}
-    assert times["pool1"] + times["add1"] == pytest.approx(30)
-    assert times["pool1"] / times["add1"] == pytest.approx(costs["pool1"] / costs["add1"])
+    assert times["pool1"] + times["concat1"] == pytest.approx(30)
+    assert times["pool1"] / times["concat1"] == pytest.approx(costs["pool1"] / costs["concat1"])
     assert {times[node] for node in layers} == {10}
 
 
