@@ -48,7 +48,8 @@ class FewSamples:
             default = task.space.placement(task.space.defaults).computed_in(None)
             sizes = sizes_of(evaluator.by_sample(candidates.runner(default)), len(data))
         chosen, weights = draw(sizes, count)
-        return FewSamples(evaluator.on(data.choose(chosen.tolist()), chosen), weights)
+        indices = chosen.tolist()
+        return FewSamples(evaluator.on(data.choose(indices), indices), weights)
 
     def noises(self, run: Run) -> dict[str, float]:
         """Noise power on all samples, as estimated from these, by part of an output."""
@@ -66,7 +67,8 @@ def sizes_of(sums: Mapping[str, np.ndarray], count: int) -> np.ndarray:
     """
     least = np.finfo(float).tiny
     shares = [_finite(own[:, 0]) / max(own[:, 1].sum(), least) for own in sums.values()]
-    return np.max([np.zeros(count), *shares], axis=0)
+    sizes: np.ndarray = np.max([np.zeros(count), *shares], axis=0)
+    return sizes
 
 
 def _finite(errors: np.ndarray) -> np.ndarray:
@@ -96,7 +98,7 @@ def _chances(sizes: np.ndarray, count: int) -> np.ndarray:
     """The probability of each sample; they sum to ``count``."""
     largest = sizes.max()
     shares = sizes / largest if largest > 0 else np.ones(len(sizes))
-    chances = count * (BY_ERROR * shares / shares.sum() + (1 - BY_ERROR) / len(sizes))
+    chances: np.ndarray = count * (BY_ERROR * shares / shares.sum() + (1 - BY_ERROR) / len(sizes))
     chances = np.minimum(chances, 1.0)
     while (left := count - chances.sum()) > 1e-9:
         free = chances < 1
