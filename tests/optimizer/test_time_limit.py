@@ -1,6 +1,7 @@
 """``--timeout``: a run ends within it with what it has found, or says what did not fit."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -318,3 +319,29 @@ def test_parts_of_the_time_add_up(monkeypatch: pytest.MonkeyPatch):
     assert spent.seconds == {"finals": 12.5, "trials": 30.0, "total": 52.5}
     clock.now += 40
     assert limit.left_s == 0.0
+
+
+@pytest.mark.slow
+def test_the_limit_that_is_advised_suffices_where_builds_take_long(
+    tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+):
+    """Each build takes 1.5 s more than ONNX Runtime's, as those of engines that try kernels do."""
+    engine = type(prepare(request_of(tmp_path, save), QuietObserver()).engine)
+    build, builds = engine.compile, []
+
+    def compiled(*arguments: object, **options: object) -> object:
+        builds.append(time.monotonic())
+        time.sleep(1.5)
+        return build(*arguments, **options)
+
+    monkeypatch.setattr(engine, "compile", compiled)
+    with pytest.raises(GateError, match=r"give `timeout` \d+ or more") as refused:
+        optimize(request_of(tmp_path, save, timeout=4.0), QuietObserver())
+    advised = float(re.findall(r"give `timeout` (\d+) or more", str(refused.value))[0])
+    builds.clear()
+    begun = time.monotonic()
+    apart = request_of(tmp_path, save, timeout=advised, output=tmp_path / "again")
+    found = optimize(apart, QuietObserver())
+    assert found.budget.spent_s["total"] <= time.monotonic() - begun < advised + 5
+    assert len(builds) >= 4  # The float model, a candidate, and both again in the end.
+    assert (tmp_path / "again" / "optimized.onnx").exists()
