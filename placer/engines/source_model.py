@@ -25,7 +25,7 @@ from placer.engines.source_pairs import SourcePair, source_pairs, without_pair
 from placer.errors import InputError, LimitError, RunError
 from placer.graph.port_arithmetic import IntegerPort, as_numbers, integer_ports
 from placer.model import Model, load_as_is, load_model
-from placer.model.judged import add_outputs, has_tensors, judged_by
+from placer.model.judged import Judged, add_outputs, has_tensors, judged_by
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Source:
     @staticmethod
     def of(model: Model) -> Source | None:
         """The file that ``model`` was recovered from; None if ONNX Runtime refuses it."""
-        proto, judged = load_as_is(model.path, model.input_shapes).proto, judged_by(model)
+        proto, judged = load_as_is(model.path, model.input_shapes).proto, _judged(model)
         if judged.rows is not None and has_tensors(proto, judged.rows.sources):
             add_outputs(proto, judged.rows.sources)
         present = {value.name for value in proto.graph.output}
@@ -222,10 +222,15 @@ def recovered(
     return model, found.sqnr
 
 
+def _judged(model: Model) -> Judged:
+    """What tells how far ``model`` is from the file, to which nothing but outputs is added."""
+    return judged_by(model, settles=False)
+
+
 def _distance(source: Source, model: Model, data: Dataset) -> Comparison | None:
     """``Source.compared``; infinitely far if ONNX Runtime does not run ``model``."""
     try:
-        return source.compared(_run_of(judged_by(model).model.proto, model), inputs_of(model, data))
+        return source.compared(_run_of(_judged(model).model.proto, model), inputs_of(model, data))
     except LimitError:
         raise
     except RunError as error:

@@ -28,7 +28,7 @@ from placer.evaluation.layers import Layer, compare_layers, first_wrong
 from placer.graph import Graph
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fixed_values
-from placer.model.judged import add_outputs, has_tensors, judged_by
+from placer.model.judged import judged_by
 
 LAYER_SAMPLES = 4
 
@@ -105,9 +105,11 @@ def evaluate(
     models = [load_as_is(Path(path), fixed) for path in quantized]
     graph, note = judged.graph, judged.told()
     if judged.rows is not None:
-        if all(has_tensors(model.proto, graph.outputs) for model in (source, *models)):
-            for model in (source, *models):
-                add_outputs(model.proto, graph.outputs)
+        if judged.rows.settled:  # The float model's choices are made in its normalised form.
+            source = judged.model
+        if all(judged.fits(model.proto) for model in (source, *models)):
+            for model in models if judged.rows.settled else (source, *models):
+                judged.add_to(model.proto)
         else:  # Another tool has named or taken apart what the rows are chosen from.
             graph, note = given.graph, None
     runner, _, _ = select_engine(

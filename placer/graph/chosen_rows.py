@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placer.graph.dependence import OF_SHAPES, data_tensors
+from placer.graph.edit import every_node
 from placer.graph.index import Graph, Node
 from placer.graph.weights import WEIGHTED_OPS
 
@@ -26,39 +27,100 @@ _TO_VALUES = frozenset({"OneHot", "Equal", "Greater", "GreaterOrEqual", "Less", 
 class ChosenRows:
     """``outputs`` of a model that ``operators`` choose, and the float tensors they choose from.
 
-    ``sources`` are empty where layers with weights work on what was chosen, as the second stage of
-    a two-stage detector does: what the rows are chosen from says nothing of those layers.
+    ``settled``: the nodes that choose what layers with weights work on, as the second stage of a
+    two-stage detector does. What they choose from says nothing of these layers, so they have to
+    choose as in the float model (``placer.graph.float_choices``). Then ``comparable`` are those of
+    ``outputs`` behind such layers of which no other node chooses the rows. ``sources`` are empty
+    where the rows can be compared by nothing.
     """
 
     outputs: tuple[str, ...]
     operators: tuple[str, ...]
     sources: tuple[str, ...]
+    settled: tuple[str, ...] = ()
+    comparable: tuple[str, ...] = ()
 
 
 def chosen_rows(graph: Graph) -> ChosenRows | None:
     """What ``graph`` chooses by value on the way to its outputs, None if nothing."""
     data = data_tensors(graph)
-    choosing = [n for n in graph.nodes if _chooses(n, data) and n.name not in graph.scopes]
-    behind = _behind(graph, choosing)
-    placed = _placed(graph, choosing, data)
-    outputs = tuple(name for name in graph.outputs if name in behind and name in placed)
-    leading = _leading(graph, outputs)
-    chosen = [n for n in graph.nodes if n.name in leading and not behind.isdisjoint(n.outputs)]
-    operators = dict.fromkeys(node.op for node in choosing if node.name in leading)
+    choosing = _choosing(graph, data)
+    nodes = [graph.by_name[name] for name in choosing]
+    outputs = _chosen_outputs(graph, nodes, data)
     if not outputs:
         return None
-    if any(_has_layer(node, data) for node in chosen if node not in choosing):
+    leading = _leading(graph, outputs)
+    operators = dict.fromkeys(op for name, op in choosing.items() if name in leading)
+    behind = _behind(graph, nodes)
+    layers = [
+        node
+        for node in graph.nodes
+        if node.name in leading
+        and node.name not in choosing
+        and not behind.isdisjoint(node.outputs)
+        and _has_layer(node, data)
+    ]
+    before = _leading(graph, (name for node in layers for name in node.inputs))
+    settled = [node for node in nodes if node.name in before]
+    last = [node for node in nodes if node.name not in before]
+    placed, behind_layers = _chosen_outputs(graph, last, data), _behind(graph, layers)
+    chosen_last = _behind(graph, last)
+    readers = [
+        node
+        for node in graph.nodes
+        if node in settled or (node.name in leading and not chosen_last.isdisjoint(node.outputs))
+    ]
+    read = (edge.tensor for node in readers for edge in graph.reads[node.name])
+    sources = floats_before(graph, (name for name in read if name not in chosen_last))
+    in_bodies = layers_in_bodies(graph) & leading
+    if in_bodies or not all(_can_be_settled(graph, node) for node in settled):
         return ChosenRows(outputs, tuple(operators), ())
-    read = (name for node in chosen for name in node.inputs if name not in behind)
-    sources = dict.fromkeys(floats_before(graph, read))
-    if any(graph.producer[name].name in graph.scopes for name in sources):
-        return ChosenRows(outputs, tuple(operators), ())
-    return ChosenRows(outputs, tuple(operators), tuple(sources))
+    return ChosenRows(
+        outputs,
+        tuple(operators),
+        tuple(dict.fromkeys(sources)),
+        tuple(node.name for node in settled),
+        tuple(name for name in outputs if name in behind_layers and name not in placed),
+    )
 
 
-def _chooses(node: Node, data: frozenset[str]) -> bool:
-    is_standard = node.domain in ("", "ai.onnx")
-    return is_standard and node.op in _CHOOSING and not data.isdisjoint(node.inputs)
+def layers_in_bodies(graph: Graph) -> frozenset[str]:
+    """Layers with weights that stand in the bodies of a flat graph."""
+    return frozenset(name for name in graph.scopes if graph.by_name[name].op in WEIGHTED_OPS)
+
+
+def _choosing(graph: Graph, data: frozenset[str]) -> dict[str, str]:
+    """Nodes outside of bodies that choose by value, and by which operator.
+
+    A node chooses that has a body in which one does: libraries have NonMaxSuppression in an If for
+    the case that there is no box.
+    """
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        scope = graph.scopes.get(node.name)
+        inner = [one for one in every_node([node.proto]) if _is_choosing(one.domain, one.op_type)]
+        if inner and not data.isdisjoint(edge.tensor for edge in graph.reads[node.name]):
+            found.setdefault(scope[0].owner if scope else node.name, inner[0].op_type)
+    return {node.name: found[node.name] for node in graph.nodes if node.name in found}
+
+
+def _is_choosing(domain: str, op: str) -> bool:
+    return domain in ("", "ai.onnx") and op in _CHOOSING
+
+
+def _can_be_settled(graph: Graph, node: Node) -> bool:
+    """Whether what ``node`` chooses is told by indices, or by another input, and not by values."""
+    if node.op in ("TopK", "Compress"):
+        return True
+    types = [graph.type_of(name) for name in node.outputs if name]
+    return not any(known.is_float or known.dtype is None for known in types)
+
+
+def _chosen_outputs(
+    graph: Graph, choosing: Sequence[Node], data: frozenset[str]
+) -> tuple[str, ...]:
+    behind, placed = _behind(graph, choosing), _placed(graph, choosing, data)
+    return tuple(name for name in graph.outputs if name in behind and name in placed)
 
 
 def _has_layer(node: Node, data: frozenset[str]) -> bool:
@@ -120,7 +182,7 @@ def _leading(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:
 def floats_before(
     graph: Graph, tensors: Iterable[str], through: frozenset[str] = MOVING
 ) -> list[str]:
-    """The last float tensors computed from the inputs on the way to ``tensors``.
+    """The last float tensors computed from the inputs on the way to ``tensors``, not in a body.
 
     ``through``: operators before which the values are as good as behind them.
     """
@@ -132,7 +194,8 @@ def floats_before(
         if tensor in seen or tensor not in data or node is None:
             continue
         seen.add(tensor)
-        if graph.type_of(tensor).is_float and node.op not in through:
+        is_told = graph.type_of(tensor).is_float and node.name not in graph.scopes
+        if is_told and node.op not in through:
             found.append(tensor)
         else:  # A comparison, an index of the largest value, or the same values elsewhere.
             pending.extend(edge.tensor for edge in reversed(graph.reads[node.name]))

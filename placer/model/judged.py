@@ -7,10 +7,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import onnx.shape_inference
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from placer.graph import Graph, index_nodes
-from placer.graph.chosen_rows import MOVING, ChosenRows, chosen_rows, floats_before
+from placer.graph import Graph, index_graph, index_nodes
+from placer.graph.chosen_rows import (
+    MOVING,
+    ChosenRows,
+    chosen_rows,
+    floats_before,
+    layers_in_bodies,
+)
+from placer.graph.edit import reads, rename_tensors, standard_opset, without_initializers
+from placer.graph.flat import nest
+from placer.graph.float_choices import COPY, add_copy, graft
 from placer.graph.port_arithmetic import numeric_outputs
 from placer.model.load import Model
 
@@ -24,13 +33,16 @@ _MAX_ELEMENTS = 2**21
 class Judged:
     """``graph`` has what is judged for outputs, ``model`` has it beside its own outputs.
 
-    ``rows``: outputs that are not judged, as their rows are chosen by value, and what is judged
-    instead; None where the model's own outputs are all judged. ``scores``: outputs of ``graph``
-    that noise is measured at and no gate is on; see ``with_scores``.
+    ``source``: the model as it was given. ``rows``: outputs that are not judged, as their rows are
+    chosen by value, and what is judged instead; None where the model's own outputs are all judged.
+    Where layers work on chosen rows, ``model`` has a float copy of what chooses them
+    (``placer.graph.float_choices``). ``scores``: outputs of ``graph`` that noise is measured at and
+    no gate is on; see ``with_scores``.
     """
 
     model: Model
     graph: Graph
+    source: Model
     rows: ChosenRows | None = None
     scores: tuple[str, ...] = ()
 
@@ -46,24 +58,108 @@ class Judged:
         outputs, operators, sources = map(
             ", ".join, (self.rows.outputs, self.rows.operators, self.rows.sources)
         )
+        names = ", ".join(COMPARED.format(name) for name in self.rows.comparable)
+        besides = f"{names}, and by " if names else ""
+        how = f", with the float model's choices, by {besides}" if self.rows.settled else " by "
         return (
             f"{operators} chooses the rows of {outputs}, which cannot be compared one by one; "
-            f"accuracy is judged by what it chooses from: {sources}"
+            f"accuracy is judged{how}what it chooses from: {sources}"
         )
 
+    def of(self, model: Model) -> Model:
+        """``model``, which has the layers of the one given, with what is judged beside its outputs.
 
-def judged_by(model: Model, named: Collection[str] = ()) -> Judged:
+        Other constants change no choice: the float copy has those of the model that was given.
+        """
+        if self.rows is not None and self.rows.settled:
+            model = _with_float_choices(model, self.source, self.rows)
+        return with_outputs(model, self.graph.outputs)
+
+    def fits(self, proto: ModelProto) -> bool:
+        """Whether ``add_to`` can add to ``proto``, a model made of the one given by any tool."""
+        if self.rows is None:
+            return True
+        nodes = {node.name for node in proto.graph.node}
+        is_settled = not self.rows.settled or (
+            nodes.issuperset(self.rows.settled)
+            and standard_opset(proto) == standard_opset(self.model.proto)
+        )
+        return is_settled and has_tensors(proto, self.rows.sources)
+
+    def add_to(self, proto: ModelProto, twin: Model | None = None) -> None:
+        """Add what is judged to ``proto``, see ``fits``; it may lack the data of its tensors.
+
+        ``twin``: ``model`` in the opset of ``proto`` where that is another.
+        """
+        if self.rows is not None and self.rows.settled:
+            made = twin or self.model
+            graft(proto, made.proto, self.rows.settled, made.base_dir)
+            proto.graph.node.extend(_comparable(self.rows))
+        add_outputs(proto, self.graph.outputs)
+
+
+# What an output is called whose rows the float model's choices decide, not the candidate's.
+COMPARED = "{}/rows_of_float"
+
+
+def judged_by(model: Model, named: Collection[str] = (), *, settles: bool = True) -> Judged:
     """What ``model`` is judged by.
 
-    ``named``: outputs that are judged in any case, as a gate names them.
+    ``named``: outputs that are judged in any case, as a gate names them. ``settles``: whether
+    what is compared with it can have a float copy that chooses; outputs are judged as they are
+    where it cannot and would have to.
     """
     graph, rows = model.graph, chosen_rows(model.graph)
-    if rows is None or not rows.sources:
-        return Judged(model, graph)
+    if rows is None or not rows.sources or (rows.settled and not settles):
+        return Judged(model, graph, model)
     left = {*rows.outputs} - {*named}
     kept = [name for name in graph.outputs if name not in left]
-    outputs = tuple(dict.fromkeys((*kept, *rows.sources)))
-    return Judged(with_outputs(model, outputs), with_graph_outputs(graph, outputs), rows)
+    more = (COMPARED.format(name) for name in rows.comparable)
+    outputs = tuple(dict.fromkeys((*kept, *rows.sources, *more)))
+    twin = _with_float_choices(model, model, rows) if rows.settled else model
+    twin = with_outputs(twin, outputs)
+    return Judged(twin, with_graph_outputs(twin.graph, outputs), model, rows)
+
+
+def _comparable(rows: ChosenRows) -> list[NodeProto]:
+    names = [(name, COMPARED.format(name)) for name in rows.comparable]
+    return [helper.make_node("Identity", [name], [copy], name=copy) for name, copy in names]
+
+
+def _with_float_choices(model: Model, source: Model, rows: ChosenRows) -> Model:
+    """``model`` with a float copy, with constants of ``source``, that chooses what is settled."""
+    own = model.graph
+    flat = GraphProto(node=[node.proto for node in own.nodes])
+    scopes = add_copy(flat, rows.settled, own.scopes)
+    flat.node.extend(_comparable(rows))
+    constants = {**own.initializers, **_constants_of(flat, model, source)}
+    types = dict(own.types)
+    types.update((COPY + name, known) for name, known in own.types.items())
+    types.update((COMPARED.format(name), own.type_of(name)) for name in rows.comparable)
+    nodes = index_graph(flat, types).nodes
+    graph = index_nodes(nodes, constants, own.inputs, own.outputs, types, scopes, own.open_tensors)
+    proto = without_initializers(model.proto, own.initializers)
+    del proto.graph.node[:]
+    proto.graph.node.extend(flat.node)
+    proto.graph.initializer.extend(constants.values())
+    nest(proto.graph, scopes)
+    return replace(model, proto=proto, graph=graph)
+
+
+def _constants_of(flat: GraphProto, model: Model, source: Model) -> dict[str, TensorProto]:
+    """Those of ``source`` that ``model`` has others for, as the copy in ``flat`` reads them."""
+    copies = [node for node in flat.node if node.name.startswith(COPY)]
+    new, old = model.graph.initializers, source.graph.initializers
+    read = {tensor for node in copies for tensor in reads(node)} & old.keys()
+    changed = {name for name in read if new.get(name) != old[name]}
+    for node in copies if changed else ():
+        rename_tensors(node, lambda tensor: COPY + tensor if tensor in changed else tensor)
+    found = {}
+    for name in changed:
+        found[COPY + name] = TensorProto()
+        found[COPY + name].CopyFrom(old[name])
+        found[COPY + name].name = COPY + name
+    return found
 
 
 def with_scores(judged: Judged) -> Judged:
@@ -77,8 +173,11 @@ def with_scores(judged: Judged) -> Judged:
         return judged
     scores = tuple(floats_before(graph, graph.outputs, _AS_GOOD))
     shapes = [graph.type_of(name).shape for name in scores]
-    in_body = any(graph.producer[name].name in graph.scopes for name in scores)
-    if in_body or None in shapes or sum(math.prod(s) for s in shapes if s) > _MAX_ELEMENTS:
+    if (
+        layers_in_bodies(graph)
+        or None in shapes
+        or sum(math.prod(s) for s in shapes if s) > _MAX_ELEMENTS
+    ):
         return judged
     more = with_graph_outputs(graph, (*graph.outputs, *scores))
     return replace(judged, model=with_outputs(judged.model, scores), graph=more, scores=scores)

@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto
 
 from placer.graph import Edge
+from placer.graph.float_choices import COPY
 from placer.model import Model
 from placer.qdq.bases import Base, InputOutputTypes
 from placer.qdq.insert import Inserter
@@ -46,7 +47,8 @@ class MixedPrecision:
         ``edges``: all that any placement will quantize.
         """
         kept = _beyond_float16(inserter, ranges, edges) if base == "float16" else {}
-        converted = convert(inserter.model, base, io, kept, ranges)
+        copies = [name for name in inserter.model.graph.by_name if name.startswith(COPY)]
+        converted = convert(inserter.model, base, io, {*kept, *copies}, ranges)
         translated = translate_ranges(ranges, converted.graph)
         return MixedPrecision(converted, Inserter(converted, inserter.scheme), translated, kept)
 

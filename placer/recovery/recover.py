@@ -14,7 +14,7 @@ from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.model import Model
-from placer.model.judged import judged_by, with_outputs
+from placer.model.judged import Judged, judged_by, with_outputs
 from placer.quantization import Placement, Scheme
 from placer.recovery.crossfit import mean_signals, noises_in, score
 from placer.recovery.methods import mean_noises
@@ -41,11 +41,12 @@ _SEED = 0x5EC0
 class Bench:
     """Judges states by what a network computes before its outputs saturate.
 
-    ``graph``: with the network's outputs, or what stands for them (``placer.model.judged``).
+    ``by``: what the network is judged by. ``graph``: with its outputs, or what stands for them.
     ``judged``: with what is judged for outputs. ``run_of``: the candidate of a state, which has
     outputs beside its own; raises RunError if it cannot be run.
     """
 
+    by: Judged
     graph: Graph
     judged: Graph
     reference: Run
@@ -54,11 +55,11 @@ class Bench:
     @staticmethod
     def of(model: Model, run_of: Callable[[State], Run], threads: int) -> Bench:
         """Errors are those to ``model`` on ONNX Runtime."""
-        outputs = judged_by(model).graph
-        judged = before_saturation(outputs)
-        seen = with_outputs(model, (*outputs.outputs, *judged.outputs))
+        by = judged_by(model)
+        judged = before_saturation(by.graph)
+        seen = with_outputs(by.model, judged.outputs)
         reference = OnnxRuntimeModel(seen.proto, model.base_dir, threads).run
-        return Bench(outputs, judged, reference, run_of)
+        return Bench(by, by.graph, judged, reference, run_of)
 
     def of_outputs(self) -> Bench:
         """Judges the network's own outputs."""
@@ -83,7 +84,7 @@ class Bench:
 
     def noises(self, state: State, batches: Sequence[Evaluator]) -> Noises:
         """By batch, over the mean signal of all; raises RunError if the candidate cannot be run."""
-        seen = with_outputs(state.model, self.judged.outputs)
+        seen = with_outputs(self.by.of(state.model), self.judged.outputs)
         run = self.run_of(State(seen, state.reference, state.ranges))
         signals = mean_signals(batches)
         return [noises_in(batch, run, signals) for batch in batches]

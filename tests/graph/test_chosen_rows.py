@@ -26,8 +26,9 @@ g (float[1,3,8,8] image) => (OUTPUTS)
   REST
 }
 """
-KEPT = """
-  [nms] kept = NonMaxSuppression(boxes, scores, most, low, low)
+NMS = "[nms] kept = NonMaxSuppression(boxes, scores, most, low, low)"
+KEPT = f"""
+  {NMS}
   [third_column] index = Gather<axis = 1>(kept, third)
   [rows] rows = Reshape(boxes, as_rows)
   [take] found = Gather(rows, index)
@@ -71,11 +72,47 @@ def test_other_ways_of_choosing(outputs: str, rest: str, expected: tuple, tmp_pa
     assert found(outputs, rest, tmp_path) == ChosenRows(*expected)
 
 
-def test_layers_behind_the_choice_are_not_judged_by_what_comes_before_it(tmp_path: Path):
-    """As in a detector whose second stage looks at the boxes that the first one proposes."""
-    second = KEPT.replace("found", "proposed") + "[second] found = MatMul(proposed, u)"
-    rows = found("float[n,4] found", second, tmp_path)
-    assert rows == ChosenRows(("found",), ("NonMaxSuppression",), ())
+# A second stage that looks at the boxes that the first one proposes.
+SECOND = KEPT.replace("found", "proposed") + "[second] found = MatMul(proposed, u)"
+
+
+def test_choices_before_layers_are_settled(tmp_path: Path):
+    rows = found("float[n,4] found", SECOND, tmp_path)
+    assert rows == ChosenRows(
+        ("found",), ("NonMaxSuppression",), ("a", "d"), settled=("nms",), comparable=("found",)
+    )
+
+
+def test_choices_behind_the_last_layer_choose_from_what_it_wrote(tmp_path: Path):
+    rest = SECOND.replace("found", "e") + "[column] f = Gather<axis = 1>(e, third)"
+    rest += "[top] best, which = TopK(f, k) [take] found = Gather(e, which)"
+    rows = found("float[5,4] found", rest, tmp_path)
+    assert rows == ChosenRows(
+        ("found",), ("NonMaxSuppression", "TopK"), ("a", "d", "f", "e"), settled=("nms",)
+    )
+
+
+@pytest.mark.parametrize("bodies", [False, True])
+def test_what_a_branch_chooses_is_chosen_by_its_if(tmp_path: Path, bodies: bool):
+    """Where there may be no box, libraries have NonMaxSuppression in an If."""
+    branches = """
+      [first] best = ReduceMax<keepdims = 0>(scores) [any] is_any = Greater(best, low)
+      [branch] kept = If(is_any) <
+        then_branch = then () => (int64[k,3] some) {
+          [nms] some = NonMaxSuppression(boxes, scores, most, low, low)
+        },
+        else_branch = else () => (int64[0,3] none) {
+          [none] none = ConstantOfShape<value = int64[1] {0}>(no_rows)
+        }
+      >
+    """
+    text = DETECTOR.replace("int64 third", "int64[2] no_rows = {0, 3}, int64 third")
+    text = text.replace("REST", branches + SECOND.replace(NMS, ""))
+    onnx.save(parse_model(text.replace("OUTPUTS", "float[m,4] found")), tmp_path / "net.onnx")
+    rows = chosen_rows(load_model(tmp_path / "net.onnx", bodies=bodies).graph)
+    assert rows is not None
+    assert (rows.operators, rows.settled) == (("NonMaxSuppression",), ("branch",))
+    assert set(rows.sources) == {"best", "a", "d"}
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,18 @@ SECOND_STAGE = DETECTOR.replace(
     "[take] found = Gather(rows, index)",
     "[take] proposed = Gather(rows, index) [second] found = MatMul(proposed, wp)",
 ).replace("int64 third", "float[4,4] wp = {0.5}, int64 third")
+# Boxes that a branch keeps are told by no index.
+BY_BRANCH = SECOND_STAGE.replace(
+    "proposed = Gather(rows, index)",
+    """most_likely = ReduceMax<keepdims = 0>(scores) [any] is_any = Greater(most_likely, overlap)
+  [branch] proposed = If(is_any) <
+    then_branch = then () => (float[a,4] some) {
+      [inner] chosen = NonMaxSuppression(boxes, scores, most, overlap, least)
+      [column] column = Gather<axis = 1>(chosen, third) [rows_of] some = Gather(rows, column)
+    },
+    else_branch = else () => (float[b,4] all) { [all] all = Identity(rows) }
+  >""",
+).replace("[take]", "[best]")
 
 
 def write(text: str = DETECTOR) -> None:
@@ -114,14 +126,34 @@ def test_outputs_of_its_own_are_those_of_the_build_that_is_measured(
     assert {"g0", "h1"} <= outputs.keys()
 
 
-def test_where_layers_work_on_what_was_chosen_the_user_is_told_why_nothing_passes(placer: Placer):
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_where_layers_work_on_what_was_chosen_the_float_model_chooses(engine: str, placer: Placer):
     write(SECOND_STAGE)
+    finished = placer(
+        *("optimize", "net.onnx", "--data", "data.npz", "--engine", engine, *ASKED),
+        *("-o", "out"),
+    )
+    assert finished.code == 0, finished.err
+    assert "with the float model's choices, by found/rows_of_float, and by what" in finished.out
+    result = Result.read(Path("out"))
+    default = next(t for t in result.trials if t.kind == "default")
+    assert default.error is None
+    assert {f"sqnr {name}" for name in ("g0", "h1", "found/rows_of_float")} == {
+        name for name in result.best.metrics if name.startswith("sqnr")
+    }
+    evaluated = placer("eval", "net.onnx", "out/optimized.onnx", "--data", "data.npz")
+    assert evaluated.code == 0, evaluated.err
+    assert "found/rows_of_float" in evaluated.out
+
+
+def test_where_it_cannot_choose_the_user_is_told_why_nothing_passes(placer: Placer):
+    write(BY_BRANCH)
     finished = placer(
         *("optimize", "net.onnx", "--data", "data.npz", "--engine", "onnxruntime", *ASKED),
         *("-o", "out"),
     )
-    assert finished.code == 3
-    assert "accuracy is judged by" not in finished.out + finished.err
+    assert finished.code == 3, finished.out
+    assert "accuracy is judged" not in finished.out + finished.err
     assert "; layers work on rows that NonMaxSuppression chose, which may only be" in finished.err
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +16,13 @@ from placer.engines.base import Compiled, CompilesWritten, Engine, Tensors
 from placer.engines.execution_paths import each_path
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import RunError
+from placer.graph.edit import standard_opset
 from placer.model import Model
-from placer.model.judged import add_outputs
+from placer.model.judged import Judged
 from placer.qdq import Inserter
 from placer.qdq.base_property import name_base
 from placer.qdq.mixed_precision import MixedPrecision
+from placer.qdq.opset import with_opset
 from placer.quantization import Placement, Ranges
 
 log = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ class Candidates:
         run = self._run_written(written, base_dir)
         if self._judged is None:
             return run
-        add_outputs(written, self._judged.candidates.model.graph.outputs)
+        self._judged.add_to(written)
         return _with_further_outputs(run, self._run_written(written, base_dir))
 
     def _run_written(self, written: onnx.ModelProto, base_dir: Path) -> Run:
@@ -169,11 +171,15 @@ def _with_further_outputs(own: Run, twin: Run) -> Run:
 
 
 class JudgedCandidates:
-    """Candidates with the ``outputs`` that accuracy is judged by beside their own."""
+    """Candidates with the ``outputs`` that accuracy is judged by beside their own.
 
-    def __init__(self, candidates: Candidates, outputs: Collection[str]) -> None:
+    ``judged``: of the task's model; that of ``candidates`` may have other constants.
+    """
+
+    def __init__(self, candidates: Candidates, judged: Judged) -> None:
         self.candidates = candidates
-        self.outputs = frozenset(outputs)
+        self.outputs = frozenset(judged.graph.outputs)
+        self._judged = judged
         self._latest: tuple[str, Compiled] | None = None
 
     def compile(self, placement: Placement) -> Compiled:
@@ -182,3 +188,7 @@ class JudgedCandidates:
             self._latest = None  # Its memory is freed first.
             self._latest = placement.id, self.candidates.compile(placement)
         return self._latest[1]
+
+    def add_to(self, written: onnx.ModelProto) -> None:
+        """Add what is judged to a candidate as it was written, in its base precision."""
+        self._judged.add_to(written, with_opset(self._judged.model, standard_opset(written)))

@@ -15,7 +15,6 @@ from placer.engines.base import Compiled, Tensors
 from placer.engines.execution_paths import each_path
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.model import Model
-from placer.model.judged import with_outputs
 from placer.optimizer.observer import Observer
 from placer.optimizer.setup.calibrated import (
     Calibrated,
@@ -168,15 +167,14 @@ class _Makers:
         """Makes candidates with all outputs that accuracy is judged by."""
         if not self.task.judged.has_more:
             return self.inserter
-        model = with_outputs(self.model, self.task.judged.graph.outputs)
-        return Inserter(model, self.task.pack.manifest.scheme)
+        return Inserter(self.task.judged.of(self.model), self.task.pack.manifest.scheme)
 
     def candidates(self, ranges: Ranges, *, written: bool = False) -> Candidates:
         """Candidates with ``ranges``; ``written`` says that the result is of them."""
         judged = None
         if self.task.judged.has_more:
             twin = self._candidates(self.judged_inserter, ranges, None, written=written)
-            judged = JudgedCandidates(twin, self.task.judged.graph.outputs)
+            judged = JudgedCandidates(twin, self.task.judged)
         return self._candidates(self.inserter, ranges, judged, written=written)
 
     def _candidates(
