@@ -40,6 +40,9 @@ from placer.rules.sites import find_sites
 
 AppliedRanges = Literal["kept", "calibrated"]
 RANGES = ("kept", "calibrated")
+# Of a placement's edges, at most 44% are found in other networks: 20 pairs of five published
+# classifiers, 2026-11-26.
+_LEAST_FOUND = 0.5
 _TYPES = ("keep", "convert")
 
 
@@ -118,6 +121,7 @@ def apply_placement(
     io_type: InputOutputTypes = "keep",
     pack: str | None = None,
     strict: bool = False,
+    partial: bool = False,
     cache: bool = True,
 ) -> AppliedModel:
     """Find the edges of a placement.yaml in ``model`` and write the quantized model to ``output``.
@@ -128,10 +132,12 @@ def apply_placement(
     weights and biases where that helps on samples of ``data`` held back, as in ``optimize``.
     ``base``: by default the type that the placement names, else what the engine of the pack takes:
     float16 for TensorRT, float for others. ``pack`` names sites that the file says nothing
-    of, by default the file's. ``strict`` refuses a model that lacks an edge of the file.
+    of, by default the file's. ``strict`` refuses a model that lacks an edge of the file,
+    ``partial`` takes one in which fewer than half are found.
 
-    Raises InputError for wrong input, where no edge is found and where the result would be another
-    function than the model (its outputs keep less than 3 dB), RunError if ONNX Runtime refuses
+    Raises InputError for wrong input, where no edge is found, or fewer than half without
+    ``partial``, and where the result would be another function than the model (its outputs keep
+    less than 3 dB), RunError if ONNX Runtime refuses
     the model.
     """
     path, source, folder = Path(model), Path(placement), _folder(model, output)
@@ -139,6 +145,8 @@ def apply_placement(
     steps = steps_of([recover] if isinstance(recover, str) else recover)
     if steps and data is None:
         raise InputError("`recover` needs data; give `data`")
+    if strict and partial:
+        raise InputError("`strict` refuses what `partial` takes; give one of them")
     check_output_folder(folder)
     file = read_placement(source)
     scheme = file.scheme
@@ -159,9 +167,7 @@ def apply_placement(
     if scheme.has_float8:
         loaded = with_opset(loaded, FLOAT8_OPSET)
     applied = find_edges(file, loaded)
-    if strict:
-        _refuse_losses(applied, source, path)
-    notes: list[str] = []
+    notes = _told_of_losses(applied, source, path, strict=strict, partial=partial)
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
     dataset = None if given is None else _dataset(given, loaded, notes)
@@ -210,13 +216,28 @@ def _default_base(pack: str) -> Base:
     return "float16" if engine == "tensorrt" else "float"
 
 
-def _refuse_losses(applied: Applied, source: Path, path: Path) -> None:
-    if applied.lost:
+def _told_of_losses(
+    applied: Applied, source: Path, path: Path, *, strict: bool, partial: bool
+) -> list[str]:
+    """What is said of edges that are not found; raises InputError if they are too many."""
+    lost, edges = len(applied.lost), len(applied.lost) + len(applied.found)
+    if not edges:
+        return [f"{source} quantizes nothing, so the result is the float model"]
+    if not lost:
+        return []
+    told = f"{lost} of {edges} edges of {source} are not found in {path}"
+    if strict:
         first = applied.lost[0]
         raise InputError(
-            f"{len(applied.lost)} edges of {source} are not found in {path}, the first: "
-            f"{first.edge} ({first.reason}); leave out `strict` to apply the others"
+            f"{told}, the first: {first.edge} ({first.reason}); leave out `strict` to apply the "
+            "others"
         )
+    if edges - lost < _LEAST_FOUND * edges and not partial:
+        raise InputError(
+            f"{told}, so it is hardly the same network; give the placement of this network, or "
+            "`partial` to apply the others"
+        )
+    return [f"{told}; what reads there stays float"]
 
 
 def _folder(model: str | PathLike[str], output: str | PathLike[str] | None) -> Path:

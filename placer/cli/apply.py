@@ -70,13 +70,22 @@ def apply_command(
             rich_help_panel="Output",
         ),
     ] = False,
+    partial: Annotated[
+        bool,
+        typer.Option(
+            "--partial",
+            help="Apply the placement even if fewer than half of its edges are found.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
     cache: Annotated[bool, option("cache", help="Keep calibration statistics on disk.")] = True,
     as_json: Annotated[bool, json_option("the report")] = False,
 ) -> None:
     """Apply a placement to a retrained or re-exported model, whatever its nodes are called.
 
     Writes optimized.onnx, placement.yaml and apply.json, and lists what no longer matches.
-    Exit codes: 0 done, 1 the run failed, 2 wrong input, nothing matches, or not all with --strict.
+    Exit codes: 0 done, 1 the run failed, 2 wrong input, fewer than half of the edges found, or not
+    all with --strict.
     """
     # Texts as they were typed, which the library checks.
     given: dict[str, Any] = {
@@ -90,6 +99,7 @@ def apply_command(
         "io_type": io_type,
         "pack": pack,
         "strict": strict,
+        "partial": partial,
         "cache": cache,
     }
     outcome = placer.apply_placement(placement, model, **given)

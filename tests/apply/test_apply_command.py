@@ -205,9 +205,49 @@ def test_strict_refuses_and_writes_nothing(placer: Run, save: Save, tmp_path: Pa
     other = save(text, "other.onnx")
     finished = placer("apply", tmp_path / "placement.yaml", other, "--strict", "-o", "out")
     assert finished.code == 2
-    assert "2 edges of" in finished.err
+    assert "2 of 8 edges of" in finished.err
     assert "q -> conv2[0]" in finished.err
     assert not Path("out").exists()
+
+
+ANOTHER = """
+<ir_version: 8, opset_import: ["" : 17]>
+another (float[1, 4, 8, 8] x) => (float[1, 4] y) <float[4, 4, 3, 3] w1 = {0.1}>
+{
+  [conv1] p = Conv <pads = [1, 1, 1, 1]> (x, w1)
+  [sigmoid] q = Sigmoid (p)
+  [pool] u = GlobalMaxPool (q)
+  [flat] y = Flatten (u)
+}
+"""
+
+
+def test_a_network_with_few_of_the_edges_is_another_one(placer: Run, save: Save, tmp_path: Path):
+    model, other = load_model(save(RESIDUAL)), save(ANOTHER, "other.onnx")
+    ranges = {tensor: Range(-4, 4) for tensor in ("x", "q", "u", "v")}
+    file_of(RESIDUAL_PLACEMENT, model.graph, tmp_path, ranges=ranges)
+    command = ("apply", tmp_path / "placement.yaml", other, "-o", "out")
+    refused = placer(*command)
+    assert refused.code == 2
+    assert "5 of 8 edges" in refused.err
+    assert "hardly the same network; give the placement of this network, or --partial" in (
+        refused.err
+    )
+    assert not Path("out").exists()
+    taken = placer(*command, "--partial")
+    assert taken.code == 0, taken.err
+    assert "warning: 5 of 8 edges" in taken.out
+    both = placer(*command, "--partial", "--strict")
+    assert both.code == 2
+    assert "--strict refuses what --partial takes; give one of them" in both.err
+
+
+def test_a_placement_of_nothing_gives_the_float_model(placer: Run, save: Save, tmp_path: Path):
+    path = save(RESIDUAL)
+    file_of(Placement.of([]), load_model(path).graph, tmp_path)
+    finished = placer("apply", tmp_path / "placement.yaml", path, "-o", "out")
+    assert finished.code == 0, finished.err
+    assert "quantizes nothing, so the result is the float model" in finished.out
 
 
 @pytest.mark.parametrize(
