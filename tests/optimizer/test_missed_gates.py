@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from placer.optimizer.outcome.missed_gates import missed_sentence
+from placer.quantization import EMPTY
 
 
 @pytest.mark.parametrize(
@@ -20,4 +21,12 @@ def test_where_nothing_was_measured_no_gate_is_to_blame(stopped: str, advice: st
     task = SimpleNamespace(gate_texts=["sqnr>=15"])
     assert missed_sentence(task, [], stopped, None) == (
         f"no quantized candidate was measured, so none meets sqnr>=15; {advice}"
+    )
+
+
+def test_a_budget_of_one_is_that_of_the_float_model():
+    task, only = SimpleNamespace(gate_texts=["sqnr>=15"]), SimpleNamespace(placement_id=EMPTY.id)
+    assert missed_sentence(task, [only], "budget", None) == (
+        "no quantized candidate was measured, so none meets sqnr>=15; raise `budget`, of which the "
+        "first trial is the float model's"
     )

@@ -265,7 +265,8 @@ class Request:
     ] = ()
     preset: Annotated[Preset, Option("Search", "Effort: quick, default or thorough.")] = "default"
     budget: Annotated[
-        int | None, Option("Search", "Number of trials.", "the preset's", least=1)
+        int | None,
+        Option("Search", "Number of trials, the float model's included.", "the preset's", least=1),
     ] = None
     timeout: Annotated[
         float | None, Option("Search", "Time for the whole run, e.g. 90s, 10m or 1h.")

@@ -86,7 +86,9 @@ def missed_sentence(
         return time_needs.sentence()
     if nearest is None:
         on = _GO_ON.get(stopped, _NOTHING_LEFT)
-        return f"no quantized candidate was measured, so none meets {gates}; {on}"
+        is_float = stopped == "budget" and len(records) == 1
+        first = ", of which the first trial is the float model's" if is_float else ""
+        return f"no quantized candidate was measured, so none meets {gates}; {on}{first}"
     for output, node in random_outputs(task.model.graph).items():
         return (
             f"no candidate meets {gates}: output '{output}' is random (node '{node}') and differs "
