@@ -9,6 +9,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
+from placer.engines.registry import plugin_among
 from placer.errors import InputError, PlacerError, RunError
 from placer.version import __version__
 
@@ -42,6 +43,12 @@ def unforeseen(error: Exception) -> PlacerError:
     if isinstance(error, RecursionError):
         return InputError(f"something in the input is nested too deeply{_kept_in(error)}")
     what = f"{type(error).__name__}: {error}"
+    frames = traceback.walk_tb(error.__traceback__)
+    plugin = plugin_among([frame.f_globals["__name__"] for frame, _ in frames])
+    if plugin is not None:
+        return RunError(
+            f"engine {plugin} fails{_kept_in(error)}: {what[:120]}; report it to its authors"
+        )
     return RunError(f"this should not happen, please report it{_kept_in(error)}: {what[:120]}")
 
 

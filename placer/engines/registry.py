@@ -203,6 +203,13 @@ class Registry:
         return next((entry for entry in self.plugins if entry.name == name), None)
 
 
+def plugin_among(modules: Collection[str]) -> str | None:
+    """The plug-in that is in one of ``modules``, or in a module of theirs; None if none is."""
+    tops = {name.partition(".")[0] for name in modules} - {"placer"}
+    entries = (e for e in entry_points(group=GROUP) if e.module.partition(".")[0] in tops)
+    return next((_described(entry) for entry in entries), None)
+
+
 def _plugin_code(entry: EntryPoint, what: str) -> UserCode:
     return UserCode(
         f"engine {_described(entry)}: {what}", "reinstall or report it", raises=RunError

@@ -154,7 +154,10 @@ def test_a_run_calls_its_plan_built_and_its_latency_an_estimate(placer: Callable
         re.sub("engine_versions: .*", "engine_versions: <1", text), encoding="utf-8"
     )
     warned = placer(*run[:-1], "other", *engine, "1", "--pack", "./old")
-    assert "pack 'old' was made for tensorrt-rtx-build <1, this is 1." in warned.out + warned.err
+    assert (
+        "pack 'old' was made for tensorrt-rtx <1, this is tensorrt-rtx-build 1."
+        in warned.out + warned.err
+    )
     resumed = json.loads(placer(*run, *engine, "4", "--json").out)
     assert len(resumed["trials"]) == 4
     assert resumed["trials"][:3] == [trial.model_dump(mode="json") for trial in result.trials]

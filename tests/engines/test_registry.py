@@ -234,6 +234,17 @@ def test_the_traceback_of_a_plug_in_is_shown_with_debug_only(
     assert "Traceback" in placer("optimize", model, "--engine", "echo", "--debug").err
 
 
+def test_a_plug_in_that_fails_at_work_is_named(
+    install: Install, save: Callable[..., Path], placer: Any
+):
+    measure = "    def measure(self, models, inputs, rounds):\n        return {}['clock']\n\n"
+    install("placer-echo", ECHO.replace("class Factory", f"{measure}class Factory"))
+    ended = placer("optimize", save(CONV), "--engine", "echo", "--preset", "quick")
+    assert ended.code == 1
+    assert "engine echo (of placer-echo 1.0) fails (traceback in" in ended.err
+    assert "KeyError: 'clock'; report it to its authors" in ended.err
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -256,4 +267,4 @@ def test_an_engine_whose_version_is_no_version_is_outside_of_the_packs_range(
     renamed = ECHO.replace("engine.options = options", "engine.version = 'nightly'")
     install("placer-echo", renamed)
     ended = placer("optimize", save(CONV), "--engine", "echo", "--budget", 1, "--preset", "quick")
-    assert "this is nightly" in ended.out + ended.err
+    assert "this is echo nightly" in ended.out + ended.err

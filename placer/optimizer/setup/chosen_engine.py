@@ -91,6 +91,6 @@ def _check_pack(pack: Pack, engine: Engine, warn: Callable[[str], None]) -> None
         made_for = False
     if not made_for:
         warn(
-            f"pack '{manifest.name}' was made for {engine.name} {manifest.engine_versions}, "
-            f"this is {engine.version}"
+            f"pack '{manifest.name}' was made for {manifest.engine} {manifest.engine_versions}, "
+            f"this is {engine.name} {engine.version}"
         )
