@@ -58,14 +58,22 @@ def safe_output() -> Iterator[None]:
 
 
 class _Printable(io.TextIOBase):
-    """A text stream that writes to another one what ``printable`` makes of it."""
+    """A text stream that writes to another one what ``printable`` makes of it.
+
+    What that one's encoding lacks becomes a question mark: a locale is no reason for a run to fail.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(printable(text, keep=_LAYOUT))
+        shown = printable(text, keep=_LAYOUT)
+        self._stream.write(shown.encode(self.encoding, "replace").decode(self.encoding))
         return len(text)
+
+    @property
+    def encoding(self) -> str:  # The base class has one, so ``__getattr__`` is not asked.
+        return self._stream.encoding or "utf-8"
 
     def flush(self) -> None:
         self._stream.flush()
@@ -76,5 +84,5 @@ class _Printable(io.TextIOBase):
     def fileno(self) -> int:
         return self._stream.fileno()
 
-    def __getattr__(self, name: str) -> Any:  # encoding, buffer
+    def __getattr__(self, name: str) -> Any:  # buffer
         return getattr(self._stream, name)

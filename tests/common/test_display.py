@@ -1,7 +1,12 @@
 """Text of unknown origin, made safe to show."""
 
+import io
+import sys
+
 import pytest
+from rich.box import HEAVY_HEAD
 from rich.console import Console
+from rich.table import Table
 
 from placer.common.display import printable, safe_output, sentence
 
@@ -25,3 +30,17 @@ def test_what_is_printed_is_safe(capsys: pytest.CaptureFixture[str]):
     print(end="")
     out = capsys.readouterr().out
     assert out == "name[U+202E]\nbold [U+2066]\n"
+
+
+def test_an_encoding_that_lacks_characters_is_no_error(monkeypatch: pytest.MonkeyPatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    with safe_output():
+        table = Table("µs", box=HEAVY_HEAD)
+        table.add_row("1")
+        Console(width=20).print("· loading", table)
+        print("línea")
+        sys.stdout.flush()
+    assert raw.getvalue().decode("ascii").splitlines() == [
+        *("? loading", "+----+", "| ?s |", "|----|", "| 1  |", "+----+", "l?nea")
+    ]
