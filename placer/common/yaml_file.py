@@ -118,7 +118,9 @@ def _read_yaml(text: str, name: str, limit: int) -> tuple[yaml.Node, object]:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         if error.problem == _TOO_DEEP_FOR_LIBYAML:
             raise _too_deep(name, line, limit) from error
-        raise InputError(f"{name}:{line}: not valid YAML: {error.problem}") from error
+        is_path = error.problem is not None and "escape character" in error.problem
+        fix = "; write a path with backslashes in single quotes" if is_path else ""
+        raise InputError(f"{name}:{line}: not valid YAML: {error.problem}{fix}") from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise InputError(f"{name}: not valid YAML: {error}") from error
 

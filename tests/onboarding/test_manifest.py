@@ -62,6 +62,10 @@ WRONG = [
     ("devices: [0, 0]\nmodels: [{model: a.onnx}]", "field 'devices' names a device twice"),
     ("devices: [0]\njobs: 2\nmodels: [{model: a.onnx}]", "2 jobs cannot share 1 devices"),
     ("models: [{model: a.onnx}", "not valid YAML"),
+    (
+        'models: [{model: "models\\digits.onnx"}]',
+        "unknown escape character; write a path with backslashes in single quotes",
+    ),
 ]
 
 
