@@ -47,7 +47,10 @@ def drafts_or_pack(folder: Path, pack: str) -> Pack:
         try:
             parse_requirement(pack)
         except ValueError as error:
-            raise InputError(f"drafts extend a pack by its name: {error}") from error
+            raise InputError(
+                f"drafts extend a pack by its name, not by a path as {pack}: install it with "
+                "placer rules install, or write the drafts into it as `output`"
+            ) from error
         check_name(folder.name)
         if not folder.absolute().parent.is_dir():
             raise InputError(f"output {folder}: {folder.parent} is no folder; make it first")

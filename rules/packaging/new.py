@@ -70,8 +70,9 @@ _README = Template("""\
 # $name
 
 Rules of placer for the engine $engine. One rule per `.yaml` file, called after its `id`;
-`pack.yaml` is the manifest. `example.yaml` is there to be replaced. Editors with the YAML language
-server check and complete files that begin with the line that `example.yaml` begins with.
+`pack.yaml` is the manifest. Replace `example.yaml`, if it is there. Editors with the YAML language
+server check and complete rules whose first line is
+`# yaml-language-server: $$schema=.schema/rule.schema.json`.
 
 ```bash
 placer rules test ./$name                      # the rules' own tests

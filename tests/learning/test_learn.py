@@ -159,7 +159,7 @@ def test_where_a_draft_cannot_be_written_nothing_is_built(tmp_path: Path):
     for folder, pack, message in (
         ("drafts", "tensorrt-rtx", "drafts extend pack tensorrt, not tensorrt-rtx; give that as"),
         ("Bad Name", "tensorrt", "'Bad Name' names no pack or engine"),
-        ("other", "./a-pack", "drafts extend a pack by its name: './a-pack' names no pack"),
+        ("other", "./a-pack", "by its name, not by a path as ./a-pack: install"),
         ("none/drafts", "tensorrt", "none is no folder; make it first"),
     ):
         with pytest.raises(InputError, match=message):
