@@ -1,6 +1,7 @@
 """Engines that other distributions add: found by entry point, made from options, blamed by name."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -232,6 +233,19 @@ def test_the_traceback_of_a_plug_in_is_shown_with_debug_only(
     assert brief.code == 1
     assert len(brief.err.splitlines()) == 1
     assert "Traceback" in placer("optimize", model, "--engine", "echo", "--debug").err
+
+
+def test_the_module_in_the_documentation_is_an_engine(
+    install: Install, save: Callable[..., Path], placer: Any
+):
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    (code,) = (text for text in re.findall(r"```python\n(.*?)```", page, re.S) if "import" in text)
+    install("placer-reference", code, "reference")
+    model = save(CONV.replace('"": 17', '"": 19'))  # Its DequantizeLinear begins there.
+    ended = placer("optimize", model, "--engine", "reference", "--budget", 2, "--preset", "quick")
+    assert "engine reference" in ended.out
+    assert " default " in ended.out
+    assert ended.code in (0, 3), ended.err  # Faster or not, its trials ran.
 
 
 def test_a_plug_in_that_fails_at_work_is_named(
