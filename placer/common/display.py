@@ -71,8 +71,9 @@ class _Printable(io.TextIOBase):
         self._stream.write(shown.encode(self.encoding, "replace").decode(self.encoding))
         return len(text)
 
+    # The base class has one, which is None, so that ``__getattr__`` is not asked.
     @property
-    def encoding(self) -> str:  # The base class has one, so ``__getattr__`` is not asked.
+    def encoding(self) -> str:  # type: ignore[override]
         return self._stream.encoding or "utf-8"
 
     def flush(self) -> None:
