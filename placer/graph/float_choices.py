@@ -8,13 +8,20 @@ which tells how much it is off, and once in float, under names of its own, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from onnx.external_data_helper import load_external_data_for_tensor
 
-from placer.graph.edit import every_node, reads, rename_tensors, replace_nodes, subgraphs
+from placer.graph.edit import (
+    every_node,
+    reads,
+    remove_dead_nodes,
+    rename_tensors,
+    replace_nodes,
+    subgraphs,
+)
 from placer.graph.external_data import is_external
 from placer.graph.scopes import Body, Scopes
 
@@ -162,3 +169,34 @@ def _read(node: NodeProto, chosen: dict[str, str]) -> None:
             _read(inner, chosen)
         for value in body.output:
             value.name = chosen.get(value.name, value.name)
+
+
+def copy_alone(twin: ModelProto) -> ModelProto:
+    """The copy in ``twin`` as a model of its own; its outputs are what the rest reads of it."""
+    alone = ModelProto()
+    alone.CopyFrom(twin)
+    names = handed_over(twin)
+    copies = [node for node in twin.graph.node if node.name.startswith(COPY)]
+    replace_nodes(alone.graph, copies)
+    del alone.graph.output[:]
+    alone.graph.output.extend(ValueInfoProto(name=name) for name in names)
+    return alone
+
+
+def without_copy(candidate: ModelProto, types: Mapping[str, ValueInfoProto]) -> ModelProto:
+    """``candidate`` with inputs, of ``types``, in the place of the copy in it."""
+    rest = ModelProto()
+    rest.CopyFrom(candidate)
+    names = handed_over(candidate)
+    replace_nodes(rest.graph, [n for n in candidate.graph.node if not n.name.startswith(COPY)])
+    rest.graph.input.extend(types[name] for name in names)
+    remove_dead_nodes(rest.graph)
+    return rest
+
+
+def handed_over(twin: ModelProto) -> list[str]:
+    """What nodes outside of the copy read of it."""
+    copies = [node for node in twin.graph.node if node.name.startswith(COPY)]
+    made = {name for node in copies for name in node.output if name}
+    others = (node for node in twin.graph.node if not node.name.startswith(COPY))
+    return list(dict.fromkeys(t for node in others for t in reads(node) if t in made))

@@ -146,6 +146,37 @@ def test_where_layers_work_on_what_was_chosen_the_float_model_chooses(engine: st
     assert "found/rows_of_float" in evaluated.out
 
 
+# A layer that works on the boxes of the highest scores, of which there are always as many.
+QUERIES = (
+    DETECTOR.split("[nms]", maxsplit=1)[0]
+    + """
+  [flat] of_image = Reshape(h1, minus) [top] best, which = TopK(of_image, k)
+  [box_of] where = Mod(which, thousand) [rows] rows = Reshape(boxes, as_rows)
+  [take] chosen = Gather(rows, where) [second] found = MatMul(chosen, wp)
+}
+"""
+)
+QUERIES = QUERIES.replace("(float[n,4] found, int64[n,3] kept)", "(float[40,4] found)").replace(
+    "int64 third = {2}",
+    "float[4,4] wp = {0.5}, int64[1] k = {40}, int64 thousand = {1024}, int64[1] minus = {-1}",
+)
+
+
+@pytest.mark.parametrize("base", ["float", "bfloat16"])
+def test_an_engine_is_given_the_float_models_choices_of_known_number(base: str, placer: Placer):
+    """In bfloat16 the engine itself would choose others of nearly equal scores."""
+    write(QUERIES)
+    finished = placer(
+        *("optimize", "net.onnx", "--data", "data.npz", "--engine", "openvino", "--base", base),
+        *(*ASKED, "-o", "out"),
+    )
+    assert finished.code == 0, finished.err
+    result = Result.read(Path("out"))
+    default = next(t for t in result.trials if t.kind == "default")
+    assert default.error is None
+    assert all(gate.value > 20 for gate in default.gates)
+
+
 def test_where_it_cannot_choose_the_user_is_told_why_nothing_passes(placer: Placer):
     write(BY_BRANCH)
     finished = placer(

@@ -19,6 +19,7 @@ from placer.errors import RunError
 from placer.graph.edit import standard_opset
 from placer.model import Model
 from placer.model.judged import Judged
+from placer.optimizer.setup.settled_choices import SettledChoices
 from placer.qdq import Inserter
 from placer.qdq.base_property import name_base
 from placer.qdq.mixed_precision import MixedPrecision
@@ -79,7 +80,7 @@ class Candidates:
         """
         if self._judged is None:
             return compiled.run
-        return _with_further_outputs(compiled.run, self._judged.compile(placement).run)
+        return _with_further_outputs(compiled.run, self._judged.run_of(placement))
 
     def run_written(self, path: Path) -> Run:
         """What runs the model that ``result`` made and that was written to ``path``.
@@ -91,6 +92,9 @@ class Candidates:
         if self._judged is None:
             return run
         self._judged.add_to(written)
+        settled = self._judged.settled
+        if settled is not None:
+            return _with_further_outputs(run, settled.run_of(written, self.engine, base_dir))
         return _with_further_outputs(run, self._run_written(written, base_dir))
 
     def _run_written(self, written: onnx.ModelProto, base_dir: Path) -> Run:
@@ -125,15 +129,15 @@ class Candidates:
             return
         own = frozenset(self.model.graph.outputs)
         if self._judged is None:
-            self._compare(placement, compiled, inputs, own)
+            self._compare(placement, compiled.run, inputs, own)
             return
         outputs = self._judged.outputs
-        self._compare(placement, compiled, inputs, own & outputs)
+        self._compare(placement, compiled.run, inputs, own & outputs)
         twin = self._judged.candidates
-        twin._compare(placement, self._judged.compile(placement), inputs, outputs)
+        twin._compare(placement, self._judged.run_of(placement), inputs, outputs)
 
     def _compare(
-        self, placement: Placement, compiled: Compiled, inputs: Tensors, outputs: frozenset[str]
+        self, placement: Placement, run: Run, inputs: Tensors, outputs: frozenset[str]
     ) -> None:
         try:
             on_cpu = self._on_cpu(placement)
@@ -143,7 +147,7 @@ class Candidates:
             return
         for sample, reference in zip(each_path(inputs), references, strict=True):
             compared = {name: reference[name] for name in reference if name in outputs}
-            problem = invalid_output(compiled.run(sample), compared)
+            problem = invalid_output(run(sample), compared)
             if problem is not None:
                 raise RunError(f"invalid output: {problem}")
 
@@ -176,18 +180,28 @@ class JudgedCandidates:
     ``judged``: of the task's model; that of ``candidates`` may have other constants.
     """
 
-    def __init__(self, candidates: Candidates, judged: Judged) -> None:
+    def __init__(
+        self, candidates: Candidates, judged: Judged, settled: SettledChoices | None = None
+    ) -> None:
+        """``settled``: what gives engines the float model's choices that ONNX Runtime is not."""
         self.candidates = candidates
         self.outputs = frozenset(judged.graph.outputs)
+        self.settled = settled
         self._judged = judged
-        self._latest: tuple[str, Compiled] | None = None
+        self._latest: tuple[str, Run] | None = None
 
-    def compile(self, placement: Placement) -> Compiled:
-        """As ``Candidates.compile``; the latest is kept, as it is compared and then judged."""
+    def run_of(self, placement: Placement) -> Run:
+        """What runs a candidate; the latest is kept, as it is compared and then judged."""
         if self._latest is None or self._latest[0] != placement.id:
             self._latest = None  # Its memory is freed first.
-            self._latest = placement.id, self.candidates.compile(placement)
+            self._latest = placement.id, self._built(placement)
         return self._latest[1]
+
+    def _built(self, placement: Placement) -> Run:
+        made = self.candidates
+        if self.settled is None:
+            return made.compile(placement).run
+        return self.settled.run_of(made.build(placement), made.engine, made.model.base_dir)
 
     def add_to(self, written: onnx.ModelProto) -> None:
         """Add what is judged to a candidate as it was written, in its base precision."""
