@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from placer.engines.execution_paths import ExecutionPaths, mean_seconds
 from placer.engines.onnxruntime_layers import layers_plan
 from placer.engines.onnxruntime_profile import median_us, profile, profile_in_turn, run_session
 from placer.engines.rounds import cpu_clock, time_calls
+from placer.graph.edit import every_node
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model.body_types import BodyTypes
@@ -69,6 +72,13 @@ class OnnxRuntimeEngine:
         return time_calls(calls, rounds, self._now)
 
 
+def _dequantized_bytes(model: onnx.ModelProto) -> int:
+    """What constants behind DequantizeLinear take in float32."""
+    sizes = {tensor.name: math.prod(tensor.dims) for tensor in model.graph.initializer}
+    pairs = (n for n in every_node(model.graph.node) if n.op_type == "DequantizeLinear")
+    return sum(4 * sizes.get(node.input[0], 0) for node in pairs)
+
+
 class OnnxRuntimeModel:
     """A model in an ONNX Runtime session.
 
@@ -86,6 +96,10 @@ class OnnxRuntimeModel:
         self._session = _session(
             model, base_dir, threads, level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
         )
+        if not optimized:  # Then weights are dequantized in the run, and all stay until its end.
+            known = self._session.limits
+            more = known.run_bytes + _dequantized_bytes(model)
+            self._session.limits = replace(known, run_bytes=more)
         self._outputs = [o.name for o in self._session.own.get_outputs()]
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """FP16 and BF16 models on ONNX Runtime's CPU provider."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from placer.engines.half_precision import HalfPrecisionModel, in_float32
 from placer.engines.onnxruntime import OnnxRuntimeModel
@@ -81,3 +83,21 @@ def test_16_bit_types_in_a_subgraph_cannot_be_judged_without_kernels():
     onnx.checker.check_model(model)
     with pytest.raises(RunError, match="16-bit types in a subgraph"):
         HalfPrecisionModel(model, Path(), 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_weights_are_dequantized_beside_the_memory_that_a_run_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """All 16 MiB of them until its end: of a network of 3 GiB that is more than the limit."""
+    nodes = "".join(
+        f"d{i} = DequantizeLinear(w{i}, s) y{i + 1} = MatMul(y{i}, d{i}) " for i in range(4)
+    )
+    proto = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["": 17]>
+    g (float[1,1024] y0) => (float[1,1024] y4) <float s = {{0.001}}> {{ {nodes} }}""")
+    ones = np.ones((1024, 1024), np.int8)
+    proto.graph.initializer.extend(numpy_helper.from_array(ones, f"w{i}") for i in range(4))
+    monkeypatch.setenv("PLACER_MAX_RUN_BYTES", str(6 * 2**20))
+    model = HalfPrecisionModel(proto, Path(), 1)
+    y = model.run({"y0": np.ones((1, 1024), np.float32)})["y4"]
+    np.testing.assert_allclose(y, np.full((1, 1024), 1.024**4), rtol=1e-5)
