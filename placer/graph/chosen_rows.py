@@ -92,8 +92,8 @@ def layers_in_bodies(graph: Graph) -> frozenset[str]:
 def _choosing(graph: Graph, data: frozenset[str]) -> dict[str, str]:
     """Nodes outside of bodies that choose by value, and by which operator.
 
-    A node chooses that has a body in which one does: libraries have NonMaxSuppression in an If for
-    the case that there is no box.
+    So does an If that returns indices and in which one chooses: libraries have NonMaxSuppression
+    there for the case that there is no box. What other bodies choose stays within them.
     """
     found: dict[str, str] = {}
     for node in graph.nodes:
@@ -101,7 +101,16 @@ def _choosing(graph: Graph, data: frozenset[str]) -> dict[str, str]:
         inner = [one for one in every_node([node.proto]) if _is_choosing(one.domain, one.op_type)]
         if inner and not data.isdisjoint(edge.tensor for edge in graph.reads[node.name]):
             found.setdefault(scope[0].owner if scope else node.name, inner[0].op_type)
-    return {node.name: found[node.name] for node in graph.nodes if node.name in found}
+    return {
+        node.name: found[node.name]
+        for node in graph.nodes
+        if node.name in found and (node.op in _CHOOSING or _returns_indices(graph, node))
+    }
+
+
+def _returns_indices(graph: Graph, node: Node) -> bool:
+    types = [graph.type_of(name) for name in node.outputs if name]
+    return node.op == "If" and not any(known.is_float or known.dtype is None for known in types)
 
 
 def _is_choosing(domain: str, op: str) -> bool:
@@ -110,10 +119,8 @@ def _is_choosing(domain: str, op: str) -> bool:
 
 def _can_be_settled(graph: Graph, node: Node) -> bool:
     """Whether what ``node`` chooses is told by indices, or by another input, and not by values."""
-    if node.op in ("TopK", "Compress"):
-        return True
-    types = [graph.type_of(name) for name in node.outputs if name]
-    return not any(known.is_float or known.dtype is None for known in types)
+    of_values = node.op == "Unique" and graph.type_of(node.inputs[0]).is_float
+    return not of_values
 
 
 def _chosen_outputs(

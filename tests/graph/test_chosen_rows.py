@@ -160,3 +160,20 @@ def test_experts_are_chosen_for_a_token_that_stays_where_it_is(rest: str, tmp_pa
     """
     onnx.save(with_random_weights(text), tmp_path / "net.onnx")
     assert chosen_rows(load_model(tmp_path / "net.onnx").graph) is None
+
+
+def test_what_a_loop_chooses_stays_within_it(tmp_path: Path):
+    """As a router does that sends tokens to experts step by step."""
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[4,8] x, int64 trips) => (float[4,8] y) <bool go = {1}, int64[1] k = {2}> {
+      [loop] y = Loop(trips, go, x) <body = step (int64 i, bool c, float[4,8] h) =>
+        (bool d, float[4,8] z) {
+          [go_on] d = Identity(c) [top] v, j = TopK(h, k)
+          [put] z = ScatterElements<axis = 1>(h, j, v)
+        }>
+    }
+    """
+    onnx.save(parse_model(text), tmp_path / "net.onnx")
+    for bodies in (False, True):
+        assert chosen_rows(load_model(tmp_path / "net.onnx", bodies=bodies).graph) is None

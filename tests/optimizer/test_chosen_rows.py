@@ -54,18 +54,19 @@ SECOND_STAGE = DETECTOR.replace(
     "[take] found = Gather(rows, index)",
     "[take] proposed = Gather(rows, index) [second] found = MatMul(proposed, wp)",
 ).replace("int64 third", "float[4,4] wp = {0.5}, int64 third")
-# Boxes that a branch keeps are told by no index.
-BY_BRANCH = SECOND_STAGE.replace(
-    "proposed = Gather(rows, index)",
-    """most_likely = ReduceMax<keepdims = 0>(scores) [any] is_any = Greater(most_likely, overlap)
-  [branch] proposed = If(is_any) <
-    then_branch = then () => (float[a,4] some) {
-      [inner] chosen = NonMaxSuppression(boxes, scores, most, overlap, least)
-      [column] column = Gather<axis = 1>(chosen, third) [rows_of] some = Gather(rows, column)
-    },
-    else_branch = else () => (float[b,4] all) { [all] all = Identity(rows) }
-  >""",
-).replace("[take]", "[best]")
+# What Unique finds is told by its values, too, which are the candidate's.
+BY_VALUE = (
+    DETECTOR.split("[nms]", maxsplit=1)[0]
+    + """
+  [flat] of_image = Reshape(h1, minus) [once] values, first = Unique(of_image)
+  [box_of] where = Mod(first, thousand) [rows] rows = Reshape(boxes, as_rows)
+  [take] chosen = Gather(rows, where) [second] found = MatMul(chosen, wp)
+}
+"""
+)
+BY_VALUE = BY_VALUE.replace(", int64[n,3] kept)", ")").replace(
+    "int64 third = {2}", "float[4,4] wp = {0.5}, int64 thousand = {1024}, int64[1] minus = {-1}"
+)
 
 
 def write(text: str = DETECTOR) -> None:
@@ -178,14 +179,14 @@ def test_an_engine_is_given_the_float_models_choices_of_known_number(base: str, 
 
 
 def test_where_it_cannot_choose_the_user_is_told_why_nothing_passes(placer: Placer):
-    write(BY_BRANCH)
+    write(BY_VALUE)
     finished = placer(
         *("optimize", "net.onnx", "--data", "data.npz", "--engine", "onnxruntime", *ASKED),
         *("-o", "out"),
     )
     assert finished.code == 3, finished.out
     assert "accuracy is judged" not in finished.out + finished.err
-    assert "; layers work on rows that NonMaxSuppression chose, which may only be" in finished.err
+    assert "; layers work on rows that Unique chose, which may only be" in finished.err
 
 
 @pytest.mark.slow
