@@ -2,9 +2,10 @@
 
 Local functions inlined, ONNX Runtime's fused operators taken apart, opset at least 17, Constant,
 Identity, Dropout and other nodes that only copy gone, constant subgraphs folded, If, Loop and Scan
-replaced by the nodes that run where the model fixes which, BatchNormalization and constant
-per-channel Mul and Add folded into the weighted node before them, nodes named and sorted. Outputs
-stay what they were.
+replaced by the nodes that run where the model fixes which, Transposes that others undo taken out,
+means over the places of maps written as poolings, BatchNormalization and constant per-channel Mul
+and Add folded into the weighted node before them, nodes named and sorted. Outputs stay what they
+were.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ from placer.model.early_norms import put_back
 from placer.model.fused_operators import take_apart
 from placer.model.identities import remove_identities
 from placer.model.minimum_opset import HALF_OPSET, MIN_OPSET, raise_for_half, raise_opset
+from placer.model.pooled_means import pool_means
 from placer.model.sparse_initializers import write_out_sparse
+from placer.model.undone_transposes import take_out_undone
 
 MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads
@@ -114,6 +117,9 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
     _note(notes, unrolled, "unrolled {} Loop and Scan nodes whose trip count is fixed")
     _note(notes, remove_identities(graph), "removed {} Identity and Dropout nodes")
     _note(notes, _remove_copies(proto, path), "removed {} nodes that only copy what they read")
+    _note(notes, take_out_undone(graph), "took out {} Transpose nodes that others undo")
+    pooled = pool_means(graph, lambda: infer_values(proto, {}, path))
+    _note(notes, pooled, "wrote {} ReduceMean nodes over the places of maps as GlobalAveragePool")
     folded = fold_affine(graph, base_dir)
     for op, count in folded.counts.items():
         notes.append(f"folded {count} {op} nodes into the weights before them")
