@@ -34,7 +34,8 @@ _BLOCKED = re.compile(r"_nchwc(_token_\d+)?$")
 # A tensor that layout optimization made.
 _INVENTED = re.compile(r"_token_\d+(_out\d+)?$|^reorder$|^[A-Z][A-Za-z]+_out\d+$")
 _NUMBERED = re.compile(r"(.+)_\d+")  # The profiler's name for a node without one.
-_GATES = frozenset(("HardSigmoid", "Mul"))
+# What a Conv of the blocked layout takes over besides sums; a BatchNormalization is one there.
+_TAKEN_OVER = frozenset(("HardSigmoid", "Mul", "Relu", "Sigmoid", "Tanh"))
 
 
 def layers_plan(
@@ -255,7 +256,7 @@ def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str
             continue
         makers = (writer.get(port.tensor, "") for port in missing.layer.inputs)
         near = {host.get(maker, maker) for maker in makers}
-        hosts = near & (blocked if missing.layer.op in _GATES else sums)
+        hosts = near & (sums | blocked if missing.layer.op in _TAKEN_OVER else sums)
         if hosts:
             host[name] = max(hosts, key=order.__getitem__)
             found[host[name]] = _merged(found[host[name]], missing)

@@ -60,7 +60,7 @@ class Predictor:
     ``idle``: which nodes that hand on what they read are layers. ``requantizes``: whether a
     pair that stands before a node and behind it, too, is a layer there; None: it never is.
     ``kept_clamps``: see ``find_regions``. ``moves``: whether the engine moves tensors between
-    memory layouts as ONNX Runtime does.
+    memory layouts as ONNX Runtime does. ``keeps_open``: see ``without_settled_nodes``.
     """
 
     def __init__(
@@ -81,9 +81,10 @@ class Predictor:
         kept_clamps: frozenset[str] = frozenset(),
         stores_biases: bool = False,
         moves: bool = False,
+        keeps_open: bool = False,
     ) -> None:
         target = replace(target, base=base)
-        graph = without_settled_nodes(graph)
+        graph = without_settled_nodes(graph, keeps_open)
         self._left = WithoutIdle(graph, {})
         if idle != "kept":
             self._left = without_idle_nodes(graph, partly=idle == "partly")

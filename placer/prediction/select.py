@@ -74,6 +74,7 @@ def make_predictor(
         stored=stored,
         stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
         moves=moves_tensors(pack),
+        keeps_open=manifest.engine == "onnxruntime",
     )
 
 

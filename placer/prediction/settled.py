@@ -7,7 +7,7 @@ constants in it, and a Shape node reads no data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 import numpy as np
@@ -34,14 +34,15 @@ _EVALUATOR_ERRORS = (
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomUniform")
 
 
-def without_settled_nodes(graph: Graph) -> Graph:
+def without_settled_nodes(graph: Graph, keeps_open: bool = False) -> Graph:
     """``graph`` with all nodes that depend on shapes and constants alone as initializers.
 
+    ``keeps_open``: the engine is built for the shapes that the model fixes, not for given ones.
     Nodes stay where a shape is not known, a tensor has more than 2**20 elements, leaves the graph,
     is in another file, or cannot be computed here. Nodes are numbered anew; their names and edges
     stay.
     """
-    settled = _settled(graph)
+    settled = _settled(graph, graph.open_tensors if keeps_open else frozenset())
     if not settled:
         return graph
     values = _evaluate(graph, settled)
@@ -62,12 +63,12 @@ def without_settled_nodes(graph: Graph) -> Graph:
     return replace(left, normalized=graph.normalized)
 
 
-def _settled(graph: Graph) -> list[Node]:
+def _settled(graph: Graph, not_known: Set[str]) -> list[Node]:
     known = {name for name, tensor in graph.initializers.items() if not is_external(tensor)}
     found = []
     for node in graph.nodes:
         if node.op in ("Shape", "Size") and graph.type_of(node.inputs[0]).shape is not None:
-            is_settled = True
+            is_settled = node.inputs[0] not in not_known
         else:
             is_settled = _is_pure(node) and all(t in known for t in node.inputs if t)
         sizes = [math.prod(graph.type_of(t).shape or (0,)) for t in node.outputs if t]
