@@ -64,6 +64,14 @@ class ElementsAre(Strict):
     at_most: int | None = Field(default=None, description="Upper limit.")
 
 
+class ProductsAre(Strict):
+    """The products that a MatMul or Gemm sums up in all are known and within the limits given."""
+
+    node: str = Field(description="The node.")
+    at_least: int | None = Field(default=None, description="Lower limit.")
+    at_most: int | None = Field(default=None, description="Upper limit.")
+
+
 class ConsumersAre(Strict):
     """The number of edges on which the tensor is read, graph outputs included, is within limits."""
 
@@ -153,6 +161,9 @@ class Predicate(Strict):
     depthwise: str | None = Field(
         default=None,
         description="The node's group count equals its input channels and is above 1.",
+    )
+    products: ProductsAre | None = Field(
+        default=None, description="A MatMul or Gemm takes that many products."
     )
     sole_consumer: TensorName | None = Field(
         default=None,
@@ -270,7 +281,8 @@ def subjects_of(predicate: Predicate) -> Subjects:
         return Subjects(tensors, frozenset[str]().union(*(inner.nodes for inner in nested)))
     (field,) = predicate.model_fields_set
     value = getattr(predicate, field)
-    if isinstance(value, AttributeIs) or field in ("depthwise", "keeps_order", "over_last_axis"):
+    of_nodes = ("depthwise", "keeps_order", "over_last_axis", "products")
+    if isinstance(value, AttributeIs) or field in of_nodes:
         return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
     if isinstance(value, list):
         return Subjects(frozenset(value))

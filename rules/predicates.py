@@ -42,6 +42,7 @@ from placer.rules.shape_checks import (
     is_turned,
     keeps_order,
     over_last_axis,
+    products_are,
     rank_is,
     same_shape,
 )
@@ -156,4 +157,5 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "elements": elements_are,
     "same_shape": same_shape,
     "depthwise": depthwise,
+    "products": products_are,
 }

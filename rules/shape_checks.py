@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
 from placer.rules.check import Check, Nodes, Tensors, within
-from placer.rules.predicate_schema import DimIs, ElementsAre, RankIs
+from placer.rules.predicate_schema import DimIs, ElementsAre, ProductsAre, RankIs
 
 Shape = tuple[int, ...] | None
 
@@ -80,6 +80,23 @@ def same_shape(names: Sequence[str]) -> Check:
 
 def _shapes(name: str, tensors: Tensors, graph: Graph) -> Iterator[Shape]:
     return (graph.type_of(tensor).shape for tensor in tensors.get(name, ()))
+
+
+def products_are(condition: ProductsAre) -> Check:
+    """The check of how many products a MatMul or Gemm takes, whose first operand is not turned."""
+
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        node = nodes.get(condition.node)
+        if node is None or node.attributes.get("transA", 0):
+            return False
+        read = graph.type_of(node.inputs[0]).shape
+        written = graph.type_of(node.outputs[0]).shape
+        if not read or written is None:
+            return False
+        products = math.prod(written) * read[-1]
+        return within(products, condition.at_least, condition.at_most)
+
+    return check
 
 
 def depthwise(name: str) -> Check:

@@ -18,11 +18,11 @@ from placer.prediction.layer_types import CONVS
 from placer.prediction.motion import NormalForm, Scale, Scales
 from placer.prediction.regions import Region
 from placer.prediction.steps import PairedCandidate
+from placer.prediction.stored_constants import STORED, behind_clamp
 from placer.prediction.takers import NO_ROUNDED, rounded
 
 KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 17, 1 << 17
-_BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
-PRODUCTS = _BIASED | {"MatMul"}
+PRODUCTS = STORED | {"MatMul"}
 _BIAS = 2  # The index of the input.
 
 # By position; None: a node that is part of another layer.
@@ -154,7 +154,8 @@ def _constants(
     """The constants that the candidate's nodes read through a pair, and biases quantized for it.
 
     Those of products whose operands carry pairs are: a candidate has them as integers, and a file
-    of others gets them where a Q follows, behind a Relu or Clip, too (ONNX Runtime's
+    of others gets them where a Q follows, behind a Relu or Clip, too. So do weights without a pair
+    that a kernel reads in float all the same, as that of ConvTranspose does (ONNX Runtime's
     weight_bias_quantization.cc).
     """
     claim, found = candidate.claim, list[Edge]()
@@ -164,18 +165,20 @@ def _constants(
         edges = candidate.graph.edges_into(node)
         constants = [e for e in edges if e.tensor in candidate.graph.initializers]
         paired = [edge for edge in constants if edge in form.scales]
-        is_quantized = all(edge in form.scales for edge in edges[:2])
-        has_integers = target.stores_biases or _is_requantized(node, candidate.graph, form)
-        if node.op in _BIASED and is_quantized and has_integers:
-            paired += [edge for edge in constants if edge.input_index == _BIAS]
+        if node.op in STORED and edges[0] in form.scales:
+            requantized = _is_requantized(node, candidate.graph, form)
+            if requantized and edges[1] in constants:
+                paired.append(edges[1])
+            is_quantized = edges[1] in form.scales or edges[1] in paired
+            if is_quantized and (requantized or target.stores_biases):
+                paired += [edge for edge in constants if edge.input_index == _BIAS]
         found += dict.fromkeys(paired)
     return tuple(found)
 
 
 def _is_requantized(node: Node, graph: Graph, form: NormalForm) -> bool:
     """Whether a Q reads what the node writes, behind a Relu or Clip that alone reads it."""
-    edges = graph.edges_of(node.outputs[0])
-    reader = graph.by_name.get(edges[0].node) if len(edges) == 1 else None
-    if reader is not None and reader.op in ("Relu", "Clip") and edges[0] not in form.scales:
-        edges = graph.edges_of(reader.outputs[0])
+    edges, behind = graph.edges_of(node.outputs[0]), behind_clamp(node, graph)
+    if behind and edges[0] not in form.scales:
+        return all(edge in form.scales for edge in behind)
     return bool(edges) and all(edge in form.scales for edge in edges)

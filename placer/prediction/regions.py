@@ -16,6 +16,7 @@ from placer.prediction.motion import NormalForm, Passage
 from placer.prediction.operands import Operand, find_operands
 from placer.prediction.passages import find_shared
 from placer.prediction.siblings import groups_of, joined, joins, taken_apart
+from placer.prediction.stored_constants import behind_clamp
 from placer.prediction.takers import Takers, find_takers
 from placer.rules.connected import connected
 from placer.rules.fusion_schema import Fusion
@@ -53,6 +54,8 @@ class Region:
         takers = [taker for takers in self.takers.values() for taker in takers]
         found += [edge for taker in takers for edge in (*taker.paired, *taker.bare)]
         found += [edge for operand in self.operands.values() for edge in operand.edges]
+        for candidate in self.alone:
+            found += [e for node in candidate.nodes for e in behind_clamp(node, candidate.graph)]
         return frozenset(found)
 
     @property

@@ -211,3 +211,42 @@ def test_rules_hold_from_the_version_that_they_name(version: str, first: set[str
     plan = make_predictor(graph, PACK, Target(version), "float").predict(EMPTY).plan
     assert set(plan.layers[0].nodes) == first
     assert target_of(OnnxRuntimeEngine()).engine_version == onnxruntime.__version__
+
+
+# ConvTranspose has no integer kernel; its weights and biases are quantized all the same.
+UPSCALED = """
+g (float[1,16,8,8] x) => (float[1,8,16,16] y)
+<float[16,8,2,2] w = {1}, float[8] b = {1}> {
+  [up] c = ConvTranspose<strides = [2, 2]>(x, w, b)
+  [act] r = Relu(c)
+  [last] y = Softmax(r)
+}
+"""
+# Before each Conv of a DenseNet; the graph output keeps the Conv's BatchNormalization.
+NORMED = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,16,8,8] c)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] v = {1}, float[16] k = {1}> {
+  [conv1] c = Conv(x, w)
+  [norm] n = BatchNormalization(c, k, k, k, k)
+  [relu] r = Relu(n)
+  [conv2] y = Conv(r, v)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs", "conversions"),
+    [
+        (UPSCALED, [(Edge("x", "up", 0),), (Edge("r", "last", 0),)], 6),
+        (UPSCALED, [(Edge("x", "up", 0),)], 2),
+        (NORMED, [], 0),
+    ],
+    ids=["an upscaled map that is quantized", "one that is not", "blocks that are normalized"],
+)
+def test_float_kernels_are_predicted_as_they_are_built(
+    text: str, pairs: list[tuple[Edge, ...]], conversions: int, tmp_path: Path
+):
+    predicted, built = plans(text, pairs, tmp_path)
+    assert layers(predicted) == layers(built)
+    for plan in (predicted, built):
+        assert sum(x.kind in ("quantize", "dequantize") for x in plan.layers) == conversions
