@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import onnx
 
@@ -66,7 +66,7 @@ class Coverage:
         owner |= self._parts(owner)
         borders = self._borders()
         for index, node in enumerate(self._fused):
-            if node.op_type not in PAIR_OPS and not _GEMM_RESHAPE.search(node.name):
+            if node.op_type not in PAIR_OPS and not _is_invented(node, self._compute):
                 self._walk(index, node, borders[index], owner)
         owner |= self._moved_transposes(owner)
         owner |= self._multiplied_transposes(owner)
@@ -142,7 +142,7 @@ class Coverage:
     def _by_name(self) -> dict[str, int]:
         owner: dict[str, int] = {}
         for index, node in enumerate(self._fused):
-            if node.op_type in PAIR_OPS or _GEMM_RESHAPE.search(node.name):
+            if node.op_type in PAIR_OPS or _is_invented(node, self._compute):
                 continue
             name = node.name if node.name in self._compute else original_name(node.name)
             if name in self._compute:
@@ -222,6 +222,11 @@ def _may_cover(fused: onnx.NodeProto, node: onnx.NodeProto) -> bool:
     return node.op_type not in ("Relu", "Clip") or fused.op_type not in _MOVES
 
 
+def _is_invented(node: onnx.NodeProto, known: Container[str]) -> bool:
+    """Whether the optimizer put the node around a Gemm; a file that it wrote has such ones, too."""
+    return _GEMM_RESHAPE.search(node.name) is not None and node.name not in known
+
+
 class _Aliases:
     """One name for all tensors that hold the same data; see ``_aliases``."""
 
@@ -288,10 +293,11 @@ def _aliases(
         if node.op_type in PAIR_OPS:
             alias.join(node.input[0], node.output[0])
             read[node.name] = node.input[0]
+    known = {node.name for node in model.node}
     computed = {t for n in model.node if n.op_type not in PAIR_OPS for t in n.output}
     dequantized = {n.output[0] for n in fused.node if n.op_type == "DequantizeLinear"}
     for node in fused.node:
-        if _GEMM_RESHAPE.search(node.name):
+        if _is_invented(node, known):
             alias.join(node.input[0], node.output[0])
         if node.op_type not in PAIR_OPS:
             continue

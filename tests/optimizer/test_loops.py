@@ -36,13 +36,13 @@ from tests.optimizer.judged_file import optimized_and_applied
 # A decoder whose memory grows by a row a trip, with what it reads from outside of the Loop.
 DECODER = """
 <ir_version: 9, opset_import: ["": 17]>
-g (float[1,64] x, float[8,64] context, int64[1] trips) => (float[N,64] memory, float[T,1,64] steps)
-<float[64,64] own = {0.5}, float[64,64] keys = {0.5}, bool go = {1}, int64[1] one = {1}> {
+g (float[1,256] x, float[8,256] context, int64[1] trips) => (float[N,256] memory, float[T,1,256] steps)
+<float[256,256] own = {0.5}, float[256,256] keys = {0.5}, bool go = {1}, int64[1] one = {1}> {
   [outside] c = Tanh(context)
   count = Squeeze(trips)
   [decoder] last, memory, steps = Loop (count, go, x, x) <
-    body = b (int64 i, bool on, float[1,64] s, float[R,64] m)
-        => (bool on, float[1,64] t, float[R,64] n, float[1,64] step) {
+    body = b (int64 i, bool on, float[1,256] s, float[R,256] m)
+        => (bool on, float[1,256] t, float[R,256] n, float[1,256] step) {
       [project] p = MatMul(s, own)
       [attend] a = MatMul(c, keys)
       [pooled] q = ReduceMax<axes = [0], keepdims = 1>(a)
@@ -61,7 +61,7 @@ LOOP = (Body("decoder", "body"),)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("loops")
-    write(DECODER, path, width=64)
+    write(DECODER, path, width=256)
     return path
 
 
@@ -111,7 +111,7 @@ def test_a_body_is_part_of_the_graph_with_the_types_of_every_trip(model: Model):
     assert names == ["outside", "Squeeze_1", *inside, "decoder"]
     assert model.graph.scopes == dict.fromkeys(inside, LOOP)
     types = {name: model.graph.type_of(name).shape for name in ("s", "t", "m", "n", "i")}
-    assert types == {"s": (1, 64), "t": (1, 64), "m": None, "n": None, "i": ()}
+    assert types == {"s": (1, 256), "t": (1, 256), "m": None, "n": None, "i": ()}
     assert model.graph.inputs == ("x", "context", "trips")
 
 
@@ -130,14 +130,14 @@ def test_values_of_all_trips_are_observed(model: Model, data: Dataset):
         states = np.concatenate([sample.inputs["x"][None], steps[:-1]])
         np.testing.assert_allclose(found["s"], states.ravel(), rtol=1e-5)
         np.testing.assert_allclose(found["p"], (states @ own).ravel(), atol=1e-5)
-        rows = [len(steps) * (len(steps) + 1) // 2 * 64]  # One more each trip.
+        rows = [len(steps) * (len(steps) + 1) // 2 * 256]  # One more each trip.
         assert list(found["m"].shape) == rows
-        assert found["c"].shape == (8, 64)
+        assert found["c"].shape == (8, 256)
 
 
 def test_trips_count_in_what_one_pass_over_the_data_takes(model: Model, data: Dataset):
     assert most_runs(model, data) == {LOOP: 5}
-    row, five = 64 * 4, 5 * 64 * 4
+    row, five = 256 * 4, 5 * 256 * 4
     assert passes(model, ["c", "p", "t"], data, 8 * row + five) == [["c", "p"], ["t"]]
     assert passes(model, ["p", "t"], data, 2 * row) == [["p"], ["t"]]
 
@@ -304,7 +304,7 @@ def test_the_file_is_the_one_that_was_judged_and_its_placement_makes_it_again(
 ):
     if engine == "openvino":
         pytest.importorskip("openvino")
-    text = DECODER.replace("[64,64]", "[512,512]").replace(",64]", ",512]")
+    text = DECODER.replace("[256,256]", "[512,512]").replace(",256]", ",512]")
     write(text.replace("[1,512]", "[64,512]").replace("T,1,", "T,64,"), tmp_path, width=512)
     model, data = tmp_path / "m.onnx", tmp_path / "some.npz"
     inside = body(optimized_and_applied(model, data, engine, tmp_path)).node
