@@ -1,15 +1,16 @@
-"""How well the onnxruntime pack predicts ONNX Runtime's optimized graph; see cpu_fidelity.py.
+"""How well the onnxruntime pack predicts ONNX Runtime's optimized graph; see fidelity.py.
 
 python benchmarks/onnxruntime_fidelity.py --json fidelity.json
-python benchmarks/onnxruntime_fidelity.py --networks others
+python benchmarks/onnxruntime_fidelity.py --networks ort_lot --folder networks --placements 2
 python benchmarks/onnxruntime_fidelity.py --model net.onnx,images=1x3x320x320
 """
 
-from cpu_fidelity import Subject, main
+from cpu_fidelity import CpuEngine
+from fidelity import main
 
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 
-ONNX_RUNTIME = Subject(
+ONNX_RUNTIME = CpuEngine(
     "onnxruntime", "ONNX Runtime's optimized graph", lambda _: OnnxRuntimeEngine()
 )
 

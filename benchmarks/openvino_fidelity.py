@@ -1,15 +1,17 @@
-"""How well the openvino pack predicts what OpenVINO's CPU plugin executes; see cpu_fidelity.py.
+"""How well the openvino pack predicts what OpenVINO's CPU plugin executes; see fidelity.py.
 
 OpenVINO compiles in a worker process, so that a candidate with which it crashes counts as refused.
+The tables of docs/openvino.md, a set of networks at a time:
 
 python benchmarks/openvino_fidelity.py --json fidelity.json
-python benchmarks/openvino_fidelity.py --networks others
-python benchmarks/openvino_fidelity.py --model net.onnx,images=1x3x320x320
+python benchmarks/openvino_fidelity.py --networks newer third_lot --folder networks --placements 1
+python benchmarks/openvino_fidelity.py --model net.onnx,images=1x3x320x320 --differences
 """
 
 from collections.abc import Mapping
 
-from cpu_fidelity import Subject, main
+from cpu_fidelity import CpuEngine
+from fidelity import main
 
 from placer.engines.isolation import IsolatedEngine
 from placer.engines.openvino.factory import OpenVinoFactory
@@ -21,7 +23,7 @@ def _engine(shapes: Mapping[str, tuple[int, ...]]) -> IsolatedEngine:
     return OpenVinoFactory().create(EngineOptions(load_pack("openvino"), shapes=shapes))
 
 
-OPENVINO = Subject("openvino", "OpenVINO's runtime model", _engine)
+OPENVINO = CpuEngine("openvino", "OpenVINO's runtime model", _engine)
 
 if __name__ == "__main__":
     main(OPENVINO, __doc__)

@@ -4,49 +4,25 @@ Sets are modules of ``networks`` that need torch and what their docstrings name.
 file is there already is left alone.
 
     python benchmarks/write_networks.py common --folder networks
-    python benchmarks/openvino_fidelity.py --placements 3 --model networks/aside/GoogLeNet.onnx
+    python benchmarks/openvino_fidelity.py --networks common --folder networks --placements 3
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 from command_line import parser_of
-
-NAMES = (
-    "common",
-    "cpu",
-    "deployed",
-    "exported",
-    "exported_aside",
-    "exported_more_pairs",
-    "exported_pairs",
-    "further_deployed",
-    "lot",
-    "newer",
-    "ort_lot",
-    "paired",
-    "second_lot",
-    "third_lot",
-)
+from networks.sets import EXPORTED, written
 
 
 def main() -> None:
-    """Write each part of a set to a folder of its name in ``--folder``; ``.`` is that folder."""
+    """Write each part of a set to a folder of its name in ``--folder``/the set's name."""
     parser = parser_of(__doc__)
-    parser.add_argument("set", choices=NAMES)
+    parser.add_argument("set", choices=EXPORTED)
     parser.add_argument("--folder", type=Path, required=True)
     arguments = parser.parse_args()
-    export = import_module("networks.exported").export  # Needs torch, which --help does not.
-    for part, networks in import_module(f"networks.{arguments.set}").SETS.items():
-        folder = arguments.folder / part
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, network in networks.items():
-            path = folder / f"{name}.onnx"
-            if not path.exists():
-                export(network, path)
-            print(path.relative_to(arguments.folder), flush=True)
+    for path in written(arguments.set, arguments.folder):
+        print(path.relative_to(arguments.folder), flush=True)
 
 
 if __name__ == "__main__":

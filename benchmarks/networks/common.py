@@ -4,8 +4,7 @@ From torchvision, transformers and ``common_modules``, by PyTorch's old and new 
 that CPU engines' plans were compared on before has these files. The lot was drawn before anything
 was measured. Needs torch, torchvision, timm, transformers and onnxscript. Weights are random.
 
-python benchmarks/write_networks.py common --folder networks
-python benchmarks/openvino_fidelity.py --placements 3 --model networks/aside/GoogLeNet.onnx
+python benchmarks/openvino_fidelity.py --networks common --folder networks --placements 3
 """
 
 from __future__ import annotations

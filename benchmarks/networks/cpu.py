@@ -4,8 +4,7 @@ From torchvision, transformers and ``cpu_modules``, by both of PyTorch's exporte
 Nothing of ``KEPT`` was looked at but figures. Needs torch, torchvision, timm, transformers and
 onnxscript.
 
-python benchmarks/write_networks.py cpu --folder networks
-python benchmarks/openvino_fidelity.py --placements 3 --model networks/kept/CLIP.onnx
+python benchmarks/openvino_fidelity.py --networks cpu --folder networks --placements 3
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ As their own libraries write them, with random weights and smaller: torchvision,
 diffusers and ultralytics. Which of a pair is ``READ`` was drawn by lot before anything was
 measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/write_networks.py deployed --folder networks
-python benchmarks/rtx_fidelity.py --placements 2 --model networks/aside/YOLO11.onnx
+python benchmarks/rtx_fidelity.py --networks deployed --folder networks --placements 1
 """
 
 from __future__ import annotations

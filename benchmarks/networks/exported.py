@@ -4,8 +4,7 @@ Needs torch, torchvision, timm and onnxscript. Weights are random; depths and in
 of the networks are ``SEEN``: differences between prediction and engine were read on these, and only
 on these. Of the other half, ``KEPT``, only figures were read.
 
-python benchmarks/write_networks.py exported --folder networks
-python benchmarks/openvino_fidelity.py --placements 4 --model networks/kept/NAFNet.onnx
+python benchmarks/openvino_fidelity.py --networks exported --folder networks --placements 4
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Only figures were read, so they say what to expect of a network that nothing was fitted to. Needs
 what ``exported`` needs. Weights are random; depths and inputs are small.
 
-python benchmarks/write_networks.py exported_aside --folder networks
-python benchmarks/rtx_fidelity.py --placements 4 --model networks/StarNet.onnx
+python benchmarks/rtx_fidelity.py --networks exported_aside --folder networks --placements 3
 """
 
 from __future__ import annotations

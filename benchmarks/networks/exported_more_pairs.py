@@ -3,8 +3,7 @@
 They are drawn by lot and written as those of ``exported_pairs`` are; of the ones aside only figures
 are read. NVIDIA's builder refuses VOLO (Col2Im).
 
-python benchmarks/write_networks.py exported_more_pairs --folder networks
-python benchmarks/rtx_fidelity.py --placements 1 --model networks/aside/DeiT3.onnx
+python benchmarks/rtx_fidelity.py --networks exported_more_pairs --folder networks --placements 0
 """
 
 from __future__ import annotations

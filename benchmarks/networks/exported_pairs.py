@@ -3,8 +3,7 @@
 Needs what ``exported`` needs. Weights are random; inputs are small. Of those set aside
 only figures are read, so they say what to expect of a network that nothing was fitted to.
 
-python benchmarks/write_networks.py exported_pairs --folder networks
-python benchmarks/rtx_fidelity.py --placements 1 --model networks/aside/CoAtNet.onnx
+python benchmarks/rtx_fidelity.py --networks exported_pairs --folder networks --placements 0
 """
 
 from __future__ import annotations

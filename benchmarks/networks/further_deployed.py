@@ -5,8 +5,7 @@ smaller: torchvision, transformers, diffusers and ultralytics; those without a l
 ``deployed_modules``. Which are ``READ`` was drawn by lot before anything was measured; of ``ASIDE``
 only figures are read.
 
-python benchmarks/write_networks.py further_deployed --folder networks
-python benchmarks/rtx_fidelity.py --placements 2 --model networks/aside/YOLO12.onnx
+python benchmarks/rtx_fidelity.py --networks further_deployed --folder networks --placements 1
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Needs what ``exported`` needs. Weights are random; depths and inputs are small. Which of a
 pair is ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/write_networks.py lot --folder networks
-python benchmarks/openvino_fidelity.py --placements 6 --model networks/aside/Hiera.onnx
+python benchmarks/openvino_fidelity.py --networks lot --folder networks --placements 6
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 As timm, torchvision and transformers write them, with random weights and smaller. Which are
 ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/write_networks.py newer --folder networks
-python benchmarks/openvino_fidelity.py --placements 1 --model networks/aside/OPT.onnx
+python benchmarks/openvino_fidelity.py --networks newer --folder networks --placements 1
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 As timm, torchvision and transformers write them, with random weights and smaller. Which of a pair
 is ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/write_networks.py ort_lot --folder networks
-python benchmarks/onnxruntime_fidelity.py --placements 2 --model networks/aside/MnasNet.onnx
+python benchmarks/onnxruntime_fidelity.py --networks ort_lot --folder networks --placements 2
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Needs what ``exported`` needs. Weights are random; depths and inputs are small. 
 of a pair is ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are
 read.
 
-python benchmarks/write_networks.py paired --folder networks
-python benchmarks/openvino_fidelity.py --placements 6 --model networks/aside/BEiT.onnx
+python benchmarks/openvino_fidelity.py --networks paired --folder networks --placements 6
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ No set that OpenVINO's plans were compared on before has these models of timm. S
 ``exported_aside`` and ``exported_*pairs``, often exported otherwise, which are for TensorRT-RTX.
 The lot was drawn before anything was measured, and ``read`` may be read.
 
-python benchmarks/write_networks.py second_lot --folder networks
-python benchmarks/openvino_fidelity.py --placements 3 --model networks/aside/PiT.onnx
+python benchmarks/openvino_fidelity.py --networks second_lot --folder networks --placements 3
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ and diffusers; those without a library are in ``third_lot_modules``. Which of a 
 was drawn by lot before anything was measured; of ``ASIDE`` only figures are read. Three are left
 out since they cannot be exported, or ONNX Runtime refuses the export.
 
-python benchmarks/write_networks.py third_lot --folder networks
-python benchmarks/rtx_fidelity.py --placements 1 --model networks/aside/DnCNN.onnx
+python benchmarks/rtx_fidelity.py --networks third_lot --folder networks --placements 0
 """
 
 from __future__ import annotations
