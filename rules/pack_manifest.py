@@ -124,6 +124,12 @@ class ManifestFile(Strict):
         "Expands, Slices without an end, and sums and products with a single number. Left out, "
         "that of the extended pack.",
     )
+    equal: Literal["kept", "merged"] | None = Field(
+        default=None,
+        description="What becomes of nodes that compute the same from the same: each is `kept`, "
+        "which is what counts if nothing is said, or they are `merged` into one. Left out, that of "
+        "the extended pack.",
+    )
     repeats: Literal["merged", "requantized"] | None = Field(
         default=None,
         description="What becomes of a pair behind a node that the same pair stands before: "

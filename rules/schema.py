@@ -80,6 +80,11 @@ class Motion(Strict):
         description="Q moves only past a node that alone reads its input, or reads a graph input; "
         "DQ only to a tensor that leaves the graph or is read, not both.",
     )
+    apart: TensorName | None = Field(
+        default=None,
+        description="A node with which, where it is there, Q that moves before products (Convs, say) "
+        "is a layer of its own and no part of these, if there are several.",
+    )
 
 
 class Layout(Strict):
@@ -227,6 +232,8 @@ class Rule(Strict):
         for tensor in (self.motion.before, self.motion.after) if self.motion else ():
             if tensor not in names:
                 raise ValueError(f"motion: unknown tensor '{tensor}'")
+        if self.motion and self.motion.apart not in (None, *self.pattern):
+            raise ValueError(f"motion: apart: unknown node '{self.motion.apart}'")
         for tensor in self.read_behind:
             if tensor not in names:
                 raise ValueError(f"read_behind: unknown tensor '{tensor}'")

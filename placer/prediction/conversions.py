@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -92,6 +92,7 @@ class BuildTarget:
     ``stores_biases``: whether biases between pairs are integers in the model, as candidates of a
     scheme with int32 biases have them.
     ``has_zero_point``: whether a scale's zero point is not 0; None where that is not asked.
+    ``twins``: by node the names of equal ones that are computed with it.
     """
 
     graph: Graph
@@ -106,6 +107,11 @@ class BuildTarget:
     stored: Mapping[str, str] = field(default_factory=dict)
     has_zero_point: Callable[[Scale], bool] | None = None
     stores_biases: bool = False
+    twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def names(self, nodes: Iterable[Node]) -> tuple[str, ...]:
+        """Those of ``nodes`` and of what is computed with them."""
+        return tuple(n for node in nodes for n in (node.name, *self.twins.get(node.name, ())))
 
     def integer_of(self, tensor: str, scale: Scale | None = None) -> str:
         """The type of ``tensor`` where it is quantized with ``scale``; None: a constant's."""

@@ -1,16 +1,17 @@
-"""Nodes that hand on what they read, which some engines take out of the graph.
+"""Nodes that hand on what they read, and equal ones: what some engines take out of the graph.
 
 Networks that were never trained add biases of 0 and multiply by gains of 1, and exporters write
 Slices of all. A pair before such a node is one before each of its readers: the values are the same,
-and so are range and scale.
+and so are range and scale. So are those of nodes that compute the same, of which one is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.equal_nodes import Call, equal_calls
 from placer.graph.index import index_nodes
 from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
 from placer.quantization import Placement, Ranges
@@ -23,11 +24,12 @@ class WithoutIdle:
     """``graph`` without its idle nodes, and where pairs around these are now.
 
     ``moved``: by edge of the graph as it was, the edges that a pair on it is on now, where these
-    are others.
+    are others. ``twins``: by name of a node those of the equal ones that were taken out.
     """
 
     graph: Graph
     moved: Mapping[Edge, tuple[Edge, ...]]
+    twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def change(self, before: Placement, after: Placement) -> Change:
         """What turns one placement into another on the edges that are left."""
@@ -54,16 +56,18 @@ class WithoutIdle:
         return Placement(placement.groups.difference(touched).union(moved), base=placement.base)
 
 
-def without_idle_nodes(graph: Graph, partly: bool = False) -> WithoutIdle:
+def without_idle_nodes(
+    graph: Graph, partly: bool = False, equal: Mapping[str, str] | None = None
+) -> WithoutIdle:
     """Take out the nodes that add 0, multiply by 1 or copy all of what they read.
 
     Those stay that write a graph output or what a subgraph reads, or whose shapes are not known.
     Nodes are numbered anew; their names stay. ``partly``: only those that ONNX Runtime's
     optimizer takes out (cast_elimination.cc, expand_elimination.cc, slice_elimination.cc,
-    noop_elimination.cc).
+    noop_elimination.cc). ``equal``: by node one that computes the same and stays for it.
     """
     origins: dict[str, str] = {}
-    idle = set[str]()
+    idle, merged = set[str](), dict[str, str]()
     for node in graph.nodes:
         data = _handed_on(graph, node)
         if data is not None and partly and not _is_eliminated(graph, node, data):
@@ -71,11 +75,18 @@ def without_idle_nodes(graph: Graph, partly: bool = False) -> WithoutIdle:
         if data is not None and _may_go(graph, node):
             idle.add(node.name)
             origins[node.outputs[0]] = origins.get(data, data)
-    if not idle:
+        elif equal and equal.get(node.name) in graph.by_name and _may_go(graph, node):
+            merged[node.name] = equal[node.name]
+            kept = graph.by_name[equal[node.name]]
+            origins.update(
+                (t, origins.get(k, k)) for t, k in zip(node.outputs, kept.outputs, strict=True)
+            )
+    if not idle and not merged:
         return WithoutIdle(graph, {})
+    gone = idle | merged.keys()
     nodes = [
         replace(node, index=index, inputs=tuple(origins.get(t, t) for t in node.inputs))
-        for index, node in enumerate(n for n in graph.nodes if n.name not in idle)
+        for index, node in enumerate(n for n in graph.nodes if n.name not in gone)
     ]
     rest = index_nodes(
         nodes,
@@ -86,38 +97,77 @@ def without_idle_nodes(graph: Graph, partly: bool = False) -> WithoutIdle:
         open_tensors=graph.open_tensors,
     )
     rest = replace(rest, normalized=graph.normalized)
-    return WithoutIdle(rest, dict(_moves(graph, origins, idle)))
+    twins: dict[str, tuple[str, ...]] = {}
+    for name, kept_name in merged.items():
+        twins[kept_name] = (*twins.get(kept_name, ()), name)
+    return WithoutIdle(rest, dict(_moves(graph, origins, idle, merged)), twins)
 
 
-def ranges_before(graph: Graph, ranges: Ranges) -> Ranges:
-    """``ranges``, and of what idle nodes read without a range of its own that of what they write.
+def equal_nodes(graph: Graph) -> Mapping[str, str]:
+    """By node that computes what one before it does, that one; past idle nodes."""
+    calls = [
+        Call(
+            node.op,
+            node.inputs,
+            node.outputs,
+            node.proto.attribute,
+            _handed_on(graph, node),
+            graph.scopes.get(node.name, ()),
+        )
+        for node in graph.nodes
+    ]
+    names = [node.name for node in graph.nodes]
+    found = equal_calls(calls, graph.initializers)
+    return {names[place]: names[other] for place, other in found.items()}
 
-    The values are the same, and a pair behind such a node has moved before it.
+
+def ranges_before(graph: Graph, ranges: Ranges, equal: Mapping[str, str] | None = None) -> Ranges:
+    """``ranges``, and those of tensors without one that hold the values of others.
+
+    What idle nodes read has that of what they write, and what a node writes that of what an
+    ``equal`` one does, as a pair behind such a node has moved.
     """
     found = dict(ranges)
     for node in reversed(graph.nodes):
         data = _handed_on(graph, node)
         if data is not None and node.outputs[0] in found:
             found.setdefault(data, found[node.outputs[0]])
+        if equal and node.name in equal:
+            kept = graph.by_name[equal[node.name]]
+            for tensor, same in zip(node.outputs, kept.outputs, strict=True):
+                if tensor in found:
+                    found.setdefault(same, found[tensor])
     return found
 
 
 def _moves(
-    graph: Graph, origins: Mapping[str, str], idle: set[str]
+    graph: Graph, origins: Mapping[str, str], idle: set[str], merged: Mapping[str, str]
 ) -> Iterator[tuple[Edge, tuple[Edge, ...]]]:
-    for tensor in {*origins, *origins.values()}:
+    read = {tensor for name in merged for tensor in graph.by_name[name].inputs}
+    for tensor in {*origins, *origins.values(), *read}:
         for edge in graph.edges_of(tensor):
-            if tensor in origins or edge.node in idle:
-                yield edge, tuple(_ends(graph, edge, origins, idle))
+            if tensor in origins or edge.node in idle or edge.node in merged:
+                yield edge, tuple(_ends(graph, edge, origins, idle, merged))
 
 
-def _ends(graph: Graph, edge: Edge, origins: Mapping[str, str], idle: set[str]) -> Iterator[Edge]:
-    """The edges behind the idle nodes that ``edge`` leads into."""
+def _ends(
+    graph: Graph,
+    edge: Edge,
+    origins: Mapping[str, str],
+    idle: set[str],
+    merged: Mapping[str, str],
+) -> Iterator[Edge]:
+    """The edges behind the idle nodes that ``edge`` leads into, and at the equal one's input."""
     if edge.node not in idle:
+        tensor = origins.get(edge.tensor, edge.tensor)
+        if edge.node in merged:
+            inputs = [origins.get(t, t) for t in graph.by_name[merged[edge.node]].inputs]
+            index = inputs.index(tensor) if tensor in inputs else edge.input_index
+            edge = Edge(inputs[index], merged[edge.node], index)
         yield edge._replace(tensor=origins.get(edge.tensor, edge.tensor))
         return
     for later in graph.edges_of(graph.by_name[edge.node].outputs[0]):
-        yield from _ends(graph, later, origins, idle)
+        yield from _ends(graph, later, origins, idle, merged)
 
 
 def _joined(groups: Sequence[set[Edge]]) -> list[frozenset[Edge]]:
@@ -127,7 +177,7 @@ def _joined(groups: Sequence[set[Edge]]) -> list[frozenset[Edge]]:
 
 
 def _may_go(graph: Graph, node: Node) -> bool:
-    readers = graph.edges_of(node.outputs[0])
+    readers = [edge for tensor in node.outputs for edge in graph.edges_of(tensor)]
     return all(
         not edge.is_graph_output and edge.input_index < len(graph.by_name[edge.node].inputs)
         for edge in readers

@@ -143,11 +143,13 @@ class LayerCandidate:
     def _readers_scale(self, form: NormalForm) -> Scale | None:
         """The scale in which everything that reads the outputs wants them.
 
-        None also where that is in another format than what the layer reads, which no kernel is
-        known to write.
+        None also where Q is apart, and where that is in another format than what the layer reads,
+        which no kernel is known to write.
         """
         found = {form.scales.get(edge) for edge in self.readers}
         scale = next(iter(found)) if len(found) == 1 else None
+        if scale is not None and scale.apart:
+            return None
         if scale is None or self.claim is None:
             return scale
         return scale if self._formats(self.claim, form) <= {scale.format} else None

@@ -22,11 +22,13 @@ class Scale(NamedTuple):
 
     ``tensors``: those whose common range it covers. ``format``: of the values, None where it is the
     scheme's own. ``signed``: what reads it needs signed integers, whatever the scheme's are.
+    ``apart``: Q is a layer of its own, and what writes the tensor writes floats.
     """
 
     tensors: frozenset[str]
     format: Format | None = None
     signed: bool = False
+    apart: bool = False
 
 
 Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; none: float.
@@ -39,7 +41,8 @@ class Passage:
     ``backward``: Q moves; ``forward``: DQ does. ``per_channel``: DQ moves past it with unequal
     scales too. ``forward_first``: DQ moves before any Q
     does, past this and what is linked with it. ``inside``: between several nodes that Q passes at
-    once, which it does if none of these edges was given a pair.
+    once, which it does if none of these edges was given a pair. ``apart``: the edges of ``before``
+    on which Q that moved is a layer of its own.
     """
 
     before: tuple[Edge, ...]
@@ -49,6 +52,7 @@ class Passage:
     per_channel: bool = False
     forward_first: bool = False
     inside: tuple[Edge, ...] = ()
+    apart: tuple[Edge, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from placer.prediction.motion import NormalForm, Scale
 
 _UNARY = frozenset({"Relu", "Clip", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "HardSwish", "Gelu"})
 _BIASED = frozenset({"Add", "Mul", "Sub", "Div"})
+FOLLOWING = _UNARY | _BIASED  # What products take along.
 _TWO = frozenset({"Add", "Mul"})
-_POINTWISE = _UNARY | _BIASED | {"Abs", "Neg", "Exp", "Erf", "Sqrt", "Softplus", "Mish", "PRelu"}
+_POINTWISE = FOLLOWING | {"Abs", "Neg", "Exp", "Erf", "Sqrt", "Softplus", "Mish", "PRelu"}
 _ROWS = 3  # Dimensions of what a linear layer writes with Q in its kernel.
 
 
@@ -148,7 +149,7 @@ def _kernel(tensor: str, graph: Graph) -> Kernel:
             return Kernel(kind, graph.edges_into(node)[:2], is_bare, rank)
         gated = _gated(data, graph) if node.op == "Mul" else []
         data = gated or data
-        if len(data) != 1 or node.op not in _UNARY | _BIASED:
+        if len(data) != 1 or node.op not in FOLLOWING:
             break
         tensor, readers = data[0], 2 if gated else 1
     writer = graph.producer.get(start)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placer.graph import Edge, Graph
+from placer.graph.weights import WEIGHTED_OPS
 from placer.prediction.motion import NormalForm, Passage, Scale
+from placer.prediction.operands import FOLLOWING
 from placer.rules.connected import connected
 from placer.rules.match import Match
 from placer.rules.matcher import Matches
@@ -52,6 +54,19 @@ class Link:
         for edge in self.edges:
             found.setdefault(edge.tensor, []).append(edge)
         return found
+
+    def with_apart(self, form: NormalForm, given: Container[Edge]) -> NormalForm:
+        """``form`` with the scales told apart of what Q that moved quantizes by itself.
+
+        ``given``: the edges that had a pair before motion.
+        """
+        scales = dict(form.scales)
+        for passage in self.passages:
+            for edge in passage.apart:
+                moved = scales.get(edge)
+                if moved is not None and edge not in given:
+                    scales[edge] = moved._replace(apart=True)
+        return NormalForm(scales, form.second)
 
     def with_signs(self, form: NormalForm, given: Container[Edge]) -> NormalForm:
         """``form`` with the scales told apart in which signed integers are needed.
@@ -131,15 +146,35 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
         )
     ends = {t for name in (motion.before, motion.after) for t in match.tensors[name]}
     between = {t for node in match.nodes.values() for t in node.outputs} - ends
+    entering = [e for e in before if e.node in inside and e.tensor not in graph.initializers]
     return Passage(
-        before=tuple(e for e in before if e.node in inside and e.tensor not in graph.initializers),
+        before=tuple(entering),
         after=tuple(after),
         inside=tuple(e for tensor in sorted(between) for e in graph.edges_of(tensor)),
         backward=motion.only != "forward" and may_leave,
         forward=motion.only != "backward" and may_enter,
         per_channel=motion.per_channel,
         forward_first=motion.forward_first and motion.only != "backward" and may_enter,
+        apart=tuple(_apart(entering, graph)) if motion.apart in match.nodes else (),
     )
+
+
+def _apart(edges: Sequence[Edge], graph: Graph) -> Sequence[Edge]:
+    """Those of ``edges`` that products write, if there are several.
+
+    What else is quantized there is in compiled kernels, which have constants of their own.
+    """
+    found = [edge for edge in edges if _is_of_product(edge.tensor, graph)]
+    return found if len(found) > 1 else ()
+
+
+def _is_of_product(tensor: str, graph: Graph) -> bool:
+    """Whether a product writes it, or what is element-wise and alone behind one."""
+    node = graph.producer.get(tensor)
+    while node is not None and node.op in FOLLOWING and len(graph.edges_of(node.outputs[0])) == 1:
+        read = [t for t in node.inputs if t and t not in graph.initializers]
+        node = graph.producer.get(read[0]) if len(read) == 1 else None
+    return node is not None and node.op in WEIGHTED_OPS
 
 
 def _signed(pairs: Mapping[Edge, Scale], edges: Set[Edge]) -> Mapping[Edge, Scale]:

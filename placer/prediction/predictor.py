@@ -57,8 +57,10 @@ class Predictor:
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
     ``dequantizes_once``, ``folds_constants``, ``integers``, ``rounds_alone``, ``stored``,
     ``stores_biases``: see ``BuildTarget``.
-    ``idle``: which nodes that hand on what they read are layers. ``requantizes``: whether a
-    pair that stands before a node and behind it, too, is a layer there; None: it never is.
+    ``idle``: which nodes that hand on what they read are layers. ``equal``: by node one that
+    computes the same, of which one is run; only where not all that is idle is kept.
+    ``requantizes``: whether a pair that stands before a node and behind it, too, is a layer there;
+    None: it never is.
     ``kept_clamps``: see ``find_regions``. ``moves``: whether the engine moves tensors between
     memory layouts as ONNX Runtime does. ``keeps_open``: see ``without_settled_nodes``.
     """
@@ -75,6 +77,7 @@ class Predictor:
         folds_constants: bool = True,
         integers: Callable[[Scale], str] | None = None,
         idle: Idle = "kept",
+        equal: Mapping[str, str] | None = None,
         requantizes: Callable[[Scale], bool] | None = None,
         rounds_alone: bool = False,
         stored: Mapping[str, str] | None = None,
@@ -87,7 +90,7 @@ class Predictor:
         graph = without_settled_nodes(graph, keeps_open)
         self._left = WithoutIdle(graph, {})
         if idle != "kept":
-            self._left = without_idle_nodes(graph, partly=idle == "partly")
+            self._left = without_idle_nodes(graph, partly=idle == "partly", equal=equal)
         graph = self._left.graph
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)
@@ -107,6 +110,7 @@ class Predictor:
             stored or {},
             requantizes,
             stores_biases,
+            self._left.twins,
         )
         self._requantizes = requantizes
         self._moves = moves
@@ -231,7 +235,7 @@ class Predictor:
                 again = (e for e in repeated(own, link.passages) if self._requantizes(own[e]))
                 twice = {edge: own[edge] for edge in again} | dict(form.second)
                 form = NormalForm(form.scales, twice)
-            form = link.with_signs(form, own)
+            form = link.with_apart(link.with_signs(form, own), own)
             edges |= link.edges
             moved.update(form.scales)
             second.update(form.second)

@@ -9,7 +9,7 @@ from functools import partial
 from placer.graph import Graph
 from placer.graph.signs import is_non_negative
 from placer.prediction.claims import FLOAT
-from placer.prediction.idle import ranges_before
+from placer.prediction.idle import equal_nodes, ranges_before
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.motion import Scale
 from placer.prediction.plan_parts import moves_tensors
@@ -45,7 +45,8 @@ def make_predictor(
     if manifest.engine != "tensorrt":  # Others take types of the file that they choose themselves.
         target = replace(target, typing=None)
     integer, integers = scheme.integer, None
-    known = ranges_before(graph, ranges or {})
+    equal = equal_nodes(graph) if manifest.equal == "merged" else {}
+    known = ranges_before(graph, ranges or {}, equal)
     if scheme.activation == INT8_OR_UINT8:
         integers = partial(_integer, graph, scheme, known)
     elif not scheme.is_float8:
@@ -68,6 +69,7 @@ def make_predictor(
         folds_constants=manifest.constants != "dequantized",
         integers=integers,
         idle=manifest.idle or "kept",
+        equal=equal,
         requantizes=requantizes,
         rounds_alone=manifest.dequantizes == "rounded",
         kept_clamps=_kept_clamps(graph, scheme, known) if types else frozenset(),

@@ -157,7 +157,7 @@ class StepDraft:
         layer = Layer(
             name="+".join(node.name for node in nodes),
             op=op,
-            nodes=tuple(node.name for node in nodes),
+            nodes=self.target.names(nodes),
             inputs=(*reads.values(), *map(self.tensors.constant, self.paired.constants)),
             outputs=tuple(outputs),
             kind="no-op" if op in (NO_OP, IN_PLACE_CONCAT) else "compute",

@@ -187,6 +187,8 @@ def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
         fields["idle"] = parent.idle
     if manifest.signed is None:
         fields["signed"] = parent.signed
+    if manifest.equal is None:
+        fields["equal"] = parent.equal
     if manifest.repeats is None:
         fields["repeats"] = parent.repeats
     if manifest.scheme is None:

@@ -51,6 +51,7 @@ g (float[1,16,8,8] x, float[1,16,8,8] z) => (float[1,32,8,8] y)
   BODY
 }
 """
+ACT = "[act] d = Relu(c)"
 NORM = "[norm] d0 = BatchNormalization(c, gain, shift, mean, gain) [act] d = Relu(d0)"
 ADDED = """
 g (float[1,32,8,8] x) => (float[1,32,8,8] y)
@@ -201,3 +202,51 @@ def test_scales_of_branches_that_a_conv_reads_in_float_stay_apart(tmp_path):
     found, converted = check(text, pairs, tmp_path)
     assert found[frozenset({"join"}), ("uint8",)] == 1
     assert converted["requantize", "uint8", "uint8"] == 0
+
+
+@pytest.mark.parametrize("body", [NORM, ACT])
+def test_q_that_took_a_norm_along_is_a_layer_in_each_branch(body, tmp_path):
+    text = JOINED.replace("[tanh] b = Tanh(z)", "[conv2] b = Conv<pads = [1, 1, 1, 1]>(z, w2)")
+    text = text.replace("float[32] mean", "float[16,16,3,3] w2 = {1}, float[32] mean")
+    read = [("d", "conv", 0), ("w", "conv", 1), ("x", "conv1", 0), ("w1", "conv1", 1)]
+    pairs = [(Edge(*edge),) for edge in (*read, ("z", "conv2", 0), ("w2", "conv2", 1))]
+    _, converted = check(text.replace("BODY", body + " [conv] y = Conv(d, w)"), pairs, tmp_path)
+    kept = 2 if "BatchNormalization" in body else 0
+    assert converted["quantize", "float", "uint8"] == 2 + kept  # Those of the inputs besides.
+
+
+EQUAL = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,8,16,8] z)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] w2 = {1}, int64[1] start = {0}, int64[1] end = {8},
+ int64[1] axis = {1}, int64[1] begin = {0}, float[16,8,1,1] w3 = {1}, float[16,8,1,1] w4 = {1}> {
+  [source] a = Softmax(x)
+  [first] b = FIRST
+  [second] c = SECOND
+  [conv1] d = Conv(b, w)
+  [conv2] e = Conv(c, w2)
+  [sum] y = Add(d, e)
+  [turn] z = Transpose<perm = [0, 2, 1, 3]>(a)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "merged", "paired"),
+    [
+        ("Tanh(a)", "Tanh(a)", True, True),
+        ("Softmax(a)", "Softmax(a)", True, False),
+        ("Softmax(a)", "Softmax(a)", True, True),
+        ("Softmax(a)", "Softmax<axis = 1>(a)", False, True),
+        ("Conv(a, w)", "Conv(a, w)", True, False),
+        ("Conv(a, w)", "Conv(a, w2)", False, False),
+        ("Slice(a, start, end, axis)", "Slice(a, begin, end, axis)", True, True),
+    ],
+)
+def test_nodes_that_compute_the_same_are_one(first, second, merged, paired, tmp_path):
+    text = EQUAL.replace("FIRST", first).replace("SECOND", second)
+    if "Slice" in first:
+        text = text.replace("Conv(b, w)", "Conv(b, w3)").replace("Conv(c, w2)", "Conv(c, w4)")
+    pairs = [(Edge("b", "conv1", 0),), (Edge("c", "conv2", 0),)] if paired else []
+    found, _ = check(text, pairs, tmp_path)
+    together = [nodes for nodes, _ in found if {"first", "second"} <= nodes]
+    assert bool(together) is merged

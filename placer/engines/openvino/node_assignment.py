@@ -73,9 +73,11 @@ def _find_homes_by_name(lost: Sequence[int], homes: dict[int, str], tags: Tags) 
 
     That one left its name, with the graph output that it wrote.
     """
+    named = {tags.twins.get(number, number): home for number, home in homes.items()}
     for number in lost:
-        if tags.twins.get(number) in homes:
-            homes[number] = homes[tags.twins[number]]
+        home = named.get(tags.twins.get(number, number))
+        if home is not None:
+            homes[number] = home
     for number in tags.idle & homes.keys():
         for before in tags.producers(number) & set(lost):
             homes.setdefault(before, homes[number])

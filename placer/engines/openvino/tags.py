@@ -11,12 +11,13 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import onnx
 
+from placer.graph.equal_nodes import Call, equal_calls
 from placer.graph.neutral import handed_on
 
 # The Transpose that a product's operand has is called after the product, but is none.
@@ -31,7 +32,8 @@ class Tags:
 
     ``outputs``: the graph's outputs in OpenVINO's order. ``constants``: its initializers.
     ``scalars``: those of one element. ``idle``: nodes that hand on what they read, if OpenVINO
-    takes these away.
+    takes these away. ``twins``: the first of nodes that compute the same, by those behind it, of
+    which OpenVINO runs one.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -39,6 +41,7 @@ class Tags:
     constants: frozenset[str] = frozenset()
     idle: frozenset[int] = frozenset()
     scalars: frozenset[str] = frozenset()
+    twins: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
     def settled(self) -> frozenset[int]:
@@ -79,18 +82,6 @@ class Tags:
         behind = {n for idle in found & self.idle for n in self.readers(idle)}
         return found - self.idle | behind
 
-    @cached_property
-    def twins(self) -> Mapping[int, int]:
-        """The first of equal nodes that read the same, by those behind it: one of them is run."""
-        first: dict[object, int] = {}
-        found = {}
-        for number, node in enumerate(self.nodes):
-            attributes = sorted(attribute.SerializeToString() for attribute in node.attribute)
-            key = node.op_type, tuple(node.input), tuple(attributes)
-            if first.setdefault(key, number) != number:
-                found[number] = first[key]
-        return found
-
     def find(self, names: str) -> tuple[int, ...]:
         """The numbers of nodes that ``names``, separated by commas, speak of; each once."""
         return tuple(sorted({int(number) for number in _TAG.findall(names)}))
@@ -108,20 +99,31 @@ def tag_nodes(model: Any, graph: onnx.GraphProto) -> Tags:
             taken[op.get_name()] = number
             op.set_friendly_name(f"placer:{number}:{count}")
     declared = [value.name for value in graph.output]
-    constants = frozenset(tensor.name for tensor in graph.initializer)
+    constants = {tensor.name: tensor for tensor in graph.initializer}
     types = {n: (port.get_partial_shape(), port.get_element_type()) for n, port in ports.items()}
-    idle = frozenset(_idle(graph, types))
+    idle = dict(_idle(graph, types))
     scalars = frozenset(t.name for t in graph.initializer if math.prod(t.dims) == 1)
-    return Tags(nodes, _outputs(model, declared), constants, idle, scalars)
+    twins = equal_calls(
+        [
+            Call(node.op_type, node.input, node.output, node.attribute, idle.get(number))
+            for number, node in enumerate(nodes)
+        ],
+        constants,
+    )
+    outputs = _outputs(model, declared)
+    return Tags(nodes, outputs, frozenset(constants), frozenset(idle), scalars, twins)
 
 
-def _idle(graph: onnx.GraphProto, types: Mapping[str, Any]) -> Iterator[int]:
-    """The nodes that hand on what they read. ``types``: shape and element type by tensor."""
+def _idle(graph: onnx.GraphProto, types: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """The nodes that hand on what they read, and which input.
+
+    ``types``: shape and element type by tensor.
+    """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for number, node in enumerate(graph.node):
         data = handed_on(node.op_type, node.input, constants)
         if data is not None and data in types and types[data] == types.get(node.output[0]):
-            yield number
+            yield number, data
 
 
 def _outputs(model: Any, declared: list[str]) -> tuple[str, ...]:
