@@ -82,8 +82,8 @@ class Motion(Strict):
     )
     apart: TensorName | None = Field(
         default=None,
-        description="A node with which, where it is there, Q that moves before products (Convs, say) "
-        "is a layer of its own and no part of these, if there are several.",
+        description="A node with which, where it is there, Q that moves before products, as "
+        "Convs, is a layer of its own and no part of these, if there are several.",
     )
 
 
