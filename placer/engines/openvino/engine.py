@@ -14,6 +14,7 @@ import onnx
 
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.execution_paths import mean_seconds
+from placer.engines.openvino.crashes import crashing_nodes
 from placer.engines.openvino.library import load_openvino
 from placer.engines.openvino.profile import layer_times
 from placer.engines.openvino.requests import Burst, infer, reason, set_inputs
@@ -101,7 +102,16 @@ class OpenVinoEngine:
         return "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OpenVinoModel:
-        """Compile ``model``; raises RunError with OpenVINO's reason if it refuses it."""
+        """Compile ``model``; raises RunError with OpenVINO's reason if it refuses it.
+
+        Raises it, too, for what OpenVINO is known to crash with.
+        """
+        crashing = crashing_nodes(model.graph)
+        if crashing is not None:
+            raise RunError(
+                "OpenVINO crashes with a pair between '{}' and '{}' and another one behind these; "
+                "keep one of both edges in float".format(*crashing)
+            )
         with tempfile.TemporaryDirectory() as folder:
             # From a file, because a message of more than 2 GB cannot be handed over.
             path = Path(folder) / "candidate.onnx"
