@@ -137,9 +137,10 @@ def _shadowed(rule: Rule, examples: Sequence[_Example], pack: Pack) -> Iterator[
     if len(rule.layouts) == 1:
         return  # No decision to lose: its layers and motion count all the same.
     winners: set[str] = set()
+    deciding = [other for other in pack.rules if other.decides]
     for example in examples:
         anchors = {match.anchor.name for match in example.matches}
-        for match in match_rules(example.graph, pack.rules):
+        for match in match_rules(example.graph, deciding):
             if match.rule is rule:
                 return
             if anchors & {node.name for node in match.nodes.values()}:

@@ -137,9 +137,14 @@ def _may_follow(graph: Graph, node: Node, takes: Followers, shares: bool) -> boo
     if node.op not in _ARITHMETIC:
         return True
     return shape is not None and all(
-        (shares or len(graph.edges_of(t)) == 1) and _is_per_channel(graph, t, shape, takes.axis)
+        (shares or _is_own(graph, t)) and _is_per_channel(graph, t, shape, takes.axis)
         for t in constants
     )
+
+
+def _is_own(graph: Graph, constant: str) -> bool:
+    """Whether nothing else reads it; a single number is written into the node (PowerStatic)."""
+    return len(graph.edges_of(constant)) == 1 or _count(graph, constant) == 1
 
 
 def _is_per_channel(graph: Graph, tensor: str, shape: Sequence[int], axis: int) -> bool:

@@ -184,3 +184,36 @@ def test_a_float_conv_transpose_takes_a_scale_in_front_of_it(tmp_path):
     }
     """
     assert frozenset({"scale", "up"}) in agree(text, (), tmp_path)
+
+
+SCALED_BLOCK = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}, float[16,16,3,3] w2 = {1}, float gamma = {1.7}, float alpha = {0.2},
+ float beta = {1.3}> {
+  [source] a = Softmax(x)
+  [act1] b = Relu(a)
+  [gamma1] c = Mul(b, gamma)
+  [beta1] d = Div(c, beta)
+  [conv1] e = Conv(d, w)
+  [act2] f = ACT
+  [gamma2] i = Mul(f, gamma)
+  [conv2] j = Conv<pads = [1, 1, 1, 1]>(i, w2)
+  [alpha1] k = Mul(j, alpha)
+  [add] y = Add(k, a)
+}
+"""
+
+
+@pytest.mark.parametrize("act", ["Relu(e)", "Tanh(e)"])
+@pytest.mark.parametrize("paired", [False, True])
+def test_numbers_that_several_nodes_read_are_written_into_kernels(act, paired, tmp_path):
+    text = SCALED_BLOCK.replace("ACT", act)
+    pairs = [(Edge("d", "conv1", 0),), (Edge("w", "conv1", 1),), (Edge("i", "conv2", 0),)]
+    predicted, actual = plans(text, pairs if paired else [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    found = {nodes for nodes, _ in layers(actual)}
+    if paired:
+        assert {"conv1", "act2", "gamma2"} in found
+    else:
+        assert {"gamma1", "beta1", "conv1", "act2"} in found
+        assert {"gamma2", "conv2", "add"} in found  # The last product is one with weights already.
