@@ -130,6 +130,12 @@ class ManifestFile(Strict):
         "which is what counts if nothing is said, or they are `merged` into one. Left out, that of "
         "the extended pack.",
     )
+    concats: Literal["kept", "joined"] | None = Field(
+        default=None,
+        description="What becomes of a Concat that another one along the same axis alone reads: it "
+        "is `kept`, which is what counts if nothing is said, or `joined` with that one. Left out, "
+        "that of the extended pack.",
+    )
     repeats: Literal["merged", "requantized"] | None = Field(
         default=None,
         description="What becomes of a pair behind a node that the same pair stands before: "

@@ -22,6 +22,7 @@ from placer.prediction.conversions import (
     type_name,
 )
 from placer.prediction.idle import WithoutIdle, without_idle_nodes
+from placer.prediction.joined import with_joined_concats
 from placer.prediction.motion import NormalForm, Scale, move_pairs, repeated, scale_of
 from placer.prediction.paired import Decisions
 from placer.prediction.passages import (
@@ -59,6 +60,7 @@ class Predictor:
     ``stores_biases``: see ``BuildTarget``.
     ``idle``: which nodes that hand on what they read are layers. ``equal``: by node one that
     computes the same, of which one is run; only where not all that is idle is kept.
+    ``joins_concats``: whether a Concat that another one alone reads is one with it.
     ``requantizes``: whether a pair that stands before a node and behind it, too, is a layer there;
     None: it never is.
     ``kept_clamps``: see ``find_regions``. ``moves``: whether the engine moves tensors between
@@ -78,6 +80,7 @@ class Predictor:
         integers: Callable[[Scale], str] | None = None,
         idle: Idle = "kept",
         equal: Mapping[str, str] | None = None,
+        joins_concats: bool = False,
         requantizes: Callable[[Scale], bool] | None = None,
         rounds_alone: bool = False,
         stored: Mapping[str, str] | None = None,
@@ -91,6 +94,8 @@ class Predictor:
         self._left = WithoutIdle(graph, {})
         if idle != "kept":
             self._left = without_idle_nodes(graph, partly=idle == "partly", equal=equal)
+        if joins_concats:
+            self._left = with_joined_concats(self._left)
         graph = self._left.graph
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)

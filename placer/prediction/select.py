@@ -70,6 +70,7 @@ def make_predictor(
         integers=integers,
         idle=manifest.idle or "kept",
         equal=equal,
+        joins_concats=manifest.concats == "joined",
         requantizes=requantizes,
         rounds_alone=manifest.dequantizes == "rounded",
         kept_clamps=_kept_clamps(graph, scheme, known) if types else frozenset(),

@@ -187,6 +187,8 @@ def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
         fields["idle"] = parent.idle
     if manifest.signed is None:
         fields["signed"] = parent.signed
+    if manifest.concats is None:
+        fields["concats"] = parent.concats
     if manifest.equal is None:
         fields["equal"] = parent.equal
     if manifest.repeats is None:

@@ -1,0 +1,83 @@
+"""Nodes that OpenVINO makes one before it fuses anything: Concats in a row, Convs of a Split."""
+
+import pytest
+
+from placer.graph import Edge
+from placer.graph.text import graph_of_text
+from placer.prediction.idle import WithoutIdle
+from placer.prediction.joined import with_joined_concats
+from tests.prediction.test_openvino_plans import HEAD, conversions, layers, plans
+
+NESTED = """
+g (float[1,8,8,8] x, float[1,8,8,8] z, float[1,8,8,8] u) => (float[1,8,8,8] y OUT)
+<float[8,24,1,1] w = {1}> {
+  [one] a = Softmax(x)
+  [two] b = Tanh(z)
+  [three] c = Softmax(u)
+  [inner] d = Concat<axis = 1>(a, b)
+  [outer] e = Concat<axis = AXIS>(c, d)
+  [conv] y = Conv(e, w)
+  MORE
+}
+"""
+SPLIT = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+<float[8,8,1,1] w = {1}, float[8,8,1,1] w2 = {1}, float[8] bias = {1}, float[16] gain = {1},
+ float[16] power = {1}> {
+  [root] variance = Exp(power)
+  [source] a = Softmax(x)
+  [split] p, q = Split<axis = 1>(a)
+  [conv1] b = Conv(p, w BIAS)
+  [conv2] c = Conv(q, w2)
+  [join] d = Concat<axis = 1>(b, c)
+  [norm] e = BatchNormalization(d, gain, gain, gain, variance)
+  [act] y = Relu(e)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("axis", "more", "out", "joined"),
+    [
+        ("1", "", "", True),
+        ("-3", "", "", False),
+        ("1", "[more] o = Tanh(d)", ", float[1,16,8,8] o", False),
+    ],
+)
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_concat_that_another_alone_reads_is_one_with_it(
+    axis, more, out, joined, paired, tmp_path
+):
+    text = NESTED.replace("AXIS", axis).replace("MORE", more).replace("OUT", out)
+    pairs = [(Edge("e", "conv", 0),), (Edge("w", "conv", 1),)] if paired else []
+    predicted, actual = plans(text, pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    assert any({"inner", "outer"} <= nodes for nodes, _ in layers(actual)) is joined
+
+
+def test_pairs_before_concats_that_are_one_stay_where_they_are():
+    text = HEAD + NESTED.replace("AXIS", "1").replace("MORE", "").replace("OUT", "")
+    left = with_joined_concats(WithoutIdle(graph_of_text(text), {}))
+    assert left.graph.by_name["outer"].inputs == ("c", "a", "b")
+    assert left.twins == {"outer": ("inner",)}
+    assert left.moved == {
+        Edge("a", "inner", 0): (Edge("a", "outer", 1),),
+        Edge("b", "inner", 1): (Edge("b", "outer", 2),),
+        Edge("d", "outer", 1): (Edge("a", "outer", 1), Edge("b", "outer", 2)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("bias", "pairs", "whole"),
+    [
+        ("", [], True),
+        (", bias", [], False),
+        ("", [(Edge("p", "conv1", 0), Edge("q", "conv2", 0))], False),
+    ],
+)
+def test_convs_of_a_split_are_one_with_groups(bias, pairs, whole, tmp_path):
+    predicted, actual = plans(SPLIT.replace("BIAS", bias), pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    together = {"split", "conv1", "conv2", "join", "norm", "act"}
+    assert any(nodes == together for nodes, _ in layers(actual)) is whole
