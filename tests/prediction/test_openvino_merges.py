@@ -37,14 +37,15 @@ g (float[1,16,8,8] x) => (float[1,16,8,8] y)
 
 
 @pytest.mark.parametrize(
-    ("axis", "more", "out", "joined"),
+    ("axis", "more", "out", "joined", "paired"),
     [
-        ("1", "", "", True),
-        ("-3", "", "", False),
-        ("1", "[more] o = Tanh(d)", ", float[1,16,8,8] o", False),
+        ("1", "", "", True, False),
+        ("1", "", "", True, True),
+        ("-3", "", "", False, False),
+        ("1", "[more] o = Tanh(d)", ", float[1,16,8,8] o", False, False),
+        ("1", "[more] o = Tanh(d)", ", float[1,16,8,8] o", False, True),
     ],
 )
-@pytest.mark.parametrize("paired", [False, True])
 def test_a_concat_that_another_alone_reads_is_one_with_it(
     axis, more, out, joined, paired, tmp_path
 ):
