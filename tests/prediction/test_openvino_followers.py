@@ -217,3 +217,30 @@ def test_numbers_that_several_nodes_read_are_written_into_kernels(act, paired, t
     else:
         assert {"gamma1", "beta1", "conv1", "act2"} in found
         assert {"gamma2", "conv2", "add"} in found  # The last product is one with weights already.
+
+
+SHIFTED = """
+g (float[1,64,16] x) => (float[1,64,16] y)
+<float[16,16] w = {1}, float[16] bias = {1}, float[16] gain = {1}, float[16] shift = {1},
+ float[16,16] w2 = {1}> {
+  [source] a = Softmax(x)
+  [fc1] b = MatMul(a, w)
+  [bias1] c = Add(b, bias)
+  [gain1] d = Mul(c, gain)
+  [shift1] e = Add(d, shift)
+  [fc2] f = MatMul(e, w2)
+  [last] y = LAST
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "behind", "written"),
+    [("Tanh(f)", True, "uint8"), ("Tanh(f)", False, "float"), ("Add(f, e)", False, "float")],
+)
+def test_a_scale_and_a_shift_are_part_of_a_linear_layer(last, behind, written, tmp_path):
+    pairs = [(Edge("a", "fc1", 0),), (Edge("w", "fc1", 1),)]
+    pairs += [(Edge("e", "fc2", 0),), (Edge("w2", "fc2", 1),)] if behind else []
+    predicted, actual = plans(SHIFTED.replace("LAST", last), pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert layers(actual)[frozenset({"fc1", "bias1", "gain1", "shift1"}), (written,)] == 1
