@@ -133,6 +133,11 @@ class Graph:
         return {op: tuple(nodes) for op, nodes in found.items()}
 
     @cached_property
+    def kept(self) -> dict[object, Any]:
+        """What ``placer.graph.kept`` keeps."""
+        return {}
+
+    @cached_property
     def quantizable(self) -> frozenset[str]:
         """The tensors that QuantizeLinear takes."""
         return frozenset([name for name, known in self.types.items() if known.is_quantizable])

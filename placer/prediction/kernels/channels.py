@@ -25,8 +25,10 @@ def reads_channels_of(graph: Graph, unit: Unit, others: Container[Unit]) -> bool
 
     What a view mixes to other channels lies nowhere, and the Conv computes it itself.
     """
+    if not reads_channels(graph, unit):
+        return False
     writers = [writer for _, writer in unit.reads if writer is not None and writer in others]
-    return reads_channels(graph, unit) and not all(_mixes(graph, writer) for writer in writers)
+    return not all(_mixes(graph, writer) for writer in writers)
 
 
 def sums_channels(unit: Unit) -> bool:

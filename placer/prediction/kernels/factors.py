@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from onnx import numpy_helper
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.kept import kept
 from placer.prediction.kernels.gelus import gelus
 from placer.prediction.kernels.parts import PRODUCTS
 from placer.prediction.motion import NormalForm
@@ -39,6 +40,7 @@ def factors(
     return found
 
 
+@kept
 def number(graph: Graph, node: Node) -> float | None:
     """The constant that a node multiplies all elements by, or divides them by."""
     if node.op not in ("Mul", "Div"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from onnx import numpy_helper
 
 from placer.graph import Graph, Node
+from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.gelus import gelus
 from placer.prediction.kernels.views import only_reader, readers_of
@@ -33,6 +34,7 @@ class FanOut:
     tails: tuple[Node, ...]
 
 
+@kept
 def fan_outs(graph: Graph) -> dict[str, FanOut]:
     """By name of the product: joint queries, keys and values, taken apart behind it."""
     found = {}
@@ -90,6 +92,7 @@ def _are_columns_of_all(graph: Graph, readers: Sequence[Node]) -> bool:
     return rows and len(starts) == len(readers) and sum(m[-1] for m in made) == given[-1]
 
 
+@kept
 def is_gated(graph: Graph, fan: FanOut) -> bool:
     """Whether parts of columns are computed with as they are, element by element."""
     if any(node.op in _VIEWS for node in fan.chain):
@@ -98,6 +101,7 @@ def is_gated(graph: Graph, fan: FanOut) -> bool:
     return not any(n.op in (*_VIEWS, "MatMul", "Slice", "Split") for n in readers)
 
 
+@kept
 def has_gelu(graph: Graph, fan: FanOut) -> bool:
     """Whether the product of such parts is two: a biased half with a GELU, and its factor."""
     parts = [tensor for tail in fan.tails for tensor in tail.outputs]

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 
 from placer.graph import Graph, Node
+from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.parts import CONVS, Unit
 from placer.prediction.motion import NormalForm
@@ -87,6 +88,7 @@ def _has_batches(graph: Graph, product: Node) -> bool:
     return math.prod(first[:-2]) > math.prod(second[:-2])
 
 
+@kept
 def batches(graph: Graph, product: Node) -> int:
     """How many dimensions before the rows a product has.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from onnx import numpy_helper
 
 from placer.graph import Graph, Node
+from placer.graph.kept import kept
 from placer.prediction.kernels.views import only_reader, readers_of
 
 _TOLERANCE = 1e-4
@@ -27,6 +28,7 @@ class Gelu:
     nodes: tuple[Node, ...]
 
 
+@kept
 def gelus(graph: Graph) -> tuple[Gelu, ...]:
     """The GELUs of ``graph`` whose parts nothing else reads."""
     found = []

@@ -187,13 +187,10 @@ class Generated:
 
     def joins_floats(self, unit: Unit) -> bool:
         """Whether it is a Concat of floats whose parts are written where they belong."""
-        edges = [edge for edge, _ in (*unit.reads, *unit.readers)]
-        return (
-            is_concat(unit)
-            and not unit.in_place
-            and not any(edge in self._form.scales for edge in edges)
-            and self.is_in_place(unit)
-        )
+        if not is_concat(unit) or unit.in_place:
+            return False
+        quantized = any(edge in self._form.scales for edge, _ in (*unit.reads, *unit.readers))
+        return not quantized and self.is_in_place(unit)
 
     def _turns_tokens(self, unit: Unit) -> bool:
         """Whether it transposes what has another rank than a map, and so is not padded as one."""

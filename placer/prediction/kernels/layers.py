@@ -156,9 +156,9 @@ class KernelLayers:
 
     def _reordered(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """What cuts out the channels of a ConvTranspose that leave the graph."""
-        for cast in units if any(is_padded(self._graph, unit) for unit in units) else ():
-            if cast.role == "cast":
-                yield self._conversion("reformat", cast.reads[0][0], FLOAT, FLOAT)
+        casts = [unit for unit in units if unit.role == "cast"]
+        for cast in casts if any(is_padded(self._graph, unit) for unit in units) else ():
+            yield self._conversion("reformat", cast.reads[0][0], FLOAT, FLOAT)
 
     def _is_view(self, unit: Unit) -> bool:
         """Whether all elements stay where they are, as those of a single head that is turned do."""

@@ -34,10 +34,10 @@ class KernelNames:
             return ()
         if unit.node.op == "Transpose" and writer is not None and self._turns_rows(writer):
             return (unit.node, writer.node)
-        if unit.generated and self._reshaped(unit):
-            return (*self._units.nodes_of(unit), *self._reshaped(unit))
-        if unit.role == "reduce" and self._sums_rows(unit):
-            return (*self._units.nodes_of(unit), *self._sums_rows(unit))
+        if unit.generated and (reshaped := self._reshaped(unit)):
+            return (*self._units.nodes_of(unit), *reshaped)
+        if unit.role == "reduce" and (sums := self._sums_rows(unit)):
+            return (*self._units.nodes_of(unit), *sums)
         if unit.works or unit.role != "move":
             return self._units.nodes_of(unit)
         reader = unit.readers[0][1]
@@ -51,13 +51,12 @@ class KernelNames:
         """
         writers = [w for _, w in unit.reads if w is not None and w.group != unit.group]
         known = self._kernels
-        if unit.node.op in VIEWS:  # The batches are made as the view says.
+        if unit.node.op in VIEWS or not writers:  # The batches are made as a view says.
             return ()
-        squeezed = [w for w in writers if unit.role == "reduce" and squeezes(w.node)]
-        if known.sums.is_row_product(unit):
-            squeezed = []
+        sums = unit.role == "reduce" and not known.sums.is_row_product(unit)
+        squeezed = [w for w in writers if sums and squeezes(w.node)]
         matrices = [w for w in writers if known.flattened.is_written(w) and not self._is_flat(w)]
-        if known.flattened.keeps_matrix(unit):
+        if matrices and known.flattened.keeps_matrix(unit):
             matrices = []
         return tuple(w.node for w in writers if w in matrices or known.is_cut(w) or w in squeezed)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from onnx import numpy_helper
 
 from placer.graph import Graph, Node
+from placer.graph.kept import kept
 
 # Channels of a group that the kernels read at once; beyond eight any even number will do.
 _SMALL_GROUPS = (1, 2, 4, 8)
@@ -32,6 +33,7 @@ class GroupNorm:
     whole: bool
 
 
+@kept
 def group_norms(graph: Graph) -> Mapping[str, GroupNorm]:
     """The GroupNorms that the builder knows as such, by name of each node."""
     found: dict[str, GroupNorm] = {}
@@ -43,6 +45,7 @@ def group_norms(graph: Graph) -> Mapping[str, GroupNorm]:
     return found
 
 
+@kept
 def is_of_groups(graph: Graph, node: Node) -> bool:
     """Whether an InstanceNormalization is over groups of channels, not over each channel."""
     before = graph.producer.get(node.inputs[0])

@@ -120,9 +120,10 @@ def is_identity(node: Node) -> bool:
 
 def is_padded(graph: Graph, product: Unit) -> bool:
     """Whether it is a ConvTranspose whose kernel computes more channels than there are."""
+    if product.role != "product" or product.node.op != "ConvTranspose":
+        return False
     made = graph.type_of(product.node.outputs[0]).shape
-    transposed = product.role == "product" and product.node.op == "ConvTranspose"
-    return transposed and made is not None and made[1] % TRANSPOSED_CHANNELS != 0
+    return made is not None and made[1] % TRANSPOSED_CHANNELS != 0
 
 
 def is_concat(unit: Unit) -> bool:

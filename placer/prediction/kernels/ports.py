@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from onnx import numpy_helper
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.kept import kept
 from placer.plan import Port
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
@@ -164,6 +165,7 @@ def _dequantizes_pool(unit: Unit) -> bool:
     return unit.role == "cast" and any(w and w.pools_integers for _, w in unit.reads)
 
 
+@kept
 def _adds_tiny(graph: Graph, node: Node) -> bool:
     """Whether it adds what FP16 does not hold with all digits, and so is computed in FP32."""
     constants = [graph.initializers[t] for t in node.inputs if t in graph.initializers]

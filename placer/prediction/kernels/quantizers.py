@@ -129,8 +129,10 @@ class Quantizers:
         Where other kernels write all parts, or parts are quantized for other readers anyway, the
         Concat is in one of these kernels, and where no product reads it in that of its reader.
         """
+        if not _joins_once(unit):
+            return False
         scales = {self._form.scales.get(edge) for edge, _ in unit.reads}
-        if not _joins_once(unit) or len(scales) > 1 or None in scales:
+        if len(scales) > 1 or None in scales:
             return False
         if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
             return False
@@ -192,5 +194,6 @@ class Quantizers:
 
 def _joins_once(unit: Unit) -> bool:
     """Whether it is a Concat of different tensors that something reads."""
-    parts = {edge.tensor for edge, _ in unit.reads}
-    return is_concat(unit) and bool(unit.readers) and len(parts) == len(unit.node.inputs)
+    if not is_concat(unit) or not unit.readers:
+        return False
+    return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from onnx import numpy_helper
 
 from placer.graph import Graph, Node
+from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import batches
 
@@ -63,6 +64,7 @@ class Reduction:
         return self.length <= _KEPT
 
 
+@kept
 def reduction(graph: Graph, node: Node) -> Reduction:
     """Over what ``node`` sums.
 
@@ -83,6 +85,7 @@ def reduction(graph: Graph, node: Node) -> Reduction:
     return Reduction(math.prod(kept), math.prod(summed), innermost)
 
 
+@kept
 def product_shape(graph: Graph, node: Node) -> tuple[int, ...]:
     """The shape of what a product makes, rows and columns last; empty where it is not known.
 
@@ -97,6 +100,7 @@ def product_shape(graph: Graph, node: Node) -> tuple[int, ...]:
     return (*made[:-1], 1, *made[-1:]) if ranks[0] == 1 else made
 
 
+@kept
 def is_written_out(graph: Graph, node: Node) -> bool:
     """Whether a float node sums so few elements that each is an operand of its own.
 
@@ -128,6 +132,7 @@ def _multiplies_few(graph: Graph, node: Node) -> bool:
     return batches(graph, node) > 0
 
 
+@kept
 def is_map(graph: Graph, tensor: str) -> bool:
     """Whether it is a map that a Conv writes, as it is or after pointwise nodes.
 
@@ -147,6 +152,7 @@ def is_map(graph: Graph, tensor: str) -> bool:
     return False
 
 
+@kept
 def sums_places(graph: Graph, node: Node) -> bool:
     """Whether ``node`` sums over all places of a map, channel by channel."""
     shape = graph.type_of(node.inputs[0]).shape or ()
@@ -156,6 +162,7 @@ def sums_places(graph: Graph, node: Node) -> bool:
     return reduction_axes(graph, node) == places
 
 
+@kept
 def sums_map(graph: Graph, node: Node) -> bool:
     """Whether it does so of a map of two dimensions."""
     return len(graph.type_of(node.inputs[0]).shape or ()) == 4 and sums_places(graph, node)
@@ -166,6 +173,7 @@ def is_large(graph: Graph, tensor: str) -> bool:
     return math.prod(graph.type_of(tensor).shape or (0,)) > _LARGE_MAP
 
 
+@kept
 def reduction_axes(graph: Graph, node: Node) -> tuple[int, ...]:
     """The dimensions that ``node`` sums over, counted from 0."""
     rank = len(graph.type_of(node.inputs[0]).shape or ())

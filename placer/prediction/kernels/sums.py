@@ -122,9 +122,10 @@ class Sums:
         channels of a map take it as it is, others have it turned before.
         """
         tensor = summed.node.inputs[0]
-        axes, shape = reduction_axes(self._graph, summed.node), self._shape(tensor)
+        shape = self._shape(tensor)
         if not is_map(self._graph, tensor) or not self._spreads(unit, shape):
             return False
+        axes = reduction_axes(self._graph, summed.node)
         if axes != (1,) and len(shape) > 3:
             return True
         return not self._leads_to_sum(unit) and _ends(unit) != (axes == (1,))

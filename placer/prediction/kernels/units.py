@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.kept import kept
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import type_name
 from placer.prediction.kernels.attention_units import AttentionUnits
@@ -119,14 +120,11 @@ class Units(UnitGraph):
 
     def _keeps_size(self, node: Node) -> bool:
         """Whether it resizes, cuts or pads to the size that there is, and nothing quantizes it."""
+        known = node.op in ("Resize", "Slice", "Pad") and keeps_all(self.graph, node)
+        if not known or node.outputs[0] in self.graph.outputs:
+            return False
         edges = (*self.edges(node)[:1], *self.graph.edges_of(node.outputs[0]))
-        known = node.op in ("Resize", "Slice", "Pad")
-        known = known and node.outputs[0] not in self.graph.outputs
-        return (
-            known
-            and keeps_all(self.graph, node)
-            and len({self.form.scales.get(e) for e in edges}) == 1
-        )
+        return len({self.form.scales.get(e) for e in edges}) == 1
 
     def _is_pooled_again(self, node: Node) -> bool:
         return node.op in ("MaxPool", "AveragePool") and self._pooled_as(node) in self._pools
@@ -203,13 +201,13 @@ class Units(UnitGraph):
         """A product and its bias for each part, which is a part of the weight's columns."""
         for tensor in tail.outputs:
             summed = self.add(
-                replace(product, outputs=(tensor,)),
+                _part(self.graph, product, tensor),
                 "product",
                 self.edges(product),
                 (f"{tensor}/sum",),
             )
             self.shaped_as[summed.outputs[0]] = tensor
-            added = self.add(replace(bias, outputs=(tensor,)), "pointwise", [], (tensor,))
+            added = self.add(_part(self.graph, bias, tensor), "pointwise", [], (tensor,))
             self.link(Edge(summed.outputs[0], bias.name, 0), summed, added)
 
     def _is_cast(self, tensor: str) -> bool:
@@ -235,3 +233,9 @@ class Units(UnitGraph):
     def nodes_of(self, unit: Unit) -> Sequence[Node]:
         """The nodes that a unit computes."""
         return self._attentions.of[unit.node.name] if self.is_mha(unit) else (unit.node,)
+
+
+@kept
+def _part(graph: Graph, node: Node, tensor: str) -> Node:
+    """The part of ``node`` that writes ``tensor``."""
+    return replace(node, outputs=(tensor,))

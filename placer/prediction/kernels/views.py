@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.norms import GroupNorm, group_norms
 from placer.prediction.kernels.parts import role_of
@@ -78,6 +79,7 @@ def _rows_of_map(
         yield from {node.name, last.name}
 
 
+@kept
 def are_multiplied(graph: Graph, tensor: str) -> bool:
     """Whether nothing but products with weights reads rows."""
     readers = () if tensor in graph.outputs else readers_of(graph, tensor)
@@ -86,6 +88,7 @@ def are_multiplied(graph: Graph, tensor: str) -> bool:
     )
 
 
+@kept
 def flattens_for_products(graph: Graph, node: Node) -> bool:
     """Whether it flattens a map's places, which a Transpose turns for products with weights."""
     after = only_reader(graph, node) if node.op == "Reshape" else None
@@ -125,6 +128,7 @@ def _is_of_conv(graph: Graph, tensor: str, quantized: Container[Edge]) -> bool:
     return not any(Edge(t, node.name, i) in quantized for i, t in enumerate(node.inputs))
 
 
+@kept
 def is_matrix_conv(graph: Graph, node: Node) -> bool:
     """Whether a 1x1 Conv in float is computed as a matrix product, as one of many channels is.
 
@@ -141,6 +145,7 @@ def turns_to_map(node: Node) -> bool:
     return node.op == "Transpose" and list(node.attributes.get("perm", ())) == TO_MAP
 
 
+@kept
 def becomes_map(graph: Graph, node: Node) -> bool:
     """Whether it is a Reshape of tokens to rows of a map, which is all that is made of them.
 
@@ -176,6 +181,7 @@ def _norm_before(graph: Graph, node: Node) -> Node | None:
     return before if not any(r.op in _MOVES_ROWS for r in others) else None
 
 
+@kept
 def keeps_all(graph: Graph, node: Node) -> bool:
     """Whether it leaves all elements where they are.
 
@@ -219,12 +225,14 @@ def _are_convs(graph: Graph, node: Node) -> bool:
     return bool(readers) and all(reader.op in _CONVS for reader in readers)
 
 
+@kept
 def only_reader(graph: Graph, node: Node) -> Node | None:
     readers = list(readers_of(graph, node.outputs[0]))
     known = node.outputs[0] not in graph.outputs and len(readers) == 1
     return readers[0] if known else None
 
 
+@kept
 def readers_of(graph: Graph, tensor: str) -> tuple[Node, ...]:
     return tuple(_unique(graph, tensor))
 

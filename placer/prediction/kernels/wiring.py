@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.kept import kept
 from placer.prediction.kernels.parts import Role, Unit
 from placer.prediction.motion import NormalForm
 
@@ -76,11 +77,9 @@ class UnitGraph:
         if writer is not None:
             writer.readers.append((edge, reader))
 
-    def edges(self, node: Node) -> list[Edge]:
+    def edges(self, node: Node) -> tuple[Edge, ...]:
         """Where a node reads what is not constant."""
-        constants = self.graph.initializers
-        found = [Edge(t, node.name, i) for i, t in enumerate(node.inputs) if t]
-        return [edge for edge in found if edge.tensor not in constants]
+        return _edges(self.graph, node)
 
     def reads_integers(self, node: Node) -> bool:
         """Whether both operands of a product have a pair."""
@@ -102,3 +101,9 @@ class UnitGraph:
         name = f"{made[0]}/padded"
         self.shaped_as[name] = made[0]
         return (name,)
+
+
+@kept
+def _edges(graph: Graph, node: Node) -> tuple[Edge, ...]:
+    found = (Edge(tensor, node.name, i) for i, tensor in enumerate(node.inputs) if tensor)
+    return tuple(edge for edge in found if edge.tensor not in graph.initializers)
