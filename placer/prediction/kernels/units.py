@@ -201,13 +201,13 @@ class Units(UnitGraph):
         """A product and its bias for each part, which is a part of the weight's columns."""
         for tensor in tail.outputs:
             summed = self.add(
-                _part(self.graph, product, tensor),
+                _part(self.graph, product.name, tensor),
                 "product",
                 self.edges(product),
                 (f"{tensor}/sum",),
             )
             self.shaped_as[summed.outputs[0]] = tensor
-            added = self.add(_part(self.graph, bias, tensor), "pointwise", [], (tensor,))
+            added = self.add(_part(self.graph, bias.name, tensor), "pointwise", [], (tensor,))
             self.link(Edge(summed.outputs[0], bias.name, 0), summed, added)
 
     def _is_cast(self, tensor: str) -> bool:
@@ -236,6 +236,6 @@ class Units(UnitGraph):
 
 
 @kept
-def _part(graph: Graph, node: Node, tensor: str) -> Node:
-    """The part of ``node`` that writes ``tensor``."""
-    return replace(node, outputs=(tensor,))
+def _part(graph: Graph, name: str, tensor: str) -> Node:
+    """The part of the node called ``name`` that writes ``tensor``."""
+    return replace(graph.by_name[name], outputs=(tensor,))
