@@ -7,7 +7,7 @@ and so are range and scale. So are those of nodes that compute the same, of whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer.graph import Edge, Graph, Node
@@ -36,14 +36,15 @@ class WithoutIdle:
         change = before.change_to(after)
         if not self.touches(change):
             return change
-        return self._placed(before).change_to(self._placed(after))
+        return self.placed(before).change_to(self.placed(after))
 
     def touches(self, change: Change) -> bool:
         """Whether pairs that ``change`` alters are on other edges now; else it stays what it is."""
         groups = (*change.gone, *change.come) if self.moved else ()
         return any(not self.moved.keys().isdisjoint(group.edges) for group in groups)
 
-    def _placed(self, placement: Placement) -> Placement:
+    def placed(self, placement: Placement) -> Placement:
+        """``placement`` on the edges that are left."""
         # No edge that stays where it is ends where others move, so other groups need no look.
         touched = [g for g in placement.groups if not self.moved.keys().isdisjoint(g.edges)]
         if not touched:
@@ -56,23 +57,24 @@ class WithoutIdle:
         return Placement(placement.groups.difference(touched).union(moved), base=placement.base)
 
 
+# Whether an engine takes out a node of a graph that hands on the tensor it is asked with.
+TakesOut = Callable[[Graph, Node, str], bool]
+
+
 def without_idle_nodes(
-    graph: Graph, partly: bool = False, equal: Mapping[str, str] | None = None
+    graph: Graph, takes_out: TakesOut = lambda *_: True, equal: Mapping[str, str] | None = None
 ) -> WithoutIdle:
     """Take out the nodes that add 0, multiply by 1 or copy all of what they read.
 
     Those stay that write a graph output or what a subgraph reads, or whose shapes are not known.
-    Nodes are numbered anew; their names stay. ``partly``: only those that ONNX Runtime's
-    optimizer takes out (cast_elimination.cc, expand_elimination.cc, slice_elimination.cc,
-    noop_elimination.cc). ``equal``: by node one that computes the same and stays for it.
+    Nodes are numbered anew; their names stay. ``takes_out``: whether the engine does so.
+    ``equal``: by node one that computes the same and stays for it.
     """
     origins: dict[str, str] = {}
     idle, merged = set[str](), dict[str, str]()
     for node in graph.nodes:
         data = _handed_on(graph, node)
-        if data is not None and partly and not _is_eliminated(graph, node, data):
-            continue
-        if data is not None and _may_go(graph, node):
+        if data is not None and takes_out(graph, node, data) and _may_go(graph, node):
             idle.add(node.name)
             origins[node.outputs[0]] = origins.get(data, data)
         elif equal and equal.get(node.name) in graph.by_name and _may_go(graph, node):
@@ -94,7 +96,8 @@ def without_idle_nodes(
         graph.inputs,
         graph.outputs,
         graph.types,
-        open_tensors=graph.open_tensors,
+        graph.scopes,
+        graph.open_tensors,
     )
     rest = replace(rest, normalized=graph.normalized)
     twins: dict[str, tuple[str, ...]] = {}
@@ -184,8 +187,11 @@ def _may_go(graph: Graph, node: Node) -> bool:
     )
 
 
-def _is_eliminated(graph: Graph, node: Node, data: str) -> bool:
-    """Whether ONNX Runtime's optimizer takes out a node that hands ``data`` on."""
+def eliminated_by_onnxruntime(graph: Graph, node: Node, data: str) -> bool:
+    """Whether ONNX Runtime's optimizer takes out a node that hands ``data`` on.
+
+    Sources: cast_elimination.cc, expand_elimination.cc, slice_elimination.cc, noop_elimination.cc.
+    """
     if node.op == "Cast":
         return True
     if data in graph.inputs:
@@ -193,11 +199,22 @@ def _is_eliminated(graph: Graph, node: Node, data: str) -> bool:
     return (
         node.op == "Expand"
         or is_endless(node.op, node.inputs, graph.initializers)
-        or (
-            node.op in NEUTRAL
-            and all(is_single(graph.initializers[t]) for t in node.inputs if t != data)
-        )
+        or _has_one_constant(graph, node, data)
     )
+
+
+def dissolved_for_kernels(graph: Graph, node: Node, data: str) -> bool:
+    """Whether TensorRT-RTX takes out a node that hands ``data`` on.
+
+    Casts, and products with a single 1, but not with a 1 for each channel and no sums with 0
+    (TensorRT-RTX 1.7.1, small graphs of Convs).
+    """
+    return node.op == "Cast" or (node.op in ("Mul", "Div") and _has_one_constant(graph, node, data))
+
+
+def _has_one_constant(graph: Graph, node: Node, data: str) -> bool:
+    others = [graph.initializers[tensor] for tensor in node.inputs if tensor != data]
+    return node.op in NEUTRAL and all(map(is_single, others))
 
 
 def _handed_on(graph: Graph, node: Node) -> str | None:

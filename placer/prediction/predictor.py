@@ -21,7 +21,7 @@ from placer.prediction.conversions import (
     TensorFormats,
     type_name,
 )
-from placer.prediction.idle import WithoutIdle, without_idle_nodes
+from placer.prediction.idle import WithoutIdle, eliminated_by_onnxruntime, without_idle_nodes
 from placer.prediction.joined import with_joined_concats
 from placer.prediction.motion import NormalForm, Scale, move_pairs, repeated, scale_of
 from placer.prediction.paired import Decisions
@@ -93,7 +93,11 @@ class Predictor:
         graph = without_settled_nodes(graph, keeps_open)
         self._left = WithoutIdle(graph, {})
         if idle != "kept":
-            self._left = without_idle_nodes(graph, partly=idle == "partly", equal=equal)
+            self._left = (
+                without_idle_nodes(graph, eliminated_by_onnxruntime, equal)
+                if idle == "partly"
+                else without_idle_nodes(graph, equal=equal)
+            )
         if joins_concats:
             self._left = with_joined_concats(self._left)
         graph = self._left.graph

@@ -1,8 +1,8 @@
 """Nodes that the compiler dissolves before it makes kernels, and a graph without them.
 
-Casts between float types in a model of one float type change nothing. A product of rows that a
-Reshape flattens before and another one shapes again behind is one of all dimensions; a Gemm is such
-a product and a sum then, as Hugging Face's GPT-2 and TensorFlow's dense layers have them.
+A product of rows that a Reshape flattens before and another one shapes again behind is one of all
+dimensions; a Gemm is such a product and a sum then, as Hugging Face's GPT-2 and TensorFlow's dense
+layers have them.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of small graphs and of
 transformers' models (benchmarks/networks/deployed.py).
@@ -10,7 +10,7 @@ transformers' models (benchmarks/networks/deployed.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from onnx import helper
@@ -46,7 +46,8 @@ def moved(edge: Edge, graph: Graph) -> Edge:
     node = graph.by_name.get(edge.node)
     if node is None or not 0 <= edge.input_index < len(node.inputs):
         return edge
-    return edge._replace(tensor=node.inputs[edge.input_index])
+    tensor = node.inputs[edge.input_index]
+    return edge if tensor == edge.tensor else edge._replace(tensor=tensor)
 
 
 def moved_placement(placement: Placement, graph: Graph) -> Placement:
@@ -57,34 +58,6 @@ def moved_placement(placement: Placement, graph: Graph) -> Placement:
     )
     per_tensor = frozenset(moved(edge, graph) for edge in placement.per_tensor)
     return Placement(groups, per_tensor, placement.base)
-
-
-def dissolved(graph: Graph) -> Dissolved:
-    """``graph`` without what the compiler dissolves; nodes are numbered anew."""
-    graph = _without(graph, lambda node: _casts_nothing(graph, node))
-    return _unflattened(graph)
-
-
-def _casts_nothing(graph: Graph, node: Node) -> bool:
-    """Whether it is a Cast of floats to floats inside the graph."""
-    if node.op != "Cast" or node.outputs[0] in graph.outputs:
-        return False
-    given, made = (graph.type_of(t).dtype for t in (node.inputs[0], node.outputs[0]))
-    return given == made and graph.type_of(node.inputs[0]).is_float
-
-
-def _without(graph: Graph, is_gone: Callable[[Node], bool]) -> Graph:
-    gone = {node.name for node in graph.nodes if is_gone(node)}
-    if not gone:
-        return graph
-    known: dict[str, str] = {}
-    rest: list[Node] = []
-    for node in graph.nodes:
-        if node.name in gone:
-            known[node.outputs[0]] = known.get(node.inputs[0], node.inputs[0])
-        else:
-            rest.append(replace(node, inputs=tuple(known.get(t, t) for t in node.inputs)))
-    return _indexed(graph, rest, {})
 
 
 def _indexed(graph: Graph, nodes: list[Node], types: Mapping[str, TensorType]) -> Graph:
@@ -100,7 +73,7 @@ def _indexed(graph: Graph, nodes: list[Node], types: Mapping[str, TensorType]) -
     )
 
 
-def _unflattened(graph: Graph) -> Dissolved:
+def dissolved(graph: Graph) -> Dissolved:
     """``graph`` with products of flattened rows as products of all dimensions."""
     parts: dict[str, str] = {}
     types: dict[str, TensorType] = {}

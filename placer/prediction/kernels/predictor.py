@@ -18,6 +18,7 @@ from functools import cached_property
 from placer.graph import Edge, Graph
 from placer.prediction.claims import FLOAT
 from placer.prediction.conversions import PredictedLayer, type_name
+from placer.prediction.idle import dissolved_for_kernels, without_idle_nodes
 from placer.prediction.kernels.attention import attentions, kept_apart
 from placer.prediction.kernels.dissolved import dissolved, moved, moved_placement
 from placer.prediction.kernels.full_precision import float32_tensors
@@ -56,7 +57,8 @@ class KernelPredictor:
         stored: Mapping[str, str] | None = None,
     ) -> None:
         self._model = without_settled_nodes(graph)
-        self._dissolved = dissolved(self._model)
+        self._left = without_idle_nodes(self._model, dissolved_for_kernels)
+        self._dissolved = dissolved(self._left.graph)
         given = self._dissolved.graph
         cast = [t for t in given.inputs if base != FLOAT and type_name(given, t) == FLOAT]
         self._graph = depth_first(given, cast)
@@ -86,7 +88,8 @@ class KernelPredictor:
         ``near``: a prediction of this predictor, which the new one's ``changed`` refers to.
         """
         given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
-        form = normal_form(moved_placement(placement, self._graph), self._passages)
+        left = moved_placement(self._left.placed(placement), self._graph)
+        form = normal_form(left, self._passages)
         units = Units(
             self._graph,
             form,
