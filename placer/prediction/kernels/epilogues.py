@@ -33,6 +33,12 @@ EPILOGUE = _ACTIVATIONS | {"Add"}
 _OUTPUTS = 2  # Of a generated kernel of a Conv.
 # What adds the results of two Convs to each other.
 _ADDS = frozenset({"Add", "Sum", "Mean"})
+# What no product's kernel computes: a generated one behind it does, with all that is not prepared
+# (TensorRT-RTX 1.7.1, 38 operators behind Convs and MatMuls).
+_BEHIND = frozenset(
+    {"PRelu", "Softplus", "Selu", "Mish", "ThresholdedRelu", "Sign", "Floor", "Ceil", "Round"}
+    | {"Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"}
+)
 # These compute in FP32, whatever they read, and so begin with a cast of their own.
 _CASTS_FIRST = frozenset({"LayerNormalization", "LRN"})
 
@@ -187,7 +193,7 @@ class Epilogues:
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
         """Whether a product's kernel does it; a cast only of a single matrix."""
-        if unit.node.op == "PRelu" or sums_few(unit):
+        if unit.node.op in _BEHIND or sums_few(unit):
             return False
         if unit.node.op == "Pow" and unit.role != "cast":  # In FP32, of what is cast in any case.
             return len(self._graph.edges_of(unit.node.inputs[0])) == 1
@@ -242,7 +248,7 @@ class Epilogues:
             sums = reader.role == "reduce" and not (casts or _sums_squares(reader))
             if sums or _squares(reader) or resizes(reader):
                 return True
-            if edge in self._form.scales:
+            if edge in self._form.scales or reader.node.op in _BEHIND:
                 return True
             other = self._graph.type_of(reader.outputs[0]).shape if reader.outputs else shape
             if reader.role == "pointwise" and other != shape and not sums_few(reader):
