@@ -19,7 +19,7 @@ def depth_first(graph: Graph, cast: Iterable[str] = ()) -> Graph:
     Nodes that read no other node are first, and so are the casts of those graph inputs that are
     ``cast``. Readers of one tensor keep their order. Nodes are numbered anew; names and edges stay.
     """
-    casts = [tensor for tensor in graph.inputs if tensor in set(cast)]
+    casts = sorted(set(cast), key=lambda tensor: _first_reader(graph, tensor))
     missing = {node.name: len(set(_read(graph, node, casts))) for node in graph.nodes}
     ordered = [node for node in graph.nodes if not missing[node.name]]
     roots = [tuple(node.outputs) for node in ordered]
@@ -41,6 +41,10 @@ def depth_first(graph: Graph, cast: Iterable[str] = ()) -> Graph:
         graph.scopes,
         graph.open_tensors,
     )
+
+
+def _first_reader(graph: Graph, tensor: str) -> int:
+    return min((graph.by_name[e.node].index for e in graph.edges_of(tensor) if e.node), default=0)
 
 
 def _read(graph: Graph, node: Node, casts: Sequence[str]) -> Iterator[str]:
