@@ -47,12 +47,13 @@ class Generated:
         """Compute in the kernel of their readers what waits for something else there.
 
         An INT8 block reads a tensor that is scaled beside it, as RepGhost and MetaFormers do: the
-        sum behind the block scales it, not the kernel that writes it (20 small graphs).
+        sum behind the block scales it, not the kernel that writes it (20 small graphs). Parts of a
+        row are cut out where they are read, as networks for diffusion shift, scale and gate tokens.
         """
         left = set[int]()
         for unit in reversed(self._groups.units):
             readers = {reader.group for _, reader in unit.readers}
-            turns = unit.node.op == "Transpose"
+            turns = unit.node.op == "Transpose" or self._is_of_row(unit)
             if len(readers) == 1 and unit.works and (turns or unit.role == "pointwise"):
                 (later,) = readers
                 if self._may_wait(unit, self._groups.by_number[later]):
@@ -60,6 +61,22 @@ class Generated:
                     self._groups.move(unit, later)
         for number in sorted(left):
             self._groups.split(number)
+        for unit in self._groups.units:
+            if len({reader.group for _, reader in unit.readers}) > 1 and self._adds_bias(unit):
+                self._groups.move(unit, unit.reads[0][1].group)
+
+    def _is_of_row(self, unit: Unit) -> bool:
+        """Whether it cuts a part out of a row that a product writes, or is a view of one."""
+        writer: Unit | None = unit
+        while writer is not None and writer.role == "move":
+            writer = writer.reads[0][1] if writer.reads else None
+        row = writer is not None and (self._sums.is_row_product(writer) or self._adds_bias(writer))
+        return row and unit.role == "move"
+
+    def _adds_bias(self, unit: Unit) -> bool:
+        """Whether it adds the bias of a product of one row, which its kernel does for several."""
+        writer = unit.reads[0][1] if unit.reads else None
+        return not unit.works and writer is not None and self._sums.is_row_product(writer)
 
     def _may_wait(self, unit: Unit, later: Sequence[Unit]) -> bool:
         own = self._groups.of(unit)

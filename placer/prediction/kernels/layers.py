@@ -15,7 +15,7 @@ from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_padded
 from placer.prediction.kernels.ports import KernelPorts
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import SWAPPED, keeps_all
+from placer.prediction.kernels.views import SWAPPED, keeps_all, leaves_turned
 from placer.prediction.motion import Scale
 
 
@@ -80,7 +80,8 @@ class KernelLayers:
         """Whether heads that a product of activations wrote become rows again: of no node.
 
         So do maps that a Conv's kernel wrote, which are stored otherwise. Of heads that are no
-        multiple of eight wide, and of what is read twice, the kernel has the Transpose's name.
+        multiple of eight wide, of what is read twice and of what a product reads that writes a map,
+        the kernel has the Transpose's name.
         """
         if all(self._is_view(unit) for unit in units):
             return False
@@ -94,7 +95,7 @@ class KernelLayers:
         if products and all(self._turns_map(unit) for unit in units):
             return True
         wide = all(self._width(unit) % NARROW == 0 for unit in units)
-        once = len(readers) == 1
+        once = len(readers) == 1 and not leaves_turned(self._graph, readers[0].node)
         return products and wide and once and all(w is not None and self._mixes(w) for w in writers)
 
     def _quantizes_turned(self, units: Sequence[Unit]) -> bool:
@@ -149,7 +150,11 @@ class KernelLayers:
             moves
             and (not quantized or all(w is not None and w.integers for w in writers))
             and all(w is not None and self._units.is_mha(w) for w in writers)
-            and not any(reader.node.op in CONVS for unit in units for _, reader in unit.readers)
+            and not any(
+                reader.node.op in CONVS or leaves_turned(self._graph, reader.node)
+                for unit in units
+                for _, reader in unit.readers
+            )
         ):
             return True
         return self._kernels.is_in_place(units[0])

@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Container
 
 from placer.graph import Graph, Node
+from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import batches
-from placer.prediction.kernels.parts import CONVS, PRODUCTS, role_of
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, REDUCE, role_of
 from placer.prediction.kernels.reductions import reduction_axes
 from placer.prediction.kernels.views import (
     FROM_MAP,
@@ -23,6 +24,7 @@ from placer.prediction.kernels.views import (
     turns_to_map,
 )
 
+_SUMS = (*CONVS, *PRODUCTS)
 _SCALES = ("Clip", "Max", "Add", "Sqrt", "Expand", "Div", "Mul", "Reciprocal")
 
 
@@ -45,7 +47,26 @@ class Rows:
         """
         if norm.op != "LayerNormalization":
             return False
-        return self._is_normed_again(norm) or self._are_moved_behind(norm)
+        return (
+            self._is_normed_again(norm) or self._are_moved_behind(norm) or self._is_modulated(norm)
+        )
+
+    def _is_modulated(self, norm: Node) -> bool:
+        """Whether few rows are scaled or shifted by one that another generated kernel sums up.
+
+        So it is in networks for diffusion, where a product of the step's row writes it. A kernel of
+        as many rows as columns, or more, does so itself (50 small graphs of 8 to 512 rows).
+        """
+        shape = self._graph.type_of(norm.outputs[0]).shape or (0,)
+        if math.prod(shape[:-1]) >= shape[-1]:
+            return False
+        region = [norm]
+        for node in region:
+            behind = readers_of(self._graph, node.outputs[0])
+            known = [r for r in behind if role_of(r) == "pointwise" and r.op not in _SUMS]
+            region += [reader for reader in known if reader not in region]
+        read = {tensor for node in region[1:] for tensor in node.inputs}
+        return any(_is_summed_row(self._graph, tensor, shape[-1]) for tensor in read)
 
     def are_scaled_and_moved(self, summed: Node) -> bool:
         """Whether rows are divided by what is ``summed`` of each, or the like, and moved then."""
@@ -86,7 +107,7 @@ class Rows:
 
     def _computes(self, node: Node, names: Container[str], position: int) -> bool:
         """Whether it computes element by element of nodes of ``names`` and of what was before."""
-        if node.name in names or role_of(node) != "pointwise" or node.op in (*CONVS, *PRODUCTS):
+        if node.name in names or role_of(node) != "pointwise" or node.op in _SUMS:
             return False
         writers = [self._graph.producer.get(tensor) for tensor in node.inputs]
         return all(w is None or w.name in names or self._is_there(w, position) for w in writers)
@@ -99,7 +120,7 @@ class Rows:
         waiting, seen = [node], {node.name}
         while waiting:
             node = waiting.pop()
-            if node.op in (*CONVS, *PRODUCTS):
+            if node.op in _SUMS:
                 return False
             if node.index < position:
                 continue
@@ -145,6 +166,24 @@ class Rows:
             return False
         readers = readers_of(self._graph, after.outputs[0])
         return map_writer.op in CONVS and any(r.op == "LayerNormalization" for r in readers)
+
+
+@kept
+def _is_summed_row(graph: Graph, tensor: str, width: int) -> bool:
+    """Whether it is a row of ``width``, made of means or of the product of one row."""
+    if math.prod(graph.type_of(tensor).shape or (0,)) != width:
+        return False
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        node = graph.producer.get(waiting.pop())
+        if node is None:
+            continue
+        if node.op in REDUCE or _is_row_product(graph, node):
+            return True
+        if role_of(node) in ("pointwise", "move") and node.op not in _SUMS:
+            waiting += [given for given in node.inputs if given not in seen]
+            seen.update(node.inputs)
+    return False
 
 
 def _is_row_product(graph: Graph, node: Node) -> bool:

@@ -12,7 +12,7 @@ from placer.prediction.kernels.epilogues import EPILOGUE
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import NORMS, Unit, resizes, sums_few
 from placer.prediction.kernels.reductions import is_large
-from placer.prediction.kernels.views import SWAPPED, TO_MAP
+from placer.prediction.kernels.views import SWAPPED, TO_MAP, leaves_turned
 
 # Rows of more elements are turned to a map by a kernel of their own before it is added to another
 # (16,384 are not, 17,408 are).
@@ -32,6 +32,8 @@ class Turned:
         if writer.node.op == "Transpose" and self._is_turned_alone(writer, unit):
             return True
         if self._flattens_for_norm(unit) or self._gates_turned(writer, unit):
+            return True
+        if resizes(unit) and writer.role == "pointwise" and self._turns_product(writer):
             return True
         return self._ends_norm(writer) and unit.role == "pointwise" and not self._ends_with(unit)
 
@@ -63,6 +65,15 @@ class Turned:
             return True
         size = math.prod(self._graph.type_of(turned.outputs[0]).shape or (0,))
         return reads is not unit and reads.node.op == "Add" and size > _LARGE_ROWS
+
+    def _turns_product(self, unit: Unit) -> bool:
+        """Whether its kernel makes a map of the rows that a product writes, and computes of it.
+
+        The builder resizes it in another one (attentions of networks for diffusion, six small
+        graphs).
+        """
+        read = (w for u in self._groups.of(unit) for _, w in u.reads if w is not None)
+        return any(w.role == "product" and leaves_turned(self._graph, w.node) for w in read)
 
     def _flattens_for_norm(self, unit: Unit) -> bool:
         """Whether it flattens a map for a GroupNorm, whose first kernel does so."""

@@ -226,6 +226,21 @@ def _are_convs(graph: Graph, node: Node) -> bool:
 
 
 @kept
+def leaves_turned(graph: Graph, product: Node) -> bool:
+    """Whether a product of rows writes them as channels of a map, element by element at most.
+
+    It reads rows that another kernel has stored then, of heads too (16 small graphs of attentions
+    on maps, as in networks for diffusion).
+    """
+    node: Node | None = product
+    while node is not None and (node is product or role_of(node) == "pointwise"):
+        node = only_reader(graph, node)
+    if node is None or node.op != "Transpose":
+        return False
+    return list(node.attributes.get("perm", ())) == SWAPPED
+
+
+@kept
 def only_reader(graph: Graph, node: Node) -> Node | None:
     readers = list(readers_of(graph, node.outputs[0]))
     known = node.outputs[0] not in graph.outputs and len(readers) == 1

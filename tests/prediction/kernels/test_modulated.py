@@ -1,0 +1,111 @@
+"""Tokens that a row shifts, scales and gates, and maps made of tokens, in diffusion networks."""
+
+from tests.prediction.kernels.building import builder_test
+
+STEP = """
+      axis = Constant<value = int64[1] {1}>()
+      one = Constant<value = float {1.0}>()
+      [step1] r = Tanh(t)
+      [row1] row = Gemm(r, wr, br)"""
+
+
+def modulated(tokens: int, changes: str) -> str:
+    """Normed tokens that are scaled and shifted by parts of a row before a product."""
+    return f"""
+        (float[1,{tokens},64] x, float[1,32] t) => (float[1,{tokens},64] out)
+        <float[32,128] wr = {{1}}, float[128] br = {{1}}, float[64] g = {{1}},
+         float[64,64] w1 = {{1}}, float[64,64] w2 = {{1}}> {{
+          {STEP}
+          [parts1] a1, b1 = Split<axis = 1>(row)
+          [long1] a2 = Unsqueeze(a1, axis)
+          [long2] b2 = Unsqueeze(b1, axis)
+          [product1] y = MatMul(x, w1)
+          [norm1] n = LayerNormalization<axis = -1>(y, g)
+          {changes}
+          [product2] out = MatMul(m, w2)
+        }}"""
+
+
+SCALED = """[near1] a = Add(a2, one)
+          [scale1] s = Mul(n, a)
+          [shift1] m = Add(s, b2)"""
+BLOCK = f"""
+    (float[1,64,64] x, float[1,32] t) => (float[1,64,64] out)
+    <float[32,384] wr = {{1}}, float[384] br = {{1}}, float[64] g = {{1}},
+     float[64,64] w1 = {{1}}, float[64,64] w2 = {{1}}, float[64,64] w3 = {{1}}> {{
+      {STEP}
+      [parts1] a1, b1, c1, d1, e1, f1 = Split<axis = 1>(row)
+      [long1] a = Unsqueeze(a1, axis)
+      [long2] b = Unsqueeze(b1, axis)
+      [long3] c = Unsqueeze(c1, axis)
+      [long4] d = Unsqueeze(d1, axis)
+      [long5] e = Unsqueeze(e1, axis)
+      [long6] f = Unsqueeze(f1, axis)
+      [product1] y = MatMul(x, w1)
+      [norm1] n1 = LayerNormalization<axis = -1>(y, g)
+      [near1] b0 = Add(b, one)
+      [scale1] s1 = Mul(n1, b0)
+      [shift1] m1 = Add(s1, a)
+      [product2] p1 = MatMul(m1, w2)
+      [gate1] q1 = Mul(c, p1)
+      [add1] z = Add(y, q1)
+      [norm2] n2 = LayerNormalization<axis = -1>(z, g)
+      [near2] e0 = Add(e, one)
+      [scale2] s2 = Mul(n2, e0)
+      [shift2] m2 = Add(s2, d)
+      [product3] p2 = MatMul(m2, w3)
+      [gate2] q2 = Mul(f, p2)
+      [add2] out = Add(z, q2)
+    }}"""
+
+
+def attended(behind: str, size: int = 8) -> str:
+    """An attention of four heads whose rows become a map."""
+    return f"""
+        (float[1,64,64] x, float[1,64,8,8] given) => (float[1,32,{size},{size}] out)
+        <float[64,64] wq = {{1}}, float[64,64] wk = {{1}}, float[64,64] wv = {{1}},
+         float[64,64] wo = {{1}}, float[64] bo = {{1}}, float[32,64,3,3] w1 = {{1}}> {{
+          heads = Constant<value = int64[4] {{1, -1, 4, 16}}>()
+          rows = Constant<value = int64[3] {{1, -1, 64}}>()
+          map = Constant<value = int64[4] {{1, 64, 8, 8}}>()
+          sizes = Constant<value = int64[4] {{1, 64, {size}, {size}}}>()
+          [query] q0 = MatMul(x, wq)
+          [key] k0 = MatMul(x, wk)
+          [value] v0 = MatMul(x, wv)
+          [heads1] q1 = Reshape(q0, heads)
+          [heads2] k1 = Reshape(k0, heads)
+          [heads3] v1 = Reshape(v0, heads)
+          [turn1] q2 = Transpose<perm = [0, 2, 1, 3]>(q1)
+          [turn2] k2 = Transpose<perm = [0, 2, 3, 1]>(k1)
+          [turn3] v2 = Transpose<perm = [0, 2, 1, 3]>(v1)
+          [scores] s = MatMul(q2, k2)
+          [soft] p = Softmax<axis = -1>(s)
+          [mix] o1 = MatMul(p, v2)
+          [turn4] o2 = Transpose<perm = [0, 2, 1, 3]>(o1)
+          [rows1] o3 = Reshape(o2, rows)
+          [project] o4 = MatMul(o3, wo)
+          [bias1] o5 = Add(o4, bo)
+          [turn5] o6 = Transpose<perm = [0, 2, 1]>(o5)
+          [map1] m = Reshape(o6, map)
+          {behind}
+          [conv1] out = Conv<pads = [1, 1, 1, 1]>(a, w1)
+        }}"""
+
+
+RESIZED = """[sig1] b = Sigmoid(m)
+          [resize1] a = Resize<mode = "nearest", nearest_mode = "floor",
+              coordinate_transformation_mode = "asymmetric">(b, , , sizes)"""
+GRAPHS = {
+    "fewer rows than columns are normed by one kernel and scaled by another": modulated(48, SCALED),
+    "as many rows as columns are normed and scaled by one kernel": modulated(64, SCALED),
+    "a row that is only multiplied by has a kernel of its own, too": modulated(
+        24, "[scale1] m = Mul(n, b2)"
+    ),
+    "each kernel cuts its parts out of a row, whose bias is added once": BLOCK,
+    "heads are stored as rows by a kernel for what makes a map of them": attended(
+        "[sig1] a = Sigmoid(m)"
+    ),
+    "a map made of rows and computed with is resized by another kernel": attended(RESIZED, 16),
+}
+
+test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
