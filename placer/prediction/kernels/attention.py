@@ -57,27 +57,48 @@ def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node
         if heads and _is_even(graph, scores, mix):
             repeated = (*_repeated(graph, scores.inputs[1]), *_repeated(graph, mix.inputs[1]))
             masks = (mask for node in before[1:] for mask in _masks(graph, node))
-            scales = _scales(graph, scores)
+            scales = _scales(graph, scores, masked=len(before) > 1)
             found[scores.name] = (scores, *scales, *repeated, *masks, *before[1:], *behind)
     return found
 
 
-def _scales(graph: Graph, scores: Node) -> Iterator[Node]:
+def _scales(graph: Graph, scores: Node, masked: bool) -> Iterator[Node]:
     """Numbers that queries and keys are multiplied by, unless other constants take them in.
 
     Those of what is added to or multiplied by, or of weights, do, also before data is moved; no
-    function, maximum or mean does (25 small graphs).
+    function, maximum or mean does, nor a joint product's where scores are ``masked`` (30 graphs).
     """
     for tensor in scores.inputs:
         scale = graph.producer.get(tensor)
         if scale is None or number(graph, scale) is None or len(graph.edges_of(tensor)) > 1:
             continue
-        given = next(t for t in scale.inputs if t not in graph.initializers)
-        made = graph.producer.get(given)
-        while made is not None and made.op in _MOVED:
-            made = graph.producer.get(made.inputs[0])
-        if made is None or made.op not in _LINEAR:
+        made = _made_before(graph, scale)
+        if made is None or made.op not in _LINEAR or (masked and _is_joint(graph, made)):
             yield scale
+
+
+def _made_before(graph: Graph, scale: Node) -> Node | None:
+    """What computes the elements that a node scales, wherever they were moved since."""
+    given = next((t for t in scale.inputs if t not in graph.initializers), "")
+    made = graph.producer.get(given)
+    while made is not None and made.op in _MOVED:
+        made = graph.producer.get(made.inputs[0])
+    return made
+
+
+def product_before(graph: Graph, scale: Node) -> Node | None:
+    """The product of a weight whose elements a node scales, if it is one."""
+    made = _made_before(graph, scale)
+    weighted = made is not None and made.op == "MatMul" and weight_input(graph, made) is not None
+    return made if weighted else None
+
+
+def _is_joint(graph: Graph, product: Node) -> bool:
+    """Whether it is one product with others of the same tensor, whose weights take nothing in."""
+    if product.op != "MatMul" or weight_input(graph, product) is None:
+        return False
+    readers = readers_of(graph, product.inputs[0])
+    return sum(n.op == "MatMul" and weight_input(graph, n) is not None for n in readers) > 1
 
 
 def _masks(graph: Graph, node: Node) -> Iterator[Node]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge, Node
-from placer.prediction.kernels.attention import is_padded
+from placer.prediction.kernels.attention import is_padded, product_before
 from placer.prediction.kernels.parts import CUT, Unit
 from placer.prediction.kernels.wiring import UnitGraph
 
@@ -24,9 +24,20 @@ class AttentionUnits:
                 self._all_of.setdefault(node.name, []).append(nodes)
 
     def _without_quantized(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """``nodes`` without what scales operands before they are quantized."""
+        """``nodes`` without what scales operands before they are quantized, or of INT8 products."""
         quantized = {e.tensor for e in self._made.edges(nodes[0]) if e in self._form.scales}
-        return tuple(node for node in nodes if quantized.isdisjoint(node.outputs))
+        return tuple(
+            node
+            for node in nodes
+            if quantized.isdisjoint(node.outputs) and not self._scales_integers(node, nodes[0])
+        )
+
+    def _scales_integers(self, node: Node, scores: Node) -> bool:
+        """Whether it scales an operand that an INT8 product sums, whose scaling does it as well."""
+        if not set(node.outputs) & set(scores.inputs):
+            return False
+        product = product_before(self._graph, node)
+        return product is not None and self._made.reads_integers(product)
 
     def add(self, node: Node) -> bool:
         """Add the units of an attention when its last node comes; False if ``node`` is of none."""

@@ -80,7 +80,46 @@ ATTENTIONS = {
         weights="p",
     ),
 }
-test_attentions = builder_test(ATTENTIONS, 17)
+# Queries and values have biases, keys have none, as in BEiT.
+POSITIONS = """
+    (float[1,17,64] x) => (float[1,17,64] out)
+    <float[64,64] w1 = {1}, float[64,64] w2 = {1}, float[64,64] w3 = {1}, float[64,64] w4 = {1},
+     float[64] b1 = {1}, float[64] b3 = {1}, float[1,4,17,17] positions = {1}> {
+      heads = Constant<value = int64[4] {1, 17, 4, 16}>()
+      rows = Constant<value = int64[3] {1, 17, 64}>()
+      half = Constant<value = float {0.5}>()
+      [queries] a1 = MatMul(x, w1)
+      [bias1] c1 = Add(a1, b1)
+      [view1] d1 = Reshape(c1, heads)
+      [turn1] q0 = Transpose<perm = [0, 2, 1, 3]>(d1)
+      [keys] a2 = MatMul(x, w2)
+      [view2] d2 = Reshape(a2, heads)
+      [turn2] k0 = Transpose<perm = [0, 2, 3, 1]>(d2)
+      [values] a3 = MatMul(x, w3)
+      [bias3] c3 = Add(a3, b3)
+      [view3] d3 = Reshape(c3, heads)
+      [turn3] v = Transpose<perm = [0, 2, 1, 3]>(d3)
+      [scale1] q = Mul(q0, half)
+      [scale2] k = Mul(k0, half)
+      [scores] s0 = MatMul(q, k)
+      [add] s1 = Add(s0, positions)
+      [soft] m = Softmax<axis = -1>(s1)
+      [mix] o = MatMul(m, v)
+      [turn4] t = Transpose<perm = [0, 2, 1, 3]>(o)
+      [view4] r = Reshape(t, rows)
+      [project] out = MatMul(r, w4)
+    }"""
+QUANTIZED = {
+    "keys of an INT8 product are scaled where its sums are": (
+        "x->queries w1->queries x->keys w2->keys x->values w3->values",
+        POSITIONS,
+    )
+}
+test_attentions = builder_test(
+    {**ATTENTIONS, "where positions are added, an attention scales keys without a bias": POSITIONS},
+    17,
+)
+test_quantized_attentions = builder_test(QUANTIZED, 17)
 
 
 @pytest.mark.parametrize("shown", ATTENTIONS)
