@@ -20,7 +20,7 @@ def kept(function: Callable[Concatenate[Graph, P], R]) -> Callable[Concatenate[G
     """
 
     @wraps(function)
-    def asked(graph: Graph, *args: P.args, **kwargs: P.kwargs) -> R:
+    def asked(graph: Graph, /, *args: P.args, **kwargs: P.kwargs) -> R:
         key = (function, *args)
         try:
             found: R = graph.kept[key]

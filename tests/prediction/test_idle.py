@@ -8,7 +8,7 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.graph import Edge
 from placer.graph.text import graph_of_text, parse_model
 from placer.plan import Plan
-from placer.prediction.idle import without_idle_nodes
+from placer.prediction.idle import eliminated_by_onnxruntime, without_idle_nodes
 from placer.prediction.predictor import Predictor
 from placer.quantization import Placement
 from placer.quantization.placement import Change
@@ -122,7 +122,7 @@ g (float[1,4,4,4] x) => (float[1,4,4,4] out)
 
 def stays_on_onnxruntime(text: str, folder: Path) -> bool:
     """Whether the node ``idle1`` is a layer, as predicted and in the optimized graph."""
-    graph = without_idle_nodes(graph_of_text(text), partly=True).graph
+    graph = without_idle_nodes(graph_of_text(text), eliminated_by_onnxruntime).graph
     plan = OnnxRuntimeEngine().compile(parse_model(text), folder).plan()
     built = nodes(plan)
     assert {("conv1",), ("conv2",)} <= set(built)  # It is no part of another layer.

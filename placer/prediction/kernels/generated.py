@@ -62,21 +62,24 @@ class Generated:
         for number in sorted(left):
             self._groups.split(number)
         for unit in self._groups.units:
-            if len({reader.group for _, reader in unit.readers}) > 1 and self._adds_bias(unit):
-                self._groups.move(unit, unit.reads[0][1].group)
+            product = self._biased(unit)
+            if product is not None and len({reader.group for _, reader in unit.readers}) > 1:
+                self._groups.move(unit, product.group)
 
     def _is_of_row(self, unit: Unit) -> bool:
         """Whether it cuts a part out of a row that a product writes, or is a view of one."""
         writer: Unit | None = unit
         while writer is not None and writer.role == "move":
             writer = writer.reads[0][1] if writer.reads else None
-        row = writer is not None and (self._sums.is_row_product(writer) or self._adds_bias(writer))
-        return row and unit.role == "move"
+        if writer is None or unit.role != "move":
+            return False
+        return self._sums.is_row_product(writer) or self._biased(writer) is not None
 
-    def _adds_bias(self, unit: Unit) -> bool:
-        """Whether it adds the bias of a product of one row, which its kernel does for several."""
+    def _biased(self, unit: Unit) -> Unit | None:
+        """The product of one row whose bias ``unit`` adds, which its kernel does for several."""
         writer = unit.reads[0][1] if unit.reads else None
-        return not unit.works and writer is not None and self._sums.is_row_product(writer)
+        adds = not unit.works and writer is not None and self._sums.is_row_product(writer)
+        return writer if adds else None
 
     def _may_wait(self, unit: Unit, later: Sequence[Unit]) -> bool:
         own = self._groups.of(unit)

@@ -148,7 +148,7 @@ class NormUnits:
         if turns:  # The kernel before squares a large map and turns it.
             squared = (f"{node.outputs[0]}/squares",)
             self._made.add(node, "move", edges, squared, works=False).names = (node,)
-            edges = [Edge(squared[0], node.name, NORMED)]
+            edges = (Edge(squared[0], node.name, NORMED),)
         scaled = self._add_norm(node, edges[0] if turns else None)
         if turns or node.op != "ReduceL2":  # Without a root, nothing of it is left to do.
             scaled.names = ()
