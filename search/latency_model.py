@@ -272,16 +272,20 @@ class _Corrections:
     """One unknown per group and layout other than the group's float one, from ``start`` on."""
 
     def __init__(self, landscape: Landscape, float_cost: Mapping[str, float], start: int) -> None:
-        self._landscape = landscape
-        self._width = max((len(names) for names in landscape.names), default=0)
-        self._columns: dict[tuple[int, int], int] = {}
+        count = len(landscape.sites)
+        width = max((len(names) for names in landscape.names), default=0)
+        # By site and layout, -1 where there is none; by site how many are in its group.
+        self._columns = np.full((count, width), -1)
+        self._members = np.ones(count)
         deviations = []
-        for index, group in enumerate(landscape.space.groups):
+        for group, members in zip(landscape.space.groups, landscape.members, strict=True):
+            own = list(members)
+            self._members[own] = len(own)
             nodes = {node.name for site in group.sites for node in site.match.nodes.values()}
             cost = sum(float_cost.get(node, 0.0) for node in nodes)
             for number, layout in enumerate(group.layouts):
                 if layout != landscape.space.floats[group.name]:
-                    self._columns[index, number] = start + len(self._columns)
+                    self._columns[own, number] = start + len(deviations)
                     fuses = group.sites[0].match.rule.layouts[rule_layout(layout)].fuses
                     deviations.append(cost * (CORRECTION if fuses else UNPREDICTED))
         self.deviations = np.array(deviations)
@@ -289,19 +293,14 @@ class _Corrections:
 
     def add(self, row: np.ndarray, state: State) -> None:
         """Add to ``row`` the share of each group's sites that has the layout."""
-        for index, members in enumerate(self._landscape.members):
-            for site in members:
-                column = self._columns.get((index, state[site]))
-                if column is not None:
-                    row[column] += 1 / len(members)
+        columns = self._columns[np.arange(len(state)), np.array(state, dtype=int)]
+        has = columns >= 0
+        row += np.bincount(columns[has], 1 / self._members[has], self.end)
 
     def extras(self, unknowns: np.ndarray) -> np.ndarray:
         """What the corrections add by site and layout, shape (sites, most layouts of any)."""
-        found = np.zeros((len(self._landscape.sites), self._width))
-        for (index, layout), column in self._columns.items():
-            members = self._landscape.members[index]
-            found[members[0] : members[-1] + 1, layout] = unknowns[column] / len(members)
-        return found
+        shares = unknowns[self._columns] / self._members[:, None]
+        return np.asarray(np.where(self._columns >= 0, shares, 0.0))
 
 
 def _normal(seed: Sequence[int], key: str) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -63,14 +64,13 @@ class NoiseModel:
         noisy = [v / s for v, s in zip(values, spread, strict=True) if s > 0]
         prior = max(float(np.median(noisy)) if noisy else UNKNOWN, LEAST) * self._shares
         deviations = np.array([observation.deviation for observation in observations])
-        found = _Posterior(prior, chosen, values, deviations)
-        mean = found.mean
+        self._posterior = _Posterior(prior, chosen, values, deviations)
+        mean = self._posterior.mean
         if rng is not None or hope:
             draw = -hope if rng is None else rng.standard_normal(mean.shape) - hope
-            mean = mean + np.sqrt(found.variance) * draw
+            mean = mean + np.sqrt(self._posterior.variance) * draw
         # Noise is never negative; what the regression says below that is nothing.
         self._noise: np.ndarray = np.maximum(mean, 0.0)
-        self._variance = found.variance
 
     def predict(self, state: State) -> float:
         """Expected noise power of ``state``."""
@@ -78,8 +78,8 @@ class NoiseModel:
 
     def variance_of(self, state: State, other: State) -> float:
         """Variance of the noise of the layouts of ``state`` that ``other`` does not have."""
-        pairs = enumerate(zip(state, other, strict=True))
-        return float(sum(self._variance[site, own] for site, (own, had) in pairs if own != had))
+        variance, pairs = self._posterior.variance, enumerate(zip(state, other, strict=True))
+        return float(sum(variance[site, own] for site, (own, had) in pairs if own != had))
 
     @property
     def extras(self) -> np.ndarray:
@@ -137,7 +137,7 @@ class _Posterior:
         change = np.linalg.solve(self._inner, self._missing) @ self._joint
         return np.asarray(self._prior + change.reshape(self._prior.shape))
 
-    @property
+    @cached_property
     def variance(self) -> np.ndarray:
         """Variance of the noise."""
         known = (self._joint * np.linalg.solve(self._inner, self._joint)).sum(axis=0)
