@@ -277,7 +277,7 @@ class _Corrections:
         # By site and layout, -1 where there is none; by site how many are in its group.
         self._columns = np.full((count, width), -1)
         self._members = np.ones(count)
-        deviations = []
+        deviations = list[float]()
         for group, members in zip(landscape.space.groups, landscape.members, strict=True):
             own = list(members)
             self._members[own] = len(own)
