@@ -58,7 +58,7 @@ from placer.fitting.leave_out import (
 )
 from placer.fitting.measure import Bench
 from placer.fitting.networks import network_names, write_network
-from placer.fitting.predicted import PredictedNetwork, predict
+from placer.fitting.predicted import PredictedNetwork, in_steadier_times, predict
 from placer.fitting.records import Records
 from placer.fitting.run import GIVEN_WEIGHT
 from placer.model import load_model
@@ -152,7 +152,7 @@ def measured(arguments: argparse.Namespace, chosen: Makers, folder: Path) -> lis
         found.append(predict(record, model.graph, predictor, moves_tensors(pack)))
     if isinstance(engine, IsolatedEngine):
         engine.close()
-    return found
+    return in_steadier_times(found)
 
 
 def estimates_left_out(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.onnxruntime_providers import parse_provider
 from placer.fitting.costs import Build, Network, ProfiledLayer
 from placer.fitting.records import BuildRecord, NetworkRecord
+from placer.fitting.round_times import RoundTimes, build_seconds, copies_differ, steadier
 from placer.graph import Graph
 from placer.plan import Plan
 from placer.prediction.conversions import PredictedLayer
@@ -33,11 +34,12 @@ class PredictedBuild:
 
 @dataclass(frozen=True, eq=False)
 class PredictedNetwork:
-    """The builds of one network. ``costs``: what a fit reads of them."""
+    """The builds of one network. ``costs``: what a fit reads of them, ``timed`` by this rule."""
 
     record: NetworkRecord
     builds: tuple[PredictedBuild, ...]
     costs: Network
+    timed: RoundTimes = "best round"
 
     @property
     def ratios(self) -> tuple[Ratio, ...]:
@@ -48,20 +50,25 @@ class PredictedNetwork:
     @property
     def noise(self) -> float:
         """How far the ratio of the float model to a copy of itself is from 1."""
-        both = np.column_stack([self.record.copy_seconds, self.record.seconds[:, 0]])
-        copy, base = _uninterrupted(both)
-        return abs(float(np.log(copy / base)))
+        return copies_differ(self.record, self.timed)
 
 
-def _uninterrupted(seconds: np.ndarray) -> np.ndarray:
-    """What each column takes in the best of its rounds.
+def in_steadier_times(networks: Sequence[PredictedNetwork]) -> list[PredictedNetwork]:
+    """``networks`` with times by the rule under which their copies agree best."""
+    how = steadier(network.record for network in networks)
+    return [_timed(network, how) for network in networks]
 
-    What else a machine does only adds, in CPU time, too, by what it leaves of the caches: two
-    copies of a model differed by 0.6 and 0.7% (medians) where each one's best round counted, on
-    busy cores with ONNX Runtime and OpenVINO, and by 1.5 and 2.2% by medians of paired ratios.
-    """
-    best: np.ndarray = seconds.min(axis=0)
-    return best
+
+def _timed(network: PredictedNetwork, how: RoundTimes) -> PredictedNetwork:
+    times = _microseconds(network.record, how)
+    both = zip(network.costs.builds, times, strict=True)
+    builds = tuple(replace(build, us=us) for build, us in both)
+    return replace(network, costs=replace(network.costs, builds=builds), timed=how)
+
+
+def _microseconds(record: NetworkRecord, how: RoundTimes) -> list[float]:
+    found: list[float] = (1e6 * build_seconds(record.seconds, how)).tolist()
+    return found
 
 
 def counts_moves(pack: Pack, engine_options: Mapping[str, str]) -> bool:
@@ -80,19 +87,18 @@ def predict(
 ) -> PredictedNetwork:
     """What ``predictor`` says of the builds of ``record``, whose network is ``graph``.
 
+    Each takes what its best round took; see ``in_steadier_times``.
+
     ``moves``: see ``plan_parts`` and ``counts_moves``. ``weight``: what it counts for in a fit.
     """
     builds = []
     for build in record.builds:
         layers = predictor.predict(build.placement).layers
         builds.append(PredictedBuild(build, layers, build.plan))
-    us = 1e6 * _uninterrupted(record.seconds)
+    times = _microseconds(record, "best round")
     costs = Network(
         record.network,
-        tuple(
-            _costs(build, time, graph, moves)
-            for build, time in zip(builds, us.tolist(), strict=True)
-        ),
+        tuple(_costs(build, time, graph, moves) for build, time in zip(builds, times, strict=True)),
         weight,
     )
     return PredictedNetwork(record, tuple(builds), costs)

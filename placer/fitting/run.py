@@ -23,7 +23,7 @@ from placer.fitting.evidence import GIVEN, evidence
 from placer.fitting.leave_out import COVERAGE, conformal_quantile, leave_out
 from placer.fitting.measure import Bench, model_paths
 from placer.fitting.networks import network_names, write_network
-from placer.fitting.predicted import PredictedNetwork, counts_moves, predict
+from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier_times, predict
 from placer.fitting.records import Records
 from placer.fitting.rules import rule_evidence
 from placer.model import load_model
@@ -185,7 +185,7 @@ class _Run:
             found += self._network(name, write_network(name, folder))
         for path in model_paths(self._options.models) if self._options.models else ():
             found += self._network(f"{GIVEN}{path.stem}", path)
-        return self._fit(self._distinct(found))
+        return self._fit(in_steadier_times(self._distinct(found)))
 
     def _distinct(self, networks: list[PredictedNetwork]) -> list[PredictedNetwork]:
         """Without copies of one model: left out, it would still be among those fitted to."""

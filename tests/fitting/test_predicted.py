@@ -10,7 +10,7 @@ from placer.engines.select import select_engine
 from placer.fitting.costs import Network
 from placer.fitting.leave_out import BuildPair, pairs_of
 from placer.fitting.networks import write_network
-from placer.fitting.predicted import PredictedNetwork, predict
+from placer.fitting.predicted import PredictedNetwork, in_steadier_times, predict
 from placer.fitting.records import FLOAT, BuildRecord, LayerRecord, NetworkRecord
 from placer.model import Model, load_model
 from placer.prediction.select import make_predictor
@@ -49,6 +49,23 @@ def test_a_build_takes_what_its_best_round_took(predicted: PredictedNetwork):
 
 def test_copies_of_a_model_are_compared_by_their_best_rounds(predicted: PredictedNetwork):
     assert predicted.noise == pytest.approx(0)  # Their median ratio is 1.36.
+
+
+def test_builds_are_timed_by_the_rule_under_which_copies_agree(predicted: PredictedNetwork):
+    # A clock that rises in single rounds: each build's best is as lucky as the round was.
+    lucky = ((1e-3, 1e-3, 0.5e-3), (1e-3, 1e-3, 1e-3))
+    builds = tuple(
+        predicted.record.builds[0].model_copy(update={"label": label, "seconds": seconds})
+        for label, seconds in zip((FLOAT, "default"), (lucky[1], (2e-3, 2e-3, 1e-3)), strict=True)
+    )
+    clock = predicted.record.model_copy(update={"builds": builds, "copy_seconds": lucky[0]})
+    build = predicted.costs.builds[0]
+    network = replace(predicted, record=clock, costs=Network("two", (build, build)))
+    [timed] = in_steadier_times([network])
+    assert [build.us for build in timed.costs.builds] == pytest.approx([1000, 2000])
+    assert timed.noise == pytest.approx(0)
+    [busy] = in_steadier_times([predicted])
+    assert (busy.timed, busy.costs) == ("best round", predicted.costs)
 
 
 def test_a_ratio_counts_as_apart_by_the_best_rounds_that_it_is_of(predicted: PredictedNetwork):
