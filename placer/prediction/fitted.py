@@ -24,7 +24,7 @@ from placer.prediction.prediction import Prediction
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
-FORMAT = "placer-fit/6"
+FORMAT = "placer-fit/7"
 
 
 class _Document(BaseModel):

@@ -8,13 +8,14 @@ convolution with a Sigmoid behind it needs no class of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from placer.graph import Graph, Node
 from placer.plan import Layer
 from placer.plan.dtypes import is_quantized
 from placer.prediction.conversions import PredictedLayer
+from placer.prediction.layer_rows import row_count
 from placer.prediction.work import (
     FEW_CHANNELS,
     POOLING,
@@ -27,6 +28,11 @@ from placer.prediction.work import (
 
 # Operators that move or rename data without work for each element when they are fused.
 _FREE = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+# Nodes that more is done for than for each element: of a layer without weights the main one.
+_NOT_ELEMENTWISE = frozenset(
+    "Concat GroupNormalization InstanceNormalization LayerNormalization Resize RMSNormalization "
+    "Slice Softmax Split Transpose".split()
+)
 _RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 # Elements that an interpolating Resize reads along each axis that changes.
 _INTERPOLATED = {"linear": 2, "cubic": 4}
@@ -36,6 +42,7 @@ _MILLION = 1e6
 # Channels that a convolution computes at once, and of how many an integer one sums products at
 # once: 32-bit sums in a vector of AVX-512, and bytes in each of them (VNNI).
 _AT_ONCE, _SUMMED_AT_ONCE = 16, 4
+_ROWS = "rows"  # How kinds of parts begin that count rows.
 _RESIZE = "Resize"  # Each mode is a kind of its own: some copy, some interpolate.
 # How kinds begin whose kernel differs where channels are not last, or are in blocks.
 ROW_MAJOR_KIND, BLOCKED_KIND = "row-major ", "blocked "
@@ -61,8 +68,13 @@ class Part(NamedTuple):
     written_mb: float
 
 
-def layer_parts(predicted: PredictedLayer, graph: Graph) -> tuple[Part, ...]:
-    """The parts of a layer, the main one first; none for a no-op."""
+def layer_parts(
+    predicted: PredictedLayer, graph: Graph, last: bool | None = None
+) -> tuple[Part, ...]:
+    """The parts of a layer, the main one first; none for a no-op.
+
+    ``last``: whether its tensors have their channels last; None: if they are integers.
+    """
     layer = predicted.layer
     if layer.kind == "no-op":
         return ()
@@ -72,14 +84,15 @@ def layer_parts(predicted: PredictedLayer, graph: Graph) -> tuple[Part, ...]:
         written = sum(port_bytes(port, graph) for port in layer.outputs)
         elements = _elements(layer.outputs[0].tensor, graph)
         work = Work("memory", layer.output_types[0], elements, read + written, written)
-        return (_part("Concat", work, elements),)
+        whole = _part("Concat", work, elements)
+        return (whole, *_rows(predicted.nodes[0], layer, whole.key, 1, graph, last))
     found = layer_work(predicted, graph)
     if found is None:
         return ()
     if not predicted.nodes:
         few = "few-channel " if found.name.startswith("few-channel") else ""
         return (_part(f"{few}{layer.kind}", found, found.ops),)
-    main = next((node for node in predicted.nodes if node.op in WEIGHTED), predicted.nodes[0])
+    main = _main(predicted.nodes)
     ops = _operations(main, found, graph, predicted.copies)
     fused = (node for node in predicted.nodes if node is not main and node.op not in _FREE)
     whole = _part(_name(main, found, graph), found, ops)
@@ -88,8 +101,19 @@ def layer_parts(predicted: PredictedLayer, graph: Graph) -> tuple[Part, ...]:
     return (
         *parts,
         *_gathered(main, whole.key, predicted.copies, graph),
+        *_rows(main, layer, whole.key, predicted.copies, graph, last),
         *_given_out(layer, whole.key, graph),
     )
+
+
+def _main(nodes: Sequence[Node]) -> Node:
+    """The node that a layer is named after: the others are what is done to what it reads or writes.
+
+    One with weights, else one that reduces or moves what it reads, as the norm behind a sum.
+    """
+    weighted = (node for node in nodes if node.op in WEIGHTED)
+    heavy = (node for node in nodes if node.op in _NOT_ELEMENTWISE or node.op in POOLING)
+    return next(weighted, None) or next(heavy, nodes[0])
 
 
 def ancestors(key: CostKey) -> tuple[CostKey, ...]:
@@ -97,6 +121,9 @@ def ancestors(key: CostKey) -> tuple[CostKey, ...]:
 
     Behind them all is ``EVERY_KIND``.
     """
+    if key.name.startswith(_ROWS):
+        both = (CostKey(_ROWS, key.dtype), CostKey(_ROWS, ""))
+        return tuple(other for other in both if other != key)
     operator = key.name.removeprefix(BLOCKED_KIND)
     family = _family(operator)
     if operator != key.name:
@@ -176,6 +203,19 @@ def _gathered(main: Node, kind: CostKey, copies: int, graph: Graph) -> Iterator[
     pixels = batch * math.prod(image) * math.prod(window) / copies / _MILLION
     read_mb = pixels * channels * type_bytes(kind.dtype)
     yield Part(CostKey("gathered", kind.dtype), 0.0, pixels, read_mb, 0.0)
+
+
+def _rows(
+    main: Node, layer: Layer, kind: CostKey, copies: int, graph: Graph, last: bool | None
+) -> Iterator[Part]:
+    """What a kernel takes for each row that it goes through (``layer_rows``)."""
+    last = is_quantized(kind.dtype) if last is None else last
+    rows = row_count(main, layer, graph, last) / copies / _MILLION
+    family = _family(kind.name)
+    dense = family in ("conv", "matmul") and not kind.name.startswith(("depthwise", "grouped"))
+    if rows:
+        name = f"{_ROWS} of {family if dense else kind.name}"
+        yield Part(CostKey(name, kind.dtype), 0.0, rows, 0.0, 0.0)
 
 
 def _given_out(layer: Layer, kind: CostKey, graph: Graph) -> Iterator[Part]:

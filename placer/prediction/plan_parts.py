@@ -15,7 +15,7 @@ from placer.prediction.layer_parts import (
     Part,
     layer_parts,
 )
-from placer.prediction.memory_layouts import BLOCKED, ROW_MAJOR, LaidOut, Move, lay_out
+from placer.prediction.memory_layouts import BLOCKED, LAST, ROW_MAJOR, LaidOut, Move, lay_out
 from placer.prediction.work import type_bytes
 from placer.rules.pack import Pack
 
@@ -49,10 +49,15 @@ def plan_parts(
 
 def _parts(predicted: PredictedLayer, laid: LaidOut, graph: Graph) -> tuple[Part, ...]:
     moved = tuple(_moved(move, graph) for move in laid.moves)
-    parts = () if laid.gone else layer_parts(predicted, graph)
-    if not parts or not predicted.nodes or predicted.nodes[0].op not in _BY_LAYOUT:
+    parts = () if laid.gone else layer_parts(predicted, graph, laid.layout == LAST)
+    if not parts or not predicted.nodes:
         return (*parts, *moved)
     main = parts[0]
+    if "conv" in main.key.name and laid.layout == ROW_MAJOR and not is_quantized(main.key.dtype):
+        main = main._replace(key=CostKey(f"{ROW_MAJOR_KIND}{main.key.name}", main.key.dtype))
+        return (main, *parts[1:], *moved)
+    if predicted.nodes[0].op not in _BY_LAYOUT:
+        return (*parts, *moved)
     if laid.layout == ROW_MAJOR and is_quantized(main.key.dtype):
         main = main._replace(key=CostKey(f"{ROW_MAJOR_KIND}{main.key.name}", main.key.dtype))
     elif laid.layout == BLOCKED:
