@@ -13,7 +13,7 @@ Printed with the errors of the fit to generated networks: how many of the estima
 builds of a network whose float and default builds were given, as by ``placer fit --models``.
 
 ``--draws 5`` tells besides how far figures depend on which networks are generated: five fits, each
-to half of those of each kind. Twice as many, ``--generated 156``, make these fits of 78.
+to half of those of each kind. Twice as many, ``--generated 236``, make these fits of 118.
 
 ``--builds`` keeps what was measured; another run measures only what is missing there.
 ``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
@@ -273,7 +273,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--engine", default="openvino")
     parser.add_argument("--builds", type=Path, required=True)
-    parser.add_argument("--generated", type=int, default=78, help="generated networks")
+    parser.add_argument("--generated", type=int, default=118, help="generated networks")
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--networks", choices=sorted(drawn()), default="known")

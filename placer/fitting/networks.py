@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from placer.fitting.mixed_networks import mixed
 from placer.fitting.net import ACTIVATIONS, Act, Net, attention, gelu, linear, normed, relu, silu
 from placer.fitting.short_networks import short
 from placer.fitting.token_networks import channels_last, few_tokens, sequence
@@ -182,6 +183,7 @@ def wide(seed: int) -> onnx.ModelProto:
     return net.model(net.add("Gemm", flat, net.weight(channels, 100)))
 
 
+_MIXED = "mixed"
 _SHORT, _SEQUENCE, _CHANNELS_LAST, _FEW_TOKENS = "short", "sequence", "channels-last", "few-tokens"
 _MAKERS = {
     CONVOLUTIONAL: convolutional,
@@ -191,17 +193,20 @@ _MAKERS = {
     _SEQUENCE: sequence,
     _CHANNELS_LAST: channels_last,
     _FEW_TOKENS: few_tokens,
+    _MIXED: mixed,
 }
-# Of how many networks of 78 there are of each kind but the first, which is all others.
-_OF_78 = {TOKENS: 6, WIDE: 4, _SHORT: 24, _SEQUENCE: 9, _CHANNELS_LAST: 4, _FEW_TOKENS: 7}
+# Of how many networks of 118 there are of each kind but the first, which is all others.
+_OF_118 = {
+    TOKENS: 6, WIDE: 4, _SHORT: 24, _SEQUENCE: 9, _CHANNELS_LAST: 4, _FEW_TOKENS: 7, _MIXED: 40,
+}  # fmt: skip
 
 
 def network_names(count: int) -> tuple[str, ...]:
     """The names of ``count`` networks, in the order in which they are measured.
 
-    Of 78, 24 are convolutional.
+    Of 118, 24 are convolutional.
     """
-    few = {kind: count * own // 78 for kind, own in _OF_78.items()}
+    few = {kind: count * own // 118 for kind, own in _OF_118.items()}
     counts = {CONVOLUTIONAL: count - sum(few.values()), **few}
     return tuple(f"{kind}-{number}" for kind, own in counts.items() for number in range(own))
 

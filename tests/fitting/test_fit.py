@@ -211,14 +211,14 @@ def test_a_folder_as_output_is_refused_before_anything_is_measured(tmp_path: Pat
 
 
 def test_the_generated_networks_are_the_same_every_time(tmp_path: Path):
-    for name in {name.rpartition("-")[0]: name for name in network_names(78)}.values():
+    for name in {name.rpartition("-")[0]: name for name in network_names(118)}.values():
         first = load_model(write_network(name, tmp_path))
         assert load_model(write_network(name, tmp_path)).fingerprint == first.fingerprint
 
 
-def test_a_fit_measures_networks_of_seven_kinds():
-    names = network_names(78)
-    assert len(set(names)) == 78
+def test_a_fit_measures_networks_of_eight_kinds():
+    names = network_names(118)
+    assert len(set(names)) == 118
     kinds = Counter(name.rpartition("-")[0] for name in names)
     assert kinds == {
         "convolutional": 24,
@@ -228,12 +228,13 @@ def test_a_fit_measures_networks_of_seven_kinds():
         "tokens": 6,
         "wide": 4,
         "channels-last": 4,
+        "mixed": 40,
     }
 
 
 def test_short_networks_hold_kinds_of_layers_that_the_others_lack(tmp_path: Path):
     def ops(kind: str) -> set[str]:
-        names = [name for name in network_names(78) if name.startswith(f"{kind}-")]
+        names = [name for name in network_names(118) if name.startswith(f"{kind}-")]
         return {
             node.op
             for name in names[:8]
@@ -244,6 +245,8 @@ def test_short_networks_hold_kinds_of_layers_that_the_others_lack(tmp_path: Path
     assert ops("short") - others >= {"DepthToSpace", "InstanceNormalization", "PRelu", "Split"}
     assert ops("sequence") - others >= {"GRU", "LSTM", "Tanh"}
     assert ops("few-tokens") - others >= {"Pow", "ReduceMean"}
+    known = others.union(*map(ops, ("short", "sequence", "few-tokens", "channels-last")))
+    assert ops("mixed") - known >= {"Exp", "Gather", "Neg", "Pad", "ReduceL2", "Slice", "Sub"}
 
 
 def test_the_command_says_how_far_off_it_is(fitted: Path, models: Path, tmp_path: Path):
