@@ -20,6 +20,7 @@ to half of those of each kind. Twice as many, ``--generated 236``, make these fi
 ``--networks development``, ``held-out`` or ``aside`` takes 16 networks of other families, drawn by
 lot, instead of the twelve. Whoever changes the fit looks at the errors of single development
 networks, and only at the figures of all others.
+``--models FOLDER`` takes the ONNX files in it instead, called after themselves.
 ``--share 1/3`` measures every third network and fits nothing, for
 processes beside each other, each pinned to a core. Latencies mean something on a quiet machine
 only: the table shows how far two builds of the same float model were apart.
@@ -35,6 +36,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -56,7 +58,7 @@ from placer.fitting.leave_out import (
     leave_out,
     pairs_of,
 )
-from placer.fitting.measure import Bench
+from placer.fitting.measure import Bench, model_paths
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, in_steadier_times, predict
 from placer.fitting.records import Records
@@ -108,6 +110,11 @@ def drawn() -> dict[str, Makers]:
         "held-out": {name: others[name] for name in names[DRAWN : 2 * DRAWN]},
         "aside": {name: others[name] for name in names[2 * DRAWN :]},
     }
+
+
+def given(folder: Path) -> Makers:
+    """The ONNX files in ``folder`` by name."""
+    return {path.stem: partial(onnx.load, path) for path in model_paths(folder)}
 
 
 def measured_options(builds: Path) -> dict[str, object]:
@@ -277,12 +284,13 @@ def main() -> None:
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--networks", choices=sorted(drawn()), default="known")
+    parser.add_argument("--models", type=Path, help="a folder of ONNX files")
     parser.add_argument("--only-fit", action="store_true")
     parser.add_argument("--share", help="of the networks: 2/3 are the second of each three")
     parser.add_argument("--draws", type=int, default=0, help="fits to half of the generated")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    chosen = drawn()[arguments.networks]
+    chosen = given(arguments.models) if arguments.models else drawn()[arguments.networks]
     with tempfile.TemporaryDirectory() as folder:
         networks = measured(arguments, chosen, Path(folder))
     if arguments.share:

@@ -1,7 +1,7 @@
 """Networks of what ``networks`` and ``short_networks`` hold little of: what detectors, language
 models and decoders do between their convolutions and products.
 
-Slices, splits and pads, embeddings, turned positions, norms of responses, recurrent layers of
+Slices, splits and pads, turned positions, norms of responses, recurrent layers of
 several kinds, transposed convolutions with maps beside them, boxes from scores.
 """
 
@@ -250,10 +250,10 @@ def _of_tokens(seed: int) -> onnx.ModelProto:
 
 
 def _positions(net: Net) -> str:
-    """Rows of a table, looked up."""
+    """What is added to each token for its place."""
     _, count, width = net.shape
-    table = net.constant(net.rng.normal(0, 0.1, (64, width)).astype(np.float32))
-    return net.add("Gather", table, net.constant(np.arange(count, dtype=np.int64)[None]), axis=0)
+    table = net.rng.normal(0, 0.1, (64, width)).astype(np.float32)
+    return net.constant(table[None, :count])
 
 
 def _heads(net: Net, x: str, heads: int) -> str:
