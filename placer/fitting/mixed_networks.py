@@ -280,7 +280,8 @@ def _masked(net: Net, x: str) -> str:
     """One product for queries, keys and values, split, and what is ahead hidden."""
     width = net.shape[2]
     parts = _split(net, linear(net, x, width, 3 * width), (width,) * 3, 2)
-    return _joined(net, *(_heads(net, part, 2) for part in parts), mask=True)
+    q, k, v = (_heads(net, part, 2) for part in parts)
+    return _joined(net, q, k, v, mask=True)
 
 
 def _turned(net: Net, x: str) -> str:
