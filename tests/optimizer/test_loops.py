@@ -36,7 +36,8 @@ from tests.optimizer.judged_file import optimized_and_applied
 # A decoder whose memory grows by a row a trip, with what it reads from outside of the Loop.
 DECODER = """
 <ir_version: 9, opset_import: ["": 17]>
-g (float[1,256] x, float[8,256] context, int64[1] trips) => (float[N,256] memory, float[T,1,256] steps)
+g (float[1,256] x, float[8,256] context, int64[1] trips)
+  => (float[N,256] memory, float[T,1,256] steps)
 <float[256,256] own = {0.5}, float[256,256] keys = {0.5}, bool go = {1}, int64[1] one = {1}> {
   [outside] c = Tanh(context)
   count = Squeeze(trips)
