@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.onnxruntime_providers import parse_provider
 from placer.fitting.costs import Build, Network, ProfiledLayer
