@@ -31,10 +31,10 @@ from rich.console import Console
 from rich.table import Table
 
 from placer.model import load_model, save_model
-from placer.prediction.gpus import load_gpu
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import Roofline
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.gpus import load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.roofline import Roofline
 from placer.qdq import Inserter
 from placer.quantization import Range
 from placer.results.result import versions

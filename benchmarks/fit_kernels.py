@@ -25,10 +25,10 @@ from rich.table import Table
 from scipy.optimize import lsq_linear
 
 from placer.graph import index_graph
-from placer.prediction.gpus import Gpu, load_gpu
-from placer.prediction.layer_classes import LayerClass, LayerClasses, load_layer_classes
-from placer.prediction.roofline import Roofline
-from placer.prediction.work import TILE, Work
+from placer.prediction.times.gpus import Gpu, load_gpu
+from placer.prediction.times.layer_classes import LayerClass, LayerClasses, load_layer_classes
+from placer.prediction.times.roofline import Roofline
+from placer.prediction.times.work import TILE, Work
 
 MEASURED = Path(__file__).parent / "measured" / "kernels-h100.json"
 # By format: the class, the type that is read, bytes of an element read and written.

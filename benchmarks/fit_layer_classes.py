@@ -36,11 +36,11 @@ from scipy.optimize import lsq_linear
 
 from placer.common.files import write_text
 from placer.model import load_model
-from placer.prediction.gpus import load_gpu
-from placer.prediction.layer_classes import LayerClass, LayerClasses, Rate, load_layer_classes
-from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import Roofline, operation_rate, uncached_bytes
-from placer.prediction.work import SMALL_TILE
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.gpus import load_gpu
+from placer.prediction.times.layer_classes import LayerClass, LayerClasses, Rate, load_layer_classes
+from placer.prediction.times.roofline import Roofline, operation_rate, uncached_bytes
+from placer.prediction.times.work import SMALL_TILE
 from placer.quantization import EMPTY
 from placer.results.result import versions
 from placer.rules.packaging.load import load_pack
@@ -92,7 +92,7 @@ DEPTH = {"float": 6.05, "float16": 2.98, "int8": 1.55}
 LEAST_DEPTH = 2.0
 HEADER = """\
 # What kinds of layers make of a GPU's data-sheet rates; the formula is in
-# placer/prediction/roofline.py.
+# placer/prediction/times/roofline.py.
 # Written by benchmarks/fit_layer_classes.py, which fits them to the per-layer profiles of fourteen
 # published TensorRT 8 engines: those without a compute capability to A100, RTX 3090 and Orin, which
 # on other GPUs is an assumption, those with one to these GPUs and a TITAN RTX, each drawn towards

@@ -64,9 +64,9 @@ from placer.fitting.predicted import PredictedNetwork, in_steadier_times, predic
 from placer.fitting.records import Records
 from placer.fitting.run import GIVEN_WEIGHT
 from placer.model import load_model
-from placer.prediction.fitted import CostTable
-from placer.prediction.plan_parts import moves_tensors
 from placer.prediction.select import make_predictor
+from placer.prediction.times.fitted import CostTable
+from placer.prediction.times.plan_parts import moves_tensors
 from placer.results.result import versions
 
 UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {

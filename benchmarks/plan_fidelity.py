@@ -30,10 +30,10 @@ from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
 from placer.plan.diff import diff_plans
 from placer.plan.diff_result import CONVERSIONS, PlanDiff, Score, sentences
-from placer.prediction.gpus import load_gpu
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import Roofline
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.gpus import load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.roofline import Roofline
 from placer.results.result import versions
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target

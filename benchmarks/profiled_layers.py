@@ -9,9 +9,9 @@ from functools import cache
 import reference_engines as engines
 
 from placer.plan.diff import diff_plans
-from placer.prediction.gpus import Gpu, load_gpu
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.work import Work, layer_work
+from placer.prediction.times.gpus import Gpu, load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.work import Work, layer_work
 
 
 @dataclass(frozen=True)

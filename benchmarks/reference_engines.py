@@ -35,9 +35,9 @@ from placer.model import load_model
 from placer.model.normalize import infer_values
 from placer.plan import Layer, Plan
 from placer.plan.readers.read import read_plan
-from placer.prediction.gpus import load_gpu
-from placer.prediction.prediction import Prediction
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.prediction import Prediction
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.gpus import load_gpu
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target

@@ -39,11 +39,11 @@ from search_runs import Case, measured_trial, parallel, starts_of
 
 from placer.common.files import write_text
 from placer.results.result import versions
-from placer.search.landscape import Landscape
+from placer.search.landscape.landscape import Landscape
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposal, Proposer, RandomProposer
 from placer.search.space import Choices
-from placer.search.surrogate import SurrogateProposer
 
 SCHEMES = ("ours", "greedy", "TPE", "random")
 PARTS, LIMIT_DB, DECADES = 6, 15.0, 3.0

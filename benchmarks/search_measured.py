@@ -67,10 +67,10 @@ from placer.optimizer.trials.proposer import probes_of
 from placer.optimizer.trials.trial import TrialRunner
 from placer.quantization import EMPTY
 from placer.results.result import versions
+from placer.search.proposals.surrogate import seed_proposals
 from placer.search.records import TrialRecord, by_latency
 from placer.search.samplers import Proposal, Proposer, TpeProposer
 from placer.search.space import Choices, Space
-from placer.search.surrogate import seed_proposals
 
 SAMPLERS = ("surrogate", "tpe", "tpe from the same starts", "greedy", "random")
 DIGITS = Path(__file__).parent.parent / "examples" / "digits"

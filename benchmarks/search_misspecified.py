@@ -54,15 +54,15 @@ from search_rivals import CmaEsProposer, GreedyProposer, LocalProposer, StartedP
 from search_runs import REGIONS, measured_trial, parallel, starts_of
 
 from placer.common.files import write_text
-from placer.prediction.gpus import load_gpu
+from placer.prediction.times.gpus import load_gpu
 from placer.quantization import Placement
 from placer.results.result import versions
-from placer.search.landscape import Landscape
-from placer.search.layer_signatures import PredictedLayers
+from placer.search.landscape.landscape import Landscape
+from placer.search.landscape.layer_signatures import PredictedLayers
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposer, RandomProposer
 from placer.search.space import Choices
-from placer.search.surrogate import SurrogateProposer
 
 OURS, NO_PROFILE = "ours", "ours, no profile"
 SCHEMES = (OURS, NO_PROFILE, "TPE", "CMA-ES", "local", "greedy", "random", REGIONS)

@@ -35,15 +35,15 @@ from networks.searched import (
 
 from placer.graph import Graph
 from placer.model import load_model, save_model
-from placer.prediction.gpus import Gpu, load_gpu
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import Roofline
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.gpus import Gpu, load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.roofline import Roofline
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import Target
-from placer.search.layer_signatures import LayerModel
+from placer.search.landscape.layer_signatures import LayerModel
 from placer.search.space import Choices, Group, Space, build_space
 
 GPUS = ("a100-sxm-40gb", "l4", "t4", "orin-agx", "rtx-4090")

@@ -63,20 +63,20 @@ from placer.optimizer.trials.layer_times import ProfiledLayers
 from placer.optimizer.trials.proposer import make_landscapes, make_proposer
 from placer.optimizer.trials.trial import TrialRunner
 from placer.plan import Plan
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.results.parts import LatencyPart
 from placer.results.result import versions
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
 from placer.search.ahead import RehearsingSearch
-from placer.search.landscape import Landscape
-from placer.search.layer_signatures import LayerModel
+from placer.search.landscape.landscape import Landscape
+from placer.search.landscape.layer_signatures import LayerModel
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import Judgement, Measurement, TrialRecord
 from placer.search.samplers import Proposal, Proposer
 from placer.search.space import Choices, Space, build_space
-from placer.search.study import Study
-from placer.search.surrogate import SurrogateProposer
+from placer.search.study.study import Study
 
 SIZES = (100, 500, 1500, 5000)
 REAL_SITES, SMALL_SITES = 500, 90

@@ -17,14 +17,14 @@ from search_rivals import TpeProposer
 
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
-from placer.prediction.gpus import load_gpu
+from placer.prediction.times.gpus import load_gpu
 from placer.results.parts import LatencyPart
-from placer.search.landscape import Landscape
-from placer.search.layer_signatures import LayerModel
+from placer.search.landscape.landscape import Landscape
+from placer.search.landscape.layer_signatures import LayerModel
+from placer.search.proposals.surrogate import SurrogateProposer, seed_proposals
 from placer.search.records import Judgement, Measurement, TrialRecord
 from placer.search.samplers import Proposal, Proposer, RandomProposer
 from placer.search.space import Choices, Space
-from placer.search.surrogate import SurrogateProposer, seed_proposals
 
 OURS, NO_PROFILE, RANDOM, TPE = "ours", "ours, no profile", "random", "TPE"
 SEEDED_TPE, REGIONS = "TPE from our seeds", "regions"

@@ -28,19 +28,19 @@ from networks import topologies
 from search_overhead import InstantEngine
 
 from placer.model import load_model
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
-from placer.search.landscape import Landscape
-from placer.search.layer_signatures import LayerModel
+from placer.search.landscape.landscape import Landscape
+from placer.search.landscape.layer_signatures import LayerModel
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import build_space
-from placer.search.storage import open_storage
-from placer.search.study import Study
-from placer.search.surrogate import SurrogateProposer
+from placer.search.study.storage import open_storage
+from placer.search.study.study import Study
 from tests import postgresql
 
 PROCESSES = 4

@@ -42,9 +42,9 @@ from placer.rules.sites import find_sites
 from placer.search.records import Judgement, Measurement, Outcome, by_latency
 from placer.search.samplers import RandomProposer
 from placer.search.space import Space, build_space
-from placer.search.storage import open_storage
-from placer.search.study import Study
-from placer.search.trial_attributes import TrialReader
+from placer.search.study.storage import open_storage
+from placer.search.study.study import Study
+from placer.search.study.trial_attributes import TrialReader
 from tests import postgresql
 
 MODEL = Path(__file__).parent.parent / "examples" / "digits" / "digits.onnx"

@@ -15,12 +15,12 @@ from contextlib import suppress
 from threading import Thread
 
 from placer.quantization import Placement
-from placer.search._round import NO_PLAN, Plan
-from placer.search.landscape import Cancelled
+from placer.search.landscape.landscape import Cancelled
+from placer.search.proposals.round import NO_PLAN, Plan
+from placer.search.proposals.surrogate import SurrogateProposer, proposal_of
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
-from placer.search.study import Evaluate
-from placer.search.surrogate import SurrogateProposer, proposal_of
+from placer.search.study.study import Evaluate
 
 Expected = tuple[float, float]  # Predicted latency and its standard deviation.
 
@@ -52,7 +52,7 @@ class RehearsingSearch:
         return proposal
 
     def evaluate(self, placement: Placement) -> Outcome:
-        """See ``placer.search.study.Evaluate``."""
+        """See ``placer.search.study.study.Evaluate``."""
         space, last, self._last = self._proposer.landscape.space, self._last, None
         # A trial that waited, as after a kill, is another than was proposed last.
         if last is None or space.placement(last[1].choices) != placement:

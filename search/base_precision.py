@@ -7,10 +7,10 @@ from functools import cache
 
 import numpy as np
 
-from placer.search.observe import observe
+from placer.search.models.observe import observe
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposal
-from placer.search.surrogate import SurrogateProposer
 
 
 class BaseProposer:

@@ -16,8 +16,8 @@ class Measurement:
     """What measuring a candidate in turn with the float model gave.
 
     ``ratio``: its latency over the float model's. ``gates``: those on latency. ``layers``: mean
-    microseconds by signature id (``placer.search.layer_signatures``), empty if they were not
-    profiled. ``conditions``: None on engines that do not tell. ``seconds``: what measuring took.
+    microseconds by signature id (``placer.search.landscape.layer_signatures``), empty if they were
+    not profiled. ``conditions``: None on engines that do not tell. ``seconds``: what it took.
     """
 
     ratio: Ratio

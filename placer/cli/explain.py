@@ -19,8 +19,8 @@ from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.explanation import ModelExplanation
     from placer.plan import Layer, Plan
-    from placer.prediction.explain import DecisionCost, Explanation
-    from placer.prediction.site_outcomes import SiteOutcome
+    from placer.prediction.explanation.explain import DecisionCost, Explanation
+    from placer.prediction.explanation.site_outcomes import SiteOutcome
 
 EXAMPLES = (
     "placer explain model.onnx --gpu l4",
@@ -252,7 +252,7 @@ def _total(layers: tuple[Layer, ...]) -> str:
 def _decisions(explanation: Explanation, timed: bool, show_all: bool) -> Tree:
     """Rules, the layouts chosen for them and where, the costliest first."""
     # Imported only now, for the same reason.
-    from placer.prediction.decision_tree import decision_tree  # noqa: PLC0415
+    from placer.prediction.explanation.decision_tree import decision_tree  # noqa: PLC0415
 
     tree = Tree("[bold]what was decided[/]" + (", the costliest first" if timed else ""))
     total = explanation.total_us if timed else 0.0
@@ -322,7 +322,7 @@ def _print_conversions(console: Console, explanation: Explanation, timed: bool) 
     what = "1 layer only converts" if count == 1 else f"{count} layers only convert"
     console.print(f"[bold]{what} tensors[/]{cost}:", highlight=False)
     # Imported only now, for the same reason.
-    from placer.prediction.conversion_text import conversion_text  # noqa: PLC0415
+    from placer.prediction.explanation.conversion_text import conversion_text  # noqa: PLC0415
 
     for conversion in explanation.conversions:
         because, remedy = conversion_text(conversion, timed=timed)

@@ -19,7 +19,7 @@ EXAMPLES = (
 )
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
-    from placer.prediction.fitted import Fit
+    from placer.prediction.times.fitted import Fit
 
 
 def fit_command(

@@ -25,10 +25,10 @@ from placer.engines.tensorrt.plan_builder import PlanBuilder
 from placer.errors import InputError
 from placer.graph.edit import fix_input_shapes
 from placer.graph.shapes import ShapeRange
-from placer.prediction.built import BuiltEstimator
-from placer.prediction.devices import target_on
-from placer.prediction.gpus import Gpu
-from placer.prediction.layer_classes import load_layer_classes
+from placer.prediction.times.built import BuiltEstimator
+from placer.prediction.times.devices import target_on
+from placer.prediction.times.gpus import Gpu
+from placer.prediction.times.layer_classes import load_layer_classes
 from placer.qdq.extract import extract_placement
 from placer.rules.pack import Pack
 

@@ -13,9 +13,9 @@ from placer.engines.registry import EngineOptions
 from placer.engines.tensorrt.build import check_gpu
 from placer.engines.tensorrt.offline_builder import import_builder
 from placer.errors import InputError, RunError
-from placer.prediction.devices import load_device
-from placer.prediction.fitted import Fit
-from placer.prediction.gpus import Gpu
+from placer.prediction.times.devices import load_device
+from placer.prediction.times.fitted import Fit
+from placer.prediction.times.gpus import Gpu
 
 OPTIONS = ("build-timeout", "memory-gb", "build-cache")
 

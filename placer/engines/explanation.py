@@ -25,7 +25,13 @@ from placer.model.validate import parse_model
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.read import read_plan
-from placer.prediction.devices import (
+from placer.prediction.explanation.explain import Explainer, Explanation
+from placer.prediction.explanation.explanation_json import explanation_json
+from placer.prediction.explanation.site_outcomes import SiteOutcome, compare_sites
+from placer.prediction.explanation.unpredicted import unpredicted
+from placer.prediction.layers.norms import without_norms
+from placer.prediction.select import make_predictor
+from placer.prediction.times.devices import (
     Device,
     base_of,
     device_for,
@@ -33,13 +39,7 @@ from placer.prediction.devices import (
     pack_of,
     target_on,
 )
-from placer.prediction.explain import Explainer, Explanation
-from placer.prediction.explanation_json import explanation_json
-from placer.prediction.fitted import Fit
-from placer.prediction.norms import without_norms
-from placer.prediction.select import make_predictor
-from placer.prediction.site_outcomes import SiteOutcome, compare_sites
-from placer.prediction.unpredicted import unpredicted
+from placer.prediction.times.fitted import Fit
 from placer.qdq.extract import extract_placement
 from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights

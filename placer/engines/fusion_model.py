@@ -21,12 +21,12 @@ from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
 from placer.model import save_model
 from placer.plan import Plan
-from placer.prediction.devices import Device, base_of, make_estimator, target_on
-from placer.prediction.estimator import Estimator
-from placer.prediction.fitted import Fit
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.prediction import Prediction
+from placer.prediction.layers.prediction import Prediction
 from placer.prediction.select import AnyPredictor, make_predictor
+from placer.prediction.times.devices import Device, base_of, make_estimator, target_on
+from placer.prediction.times.estimator import Estimator
+from placer.prediction.times.fitted import Fit
+from placer.prediction.times.layer_classes import load_layer_classes
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.qdq.integer_ports import with_float_ports
 from placer.rules.pack import Pack

@@ -24,8 +24,8 @@ from placer.engines.registry import (
 from placer.engines.tensorrt.factory import TensorRtFactory
 from placer.errors import InputError
 from placer.graph.shapes import ShapeRange
-from placer.prediction.devices import load_device, pack_of, target_on
-from placer.prediction.gpus import architecture_of
+from placer.prediction.times.devices import load_device, pack_of, target_on
+from placer.prediction.times.gpus import architecture_of
 from placer.qdq.base_property import EACH_ITS_OWN, named_base
 from placer.results.objective import Objective
 from placer.rules.pack import Pack

@@ -23,8 +23,8 @@ from scipy.optimize import nnls
 from scipy.stats import theilslopes
 
 from placer.common.blas import one_blas_thread
-from placer.prediction.fitted import Cost
-from placer.prediction.layer_parts import EVERY_KIND, CostKey, Part, ancestors
+from placer.prediction.times.fitted import Cost
+from placer.prediction.times.layer_parts import EVERY_KIND, CostKey, Part, ancestors
 
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # How much an equation weighs: of a ratio to the float build, of a build, and of a layer. Errors are

@@ -9,8 +9,8 @@ import numpy as np
 from placer.fitting.costs import features
 from placer.fitting.leave_out import LeftOut
 from placer.fitting.predicted import PredictedNetwork
-from placer.prediction.fitted import BuildEvidence, NetworkEvidence
-from placer.prediction.layer_parts import CostKey
+from placer.prediction.times.fitted import BuildEvidence, NetworkEvidence
+from placer.prediction.times.layer_parts import CostKey
 
 GIVEN = "model "  # What records call networks that the user gave, before the name of the file.
 

@@ -12,7 +12,7 @@ import numpy as np
 from placer.errors import RunError
 from placer.fitting.costs import Build, Network, fit_costs
 from placer.fitting.predicted import PredictedNetwork
-from placer.prediction.fitted import CostTable, FitErrors
+from placer.prediction.times.fitted import CostTable, FitErrors
 
 COVERAGE = 0.8
 # Fewer networks, or builds of each, say too little of any other one.

@@ -13,12 +13,12 @@ from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.fitting.round_times import RoundTimes, build_seconds, copies_differ, steadier
 from placer.graph import Graph
 from placer.plan import Plan
-from placer.prediction.conversions import PredictedLayer
-from placer.prediction.layer_parts import Part
-from placer.prediction.plan_parts import moves_tensors, plan_parts
+from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.select import AnyPredictor
+from placer.prediction.times.layer_parts import Part
+from placer.prediction.times.plan_parts import moves_tensors, plan_parts
 from placer.rules.pack import Pack
-from placer.search.attribution import joined, measured_times, owners
+from placer.search.models.attribution import joined, measured_times, owners
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from placer.fitting.predicted import PredictedBuild
 from placer.plan import Layer, Plan
 from placer.plan.diff import diff_plans
-from placer.prediction.conversions import PredictedLayer
-from placer.prediction.fitted import RuleEvidence
+from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.times.fitted import RuleEvidence
 
 NO_RULE = "no rule"
 MOST_EXAMPLES = 5  # Ways in which a rule's layers came out otherwise: the most frequent ones.

@@ -27,8 +27,8 @@ from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier
 from placer.fitting.records import Records
 from placer.fitting.rules import rule_evidence
 from placer.model import load_model
-from placer.prediction.fitted import FORMAT, Fit, FittedEngine
 from placer.prediction.select import make_predictor
+from placer.prediction.times.fitted import FORMAT, Fit, FittedEngine
 from placer.qdq.bases import Base, parse_base
 
 # How engines tell what layers take, said beside measurements: those told otherwise do not compare.

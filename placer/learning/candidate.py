@@ -21,7 +21,7 @@ from placer.learning.case import Case, within
 from placer.learning.learn import Lesson, learn
 from placer.model import load_model
 from placer.plan import Plan
-from placer.prediction.gpus import load_gpu
+from placer.prediction.times.gpus import load_gpu
 from placer.quantization.placement_file import load_placement
 from placer.rules.pack import Pack
 from placer.rules.sites import find_sites, place

@@ -15,7 +15,7 @@ from placer.learning.builder import BASE
 from placer.learning.case import Case
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_float, is_quantized
-from placer.prediction.built import products_of
+from placer.prediction.times.built import products_of
 from placer.rules.pack_manifest import Manifest
 
 _PRIORITY = 60  # Above the rules that quantize: of overlapping matches the higher one decides.

@@ -64,7 +64,7 @@ from placer.results.folder import OutputFolder
 from placer.results.result import Result
 from placer.results.verdict import Verdict
 from placer.search.records import TrialRecord
-from placer.search.study import Study
+from placer.search.study.study import Study
 
 __all__ = ["Observer", "Request", "optimize"]
 

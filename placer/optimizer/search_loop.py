@@ -33,10 +33,10 @@ from placer.optimizer.trials.search_time import KeptForTheEnd, SearchTime, Timed
 from placer.optimizer.trials.trial import TrialRunner
 from placer.results.parts import StopReason
 from placer.search.ahead import RehearsingSearch
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposer
-from placer.search.study import Evaluate, Study
-from placer.search.surrogate import SurrogateProposer
+from placer.search.study.study import Evaluate, Study
 
 log = logging.getLogger(__name__)
 

@@ -29,8 +29,14 @@ from placer.optimizer.setup.trial_setup import TrialSetup, set_up
 from placer.quantization.overrides import Override
 from placer.results.parts import StopReason
 from placer.search.records import TrialRecord
-from placer.search.storage import holds_studies, kept_attributes, masked, open_storage, study_names
-from placer.search.study import Study
+from placer.search.study.storage import (
+    holds_studies,
+    kept_attributes,
+    masked,
+    open_storage,
+    study_names,
+)
+from placer.search.study.study import Study
 
 log = logging.getLogger(__name__)
 # What a study keeps for its workers, by the names of its attributes.

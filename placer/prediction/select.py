@@ -8,12 +8,12 @@ from functools import partial
 
 from placer.graph import Graph
 from placer.graph.signs import is_non_negative
-from placer.prediction.claims import FLOAT
-from placer.prediction.idle import equal_nodes, ranges_before
 from placer.prediction.kernels.predictor import KernelPredictor
-from placer.prediction.motion import Scale
-from placer.prediction.plan_parts import moves_tensors
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.claims import FLOAT
+from placer.prediction.layers.idle import equal_nodes, ranges_before
+from placer.prediction.layers.motion import Scale
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.plan_parts import moves_tensors
 from placer.quantization import Ranges, Scheme
 from placer.quantization.scheme import INT8_OR_UINT8
 from placer.rules.matcher import Matches

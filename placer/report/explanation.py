@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placer.common.files import write_text
-from placer.prediction.conversion_text import conversion_text
-from placer.prediction.decision_tree import decision_tree, total_us
-from placer.prediction.explain import DecisionCost, Explanation
+from placer.prediction.explanation.conversion_text import conversion_text
+from placer.prediction.explanation.decision_tree import decision_tree, total_us
+from placer.prediction.explanation.explain import DecisionCost, Explanation
 from placer.report.page import render
 
 

@@ -14,7 +14,7 @@ from placer.graph import Edge, Graph
 from placer.graph.structure import parse_structure, structure_of
 from placer.model import load_model
 from placer.plan import Plan
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
 from placer.quantization.placement_file import (
     read_placement,

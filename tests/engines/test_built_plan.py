@@ -21,7 +21,7 @@ from placer.engines.tensorrt.plan_builder import PlanBuilder
 from placer.errors import InputError, RunError
 from placer.graph.text import parse_model
 from placer.plan.readers.read import read_plan
-from placer.prediction.gpus import load_gpu
+from placer.prediction.times.gpus import load_gpu
 from placer.results.result import Result
 from placer.rules.packaging.load import load_pack
 from tests.conftest import DIGITS, Finished

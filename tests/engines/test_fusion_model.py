@@ -17,8 +17,8 @@ from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError
 from placer.graph import Edge
 from placer.model import load_model
-from placer.prediction.gpus import load_gpu
-from placer.prediction.layer_classes import load_layer_classes
+from placer.prediction.times.gpus import load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Range
 from placer.results.result import Result

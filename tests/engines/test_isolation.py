@@ -33,10 +33,10 @@ from placer.optimizer.trials.layer_times import ProfiledLayers
 from placer.optimizer.trials.proposer import make_landscapes
 from placer.optimizer.trials.trial import TrialRunner
 from placer.quantization import EMPTY
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import by_latency
-from placer.search.storage import open_storage
-from placer.search.study import Study
-from placer.search.surrogate import SurrogateProposer
+from placer.search.study.storage import open_storage
+from placer.search.study.study import Study
 
 Save = Callable[..., Path]
 

@@ -29,7 +29,7 @@ from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
 from placer.plan import Layer, Plan
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Ranges, Scheme
 from placer.rules.packaging.load import load_pack

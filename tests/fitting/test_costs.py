@@ -15,8 +15,8 @@ from placer.fitting.leave_out import (
 )
 from placer.fitting.predicted import PredictedNetwork
 from placer.fitting.records import BuildRecord, NetworkRecord
-from placer.prediction.fitted import CostTable
-from placer.prediction.layer_parts import CostKey, Part
+from placer.prediction.times.fitted import CostTable
+from placer.prediction.times.layer_parts import CostKey, Part
 
 FLOAT, INTEGER, QUANTIZE = (
     CostKey("conv", "float"),

@@ -17,7 +17,7 @@ from placer.fitting.predicted import counts_moves
 from placer.fitting.records import Records
 from placer.graph.text import parse_model
 from placer.model import load_model
-from placer.prediction.devices import load_device
+from placer.prediction.times.devices import load_device
 from placer.rules.packaging.load import load_pack
 
 # Small, and each different: a Conv, a pool, a Gemm of some widths.

@@ -15,10 +15,10 @@ from placer.errors import InputError
 from placer.model.importing.arithmetic import dequantize_nodes
 from placer.model.importing.names import Names
 from placer.plan import Plan
-from placer.prediction.explain import Explanation
+from placer.prediction.explanation.explain import Explanation
 from placer.quantization import EMPTY
 from placer.results.parts import BestPart, FrontPart, TrialPart
-from placer.search.storage import open_storage
+from placer.search.study.storage import open_storage
 from tests.conftest import Finished
 from tests.fuzz.runs import finished
 from tests.fuzz.seeds import PACK, models

@@ -263,7 +263,7 @@ def test_plans(placer: Placer, text: str):
     "url", ["sqlite:///a?mode=1&mode=2&password=x", "sqlite://[", "postgresql://u:p@h:x/d", "\0"]
 )
 def test_urls_of_storages(placer: Placer, url: str):
-    """search/storage.py: secrets are masked in whatever there is of a URL."""
+    """search/study/storage.py: secrets are masked in whatever there is of a URL."""
     finished = placer("worker", "--storage", url, "--study", "s")
     assert finished.code == 2
     assert finished.err.count("\n") == 1

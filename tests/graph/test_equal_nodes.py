@@ -2,7 +2,7 @@
 
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
-from placer.prediction.idle import equal_nodes, ranges_before, without_idle_nodes
+from placer.prediction.layers.idle import equal_nodes, ranges_before, without_idle_nodes
 from placer.quantization import Range
 
 TEXT = """

@@ -13,8 +13,8 @@ from placer.calibration.collect import default_cache_dir
 from placer.engines.rounds import TIMING
 from placer.optimizer.setup.layer_cache import FILE_NAME, LayerCosts
 from placer.results.result import Result
-from placer.search.storage import kept_attributes, open_storage
-from placer.search.study import STUDY_NAME
+from placer.search.study.storage import kept_attributes, open_storage
+from placer.search.study.study import STUDY_NAME
 from tests.conftest import Finished
 
 Placer = Callable[..., Finished]

@@ -37,8 +37,8 @@ from placer.optimizer.trials.costs import TrialCosts
 from placer.optimizer.trials.search_time import SearchTime, TimedProposer
 from placer.results.parts import LatencyPart
 from placer.results.result import Result
+from placer.search.proposals.surrogate import SurrogateProposer, seed_proposals
 from placer.search.records import Judgement, Measurement, TrialRecord
-from placer.search.surrogate import SurrogateProposer, seed_proposals
 from tests.conftest import DIGITS, two_convs
 from tests.optimizer.test_optimize import MODEL
 from tests.search.test_landscape import landscape

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from placer.common.yaml_file import parse_text
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.prediction import Prediction
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.prediction import Prediction
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
 from placer.rules.schema import Rule
 from placer.rules.target import Target, Typing

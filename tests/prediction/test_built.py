@@ -5,11 +5,11 @@ from pathlib import Path
 from placer.graph import Graph
 from placer.graph.text import parse_model
 from placer.plan.readers.rtx_log import LayerSizes, TensorSize, parse_sizes
-from placer.prediction.built import BuiltEstimator
-from placer.prediction.gpus import load_gpu
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.roofline import Roofline
-from placer.prediction.work import Work
+from placer.prediction.times.built import BuiltEstimator
+from placer.prediction.times.gpus import load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.roofline import Roofline
+from placer.prediction.times.work import Work
 from placer.qdq.extract import extract_placement
 
 MODEL = """

@@ -11,12 +11,18 @@ import yaml
 
 from placer.graph import Edge, Graph
 from placer.model import load_model
-from placer.prediction.explain import OTHER, Explainer, Explanation, chosen_layout, decision_costs
-from placer.prediction.gpus import load_gpu
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.predictor import Predictor
-from placer.prediction.remedies import Remedy
-from placer.prediction.roofline import Roofline
+from placer.prediction.explanation.explain import (
+    OTHER,
+    Explainer,
+    Explanation,
+    chosen_layout,
+    decision_costs,
+)
+from placer.prediction.explanation.remedies import Remedy
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.gpus import load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.roofline import Roofline
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Range
 from placer.quantization.placement_file import load_placement, placement_text, read_placement

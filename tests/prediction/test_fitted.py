@@ -10,10 +10,10 @@ from placer.errors import InputError
 from placer.graph.text import graph_of_text, parse_model
 from placer.model import save_model
 from placer.optimizer.options.project import keywords_of, read_project
-from placer.prediction.devices import load_device, make_estimator
-from placer.prediction.fitted import Cost, CostTable, Fit, FitErrors, FittedEngine
-from placer.prediction.layer_parts import CostKey, Part, ancestors, layer_parts
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.devices import load_device, make_estimator
+from placer.prediction.times.fitted import Cost, CostTable, Fit, FitErrors, FittedEngine
+from placer.prediction.times.layer_parts import CostKey, Part, ancestors, layer_parts
 from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET

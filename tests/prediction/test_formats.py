@@ -8,20 +8,20 @@ from placer.common.yaml_file import parse_text
 from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
-from placer.prediction.conversion_text import conversion_text
-from placer.prediction.explain import StandaloneConversion, chosen_layout
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.predictor import Predictor
-from placer.prediction.remedies import Remedy, with_edges, with_layout, without_edges
+from placer.prediction.explanation.conversion_text import conversion_text
+from placer.prediction.explanation.explain import StandaloneConversion, chosen_layout
+from placer.prediction.explanation.remedies import Remedy, with_edges, with_layout, without_edges
+from placer.prediction.layers.predictor import Predictor
 from placer.prediction.select import make_predictor
+from placer.prediction.times.layer_classes import load_layer_classes
 from placer.quantization import EMPTY, FLOAT8, Placement
 from placer.rules.lint import lint
 from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites, place, rule_layout
 from placer.rules.target import Target
+from placer.search.proposals.surrogate import seed_proposals
 from placer.search.space import build_space
-from placer.search.surrogate import seed_proposals
 
 PACK = load_pack("tensorrt").with_scheme("int8-and-fp8")
 TARGET = Target(typing="strong")

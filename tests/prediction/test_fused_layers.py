@@ -4,7 +4,7 @@ import pytest
 
 from placer.errors import InputError
 from placer.graph import Edge, Graph
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
 from placer.rules.target import Target
 from tests.prediction.small_rules import (

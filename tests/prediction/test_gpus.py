@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from placer.errors import InputError
-from placer.prediction.gpus import Gpu, architecture_of, gpu_names, load_gpu
+from placer.prediction.times.gpus import Gpu, architecture_of, gpu_names, load_gpu
 
 NAMES = gpu_names()
 GEFORCE = ("rtx-3060-laptop", "rtx-3090", "rtx-4090", "rtx-5090")

@@ -8,8 +8,8 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.graph import Edge
 from placer.graph.text import graph_of_text, parse_model
 from placer.plan import Plan
-from placer.prediction.idle import eliminated_by_onnxruntime, without_idle_nodes
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.idle import eliminated_by_onnxruntime, without_idle_nodes
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.target import Target

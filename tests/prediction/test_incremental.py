@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.prediction import Prediction
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.prediction import Prediction
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import EMPTY, FLOAT8, Placement
 from placer.quantization.placement import ScaleGroup
 from placer.rules.connected import connected
@@ -18,7 +18,7 @@ from placer.rules.incremental_placement import IncrementalPlacer
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import ResolvedLayout, Site, find_sites, place
 from placer.rules.target import Target
-from placer.search.layer_signatures import LayerModel
+from placer.search.landscape.layer_signatures import LayerModel
 from tests.prediction.small_rules import PACK
 from tests.prediction.test_motion import HEAD, graph_texts, placements
 

@@ -3,9 +3,9 @@
 import pytest
 
 from placer.graph.text import graph_of_text
-from placer.prediction.layer_parts import CostKey, Part, ancestors, layer_parts
-from placer.prediction.plan_parts import plan_parts
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.layer_parts import CostKey, Part, ancestors, layer_parts
+from placer.prediction.times.plan_parts import plan_parts
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET

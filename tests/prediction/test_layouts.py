@@ -4,8 +4,8 @@ import pytest
 
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.layouts import can_read, fills_groups
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.layouts import can_read, fills_groups
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target, Typing

@@ -15,9 +15,9 @@ import placer.rules.matcher
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.model import load_model
-from placer.prediction.prediction_draft import PredictionDraft
-from placer.prediction.predictor import Predictor
-from placer.prediction.steps import PairedCandidate, Step
+from placer.prediction.layers.prediction_draft import PredictionDraft
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.layers.steps import PairedCandidate, Step
 from placer.quantization.placement import Change
 from placer.rules.bind import Binder
 from placer.rules.matcher import Matches

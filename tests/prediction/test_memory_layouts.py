@@ -12,11 +12,11 @@ from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.common.ort_session import create_session
 from placer.model import Model, load_model
-from placer.prediction.conversions import PredictedLayer
-from placer.prediction.devices import make_estimator
-from placer.prediction.memory_layouts import BLOCKED, LAST, ROW_MAJOR, lay_out
-from placer.prediction.plan_parts import moves_tensors, plan_parts
+from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.memory_layouts import BLOCKED, LAST, ROW_MAJOR, lay_out
 from placer.prediction.select import make_predictor
+from placer.prediction.times.devices import make_estimator
+from placer.prediction.times.plan_parts import moves_tensors, plan_parts
 from placer.qdq import Inserter
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placer.graph import Edge, Graph, index_graph
 from placer.graph.text import graph_of_text, parse_model
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from placer.common.yaml_file import parse_text
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.motion import NormalForm, Scale, normal_form
-from placer.prediction.passages import find_passages
+from placer.prediction.layers.motion import NormalForm, Scale, normal_form
+from placer.prediction.layers.passages import find_passages
 from placer.quantization import EMPTY, Placement
 from placer.rules.matcher import Matches
 from placer.rules.schema import Rule

@@ -4,8 +4,8 @@ import pytest
 
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
-from placer.prediction.idle import WithoutIdle
-from placer.prediction.joined import with_joined_concats
+from placer.prediction.layers.idle import WithoutIdle
+from placer.prediction.layers.joined import with_joined_concats
 from tests.prediction.test_openvino_plans import HEAD, conversions, layers, plans
 
 NESTED = """

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target

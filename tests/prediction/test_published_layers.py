@@ -16,7 +16,7 @@ from placer.engines.explanation import explain
 from placer.graph import Edge, Graph
 from placer.model import load_model
 from placer.plan import Plan
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.prediction.rule_tests import layer_line
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack

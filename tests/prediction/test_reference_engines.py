@@ -13,9 +13,9 @@ import pytest
 
 from placer.plan.diff import diff_plans
 from placer.plan.diff_result import PlanDiff
-from placer.prediction.gpus import load_gpu
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.roofline import Roofline
+from placer.prediction.times.gpus import load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.roofline import Roofline
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PLACER_REFERENCE_ENGINES"

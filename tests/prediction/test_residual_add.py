@@ -4,8 +4,8 @@ import pytest
 
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
-from placer.prediction.norms import without_norms
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.norms import without_norms
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from placer.graph import Graph, Node
 from placer.graph.text import graph_of_text
 from placer.plan import Layer, Port
-from placer.prediction.conversions import PredictedLayer
-from placer.prediction.gpus import Gpu, gpu_names, load_gpu
-from placer.prediction.layer_classes import LayerClass, LayerClasses, load_layer_classes
-from placer.prediction.predictor import Predictor
-from placer.prediction.roofline import Roofline
-from placer.prediction.work import Work, layer_work
+from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.gpus import Gpu, gpu_names, load_gpu
+from placer.prediction.times.layer_classes import LayerClass, LayerClasses, load_layer_classes
+from placer.prediction.times.roofline import Roofline
+from placer.prediction.times.work import Work, layer_work
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET

@@ -4,8 +4,8 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from placer.graph.text import graph_of_text
-from placer.prediction.predictor import Predictor
-from placer.prediction.settled import without_settled_nodes
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.layers.settled import without_settled_nodes
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target

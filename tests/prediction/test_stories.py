@@ -15,7 +15,7 @@ import pytest
 from placer.graph import Edge, Graph
 from placer.model import load_model
 from placer.plan import Layer
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
 from placer.quantization.placement_file import load_placement
 from placer.rules.packaging.load import load_pack

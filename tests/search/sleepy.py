@@ -6,8 +6,8 @@ from pathlib import Path
 from placer.quantization import Placement
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import ExhaustiveProposer
-from placer.search.storage import open_storage
-from placer.search.study import Study
+from placer.search.study.storage import open_storage
+from placer.search.study.study import Study
 from tests.search.outcomes import outcome
 from tests.search.test_space import space
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from placer.search.agreement import Agreement
-from placer.search.noise_model import ADDITIVE
+from placer.search.models.agreement import Agreement
+from placer.search.models.noise_model import ADDITIVE
 
 NOISES = (1e-4, 3e-4, 1e-3, 3e-3)
 

@@ -8,14 +8,14 @@ from functools import cache
 import pytest
 
 from placer.quantization import Placement
-from placer.search._round import NO_PLAN
 from placer.search.ahead import RehearsingSearch
-from placer.search.landscape import Cancelled, Landscape
+from placer.search.landscape.landscape import Cancelled, Landscape
+from placer.search.proposals.round import NO_PLAN
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import Choices
-from placer.search.study import Evaluate
-from placer.search.surrogate import SurrogateProposer
+from placer.search.study.study import Evaluate
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from placer.search.landscape import Landscape
+from placer.search.landscape.landscape import Landscape
 from tests.search.test_landscape import check_changes, landscape
 
 POOL = "MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"

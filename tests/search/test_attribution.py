@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from placer.plan import Plan
-from placer.search.attribution import attribute
-from placer.search.latency_model import assumed_cost
+from placer.search.models.attribution import attribute
+from placer.search.models.latency_model import assumed_cost
 from tests.search.test_landscape import BRANCHES, landscape
 
 

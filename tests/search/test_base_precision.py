@@ -10,17 +10,17 @@ from dataclasses import replace
 import pytest
 
 from placer.graph.text import graph_of_text
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
 from placer.search.base_precision import BaseProposer
-from placer.search.landscape import Landscape, State
-from placer.search.layer_signatures import LayerModel
+from placer.search.landscape.landscape import Landscape, State
+from placer.search.landscape.layer_signatures import LayerModel
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord, by_latency
 from placer.search.samplers import ExhaustiveProposer, Proposal, RandomProposer, TpeProposer
 from placer.search.space import BASE, Space, build_space
-from placer.search.surrogate import SurrogateProposer
 from tests.search.outcomes import judgement, measurement
 from tests.search.test_space import NET
 from tests.search.test_surrogate import cost

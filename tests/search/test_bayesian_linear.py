@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.search.bayesian_linear import Gaussian, Measured, Summed
+from placer.search.models.bayesian_linear import Gaussian, Measured, Summed
 
 
 def random_gaussian(rng: np.random.Generator, size: int) -> Gaussian:

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from placer.search.exact import GAP, solve
-from placer.search.landscape import Landscape, Objective, State
-from placer.search.noise_model import NoiseModel, NoiseObservation
+from placer.search.landscape.landscape import Landscape, Objective, State
+from placer.search.models.noise_model import NoiseModel, NoiseObservation
+from placer.search.proposals.exact import GAP, solve
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import cost
 

@@ -7,14 +7,14 @@ import itertools
 import pytest
 
 from placer.graph.text import graph_of_text
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from placer.rules.restriction import forced
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
-from placer.search.landscape import Landscape, State
-from placer.search.layer_signatures import LayerModel
+from placer.search.landscape.landscape import Landscape, State
+from placer.search.landscape.layer_signatures import LayerModel
 from placer.search.records import TrialRecord
 from placer.search.samplers import (
     ExhaustiveProposer,

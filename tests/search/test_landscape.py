@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from placer.graph import Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.predictor import Predictor
+from placer.prediction.layers.predictor import Predictor
 from placer.prediction.select import make_predictor
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
-from placer.search._answers import Answers
-from placer.search.descent import descend
-from placer.search.landscape import Landscape, Moves, Objective, apply
-from placer.search.layer_signatures import LayerModel
+from placer.search.landscape.answers import Answers
+from placer.search.landscape.descent import descend
+from placer.search.landscape.landscape import Landscape, Moves, Objective, apply
+from placer.search.landscape.layer_signatures import LayerModel
 from placer.search.space import build_space
 from tests.search.test_space import NET
 

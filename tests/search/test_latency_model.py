@@ -6,9 +6,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from placer.search.landscape import Landscape, State, apply
-from placer.search.latency_model import LatencyModel, Observation
-from placer.search.layer_signatures import Signature
+from placer.search.landscape.landscape import Landscape, State, apply
+from placer.search.landscape.layer_signatures import Signature
+from placer.search.models.latency_model import LatencyModel, Observation
 from tests.search.test_landscape import BRANCHES, landscape
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")

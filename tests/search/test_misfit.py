@@ -5,11 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from placer.search._round import NEAR
-from placer.search.bayesian_linear import Gaussian, Summed
-from placer.search.landscape import State
-from placer.search.misfit import Distances, Misfit, learn_misfit
-from placer.search.near_best import expected_gain
+from placer.search.landscape.landscape import State
+from placer.search.models.bayesian_linear import Gaussian, Summed
+from placer.search.models.misfit import Distances, Misfit, learn_misfit
+from placer.search.proposals.near_best import expected_gain
+from placer.search.proposals.round import NEAR
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine, best, search
 

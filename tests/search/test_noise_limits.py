@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from placer.search.landscape import State
-from placer.search.noise_limits import Probes
+from placer.search.landscape.landscape import State
+from placer.search.models.noise_limits import Probes
 from tests.search.test_landscape import BRANCHES, landscape
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from placer.search.landscape import State, apply
-from placer.search.noise_model import NoiseModel, NoiseObservation, learn_limit
+from placer.search.landscape.landscape import State, apply
+from placer.search.models.noise_model import NoiseModel, NoiseObservation, learn_limit
 from tests.search.test_landscape import BRANCHES, landscape
 
 LAND = landscape(BRANCHES, "onnxruntime")

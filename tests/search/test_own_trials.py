@@ -9,11 +9,11 @@ import pytest
 
 from placer.errors import RunError
 from placer.quantization import Placement
-from placer.search.background_writes import BackgroundWrites
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal, RandomProposer
-from placer.search.storage import open_storage
-from placer.search.study import STUDY_NAME, Study
+from placer.search.study.background_writes import BackgroundWrites
+from placer.search.study.storage import open_storage
+from placer.search.study.study import STUDY_NAME, Study
 from tests.search.outcomes import outcome
 from tests.search.test_space import space
 

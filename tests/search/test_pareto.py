@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.search.landscape import Landscape, State
-from placer.search.layer_signatures import Signature
+from placer.search.landscape.landscape import Landscape, State
+from placer.search.landscape.layer_signatures import Signature
 from placer.search.pareto import (
     FLOAT_MODEL,
     Point,
@@ -23,9 +23,9 @@ from placer.search.pareto import (
     spread,
     useful_front,
 )
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
 from placer.search.space import Choices
-from placer.search.surrogate import SurrogateProposer
 from tests.search.outcomes import judgement, measurement
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine

@@ -5,9 +5,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from placer.search._round import REPAIRED
-from placer.search.landscape import Objective, State
-from placer.search.repair import MEASUREMENTS, pruned, repaired
+from placer.search.landscape.landscape import Objective, State
+from placer.search.proposals.repair import MEASUREMENTS, pruned, repaired
+from placer.search.proposals.round import REPAIRED
 from placer.search.space import Choices
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine, search

@@ -24,13 +24,13 @@ from sqlalchemy.exc import OperationalError
 
 from placer.errors import InputError, RunError
 from placer.quantization import Placement
-from placer.search import database_retries
-from placer.search.database_retries import DatabaseRetries
 from placer.search.records import Outcome
 from placer.search.samplers import Proposal, RandomProposer
-from placer.search.storage import open_storage, open_study
-from placer.search.study import Study
-from placer.search.trial_store import Claim, TrialStore
+from placer.search.study import database_retries
+from placer.search.study.database_retries import DatabaseRetries
+from placer.search.study.storage import open_storage, open_study
+from placer.search.study.study import Study
+from placer.search.study.trial_store import Claim, TrialStore
 from tests import postgresql
 from tests.conftest import Finished
 from tests.search.outcomes import outcome
@@ -78,7 +78,7 @@ KILLED_AT_TABLE = """
 import os, signal, sys
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from placer.search.storage import open_storage
+from placer.search.study.storage import open_storage
 
 def count(connection, cursor, statement, *others):
     count.tables += statement.lstrip().startswith("CREATE TABLE")

@@ -13,12 +13,12 @@ from sqlalchemy import event
 from placer.errors import InputError
 from placer.quantization import EMPTY, Placement
 from placer.search.out_of_time import OutOfTime
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import Outcome, Skip, TrialRecord, by_latency
 from placer.search.samplers import Proposal, RandomProposer
 from placer.search.space import Choices
-from placer.search.storage import open_storage
-from placer.search.study import STUDY_NAME, Study
-from placer.search.surrogate import SurrogateProposer
+from placer.search.study.storage import open_storage
+from placer.search.study.study import STUDY_NAME, Study
 from tests.search.outcomes import outcome
 from tests.search.test_landscape import landscape
 from tests.search.test_space import space
@@ -126,7 +126,7 @@ def timed_run(path: Path, clock: Clock, seconds: Sequence[float], limit: float) 
 
 def test_no_trial_begins_that_would_end_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock = Clock()
-    monkeypatch.setattr("placer.search.study.time", clock)
+    monkeypatch.setattr("placer.search.study.study.time", clock)
     path = tmp_path / "study.db"
     assert timed_run(path, clock, [30, 20, 25, 10], limit=100) == 3
     assert clock.now == 175
@@ -137,7 +137,7 @@ def test_no_trial_begins_that_would_end_too_late(tmp_path: Path, monkeypatch: py
 
 def test_trials_leave_time_for_what_follows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock = Clock()
-    monkeypatch.setattr("placer.search.study.time", clock)
+    monkeypatch.setattr("placer.search.study.study.time", clock)
 
     def slow(placement: Placement) -> Outcome:
         clock.now += 10
@@ -177,7 +177,7 @@ def test_without_time_to_measure_noise_trials_tell_it(tmp_path: Path):
 
 def probed_run(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]]:
     """Why a run ends, and what noise it keeps in 90 s: a trial takes 2 s, a noise 20 s."""
-    monkeypatch.setattr("placer.search.study.time", clock)
+    monkeypatch.setattr("placer.search.study.study.time", clock)
     study, deadline = open_study(path), clock.now + 90
     kept: list[str] = []
 
@@ -218,7 +218,7 @@ def test_the_first_trial_begins_however_little_time_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     clock = Clock()
-    monkeypatch.setattr("placer.search.study.time", clock)
+    monkeypatch.setattr("placer.search.study.study.time", clock)
     assert timed_run(tmp_path / "study.db", clock, [30], limit=5) == 1
 
 

@@ -12,16 +12,16 @@ from zlib import crc32
 
 import pytest
 
-from placer.search._gated import Gated
-from placer.search._knowledge import Knowledge
-from placer.search._round import Round
-from placer.search.landscape import Landscape, State, apply
-from placer.search.layer_signatures import Signature
+from placer.search.landscape.landscape import Landscape, State, apply
+from placer.search.landscape.layer_signatures import Signature
 from placer.search.out_of_time import OutOfTime
+from placer.search.proposals.gated import Gated
+from placer.search.proposals.knowledge import Knowledge
+from placer.search.proposals.round import Round
+from placer.search.proposals.surrogate import SurrogateProposer, seed_proposals
 from placer.search.records import TrialRecord, by_latency
 from placer.search.samplers import Proposal
 from placer.search.space import PER_SITE, Choices
-from placer.search.surrogate import SurrogateProposer, seed_proposals
 from tests.search.outcomes import judgement, measurement
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_space import NET

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from placer.search.descent import Near, descend
-from placer.search.landscape import Landscape, Objective, State
+from placer.search.landscape.descent import Near, descend
+from placer.search.landscape.landscape import Landscape, Objective, State
 from tests.search.test_alike import chain
 from tests.search.test_landscape import landscape
 
 
 @pytest.fixture
 def vast(monkeypatch: pytest.MonkeyPatch) -> Landscape:
-    monkeypatch.setattr("placer.search.landscape.VAST", 0)
+    monkeypatch.setattr("placer.search.landscape.landscape.VAST", 0)
     return landscape(chain(12, pooled=4), "tensorrt", "float16")
 
 

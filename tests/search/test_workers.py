@@ -23,9 +23,9 @@ from placer.optimizer.worker import request_json
 from placer.quantization import Placement
 from placer.results.result import Result
 from placer.search.records import Outcome, TrialRecord, by_latency
-from placer.search.storage import MAX_RETRIES, open_storage
-from placer.search.study import Study
-from placer.search.trial_attributes import distributions
+from placer.search.study.storage import MAX_RETRIES, open_storage
+from placer.search.study.study import Study
+from placer.search.study.trial_attributes import distributions
 from tests import postgresql
 from tests.conftest import DIGITS, Finished
 from tests.search.outcomes import outcome

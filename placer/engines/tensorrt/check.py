@@ -21,7 +21,7 @@ from placer.model.importing import Finding, check_pairs, is_quantized
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.rtx_log import typed_layers
-from placer.prediction.gpus import architecture_of
+from placer.prediction.times.gpus import architecture_of
 
 
 @dataclass(frozen=True)

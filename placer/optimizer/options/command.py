@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from placer.common.shapes import ShapeRange
 from placer.optimizer.options.request import Request, options
 from placer.quantization.overrides import Override
-from placer.search.storage import masked
+from placer.search.study.storage import masked
 
 
 def command_of(request: Request) -> str:

@@ -18,7 +18,7 @@ from placer.optimizer.options.presets import load_preset
 from placer.optimizer.options.request import Request, RequestOption, options
 from placer.quantization.overrides import Override
 from placer.recovery.recover import steps_of
-from placer.search.storage import check_url
+from placer.search.study.storage import check_url
 
 
 def check_values(request: Request) -> None:

@@ -19,7 +19,7 @@ from placer.engines.select import BUILT_IN
 from placer.errors import InputError
 from placer.optimizer.options.request import Export
 from placer.optimizer.options.run_options import Devices, RunOptions, Text, described
-from placer.prediction.devices import load_device
+from placer.prediction.times.devices import load_device
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,49}$"

@@ -18,8 +18,8 @@ from placer.optimizer.setup.latency_baselines import CANDIDATE, FLOAT, LatencyBa
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.quantization import Placement
+from placer.search.proposals.surrogate import DEFAULT
 from placer.search.records import TrialRecord
-from placer.search.surrogate import DEFAULT
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

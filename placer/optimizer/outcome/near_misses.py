@@ -22,7 +22,7 @@ from placer.optimizer.trials.costs import TrialCosts
 from placer.optimizer.trials.proposer import noise_limit
 from placer.quantization import FLOAT_IDS
 from placer.recovery.recover import steps_of
-from placer.search.noise_limits import allowed_noise
+from placer.search.models.noise_limits import allowed_noise
 from placer.search.records import TrialRecord, by_latency
 
 log = logging.getLogger(__name__)

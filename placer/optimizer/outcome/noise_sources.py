@@ -25,7 +25,7 @@ from placer.results.sensitivity import worst
 from placer.search.out_of_time import OutOfTime
 from placer.search.records import TrialRecord
 from placer.search.space import PER_SITE, Choices, Group, Space, site_key
-from placer.search.study import Study
+from placer.search.study.study import Study
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from placer.optimizer.options.request import Base, Request
 from placer.optimizer.setup.task import Schemes, Task
 from placer.qdq.bases import parse_base
 from placer.results.folder import SUFFIX, OutputFolder
-from placer.search.storage import holds_studies, kept_attributes, masked, open_storage
-from placer.search.study import STUDY_NAME, Study
+from placer.search.study.storage import holds_studies, kept_attributes, masked, open_storage
+from placer.search.study.study import STUDY_NAME, Study
 from placer.version import __version__
 
 _MODEL_FILE = "model file"

@@ -15,12 +15,12 @@ from placer.optimizer.setup.layer_cache import FILE_NAME, LayerCosts
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.quantization import Placement
-from placer.search.attribution import attribute
-from placer.search.landscape import Landscape
-from placer.search.layer_signatures import LayerModel, PredictedLayers
-from placer.search.observe import observe
+from placer.search.landscape.landscape import Landscape
+from placer.search.landscape.layer_signatures import LayerModel, PredictedLayers
+from placer.search.models.attribution import attribute
+from placer.search.models.observe import observe
 from placer.search.records import TrialRecord
-from placer.search.study import Study
+from placer.search.study.study import Study
 
 # A layer that so many trials have profiled is known well enough.
 ENOUGH_PROFILES = 2

@@ -15,8 +15,9 @@ from placer.optimizer.trials.search_time import SearchTime
 from placer.prediction.select import AnyPredictor, make_predictor
 from placer.quantization import FLOAT8, Ranges
 from placer.search.base_precision import BaseProposer
-from placer.search.landscape import Landscape
-from placer.search.layer_signatures import LayerModel
+from placer.search.landscape.landscape import Landscape
+from placer.search.landscape.layer_signatures import LayerModel
+from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.samplers import (
     ExhaustiveProposer,
     Proposal,
@@ -25,8 +26,7 @@ from placer.search.samplers import (
     TpeProposer,
 )
 from placer.search.space import BASE, Choices, Space
-from placer.search.study import Study
-from placer.search.surrogate import SurrogateProposer
+from placer.search.study.study import Study
 
 # Under what a study keeps the noise of placements that was measured beside the trials.
 PROBE = "noise on noisy samples of "

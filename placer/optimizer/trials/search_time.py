@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from placer.optimizer.trials.costs import RECENT
-from placer.search.landscape import Landscape
+from placer.search.landscape.landscape import Landscape
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposal, Proposer
 

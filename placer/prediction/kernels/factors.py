@@ -15,7 +15,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
 from placer.prediction.kernels.gelus import gelus
 from placer.prediction.kernels.parts import PRODUCTS
-from placer.prediction.motion import NormalForm
+from placer.prediction.layers.motion import NormalForm
 
 _KEEPS_ALL = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
 

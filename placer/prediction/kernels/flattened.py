@@ -17,7 +17,7 @@ from placer.graph import Graph, Node
 from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.parts import CONVS, Unit
-from placer.prediction.motion import NormalForm
+from placer.prediction.layers.motion import NormalForm
 
 _MANY = 2
 MATRIX_RANK = 3  # Norms of rows of maps are not taken as matrices.

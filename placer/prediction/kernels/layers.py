@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from placer.graph import Edge
 from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
-from placer.prediction.claims import FLOAT
-from placer.prediction.conversions import PredictedLayer
 from placer.prediction.kernels.attention import NARROW
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames, squeezes
@@ -16,7 +14,9 @@ from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_padded
 from placer.prediction.kernels.ports import KernelPorts
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import SWAPPED, keeps_all, leaves_turned
-from placer.prediction.motion import Scale
+from placer.prediction.layers.claims import FLOAT
+from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.motion import Scale
 
 
 class KernelLayers:

@@ -10,13 +10,13 @@ from onnx import numpy_helper
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
 from placer.plan import Port
-from placer.prediction.claims import FLOAT
-from placer.prediction.conversions import type_name
 from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.parts import CONVS, CUT, NORMED, SQUARES, Unit
 from placer.prediction.kernels.units import Units
-from placer.prediction.motion import Scale
+from placer.prediction.layers.claims import FLOAT
+from placer.prediction.layers.conversions import type_name
+from placer.prediction.layers.motion import Scale
 
 _SMALLEST_NORMAL = 2.0**-14  # Of FP16.
 

@@ -16,9 +16,6 @@ from dataclasses import replace
 from functools import cached_property
 
 from placer.graph import Edge, Graph
-from placer.prediction.claims import FLOAT
-from placer.prediction.conversions import PredictedLayer, type_name
-from placer.prediction.idle import dissolved_for_kernels, without_idle_nodes
 from placer.prediction.kernels.attention import attentions, kept_apart
 from placer.prediction.kernels.dissolved import dissolved, moved, moved_placement
 from placer.prediction.kernels.full_precision import float32_tensors
@@ -26,12 +23,15 @@ from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.order import depth_first
 from placer.prediction.kernels.units import Units
-from placer.prediction.layer_candidate import LayerCandidate
-from placer.prediction.motion import NormalForm, Scale, normal_form, scale_of
-from placer.prediction.passages import find_links, find_passages, linked_nodes
-from placer.prediction.prediction import Prediction
-from placer.prediction.settled import without_settled_nodes
-from placer.prediction.steps import PairedCandidate, Step
+from placer.prediction.layers.claims import FLOAT
+from placer.prediction.layers.conversions import PredictedLayer, type_name
+from placer.prediction.layers.idle import dissolved_for_kernels, without_idle_nodes
+from placer.prediction.layers.layer_candidate import LayerCandidate
+from placer.prediction.layers.motion import NormalForm, Scale, normal_form, scale_of
+from placer.prediction.layers.passages import find_links, find_passages, linked_nodes
+from placer.prediction.layers.prediction import Prediction
+from placer.prediction.layers.settled import without_settled_nodes
+from placer.prediction.layers.steps import PairedCandidate, Step
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.matcher import Matches

@@ -12,7 +12,7 @@ from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import Unit, is_concat
 from placer.prediction.kernels.reductions import sums_map
 from placer.prediction.kernels.sums import Sums
-from placer.prediction.motion import Scale
+from placer.prediction.layers.motion import Scale
 
 
 class Quantizers:

@@ -17,7 +17,7 @@ from placer.prediction.kernels.reductions import (
     sums_places,
 )
 from placer.prediction.kernels.rows import Rows
-from placer.prediction.motion import NormalForm
+from placer.prediction.layers.motion import NormalForm
 
 # Activations behind which the map that a Conv wrote is turned, in the same kernel.
 _TURNED_AFTER = ("HardSwish", "LeakyRelu")

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
-from placer.prediction.claims import FLOAT
-from placer.prediction.conversions import type_name
 from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.factors import factors
 from placer.prediction.kernels.fan_outs import FanOut, fan_outs, has_gelu, is_gated
@@ -20,7 +18,9 @@ from placer.prediction.kernels.reductions import is_written_out
 from placer.prediction.kernels.rows import Rows
 from placer.prediction.kernels.views import free_nodes, keeps_all
 from placer.prediction.kernels.wiring import UnitGraph
-from placer.prediction.motion import NormalForm
+from placer.prediction.layers.claims import FLOAT
+from placer.prediction.layers.conversions import type_name
+from placer.prediction.layers.motion import NormalForm
 
 _ALONE = ("CumSum",)  # Nothing else is generated in their kernels.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
 from placer.prediction.kernels.parts import Role, Unit
-from placer.prediction.motion import NormalForm
+from placer.prediction.layers.motion import NormalForm
 
 
 class UnitGraph:

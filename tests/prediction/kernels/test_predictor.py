@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.graph.text import graph_of_text
-from placer.prediction.gpus import load_gpu
-from placer.prediction.layer_classes import load_layer_classes
-from placer.prediction.roofline import Roofline
 from placer.prediction.select import make_predictor
+from placer.prediction.times.gpus import load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.roofline import Roofline
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from tests.prediction.kernels.building import (

@@ -1,0 +1,52 @@
+"""What is said of layers that only convert tensors, and of what removes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from placer.graph import Edge
+from placer.prediction.explanation.explain import StandaloneConversion
+from placer.prediction.explanation.remedies import Remedy
+from placer.quantization.placement import Change
+
+MOST_EDGES = 4
+
+
+def conversion_text(conversion: StandaloneConversion, *, timed: bool) -> tuple[str, str]:
+    """Why a conversion stays a layer, and what removes it, which may be nothing.
+
+    ``timed``: whether there are estimates.
+    """
+    cost = f"est. {conversion.us:.1f} us; " if timed else ""
+    remedy = ""
+    if conversion.remedy is not None:
+        remedy = f"remove it: {_remedy(conversion.remedy)}"
+    elif conversion.goes_with_others:
+        remedy = "it goes with the remedies of the others"
+    return f"{conversion.name}: {cost}{conversion.because}", remedy
+
+
+def _remedy(remedy: Remedy) -> str:
+    parts = list(_quantized(remedy.change))
+    if remedy.change.removed:
+        parts.append(f"leave {_edges(remedy.change.removed)} in float")
+    what = " and ".join(parts) or "give the tensors one scale"
+    return f"{what}; saves est. {remedy.saves_us:.1f} us"
+
+
+def _quantized(change: Change) -> Iterator[str]:
+    """What ``change`` quantizes, anew or in another format than before."""
+    added, other, formats = change.added, change.reformatted, change.formats
+    for edges, own in ((added, ""), (other, " in the scheme's own format")):
+        plain = tuple(edge for edge in edges if edge not in formats)
+        if plain:
+            yield f"quantize {_edges(plain)}{own}"
+    for chosen in sorted({formats[edge] for edge in (*added, *other) if edge in formats}):
+        same = tuple(edge for edge in (*added, *other) if formats.get(edge) == chosen)
+        yield f"quantize {_edges(same)} to {chosen}"
+
+
+def _edges(edges: tuple[Edge, ...]) -> str:
+    shown = ", ".join(map(str, edges[:MOST_EDGES]))
+    more = len(edges) - MOST_EDGES
+    return shown if more <= 0 else f"{shown} and {more} more"

@@ -1,0 +1,260 @@
+"""Explain a placement: which rules matched, what was decided, the plan, what stays and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from placer.graph import Edge, Graph
+from placer.plan import Plan
+from placer.prediction.explanation.remedies import MAX_REMEDIES, Remedies, Remedy, is_conversion
+from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.prediction import Prediction
+from placer.prediction.select import AnyPredictor
+from placer.prediction.times.estimator import Estimator
+from placer.quantization import EMPTY, Format, Placement
+from placer.rules.matcher import Matches, Overlap
+from placer.rules.schema import Rule
+from placer.rules.sites import ResolvedLayout, Site, find_sites_with_overlaps
+from placer.rules.target import Target
+
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class StandaloneConversion:
+    """A quantize, dequantize, requantize or reformat layer, what it costs and why it is there.
+
+    ``remedy`` is None if no change that was tried removes it and makes the engine faster;
+    ``goes_with_others`` says that the remedies of others remove it.
+    """
+
+    name: str
+    kind: str
+    tensor: str
+    us: float
+    because: str
+    remedy: Remedy | None
+    goes_with_others: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A site and the layout that the placement has there, ``other`` if it is none of the rule's."""
+
+    site: Site
+    layout: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What ``placer explain`` shows; times are estimates in microseconds.
+
+    ``improved``: the placement after all remedies that still help, one after the other.
+    ``latency_error``, ``ratio_error``: relative errors that 80% of estimated times and of their
+    ratios stay within.
+    """
+
+    decisions: tuple[Decision, ...]
+    overlaps: tuple[Overlap, ...]
+    plan: Plan
+    conversions: tuple[StandaloneConversion, ...]
+    total_us: float
+    float_us: float
+    improved: Placement
+    improved_us: float
+    latency_error: float
+    ratio_error: float
+
+    @property
+    def interval_us(self) -> tuple[float, float]:
+        """The 80% interval of ``total_us``."""
+        factor = 1 + self.latency_error
+        return self.total_us / factor, self.total_us * factor
+
+    @property
+    def speedup(self) -> float:
+        """Estimated time of the float model over that of the placement."""
+        return self.float_us / self.total_us if self.total_us else 1.0  # A model that does nothing.
+
+    @property
+    def speedup_interval(self) -> tuple[float, float]:
+        """The 80% interval of ``speedup``."""
+        factor = 1 + self.ratio_error
+        return self.speedup / factor, self.speedup * factor
+
+    @property
+    def float_is_faster(self) -> bool:
+        """Whether the float model's estimate is below that with all remedies by more than errs."""
+        return self.improved_us > self.float_us * (1 + self.ratio_error)
+
+
+class Explainer:
+    """Explains placements of one model for one target."""
+
+    def __init__(
+        self,
+        matches: Matches,
+        rules: Sequence[Rule],
+        target: Target,
+        predictor: AnyPredictor,
+        estimator: Estimator,
+        formats: Sequence[Format] = (),
+    ) -> None:
+        self._graph = matches.graph
+        self._predictor = predictor
+        self._estimator = estimator
+        self.sites, self._overlaps = find_sites_with_overlaps(matches, rules, target, formats)
+
+    def explain(self, placement: Placement) -> Explanation:
+        """Explain ``placement``, which must be of the explainer's graph."""
+        prediction = self._predictor.predict(placement)
+        remedies = Remedies(self._graph, self.sites, self._predictor, self._estimator, prediction)
+        found = remedies.find()
+        _apply_best(remedies, found)
+        improved = remedies.prediction
+        left = {predicted.layer.name for predicted in improved.layers}
+        plan = self._estimator.estimate(prediction)
+        return Explanation(
+            decisions=tuple(Decision(s, chosen_layout(s, placement)) for s in self.sites),
+            overlaps=self._overlaps,
+            plan=plan,
+            conversions=tuple(self._conversions(prediction, plan, found, left)),
+            total_us=self._estimator.total_us(prediction),
+            float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
+            improved=improved.placement,
+            improved_us=self._estimator.total_us(improved),
+            latency_error=self._estimator.latency_error,
+            ratio_error=self._estimator.ratio_error,
+        )
+
+    def _conversions(
+        self,
+        prediction: Prediction,
+        plan: Plan,
+        remedies: Mapping[tuple[str, int], Remedy],
+        left: Set[str],
+    ) -> Iterator[StandaloneConversion]:
+        """Those of ``prediction``, the costliest first; ``left``: layers that no remedy removes."""
+        layers = self._estimator.layers(prediction)
+        found = [
+            (predicted, layer.time_us or 0.0)
+            for predicted, layer in zip(layers, plan.layers, strict=True)
+            if is_conversion(predicted)
+        ]
+        found.sort(key=lambda item: -item[1])
+        for predicted, us in found:
+            name = predicted.layer.name
+            remedy = remedies.get((name, predicted.ordinal))
+            yield StandaloneConversion(
+                name=name,
+                kind=predicted.layer.kind,
+                tensor=predicted.layer.inputs[0].tensor,
+                us=us,
+                because=reason(predicted, prediction, self._graph),
+                remedy=remedy,
+                goes_with_others=remedy is None and name not in left,
+            )
+
+
+def _apply_best(remedies: Remedies, found: Mapping[tuple[str, int], Remedy]) -> None:
+    """Apply the remedy that saves most until none helps; ``found``: the first ones."""
+    for _ in range(MAX_REMEDIES):
+        if not found:
+            break
+        remedies.apply(max(found.values(), key=lambda remedy: remedy.saves_us))
+        found = remedies.find()
+
+
+def chosen_layout(site: Site, placement: Placement) -> str:
+    """The layout that ``placement`` has at ``site``, the default first; ``other`` if none."""
+    considered = {edge for layout in site.layouts.values() for edge in layout.quantize}
+    present = considered & placement.edges
+    names = sorted(site.layouts, key=lambda name: name != site.default)
+    for name in names:
+        layout = site.layouts[name]
+        if (
+            layout.quantize == present
+            and _shares(layout, placement)
+            and _has_format(layout, placement)
+        ):
+            return name
+    return OTHER
+
+
+def _shares(layout: ResolvedLayout, placement: Placement) -> bool:
+    """Whether the placement has one scale for each set of tensors that the layout ties."""
+    return all(
+        len({placement.group_of.get(e) for e in layout.quantize if e.tensor in tensors}) <= 1
+        for tensors in layout.shared
+    )
+
+
+def _has_format(layout: ResolvedLayout, placement: Placement) -> bool:
+    """Whether what the layout quantizes of its own nodes' inputs has its format.
+
+    Edges into other nodes have those of their sites; layouts with ``requires`` follow others.
+    """
+    own = layout.own or layout.quantize
+    return bool(layout.requires) or all(placement.formats.get(e) == layout.format for e in own)
+
+
+def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> str:
+    """One sentence on why a conversion stays a layer of its own."""
+    tensor = predicted.layer.inputs[0].tensor
+    served = _names(predicted.edges)
+    if not any(predicted is own for own in prediction.layers):
+        return (
+            f"the engine moves '{tensor}', which is read in float by {served}, and rounds it again"
+        )
+    if predicted.layer.kind == "dequantize":
+        return f"'{tensor}' is read in float by {served}"
+    if predicted.layer.kind == "requantize":
+        return f"'{tensor}' is read in another scale by {served}"
+    if predicted.layer.kind == "reformat":
+        source, target = predicted.layer.input_types[0], predicted.layer.output_types[0]
+        return f"'{tensor}' is {source} and read as {target} by {served}"
+    if tensor in graph.inputs:
+        return "the graph input is float: a standing cost of quantizing the first layer"
+    if tensor not in graph.producer:
+        return f"'{tensor}' is given to the body in float"
+    readers = graph.edges_of(tensor)
+    floats = [edge for edge in readers if edge not in prediction.form.scales]
+    if floats:
+        return f"'{tensor}' is read in float by {_names(floats)}, so its producer writes float"
+    found = {prediction.form.scales[edge] for edge in readers}
+    if len({scale.format for scale in found}) > 1:
+        return f"the readers of '{tensor}' have unequal formats, so its producer writes float"
+    if len(found) > 1:
+        return f"the readers of '{tensor}' have unequal scales, so its producer writes float"
+    return f"'{graph.producer[tensor].name}' ({graph.producer[tensor].op}) computes in float"
+
+
+def _names(edges: Sequence[Edge]) -> str:
+    names = dict.fromkeys(
+        "the graph output" if edge.is_graph_output else f"'{edge.node}'" for edge in edges
+    )
+    return " and ".join(names)
+
+
+@dataclass(frozen=True)
+class DecisionCost:
+    """A decision and the estimated time, in microseconds, of the layers that run its nodes."""
+
+    decision: Decision
+    us: float
+
+
+def decision_costs(explanation: Explanation) -> tuple[DecisionCost, ...]:
+    """What each decision costs; a layer counts for the first of its nodes that is decided."""
+    site_of = {
+        node.name: index
+        for index, decision in enumerate(explanation.decisions)
+        for node in decision.site.match.nodes.values()
+    }
+    us = [0.0] * len(explanation.decisions)
+    for layer in explanation.plan.of_kind("compute"):
+        index = next((site_of[node] for node in layer.nodes if node in site_of), None)
+        if index is not None:
+            us[index] += layer.time_us or 0.0
+    return tuple(map(DecisionCost, explanation.decisions, us))

@@ -1,0 +1,95 @@
+"""An explanation as plain data, as ``placer explain --json`` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placer.graph import Edge
+from placer.prediction.explanation.explain import Decision, Explanation, StandaloneConversion
+from placer.quantization import Placement
+from placer.quantization.placement import Change
+
+
+def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[str, object]:
+    """The explanation as plain data; edges are written as in placement.yaml.
+
+    ``timed``: whether there are times; else they are null.
+    """
+    times: dict[str, object] = {
+        "total_us": explanation.total_us,
+        "interval_us": list(explanation.interval_us),
+        "float_us": explanation.float_us,
+        "speedup": explanation.speedup,
+        "speedup_interval": list(explanation.speedup_interval),
+    }
+    return {
+        "estimate": True,
+        **(times if timed else dict.fromkeys(times)),
+        "decisions": [_decision(decision) for decision in explanation.decisions],
+        "overlaps": [
+            {
+                "rule": overlap.lost.rule.id,
+                "anchor": overlap.lost.anchor.name,
+                "lost_to": overlap.won.rule.id,
+                "because": overlap.because,
+            }
+            for overlap in explanation.overlaps
+        ],
+        "conversions": [_conversion(one, timed) for one in explanation.conversions],
+        "improved": {
+            "total_us": explanation.improved_us if timed else None,
+            "placement": explanation.improved.id,
+            "groups": [
+                [_edge(e) | _format(e, explanation.improved) for e in group]
+                for group in explanation.improved.sorted()
+            ],
+        },
+    }
+
+
+def _decision(decision: Decision) -> dict[str, object]:
+    rule = decision.site.match.rule
+    return {
+        "rule": rule.id,
+        "nodes": {name: node.name for name, node in decision.site.match.nodes.items()},
+        "layout": decision.layout,
+        "default": decision.site.default,
+        "layouts": list(decision.site.layouts),
+        "why": rule.why,
+        "source": rule.source,
+    }
+
+
+def _conversion(conversion: StandaloneConversion, timed: bool) -> dict[str, object]:
+    remedy = conversion.remedy
+    return {
+        "layer": conversion.name,
+        "kind": conversion.kind,
+        "tensor": conversion.tensor,
+        "us": conversion.us if timed else None,
+        "because": conversion.because,
+        "goes_with_others": conversion.goes_with_others,
+        "remedy": remedy
+        and {
+            "quantize": _quantized(remedy.change),
+            "leave_float": [_edge(edge) for edge in remedy.change.removed],
+            "saves_us": remedy.saves_us,
+            "placement": remedy.before.id_after(remedy.change),
+        },
+    }
+
+
+def _quantized(change: Change) -> list[dict[str, object]]:
+    """What ``change`` quantizes, anew or in another format than before."""
+    edges = sorted({*change.added, *change.reformatted})
+    return [_edge(edge) | _format(edge, change) for edge in edges]
+
+
+def _format(edge: Edge, placement: Placement | Change) -> dict[str, object]:
+    """The format of the edge's pair where it is another than the scheme's own."""
+    chosen = placement.formats.get(edge)
+    return {} if chosen is None else {"format": chosen}
+
+
+def _edge(edge: Edge) -> dict[str, object]:
+    return {"tensor": edge.tensor, "node": edge.node, "input": edge.input_index}

@@ -1,0 +1,214 @@
+"""Conversions that stay layers of their own, and the changes of a placement that remove them.
+
+A change is judged by the layers that it changes, not by all: the time that a remedy takes to find
+does not depend on the size of the model.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum
+from typing import NamedTuple
+
+from placer.graph import Edge, Graph
+from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.prediction import Prediction
+from placer.prediction.layers.steps import Step
+from placer.prediction.select import AnyPredictor
+from placer.prediction.times.estimator import Estimator
+from placer.quantization import Format, Placement
+from placer.quantization.placement import Change, ScaleGroup
+from placer.rules.sites import ResolvedLayout, Site
+
+# Each remedy costs some predictions; conversions beyond these are listed without one.
+MAX_REMEDIES = 24
+MIN_GAIN_US = 0.1  # Less is nothing to act on.
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change of the placement ``before`` that removes a conversion.
+
+    ``saves_us``: estimated gain of the whole engine in microseconds.
+    """
+
+    before: Placement
+    change: Change
+    saves_us: float
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The placement with the remedy."""
+        return self.before.changed(self.change)
+
+
+class Costly(NamedTuple):
+    """A conversion; the costliest sorts first, then the one that runs first."""
+
+    minus_us: float
+    position: int
+    order: int
+    layer: PredictedLayer
+
+
+class Remedies:
+    """Finds the remedies of a placement's conversions, and applies them one after the other."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        sites: Iterable[Site],
+        predictor: AnyPredictor,
+        estimator: Estimator,
+        prediction: Prediction,
+    ) -> None:
+        self._graph = graph
+        self._predictor = predictor
+        self._estimator = estimator
+        self._sites_of: dict[str, list[Site]] = {}
+        for site in sites:
+            for node in site.match.nodes.values():
+                self._sites_of.setdefault(node.name, []).append(site)
+        self._prediction = prediction
+        self._groups_of: dict[str, set[ScaleGroup]] = {}
+        self._names: Counter[str] = Counter()
+        self._costly: dict[int, list[Costly]] = {}
+        self._regroup(Change(frozenset(), prediction.placement.groups))
+        self._relist({}, prediction.steps)
+
+    @property
+    def prediction(self) -> Prediction:
+        """The prediction of the placement with the remedies that were applied."""
+        return self._prediction
+
+    def find(self) -> dict[tuple[str, int], Remedy]:
+        """The remedies of the costliest conversions, by name and ordinal, where there are any."""
+        conversions = (conversion for own in self._costly.values() for conversion in own)
+        found = {}
+        for conversion in heapq.nsmallest(MAX_REMEDIES, conversions):
+            remedy = self._remedy(conversion.layer)
+            if remedy is not None:
+                found[conversion.layer.layer.name, conversion.layer.ordinal] = remedy
+        return found
+
+    def apply(self, remedy: Remedy) -> None:
+        """Go on with the remedy's placement."""
+        before = self._prediction
+        after = self._predictor.predict(remedy.placement, before)
+        self._prediction = after
+        self._regroup(remedy.change)
+        old = {i: before.steps[i] for i in after.changed if i in before.steps}
+        new = {i: after.steps[i] for i in after.changed if i in after.steps}
+        self._relist(old, new)
+
+    def _regroup(self, change: Change) -> None:
+        for group in change.gone:
+            for tensor in {edge.tensor for edge in group.edges}:
+                self._groups_of[tensor].remove(group)
+        for group in change.come:
+            for tensor in {edge.tensor for edge in group.edges}:
+                self._groups_of.setdefault(tensor, set()).add(group)
+
+    def _relist(self, old: Mapping[int, Step], new: Mapping[int, Step]) -> None:
+        for position, step in old.items():
+            self._names.subtract(_names(step))
+            self._costly.pop(position, None)
+        for position, step in new.items():
+            self._names.update(_names(step))
+            times = self._estimator.step_us(step)
+            found = [
+                Costly(-us, position, order, layer)
+                for order, (layer, us) in enumerate(zip(step.layers, times, strict=True))
+                if is_conversion(layer)
+            ]
+            if found:
+                self._costly[position] = found
+
+    def _remedy(self, conversion: PredictedLayer) -> Remedy | None:
+        """The change around the tensor that removes the conversion and saves most."""
+        name = conversion.layer.name
+        best: Remedy | None = None
+        for change in self._changes(conversion.layer.inputs[0].tensor):
+            changed = self._predictor.vary(self._prediction, change)
+            new = [step for step in changed.values() if step is not None]
+            steps = self._prediction.steps
+            old = [steps[position] for position in changed if position in steps]
+            saves = self._us(old, new)
+            if saves < MIN_GAIN_US or (best is not None and saves <= best.saves_us):
+                continue
+            gone = sum(_names(step).count(name) for step in old)
+            come = sum(_names(step).count(name) for step in new)
+            if self._names[name] - gone + come == 0:
+                best = Remedy(self._prediction.placement, change, saves)
+        return best
+
+    def _us(self, old: Iterable[Step], new: Iterable[Step]) -> float:
+        """Time of ``old`` less that of ``new``, without rounding: equal gains compare equal."""
+        times = [us for step in old for us in self._estimator.step_us(step)]
+        return fsum((*times, *(-us for step in new for us in self._estimator.step_us(step))))
+
+    def _changes(self, tensor: str) -> Iterator[Change]:
+        """Changes that treat the tensor alike everywhere, or switch a layout next to it."""
+        edges = [e for e in self._graph.edges_of(tensor) if self._graph.type_of(tensor).is_float]
+        around = self._around((tensor,))
+        yield around.change_to(with_edges(around, edges, (tensor,)))
+        yield around.change_to(without_edges(around, edges))
+        near = {edge.node for edge in edges}
+        if tensor in self._graph.producer:
+            near.add(self._graph.producer[tensor].name)
+        sites = {site.name: site for node in near for site in self._sites_of.get(node, ())}
+        for site in sorted(sites.values(), key=lambda site: site.match.anchor.index):
+            around = self._around({t for lay in site.layouts.values() for t in lay.tensors})
+            for layout in site.layouts.values():
+                yield around.change_to(with_layout(around, site, layout))
+
+    def _around(self, tensors: Iterable[str]) -> Placement:
+        """What the placement says of ``tensors`` and of those that share a scale with them."""
+        return Placement(frozenset(g for t in tensors for g in self._groups_of.get(t, ())))
+
+
+def is_conversion(predicted: PredictedLayer) -> bool:
+    """Whether the layer does nothing but convert a tensor."""
+    return predicted.layer.kind != "compute" and not predicted.nodes
+
+
+def _names(step: Step) -> list[str]:
+    return [predicted.layer.name for predicted in step.layers]
+
+
+def with_edges(
+    placement: Placement, edges: Sequence[Edge], shared: Sequence[str] = ()
+) -> Placement:
+    """``placement`` with ``edges`` quantized too; ``shared`` tensors get one scale."""
+    tied = [tuple(edge.tensor for edge in group.edges) for group in placement.groups]
+    formats = dict(placement.formats)
+    known = {formats.get(edge) for edge in edges if edge in placement.edges}
+    if len(known) == 1:
+        formats |= _in_format(edges, known.pop())
+    return Placement.of([*placement.edges, *edges], [*tied, tuple(shared)], formats)
+
+
+def without_edges(placement: Placement, edges: Sequence[Edge]) -> Placement:
+    """``placement`` with ``edges`` left in float."""
+    return placement.without(set(edges))
+
+
+def with_layout(placement: Placement, site: Site, layout: ResolvedLayout) -> Placement:
+    """``placement`` with ``site`` switched to ``layout``."""
+    considered = {edge for other in site.layouts.values() for edge in other.quantize}
+    dropped = (considered - layout.quantize) | layout.keep_float
+    base = without_edges(placement, tuple(dropped))
+    tied = [tuple(edge.tensor for edge in group.edges) for group in base.groups]
+    formats = {e: chosen for e, chosen in base.formats.items() if e not in layout.quantize}
+    required = {base.formats.get(edge) for edge in layout.requires}
+    chosen = required.pop() if len(required) == 1 else layout.format
+    formats |= _in_format(layout.quantize, chosen)
+    return Placement.of([*base.edges, *layout.quantize], [*tied, *layout.shared], formats)
+
+
+def _in_format(edges: Iterable[Edge], chosen: Format | None) -> dict[Edge, Format]:
+    return {} if chosen is None else dict.fromkeys(edges, chosen)

@@ -1,0 +1,1 @@
+"""From a placement to an engine's layers, as rules say."""

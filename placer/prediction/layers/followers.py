@@ -1,0 +1,158 @@
+"""What follows a layer and becomes part of it: activations, scales and shifts."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+
+from placer.graph import Edge, Graph, Node
+from placer.prediction.layers.composites import find_composite
+from placer.prediction.layers.layer_candidate import LayerCandidate
+from placer.rules.fusion_schema import Followers
+
+_EITHER_SIDE = frozenset({"Add", "Mul", "Sub"})  # c - x is x times -1, plus c.
+_ARITHMETIC = _EITHER_SIDE | {"Div"}
+# A scale and a shift of each channel, which axis 1 holds.
+_NORM = "BatchNormalization"
+# What DQ moves past.
+_SCALED = frozenset({"Relu", "Clip"})
+# Of what follows, what OpenVINO's MoveEltwiseUpThroughDataMov does not take for element-wise.
+_STAYS = frozenset({"LeakyRelu", "PRelu", "HardSigmoid", "Swish"})
+
+
+@dataclass(frozen=True)
+class Follower:
+    """An operator behind a layer that may become part of it.
+
+    ``nodes``: one, or those that are an activation together. ``kind``: the operator. ``bare``: the
+    edges from the layer to it and inside, on which no pair may be. ``movers``: the nodes before it
+    that only move elements, and run after it.
+    """
+
+    nodes: tuple[Node, ...]
+    kind: str
+    bare: tuple[Edge, ...]
+    movers: tuple[Node, ...] = ()
+
+    @property
+    def with_movers(self) -> tuple[Node, ...]:
+        """Its nodes and those before them that run after it."""
+        return (*self.movers, *self.nodes)
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether it is a scale or a shift."""
+        return self.kind in _ARITHMETIC or self.kind == _NORM
+
+
+def followers(candidate: LayerCandidate) -> Iterator[Follower]:
+    """What the layer may take along, in order, as far as the graph alone decides."""
+    fusion = None if candidate.claim is None else candidate.claim.fusion
+    if fusion is None or fusion.takes is None:
+        return
+    graph, readers = candidate.graph, candidate.readers
+    if fusion.merges and candidate.nodes[-1].op in fusion.past:
+        return  # It moves elements itself.
+    past = [*fusion.past, *(fusion.past_biased if _is_biased(candidate) else ())]
+    has_moved = False
+    while True:
+        path, movers = _movers(graph, readers, past)
+        has_moved = has_moved or bool(movers)
+        if movers:
+            readers = graph.edges_of(movers[-1].outputs[0])
+        if fusion.merges and not has_moved:
+            return  # What reads it as it is merges with it.
+        found = _next(graph, readers, fusion.takes, has_moved)
+        if found is None or (has_moved and not _may_move(graph, found)):
+            return
+        yield Follower(found.nodes, found.kind, (*path, *found.bare), tuple(movers))
+        readers = graph.edges_of(found.nodes[-1].outputs[0])
+
+
+def _is_biased(candidate: LayerCandidate) -> bool:
+    """Whether what a product's DQ would scale has more done to it than that."""
+    first, *rest = candidate.nodes
+    return any(first.inputs[2:3]) or any(node.op not in _SCALED for node in rest)
+
+
+def _movers(
+    graph: Graph, readers: Sequence[Edge], past: Container[str]
+) -> tuple[list[Edge], list[Node]]:
+    """Nodes that only move elements, each read once, and the edges that lead to them."""
+    edges, movers = list[Edge](), list[Node]()
+    while len(readers) == 1 and not readers[0].is_graph_output and not readers[0].input_index:
+        node = graph.by_name[readers[0].node]
+        if node.op not in past or node.domain not in ("", "ai.onnx"):
+            break
+        edges.append(readers[0])
+        movers.append(node)
+        readers = graph.edges_of(node.outputs[0])
+    return edges, movers
+
+
+def _next(graph: Graph, readers: Sequence[Edge], takes: Followers, shares: bool) -> Follower | None:
+    """What ``readers`` of a tensor begin; ``shares``: its constants may be read elsewhere too."""
+    if len(readers) == 1 and not readers[0].is_graph_output:
+        node = graph.by_name[readers[0].node]
+        if len(node.outputs) != 1 or not _may_follow(graph, node, takes, shares):
+            return None
+        if readers[0].input_index and node.op not in _EITHER_SIDE:
+            return None
+        return Follower((node,), node.op, (readers[0],))
+    found = find_composite(graph, readers)
+    if found is None or found.kind not in takes.op:
+        return None
+    return Follower(found.nodes, found.kind, found.edges)
+
+
+def _may_move(graph: Graph, follower: Follower) -> bool:
+    """Whether the engine computes an operator before what moves elements in front of it."""
+    readers = graph.edges_of(follower.nodes[-1].outputs[0])
+    if len(readers) != 1 or follower.kind in _STAYS:
+        return False
+    if len(follower.nodes) > 1:
+        return True
+    (node,) = follower.nodes
+    constants = [t for t in node.inputs[1:] if t]
+    scalar = all(t in graph.initializers and _count(graph, t) == 1 for t in constants)
+    return scalar and follower.bare[0].input_index == 0
+
+
+def _count(graph: Graph, tensor: str) -> int:
+    count = 1
+    for size in graph.initializers[tensor].dims:
+        count *= size
+    return count
+
+
+def _may_follow(graph: Graph, node: Node, takes: Followers, shares: bool) -> bool:
+    if node.domain not in ("", "ai.onnx") or node.op not in takes.op:
+        return False
+    constants = [t for t in node.inputs if t in graph.initializers]
+    if len(constants) < sum(1 for t in node.inputs if t) - 1:
+        return False
+    shape = graph.type_of(node.outputs[0]).shape
+    if node.op == _NORM:
+        return shape is not None and takes.axis % max(1, len(shape)) == 1
+    if node.op not in _ARITHMETIC:
+        return True
+    return shape is not None and all(
+        (shares or _is_own(graph, t)) and _is_per_channel(graph, t, shape, takes.axis)
+        for t in constants
+    )
+
+
+def _is_own(graph: Graph, constant: str) -> bool:
+    """Whether nothing else reads it; a single number is written into the node (PowerStatic)."""
+    return len(graph.edges_of(constant)) == 1 or _count(graph, constant) == 1
+
+
+def _is_per_channel(graph: Graph, tensor: str, shape: Sequence[int], axis: int) -> bool:
+    """Whether a constant has one value, or one for each channel, of a tensor of ``shape``."""
+    own = tuple(graph.initializers[tensor].dims)
+    padded = (1,) * (len(shape) - len(own)) + own
+    channels = axis % len(shape) if shape else 0
+    return len(own) <= len(shape) and all(
+        size == 1 or (place == channels and size == shape[place])
+        for place, size in enumerate(padded)
+    )

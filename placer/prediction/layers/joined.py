@@ -1,0 +1,81 @@
+"""Concats that another Concat alone reads, which some engines make one with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from placer.graph import Edge, Graph, Node
+from placer.graph.index import index_nodes
+from placer.prediction.layers.idle import WithoutIdle
+
+_Place = tuple[Edge, tuple[Edge, ...]]  # Of an input: its edge, and those of the Concats behind it.
+
+
+def with_joined_concats(left: WithoutIdle) -> WithoutIdle:
+    """``left`` with each Concat taken into the one along the same axis that alone reads it.
+
+    A pair between both is one on each input of the first, as Q moves there.
+    """
+    graph = left.graph
+    inner = {node.name for node in graph.by_op.get("Concat", ()) if _is_inner(node, graph)}
+    if not inner:
+        return left
+    moved, twins = dict[Edge, tuple[Edge, ...]](), dict(left.twins)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.name in inner:
+            continue
+        inputs = node.inputs
+        if node.op == "Concat":
+            places = list(_places(node, graph, inner))
+            inputs = tuple(edge.tensor for edge, _ in places)
+            moved.update(_moves(node, places))
+            taken = {edge.node for edge, _ in places} - {node.name}
+            taken |= {edge.node for _, behind in places for edge in behind} - {node.name}
+            names = sorted(name for n in taken for name in (n, *left.twins.get(n, ())))
+            if names:
+                twins[node.name] = (*twins.get(node.name, ()), *names)
+        nodes.append(replace(node, index=len(nodes), inputs=inputs))
+    rest = index_nodes(
+        nodes,
+        graph.initializers,
+        graph.inputs,
+        graph.outputs,
+        graph.types,
+        open_tensors=graph.open_tensors,
+    )
+    earlier = {
+        edge: tuple(end for e in ends for end in moved.get(e, (e,)))
+        for edge, ends in left.moved.items()
+    }
+    return WithoutIdle(rest, {**moved, **earlier}, twins)
+
+
+def _is_inner(node: Node, graph: Graph) -> bool:
+    edges = graph.edges_of(node.outputs[0])
+    if len(edges) != 1 or edges[0].is_graph_output or node.outputs[0] in graph.open_tensors:
+        return False
+    reader = graph.by_name[edges[0].node]
+    # OpenVINO's ConcatFusion takes -3 and 1 for two axes, whatever the rank.
+    return reader.op == "Concat" and reader.attributes.get("axis") == node.attributes.get("axis")
+
+
+def _places(node: Node, graph: Graph, inner: set[str]) -> Iterator[_Place]:
+    """What a Concat reads once those before it are taken in."""
+    for index, tensor in enumerate(node.inputs):
+        edge, writer = Edge(tensor, node.name, index), graph.producer.get(tensor)
+        if writer is None or writer.name not in inner:
+            yield edge, ()
+            continue
+        for first, behind in _places(writer, graph, inner):
+            yield first, (*behind, edge)
+
+
+def _moves(node: Node, places: Sequence[_Place]) -> Mapping[Edge, tuple[Edge, ...]]:
+    """By edge into the Concats that are one the edges into that one, where these are others."""
+    found: dict[Edge, tuple[Edge, ...]] = {}
+    for index, (first, behind) in enumerate(places):
+        for edge in (first, *behind):
+            found[edge] = (*found.get(edge, ()), Edge(first.tensor, node.name, index))
+    return {edge: ends for edge, ends in found.items() if ends != (edge,)}

@@ -1,0 +1,155 @@
+"""A layer that may be built, and whether a placement's pairs let the engine build it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from placer.graph import Edge, Graph, Node
+from placer.prediction.layers.claims import FLOAT, Claim
+from placer.prediction.layers.motion import NormalForm, Scale
+from placer.quantization import Format
+
+_KEYWORDS = (FLOAT, "readers", "each", "same")
+# The scales that a tensor is written in, what is taken first by those who need none; None: float.
+Written = tuple[Scale | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerCandidate:
+    """What is computed at one place of the execution order, or a graph output that is written.
+
+    ``position``: index of the last node, by which all that the candidate reads has been computed;
+    graph outputs come after all nodes and have neither nodes nor a claim. ``claim`` is None for a
+    node that is a layer of its own.
+    """
+
+    position: int
+    nodes: tuple[Node, ...]
+    claim: Claim | None
+    graph: Graph
+
+    @cached_property
+    def reads(self) -> tuple[Edge, ...]:
+        """Edges on which data comes from other candidates, in order of nodes and inputs."""
+        if not self.nodes:
+            index = self.position - len(self.graph.nodes)
+            return (Edge(self.graph.outputs[index], "", index),)
+        movers = [] if self.claim is None else [self.graph.by_name[n] for n in self.claim.movers]
+        written = {tensor for node in (*self.nodes, *movers) for tensor in node.outputs}
+        return tuple(
+            edge
+            for node in self.nodes
+            for edge in self.graph.edges_into(node)
+            if edge.tensor not in written and edge.tensor not in self.graph.initializers
+        )
+
+    @cached_property
+    def readers(self) -> tuple[Edge, ...]:
+        """Edges on which other candidates read what this one writes."""
+        names = {node.name for node in self.nodes}
+        if self.claim is not None:
+            names |= self.claim.passed | self.claim.movers
+        written = (tensor for node in self.nodes for tensor in node.outputs)
+        return tuple(e for t in written for e in self.graph.edges_of(t) if e.node not in names)
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        """Tensors that other candidates read."""
+        return tuple(dict.fromkeys(edge.tensor for edge in self.readers))
+
+    @cached_property
+    def format_tensors(self) -> tuple[str, ...]:
+        """Float tensors read or written."""
+        tensors = dict.fromkeys((*(edge.tensor for edge in self.reads), *self.writes))
+        return tuple(tensor for tensor in tensors if self.graph.type_of(tensor).is_float)
+
+    def output_scales(self, form: NormalForm) -> tuple[Written, ...]:
+        """Of each tensor of ``writes`` the scales in which it is written."""
+        if self.claim is not None and self.claim.fusion.outputs == "each":
+            return tuple(self._scales_of(tensor, form) for tensor in self.writes)
+        return ((self._output_scale(form),),) * len(self.writes)
+
+    def _scales_of(self, tensor: str, form: NormalForm) -> Written:
+        """Those that its readers need, floats first."""
+        edges = (edge for edge in self.readers if edge.tensor == tensor)
+        found = dict.fromkeys(form.scales.get(edge) for edge in edges)
+        return tuple(sorted(found, key=lambda scale: scale is not None))
+
+    def _output_scale(self, form: NormalForm) -> Scale | None:
+        if self.claim is None or self.claim.fusion.outputs == FLOAT:
+            return None
+        if self.claim.fusion.outputs == "same":
+            found = {form.last(edge) for edge in self.claim.demanded}
+            return next(iter(found)) if found else None
+        return self._readers_scale(form)
+
+    def rounds(self, form: NormalForm) -> bool:
+        """Whether a kernel that takes others along and writes float is read through one pair."""
+        fusion = None if self.claim is None else self.claim.fusion
+        is_kernel = fusion is not None and fusion.takes is not None and fusion.outputs == FLOAT
+        return is_kernel and self._readers_scale(form) is not None
+
+    def is_met(self, form: NormalForm) -> bool:
+        """Whether the engine builds the layer that is claimed."""
+        claim = self.claim
+        return claim is None or (self._fits_pairs(claim, form) and self._fits_readers(claim, form))
+
+    def _fits_pairs(self, claim: Claim, form: NormalForm) -> bool:
+        scales = form.scales
+        for edge in claim.paired:
+            if edge not in scales:
+                return False
+        for edge, others in claim.beside:
+            # A pair that moved here was given to another tensor: its DQ stands elsewhere.
+            is_given = edge.tensor in scales[edge].tensors
+            if is_given and all(scales.get(other) != scales[edge] for other in others):
+                return False
+        return all(edge not in scales for edge in claim.bare) and self._fits_formats(claim, form)
+
+    def _fits_formats(self, claim: Claim, form: NormalForm) -> bool:
+        """Whether all that is read as integers has one format, and the layout has that.
+
+        No product takes operands of two types: "Input and filter have to be the same type"
+        (TensorRT-RTX 1.7.1).
+        """
+        found = self._formats(claim, form)
+        if found <= {None}:
+            return True
+        layout = claim.match.rule.layouts[claim.layout]
+        return len(found) == 1 and all(one is not None and layout.has_format(one) for one in found)
+
+    @staticmethod
+    def _formats(claim: Claim, form: NormalForm) -> set[Format | None]:
+        """Those of what the claimed layer reads as integers."""
+        if claim.fusion.inputs == FLOAT:
+            return set()
+        scales = (form.last(edge) for edge in claim.paired)
+        return {scale.format for scale in scales if scale is not None}
+
+    def _fits_readers(self, claim: Claim, form: NormalForm) -> bool:
+        scales, fusion = form.scales, claim.fusion
+        if fusion.readers_quantized is not None and self._readers_scale(form) is None:
+            return False
+        if fusion.readers_quantized == "as-read":
+            found = {form.last(edge) for edge in claim.demanded}
+            return found == {scales.get(edge) for edge in self.readers}
+        if fusion.readers_agree and len({scales.get(edge) for edge in self.readers}) > 1:
+            return False
+        if claim.fusion.outputs == "same":
+            return len({form.last(edge) for edge in claim.demanded}) <= 1
+        return claim.fusion.outputs in _KEYWORDS or self._readers_scale(form) is not None
+
+    def _readers_scale(self, form: NormalForm) -> Scale | None:
+        """The scale in which everything that reads the outputs wants them.
+
+        None also where Q is apart, and where that is in another format than what the layer reads,
+        which no kernel is known to write.
+        """
+        found = {form.scales.get(edge) for edge in self.readers}
+        scale = next(iter(found)) if len(found) == 1 else None
+        if scale is not None and scale.apart:
+            return None
+        if scale is None or self.claim is None:
+            return scale
+        return scale if self._formats(self.claim, form) <= {scale.format} else None

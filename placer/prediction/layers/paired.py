@@ -1,0 +1,184 @@
+"""What a region's pairs decide: which layers are built there, with which pairs around each.
+
+That hangs on the region's own edges only, so it is worked out once for each combination of scales
+on these, in whatever placement they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from placer.graph import Edge, Graph, Node
+from placer.prediction.layers.claims import FLOAT
+from placer.prediction.layers.conversions import BuildTarget
+from placer.prediction.layers.layer_candidate import LayerCandidate, Written
+from placer.prediction.layers.layer_types import CONVS
+from placer.prediction.layers.motion import NormalForm, Scale, Scales
+from placer.prediction.layers.regions import Region
+from placer.prediction.layers.steps import PairedCandidate
+from placer.prediction.layers.stored_constants import STORED, behind_clamp
+from placer.prediction.layers.takers import NO_ROUNDED, rounded
+
+KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 17, 1 << 17
+PRODUCTS = STORED | {"MatMul"}
+_BIAS = 2  # The index of the input.
+
+# By position; None: a node that is part of another layer.
+Decided = Mapping[int, PairedCandidate | None]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Asked:
+    """The edges of a region that may carry a pair, and of these the ones that may carry two."""
+
+    edges: tuple[Edge, ...]
+    linked: tuple[Edge, ...]
+
+
+class Decisions:
+    """What is built in regions by the pairs on their edges."""
+
+    def __init__(self, target: BuildTarget, linked: Mapping[Edge, object]) -> None:
+        """``linked``: edges that pairs move to, which may have two of them."""
+        self._linked = linked
+        self._asked: dict[Region, _Asked] = {}
+        # Equal ones are one object: steps are remembered by it.
+        paired = lru_cache(maxsize=KEPT_CANDIDATES)(PairedCandidate)
+        self._decide = lru_cache(maxsize=KEPT_DECISIONS)(partial(_decide, target, paired))
+
+    def of(self, region: Region, form: NormalForm) -> Decided:
+        """What is built at the positions of ``region``."""
+        asked = self._asked.get(region)
+        if asked is None:
+            edges = region.edges
+            asked = _Asked(edges, tuple([edge for edge in edges if edge in self._linked]))
+            self._asked[region] = asked
+        scales = tuple(map(form.scales.get, asked.edges))
+        second = tuple(map(form.second.get, asked.linked))
+        return self._decide(region, asked, scales, second)
+
+
+def _decide(
+    target: BuildTarget,
+    paired: Callable[..., PairedCandidate],
+    region: Region,
+    asked: _Asked,
+    scales: tuple[Scale | None, ...],
+    second: tuple[Scale | None, ...],
+) -> Decided:
+    form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
+    found: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
+    candidates = region.candidates(form)
+    shifts = target.has_zero_point or _never
+    verdicts = _verdicts(region, candidates.values(), form, shifts) if target.rounds_alone else {}
+    moved = _moved(candidates.values(), form)
+    for position, candidate in candidates.items():
+        chains: tuple[Scales, ...] = tuple(map(form.chain, candidate.reads))
+        written: tuple[Written, ...] = candidate.output_scales(form)
+        constants = () if target.folds_constants else _constants(target, candidate, form)
+        feeds = _feeds_float_conv(target, candidate, form)
+        found_rounded = NO_ROUNDED
+        if target.rounds_alone:
+            found_rounded = rounded(candidate, form, region.takers, verdicts, shifts)
+        found[position] = paired(
+            candidate,
+            chains,
+            written,
+            feeds,
+            constants,
+            candidate.rounds(form),
+            found_rounded,
+            tuple(map(verdicts.get, candidate.reads)) if verdicts else (),
+            moved.get(candidate.nodes[0].name) if candidate.nodes else None,
+        )
+    return found
+
+
+def _moved(candidates: Iterable[LayerCandidate], form: NormalForm) -> Mapping[str, Scale]:
+    """Of nodes that move what a layer computes, nodes of which stand behind them, its Q's scale."""
+    found = {}
+    for candidate in candidates:
+        claim, graph = candidate.claim, candidate.graph
+        if claim is not None and claim.movers:
+            scales = {form.scales.get(edge) for edge in candidate.readers}
+            scale = scales.pop() if len(scales) == 1 else None
+            last = max(map(graph.by_name.__getitem__, claim.movers), key=lambda node: node.index)
+            if scale is not None and last.op == "Transpose":
+                found.update(dict.fromkeys(claim.movers, scale))
+    return found
+
+
+def _verdicts(
+    region: Region,
+    candidates: Iterable[LayerCandidate],
+    form: NormalForm,
+    has_zero_point: Callable[[Scale], bool],
+) -> Mapping[Edge, bool | None]:
+    """How paired operands are read that no product takes along; see ``Operand``."""
+    fused = {
+        node.name
+        for candidate in candidates
+        if any(node.op in PRODUCTS for node in candidate.nodes)
+        for node in candidate.nodes
+    }
+    return {
+        edge: operand.is_read_as_integers(form, has_zero_point)
+        for edge, operand in region.operands.items()
+        if edge in form.scales and edge.node not in fused
+    }
+
+
+def _never(_scale: Scale) -> bool:
+    return False
+
+
+def _given(edges: tuple[Edge, ...], scales: tuple[Scale | None, ...]) -> dict[Edge, Scale]:
+    pairs = zip(edges, scales, strict=True)
+    return {edge: scale for edge, scale in pairs if scale is not None}
+
+
+def _feeds_float_conv(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> bool:
+    """Whether a Conv reads in float what the candidate writes; asked under weak typing only."""
+    nodes = target.graph.by_name
+    return target.target.typing == "weak" and any(
+        edge not in form.scales and edge.node in nodes and nodes[edge.node].op in CONVS
+        for edge in candidate.readers
+    )
+
+
+def _constants(
+    target: BuildTarget, candidate: LayerCandidate, form: NormalForm
+) -> tuple[Edge, ...]:
+    """The constants that the candidate's nodes read through a pair, and biases quantized for it.
+
+    Those of products whose operands carry pairs are: a candidate has them as integers, and a file
+    of others gets them where a Q follows, behind a Relu or Clip, too. So do weights without a pair
+    that a kernel reads in float all the same, as that of ConvTranspose does (ONNX Runtime's
+    weight_bias_quantization.cc).
+    """
+    claim, found = candidate.claim, list[Edge]()
+    if claim is not None and claim.demanded and claim.fusion.inputs != FLOAT:
+        return ()
+    for node in candidate.nodes:
+        edges = candidate.graph.edges_into(node)
+        constants = [e for e in edges if e.tensor in candidate.graph.initializers]
+        paired = [edge for edge in constants if edge in form.scales]
+        if node.op in STORED and edges[0] in form.scales:
+            requantized = _is_requantized(node, candidate.graph, form)
+            if requantized and edges[1] in constants:
+                paired.append(edges[1])
+            is_quantized = edges[1] in form.scales or edges[1] in paired
+            if is_quantized and (requantized or target.stores_biases):
+                paired += [edge for edge in constants if edge.input_index == _BIAS]
+        found += dict.fromkeys(paired)
+    return tuple(found)
+
+
+def _is_requantized(node: Node, graph: Graph, form: NormalForm) -> bool:
+    """Whether a Q reads what the node writes, behind a Relu or Clip that alone reads it."""
+    edges, behind = graph.edges_of(node.outputs[0]), behind_clamp(node, graph)
+    if behind and edges[0] not in form.scales:
+        return all(edge in form.scales for edge in behind)
+    return bool(edges) and all(edge in form.scales for edge in edges)

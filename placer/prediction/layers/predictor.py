@@ -1,0 +1,305 @@
+"""Predict an engine's layers: which nodes fuse, what they read and write, which pairs remain.
+
+``placer.prediction.layers.claims`` says which nodes become one layer; here the layers get their
+types and the conversions that they need. What a layer needs depends on the pairs near it and on
+what is there of the tensors it reads. So a placement is predicted from another one's prediction by
+looking only at what changed, and at what follows from that.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
+from typing import Literal
+
+from placer.graph import Edge, Graph
+from placer.prediction.layers.conversions import (
+    BuildTarget,
+    TensorDraft,
+    TensorFormats,
+    type_name,
+)
+from placer.prediction.layers.idle import WithoutIdle, eliminated_by_onnxruntime, without_idle_nodes
+from placer.prediction.layers.joined import with_joined_concats
+from placer.prediction.layers.motion import NormalForm, Scale, move_pairs, repeated, scale_of
+from placer.prediction.layers.paired import Decisions
+from placer.prediction.layers.passages import (
+    Link,
+    find_links,
+    find_passages,
+    find_signed,
+    find_unsigned,
+    linked_nodes,
+)
+from placer.prediction.layers.prediction import BLANK, Prediction, behind
+from placer.prediction.layers.prediction_draft import PredictionDraft
+from placer.prediction.layers.regions import Region, find_regions
+from placer.prediction.layers.settled import without_settled_nodes
+from placer.prediction.layers.steps import PairedCandidate, Step, StepDraft
+from placer.prediction.layers.told import Told
+from placer.quantization import Placement
+from placer.quantization.placement import Change
+from placer.rules.matcher import Matches
+from placer.rules.schema import Rule
+from placer.rules.target import Target
+
+KEPT_STEPS = 1 << 17
+Idle = Literal["kept", "partly", "removed"]  # See ``Manifest.idle``.
+
+
+class Predictor:
+    """Predicts plans of one model for one target; made once, used for every placement.
+
+    What the given shapes settle is constant in an engine and no layer here.
+
+    ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
+    inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
+    ``dequantizes_once``, ``folds_constants``, ``integers``, ``rounds_alone``, ``stored``,
+    ``stores_biases``: see ``BuildTarget``.
+    ``idle``: which nodes that hand on what they read are layers. ``equal``: by node one that
+    computes the same, of which one is run; only where not all that is idle is kept.
+    ``joins_concats``: whether a Concat that another one alone reads is one with it.
+    ``requantizes``: whether a pair that stands before a node and behind it, too, is a layer there;
+    None: it never is.
+    ``kept_clamps``: see ``find_regions``. ``moves``: whether the engine moves tensors between
+    memory layouts as ONNX Runtime does. ``keeps_open``: see ``without_settled_nodes``.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        rules: Sequence[Rule],
+        target: Target,
+        base: str,
+        integer: str,
+        matches: Matches | None = None,
+        dequantizes_once: bool = True,
+        folds_constants: bool = True,
+        integers: Callable[[Scale], str] | None = None,
+        idle: Idle = "kept",
+        equal: Mapping[str, str] | None = None,
+        joins_concats: bool = False,
+        requantizes: Callable[[Scale], bool] | None = None,
+        rounds_alone: bool = False,
+        stored: Mapping[str, str] | None = None,
+        kept_clamps: frozenset[str] = frozenset(),
+        stores_biases: bool = False,
+        moves: bool = False,
+        keeps_open: bool = False,
+    ) -> None:
+        target = replace(target, base=base)
+        graph = without_settled_nodes(graph, keeps_open)
+        self._left = WithoutIdle(graph, {})
+        if idle != "kept":
+            self._left = (
+                without_idle_nodes(graph, eliminated_by_onnxruntime, equal)
+                if idle == "partly"
+                else without_idle_nodes(graph, equal=equal)
+            )
+        if joins_concats:
+            self._left = with_joined_concats(self._left)
+        graph = self._left.graph
+        if matches is None or matches.graph is not graph:
+            matches = Matches(graph)
+        rules = [rule for rule in rules if target.meets(rule.when)]
+        passages = find_passages(matches, rules)
+        links = find_links(passages, graph, find_signed(matches, rules))
+        self._target = BuildTarget(
+            graph,
+            target,
+            base,
+            integer,
+            dequantizes_once,
+            folds_constants,
+            find_unsigned(matches, rules, passages),
+            integers,
+            rounds_alone,
+            stored or {},
+            requantizes,
+            stores_biases,
+            self._left.twins,
+        )
+        self._requantizes = requantizes
+        self._moves = moves
+        self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
+        read = passages if rounds_alone else None
+        self._regions = find_regions(matches, rules, target, kept_clamps, read, stored or ())
+        self._decisions = Decisions(self._target, self._links)
+        # Not of a method: a predictor that refers to itself is freed late.
+        self._step = lru_cache(maxsize=KEPT_STEPS)(partial(_make_step, self._target))
+
+    @cached_property
+    def spans(self) -> tuple[frozenset[str], ...]:
+        """Nodes, by name, of which however many may become one layer."""
+        return tuple(span for region in self._regions for span in region.spans)
+
+    @cached_property
+    def linked(self) -> tuple[frozenset[str], ...]:
+        """By name, nodes of one long layer, and nodes that a pair is next to wherever it moves."""
+        layers = [layer for region in self._regions for layer in region.long_layers]
+        links = dict.fromkeys(self._links.values())
+        return tuple(dict.fromkeys([*layers, *linked_nodes(links, self._target.graph)]))
+
+    @cached_property
+    def told(self) -> Told:
+        """What nodes and tensors are that differ in nothing that a look at the graph shows.
+
+        Nodes may be gone, or part of layers that rules find by what is further away; integers have
+        types that follow from ranges.
+        """
+        roles: dict[str, list[tuple[object, ...]]] = {n.name: [] for n in self._target.graph.nodes}
+        for region in self._regions:
+            for candidate in region.claimed:
+                rule = "" if candidate.claim is None else candidate.claim.match.rule.id
+                for place, node in enumerate(candidate.nodes):
+                    roles[node.name].append((rule, place, len(candidate.nodes)))
+        return Told({name: tuple(own) for name, own in roles.items()}, self._target.told_of)
+
+    def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
+        """Predict the plan of ``placement``, which must be of the predictor's graph.
+
+        ``near``: a prediction of this predictor. It changes nothing but the time taken, which is
+        that for what ``placement`` changes of it.
+        """
+        draft = PredictionDraft(near or BLANK)
+        edges = self._move(draft, self._left.change(draft.near.placement, placement))
+        draft.form = NormalForm(draft.scales.merged(), draft.second.merged())
+        self._rebuild(draft, self._concerned(edges) if near else self._regions)
+        return Prediction(
+            placement,
+            draft.given.merged(),
+            draft.form,
+            draft.steps.merged(),
+            draft.histories.merged(),
+            tuple(sorted(draft.changed)),
+            self._target.graph if self._moves else None,
+        )
+
+    def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:
+        """The steps, by position, that ``near`` has otherwise once its placement is changed.
+
+        None: nothing is built there any more. Takes time for what changes only, however large the
+        model is; ``near``: a prediction of this predictor.
+        """
+        draft = PredictionDraft(near)
+        if self._left.touches(change):
+            change = self._left.change(near.placement, near.placement.changed(change))
+        self._rebuild(draft, self._concerned(self._move(draft, change)))
+        return draft.changed
+
+    def _concerned(self, edges: Iterable[Edge]) -> set[Region]:
+        """The regions in which it matters what pairs ``edges`` carry."""
+        return {region for edge in edges for region in self._regions_at(edge)}
+
+    def _regions_at(self, edge: Edge) -> Iterator[Region]:
+        """The regions in which it matters what pair ``edge`` carries."""
+        graph = self._target.graph
+        reader = edge.input_index if edge.is_graph_output else edge.node
+        producer = graph.producer.get(edge.tensor)
+        for place in (reader, None if producer is None else producer.name):
+            if place in self._region_of:
+                yield self._region_of[place]
+        yield from self._looking_at.get(edge, ())
+
+    @cached_property
+    def _region_of(self) -> Mapping[str | int | None, Region]:
+        """The region of each node, by name, and of each graph output, by position."""
+        first = len(self._target.graph.nodes)
+        return {
+            candidate.nodes[0].name if candidate.nodes else candidate.position - first: region
+            for region in self._regions
+            for candidate in region.alone
+        }
+
+    @cached_property
+    def _looking_at(self) -> Mapping[Edge, Sequence[Region]]:
+        """The regions with a claim that depends on the pair of an edge, wherever that is."""
+        found: dict[Edge, list[Region]] = {}
+        for region in self._regions:
+            for edge in region.outside:
+                found.setdefault(edge, []).append(region)
+        return found
+
+    def _move(self, draft: PredictionDraft, change: Change) -> set[Edge]:
+        """Change scales and form; returns the edges that the form has other scales at."""
+        near, given = draft.near, draft.given
+        come = {
+            edge: scale
+            for group in change.come
+            for scale in [scale_of(group)]
+            for edge in group.edges
+        }
+        edges = {edge for group in change.gone for edge in group.edges} | come.keys()
+        edges = {edge for edge in edges if come.get(edge) != near.given.get(edge)}
+        for edge in edges:
+            given.put(edge, come.get(edge))
+        moved = {edge: given[edge] for edge in edges if edge in given}
+        second: dict[Edge, Scale] = {}
+        for link in {self._links[edge] for edge in edges if edge in self._links}:
+            own = {e: given[e] for e in link.edges if e in given}
+            form = move_pairs(own, link.passages)
+            if self._requantizes is not None:
+                again = (e for e in repeated(own, link.passages) if self._requantizes(own[e]))
+                twice = {edge: own[edge] for edge in again} | dict(form.second)
+                form = NormalForm(form.scales, twice)
+            form = link.with_apart(link.with_signs(form, own), own)
+            edges |= link.edges
+            moved.update(form.scales)
+            second.update(form.second)
+        for edge in edges:
+            draft.scales.put(edge, moved.get(edge))
+            draft.second.put(edge, second.get(edge))
+        return {edge for edge in edges if draft.form.chain(edge) != near.form.chain(edge)}
+
+    def _rebuild(self, draft: PredictionDraft, regions: Iterable[Region]) -> None:
+        """Give ``draft`` its steps, which outside ``regions`` differ from those it was made from
+        only by what there is of the tensors that they read.
+        """
+        due: dict[int, PairedCandidate | None] = {}
+        before = draft.near.steps
+        for region in regions:
+            for position, paired in self._decisions.of(region, draft.form).items():
+                old = before.get(position)
+                # The same candidate with the same pairs is looked at only if what it reads differs.
+                if paired is not (None if old is None else old.paired):
+                    due[position] = paired
+        waiting = sorted(due)
+        while waiting:
+            position = heapq.heappop(waiting)
+            while waiting and waiting[0] == position:
+                heapq.heappop(waiting)
+            old = draft.steps.get(position)
+            paired = due.get(position, None if old is None else old.paired)
+            step = None if paired is None else self._take(paired, draft)
+            if step is not old:
+                draft.steps.put(position, step)
+                for later in draft.update_history(position, old, step):
+                    heapq.heappush(waiting, later)
+
+    def _take(self, paired: PairedCandidate, draft: PredictionDraft) -> Step:
+        candidate, histories = paired.candidate, draft.histories
+        before = candidate.position - 1
+        formats = [behind(histories.get(t) or (), before) for t in candidate.format_tensors]
+        return self._step(paired, tuple(formats))
+
+
+def _make_step(
+    target: BuildTarget, paired: PairedCandidate, formats: tuple[TensorFormats | None, ...]
+) -> Step:
+    candidate = paired.candidate
+    tensors = TensorDraft(
+        target,
+        dict(zip(candidate.reads, paired.chains, strict=True)),
+        {
+            tensor: available or TensorFormats((((), type_name(target.graph, tensor)),))
+            for tensor, available in zip(candidate.format_tensors, formats, strict=True)
+        },
+    )
+    draft = StepDraft(paired, target, tensors)
+    if candidate.nodes:
+        draft.add_layer(paired.written)
+    else:
+        draft.write_output()
+    return draft.step()

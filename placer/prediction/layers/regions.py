@@ -1,0 +1,316 @@
+"""Which of the layers that overlap are built, and which become one; decided region by region."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from operator import attrgetter
+
+from placer.graph import Edge, Node
+from placer.prediction.layers.claims import ANY, FLOAT, Claim, find_claims
+from placer.prediction.layers.followers import followers
+from placer.prediction.layers.layer_candidate import LayerCandidate
+from placer.prediction.layers.led import find_led, merges
+from placer.prediction.layers.motion import NormalForm, Passage
+from placer.prediction.layers.operands import Operand, find_operands
+from placer.prediction.layers.passages import find_shared
+from placer.prediction.layers.siblings import groups_of, joined, joins, taken_apart
+from placer.prediction.layers.stored_constants import behind_clamp
+from placer.prediction.layers.takers import Takers, find_takers
+from placer.rules.connected import connected
+from placer.rules.fusion_schema import Fusion
+from placer.rules.matcher import Matches
+from placer.rules.schema import Rule
+from placer.rules.target import Target
+
+_NO_OP = "NoOp"
+LONG = 6  # Nodes of a layer of fewer are near each other.
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Nodes whose claims overlap: which of them are met is decided apart from all others.
+
+    ``claimed``: candidates in the order in which they take their nodes. ``alone``: the candidates
+    of nodes that nothing took, and of graph outputs. ``takers``: of the edges on which others read
+    what it writes, where it matters. ``operands``: among these edges and those that it reads.
+    ``merged``: candidates that are known to be made of several, by these; a step is remembered by
+    its candidate.
+    """
+
+    claimed: tuple[LayerCandidate, ...]
+    alone: tuple[LayerCandidate, ...]
+    takers: Takers = field(default_factory=dict)
+    operands: Mapping[Edge, Operand] = field(default_factory=dict)
+    merged: dict[tuple[LayerCandidate, ...], LayerCandidate] = field(default_factory=dict)
+
+    @property
+    def outside(self) -> frozenset[Edge]:
+        """What else it depends on than the pairs on edges into and out of its nodes."""
+        claims = [candidate.claim for candidate in self.claimed if candidate.claim is not None]
+        found = [edge for claim in claims for edge in (*claim.absorbed, *claim.bare)]
+        found += [edge for claim in claims for _, others in claim.beside for edge in others]
+        takers = [taker for takers in self.takers.values() for taker in takers]
+        found += [edge for taker in takers for edge in (*taker.paired, *taker.bare)]
+        found += [edge for operand in self.operands.values() for edge in operand.edges]
+        for candidate in self.alone:
+            found += [e for node in candidate.nodes for e in behind_clamp(node, candidate.graph)]
+        return frozenset(found)
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """What it depends on: the pairs on edges into and out of its nodes, and outside."""
+        found = [edge for candidate in self.alone for edge in candidate.reads]
+        for candidate in self.alone:
+            for node in candidate.nodes:
+                found += candidate.graph.edges_into(node)
+            found += candidate.readers
+        return tuple(dict.fromkeys([*found, *sorted(self.outside)]))
+
+    @property
+    def spans(self) -> tuple[frozenset[str], ...]:
+        """Nodes, by name, of which however many may become one layer."""
+        reaches = [*_neighbours(self.claimed), *map(_reach, self.claimed)]
+        parts = [part for part in reaches if len(part) > 1]
+        names = {n.index: n.name for c in self.claimed for n in c.nodes}
+        taken = [follower for c in self.claimed for follower in followers(c)]
+        names |= {n.index: n.name for follower in taken for n in follower.with_movers}
+        return tuple(
+            frozenset(names[index] for i in part for index in parts[i]) for part in connected(parts)
+        )
+
+    @property
+    def long_layers(self) -> Iterator[frozenset[str]]:
+        """The nodes, by name, of each layer that rules make of many."""
+        for candidate in self.claimed:
+            if len(candidate.nodes) >= LONG:
+                yield frozenset(node.name for node in candidate.nodes)
+
+    def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
+        """What the engine builds, by position."""
+        found = self._chosen(form)
+        apart = taken_apart(found, form)
+        if apart:
+            found = self._chosen(form, apart)
+        for group in groups_of(self.claimed, found, form):
+            for candidate in group:
+                del found[candidate.position]
+            whole = self._whole(group)
+            found[whole.position] = whole
+        for led in find_led(found, form):
+            for candidate in led.group:
+                del found[candidate.position]
+            whole = self._whole(led.group, led.movers)
+            found[whole.position] = whole
+        for group in _groups(found, form, self.operands):
+            for candidate in group:
+                del found[candidate.position]
+            whole = self._whole(group)
+            found[whole.position] = whole
+        return found
+
+    def _chosen(
+        self, form: NormalForm, apart: Container[LayerCandidate] = ()
+    ) -> dict[int, LayerCandidate]:
+        """The layers that take their nodes first, by position, but those ``apart``."""
+        taken: set[int] = set()
+        found: dict[int, LayerCandidate] = {}
+        for candidate in self.claimed:
+            own = [node.index for node in candidate.nodes]
+            if taken.isdisjoint(own) and candidate not in apart and candidate.is_met(form):
+                taken.update(own)
+                found[candidate.position] = candidate
+        for candidate in self.alone:
+            if candidate.position not in taken:
+                found[candidate.position] = candidate
+        return found
+
+    def _whole(
+        self, group: Sequence[LayerCandidate], movers: Sequence[Node] = ()
+    ) -> LayerCandidate:
+        """The layer that the candidates of ``group`` are together; ``movers`` run after it."""
+        key = tuple(group)
+        if key not in self.merged:
+            self.merged[key] = _merged(group, movers)
+        return self.merged[key]
+
+
+def _implies(claim: Claim) -> bool:
+    """Whether the claimed layer rests on pairs: it reads integers, or is none where Q saturates."""
+    reads_integers = bool(claim.demanded) and claim.fusion.inputs != FLOAT
+    return reads_integers or _NO_OP in claim.fusion.op
+
+
+def find_regions(
+    matches: Matches,
+    rules: Sequence[Rule],
+    target: Target,
+    kept_clamps: frozenset[str] = frozenset(),
+    passages: Sequence[Passage] | None = None,
+    stored: Iterable[str] = (),
+) -> tuple[Region, ...]:
+    """All regions of a graph; ``rules`` must be those that hold for ``target``.
+
+    ``kept_clamps``: Relus and Clips, by name, that no kernel of integers applies, as the pair
+    behind does not saturate where they do.
+    ``passages``: of the graph, where it matters which edges are read as integers. ``stored``: graph
+    inputs and outputs that are integers outside.
+    """
+    graph = matches.graph
+    shared = find_shared(matches, rules)
+    claims = [
+        _with_beside(claim, shared)
+        for rule in rules
+        for claim in find_claims(matches, rule, target)
+        if not (_implies(claim) and any(node.name in kept_clamps for node in claim.nodes))
+    ]
+    operands = {} if passages is None else find_operands(graph, graph.nodes)
+    takers = {} if passages is None else find_takers(claims, passages, graph, stored)
+    claimed = [
+        LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
+        for claim in sorted(claims, key=lambda claim: claim.rank)
+    ]
+    alone = [LayerCandidate(node.index, (node,), None, graph) for node in graph.nodes]
+    alone += [
+        LayerCandidate(len(graph.nodes) + index, (), None, graph)
+        for index, tensor in enumerate(graph.outputs)
+        if graph.type_of(tensor).is_float
+    ]
+    candidates = [*claimed, *alone]
+    places = [[n.index for n in b.nodes] or [b.position] for b in candidates]
+    found = []
+    for region in connected([*places, *_neighbours(claimed), *filter(None, map(_reach, claimed))]):
+        own = [candidates[i] for i in region if i < len(candidates)]
+        alone_here = tuple(candidate for candidate in own if candidate.claim is None)
+        readers = dict.fromkeys(edge for candidate in alone_here for edge in candidate.readers)
+        reads = dict.fromkeys(edge for candidate in alone_here for edge in candidate.reads)
+        found.append(
+            Region(
+                tuple(candidate for candidate in own if candidate.claim is not None),
+                alone_here,
+                {edge: takers[edge] for edge in readers if edge in takers},
+                {edge: operands[edge] for edge in (*readers, *reads) if edge in operands},
+            )
+        )
+    return tuple(found)
+
+
+def _with_beside(claim: Claim, shared: Mapping[Edge, tuple[Edge, ...]]) -> Claim:
+    found = tuple((edge, shared[edge]) for edge in claim.demanded if edge in shared)
+    return replace(claim, beside=found) if found else claim
+
+
+def _reach(candidate: LayerCandidate) -> tuple[int, ...]:
+    """The indices of the nodes that the layer takes along and past, with that of its own last."""
+    found = tuple([node.index for part in followers(candidate) for node in part.with_movers])
+    return (candidate.position, *found) if found else ()
+
+
+def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
+    """The nodes that read each other and may be part of one merged layer, by their indices."""
+    parts = {c.position: c for c in claimed if merges(c)}
+    for positions in joined(claimed):
+        yield from pairwise(positions)
+    for candidate in parts.values():
+        for writer in _writers(candidate):
+            if writer not in parts or _rule(parts[writer]) != _rule(candidate):
+                continue
+            # What merges with nothing and runs between them keeps them apart in any group.
+            graph = candidate.graph
+            others = [graph.by_name[e.node] for e in parts[writer].readers if not e.is_graph_output]
+            if all(o.index >= candidate.position or o.index in parts for o in others):
+                yield writer, candidate.position
+
+
+def _rule(candidate: LayerCandidate) -> str | None:
+    return None if candidate.claim is None else candidate.claim.match.rule.id
+
+
+def _writers(candidate: LayerCandidate) -> list[int]:
+    """The indices of the nodes that write what a candidate reads."""
+    producers = candidate.graph.producer
+    return [producers[e.tensor].index for e in candidate.reads if e.tensor in producers]
+
+
+def _groups(
+    found: Mapping[int, LayerCandidate], form: NormalForm, operands: Mapping[Edge, Operand]
+) -> list[tuple[LayerCandidate, ...]]:
+    """The layers of ``found``, by position, that are one: in the order of their nodes."""
+    groups: dict[int, tuple[LayerCandidate, ...]] = {}
+    for position in sorted(found):
+        candidate = found[position]
+        if not merges(candidate):
+            continue
+        own: tuple[LayerCandidate, ...] = (candidate,)
+        groups[position] = own
+        for writer in _writers(candidate):
+            other = groups.get(writer, own)
+            if other is own or _rule(other[0]) != _rule(candidate):
+                continue
+            joined = tuple(sorted((*other, *own), key=lambda part: part.position))
+            if _is_one(joined, form, operands):
+                own = joined
+                groups.update((part.position, own) for part in own)
+    return [group for group in dict.fromkeys(groups.values()) if len(group) > 1]
+
+
+def _is_one(
+    group: Sequence[LayerCandidate], form: NormalForm, operands: Mapping[Edge, Operand]
+) -> bool:
+    """Whether nothing outside comes between the first and the last of ``group``, no pair inside."""
+    graph = group[0].graph
+    inside = {node.name for part in group for node in part.nodes}
+    written = (tensor for part in group for node in part.nodes for tensor in node.outputs)
+    if sum(tensor in graph.outputs for tensor in written) > 1:
+        return False  # "Too many Result children" (OpenVINO's TokenizeSnippets).
+    for edge in (edge for part in group for edge in part.readers):
+        if edge.node in inside:
+            if edge in form.scales and not _takes_pairs(group[0]):
+                return False
+            operand = operands.get(edge) if edge in form.scales else None
+            if operand is not None and operand.is_kept(form):
+                return False
+        elif not edge.is_graph_output and graph.by_name[edge.node].index < group[-1].position:
+            return False
+    return True
+
+
+def _takes_pairs(candidate: LayerCandidate) -> bool:
+    return candidate.claim is not None and candidate.claim.fusion.reads == ANY
+
+
+def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCandidate:
+    nodes = tuple([node for part in group for node in part.nodes])
+    claim = group[0].claim
+    claims = [part.claim for part in group if part.claim is not None]
+    demanded = tuple([edge for own in claims for edge in own.demanded])
+    names = {name for own in claims for name in own.movers} | {node.name for node in movers}
+    later = sorted(map(group[0].graph.by_name.__getitem__, names), key=attrgetter("index"))
+    return LayerCandidate(
+        # What joins reads one tensor, and readers of its first part may come before the last.
+        position=group[0 if joins(group[0]) else -1].position,
+        nodes=nodes,
+        claim=None
+        if claim is None
+        else replace(
+            claim,
+            fusion=_fusion_of(group, claim.fusion, later),
+            nodes=nodes,
+            demanded=demanded,
+            movers=frozenset(node.name for node in later),
+        ),
+        graph=group[0].graph,
+    )
+
+
+def _fusion_of(group: Sequence[LayerCandidate], fusion: Fusion, movers: Sequence[Node]) -> Fusion:
+    """That of a layer of several; what joins writes each tensor as its readers need it.
+
+    Q moves before a Transpose only, so that with other movers it stays behind them.
+    """
+    if joins(group[0]) and fusion.outputs == "readers":
+        return fusion.model_copy(update={"outputs": "each"})
+    if movers and movers[-1].op != "Transpose":
+        return fusion.model_copy(update={"outputs": FLOAT})
+    return fusion

@@ -1,0 +1,112 @@
+"""Which edges are read as integers, and which pairs a layer rounds to that writes floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from placer.graph import Edge, Graph
+from placer.prediction.layers.claims import ANY, FLOAT, Claim
+from placer.prediction.layers.layer_candidate import LayerCandidate
+from placer.prediction.layers.motion import NormalForm, Passage, Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """The pairs behind a layer that it rounds to by itself, by tensor and scale.
+
+    ``alone``: nothing reads the integers, which are not written. ``besides``: floats are written
+    besides the integers.
+    """
+
+    alone: frozenset[tuple[str, Scale]] = frozenset()
+    besides: frozenset[tuple[str, Scale]] = frozenset()
+
+
+NO_ROUNDED = Rounded()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Taker:
+    """What takes the integers of an edge where all of ``paired`` carry pairs and no ``bare`` do."""
+
+    paired: tuple[Edge, ...] = ()
+    bare: tuple[Edge, ...] = ()
+
+    def takes(self, form: NormalForm) -> bool:
+        """Whether it does."""
+        scales = form.scales
+        return all(e in scales for e in self.paired) and all(e not in scales for e in self.bare)
+
+
+Takers = Mapping[Edge, tuple[Taker, ...]]
+
+
+def find_takers(
+    claims: Iterable[Claim], passages: Iterable[Passage], graph: Graph, stored: Iterable[str]
+) -> Takers:
+    """By edge the layers that read it as integers, and the nodes past which its DQ moves.
+
+    ``stored``: graph inputs and outputs that are integers outside.
+    """
+    outside = (edge for tensor in stored for edge in graph.edges_of(tensor))
+    found = {edge: [Taker()] for edge in outside if edge.is_graph_output}
+    for claim in claims:
+        if claim.fusion.reads == ANY:
+            for edge in (e for node in claim.nodes for e in graph.edges_into(node)):
+                found.setdefault(edge, []).append(Taker())
+        elif claim.fusion.inputs != FLOAT:
+            for edge in claim.demanded:
+                found.setdefault(edge, []).append(Taker(claim.paired, claim.bare))
+    for passage in passages:
+        for edge in passage.before:
+            found.setdefault(edge, []).append(Taker((*passage.before, *passage.after)))
+    return {edge: tuple(takers) for edge, takers in found.items()}
+
+
+def rounded(
+    candidate: LayerCandidate,
+    form: NormalForm,
+    takers: Takers,
+    verdicts: Mapping[Edge, bool | None],
+    has_zero_point: Callable[[Scale], bool],
+) -> Rounded:
+    """What a layer rounds to by itself.
+
+    Where all that reads a tensor through a pair reads floats and the zero point is 0, OpenVINO
+    makes Q and DQ one FakeQuantize (LPT's FuseMultiplyToFakeQuantizeTransformation), which the
+    layer before takes along. A kernel of element-wise nodes takes both along in any case, and
+    writes floats for those who read floats. Plans of OpenVINO 2026.4.1.
+    """
+    claim = candidate.claim
+    fusion = None if claim is None else claim.fusion
+    if claim is not None and claim.fusion.outputs == "same" and claim.demanded:
+        return NO_ROUNDED
+    found: dict[tuple[str, Scale], list[Edge]] = {}
+    for edge in candidate.readers:
+        scale = form.scales.get(edge)
+        if scale is not None and edge.tensor in scale.tensors:
+            found.setdefault((edge.tensor, scale), []).append(edge)
+    is_kernel = fusion is not None and (fusion.takes is not None or fusion.outputs != FLOAT)
+    is_pointwise = fusion is not None and fusion.reads == ANY
+    alone, besides = set[tuple[str, Scale]](), set[tuple[str, Scale]]()
+    for key, edges in found.items():
+        if any(edge in form.second for edge in edges):
+            continue
+        floats = [edge for edge in edges if not _is_taken(edge, form, takers, verdicts)]
+        rounds = is_pointwise or not is_kernel or not has_zero_point(key[1])
+        if len(floats) == len(edges):
+            if rounds or all(verdicts.get(edge) is False for edge in edges):
+                alone.add(key)
+        elif floats and is_pointwise:
+            besides.add(key)
+    return Rounded(frozenset(alone), frozenset(besides))
+
+
+def _is_taken(
+    edge: Edge, form: NormalForm, takers: Takers, verdicts: Mapping[Edge, bool | None]
+) -> bool:
+    """Whether an edge with a pair is read as integers."""
+    if verdicts.get(edge) is False:
+        return False
+    return any(taker.takes(form) for taker in takers.get(edge, ()))

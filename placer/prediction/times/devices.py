@@ -1,0 +1,81 @@
+"""What ``gpu`` names: a GPU's description, or costs that ``placer fit`` measured on a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from placer.common.files import read_text
+from placer.errors import InputError
+from placer.graph import Graph
+from placer.prediction.times.estimator import Estimator, NoTimes
+from placer.prediction.times.fitted import Fit, FittedEstimator, parse_fit
+from placer.prediction.times.gpus import Gpu, load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.roofline import Roofline
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import Target
+
+Device = Gpu | Fit
+# The engine whose layers the estimates for GPUs are of.
+_ESTIMATED = "tensorrt"
+_DEFAULT = "a100"
+
+
+def load_device(name_or_path: str) -> Device:
+    """A fit file, or what ``load_gpu`` takes, with its errors; InputError for a damaged file."""
+    path = Path(name_or_path)
+    if path.is_file():
+        text = read_text(path, "a GPU or fit file", "json_bytes")
+        if text.lstrip().startswith("{"):
+            return parse_fit(text, name_or_path)
+    return load_gpu(name_or_path)
+
+
+def device_for(name_or_path: str | None, pack: str | None) -> Device | None:
+    """The device to estimate for; None where ``pack`` is of an engine without estimates.
+
+    Raises InputError for what ``load_device`` refuses, and for a GPU that is named with such a
+    pack.
+    """
+    device = None if name_or_path is None else load_device(name_or_path)
+    if isinstance(device, Fit) or pack is None:
+        return device or load_device(_DEFAULT)
+    engine = load_pack(pack).manifest.engine
+    if engine == _ESTIMATED:
+        return device or load_device(_DEFAULT)
+    if device is not None:
+        raise InputError(
+            f"pack '{pack}' is for engine {engine}, and the estimates for GPUs are of "
+            f"{_ESTIMATED}'s layers; leave out `gpu`, or give a file of placer fit"
+        )
+    return None
+
+
+def make_estimator(graph: Graph, device: Device | None) -> Estimator:
+    """What estimates the layers of ``graph`` on ``device``; None gives no times."""
+    if device is None:
+        return NoTimes()
+    if isinstance(device, Fit):
+        return FittedEstimator(graph, device)
+    return Roofline(graph, device, load_layer_classes())
+
+
+def target_on(device: Device | None, weak: bool = False) -> Target:
+    """What is predicted for: types are strong unless ``weak``, or as the fit's builds had them."""
+    if device is None:
+        return Target(typing="weak" if weak else "strong")
+    if isinstance(device, Fit):
+        return device.target
+    return Target(compute_capability=device.compute_capability, typing="weak" if weak else "strong")
+
+
+def pack_of(device: Device | None, default: str) -> str:
+    """The name of the pack to predict with where none is given."""
+    return device.engine.pack if isinstance(device, Fit) else default
+
+
+def base_of(device: Device | None) -> str:
+    """The type of what is not quantized where none is given: FP16 on GPUs, else FP32."""
+    if device is None:
+        return "float"
+    return device.engine.base if isinstance(device, Fit) else "float16"

@@ -1,0 +1,263 @@
+"""Costs of layers that ``placer fit`` measured on a device, as estimates for other networks.
+
+One file holds the costs, the device and engine that they are of, and what they rest on. It names
+its format and carries a checksum, so that an edited or damaged one is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from placer.errors import InputError
+from placer.graph import Graph
+from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.prediction import Prediction
+from placer.prediction.times.estimator import Estimator
+from placer.prediction.times.layer_parts import EVERY_KIND, CostKey, Part, ancestors, layer_parts
+from placer.prediction.times.plan_parts import plan_parts
+from placer.rules.pack import Pack
+from placer.rules.target import Target
+
+FORMAT = "placer-fit/7"
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Cost(_Document):
+    """What a kind of part costs; see ``placer.prediction.times.layer_parts``.
+
+    Microseconds: for each one, each million operations or elements, each 10**6 bytes that are read
+    and each that are written. ``builds``: how many measured builds had such parts.
+    """
+
+    name: str
+    dtype: str
+    fixed_us: float = Field(ge=0)
+    us_per_mop: float = Field(ge=0)
+    us_per_mb_read: float = Field(ge=0)
+    us_per_mb_written: float = Field(ge=0)
+    builds: int = Field(ge=0)
+
+    def part_us(self, part: Part) -> float:
+        """The time of ``part`` in microseconds."""
+        return (
+            part.times * self.fixed_us
+            + part.mops * self.us_per_mop
+            + part.read_mb * self.us_per_mb_read
+            + part.written_mb * self.us_per_mb_written
+        )
+
+
+class FittedEngine(_Document):
+    """What was measured: the engine as it names itself, and what its rules were predicted with.
+
+    ``moves``: whether the costs are of ``plan_parts`` with what is moved between memory layouts.
+    """
+
+    name: str
+    version: str
+    device: str
+    clock: str
+    base: str
+    pack: str
+    pack_version: str
+    pack_fingerprint: str
+    engine_version: str | None = None
+    compute_capability: str | None = None
+    typing: Literal["strong", "weak"] | None = None
+    moves: bool = False
+
+
+class FitErrors(_Document):
+    """How far estimates are off for networks that took no part in the fit.
+
+    ``latency``, ``ratio``: relative errors that 80% of latencies, and of ratios of two builds, of
+    a further network stay within. ``ratio_median``, ``ratio_95``: those of half and of 95% of its
+    ratios. ``ordered``: share of the pairs in the right order, of the ``pairs_apart`` that differ
+    by more than noise; None where none does. ``training_ratio``: as ``ratio``, by a fit to all
+    networks. Each network counts the same, however many builds it has; in ``ordered`` each pair.
+    """
+
+    networks: int
+    builds: int
+    pairs: int
+    latency: float = Field(gt=0)
+    ratio: float = Field(gt=0)
+    ratio_median: float
+    ratio_95: float
+    pairs_apart: int
+    ordered: float | None
+    training_ratio: float
+
+
+class BuildEvidence(_Document):
+    """One build: measured, and estimated by a fit without its network.
+
+    ``ratio``: to the float build; ``ratio_interval``: 95%. ``kinds``: parts of its predicted
+    layers as name, type, how often, million operations, megabytes read and written.
+    """
+
+    label: str
+    measured_us: float
+    estimated_us: float
+    ratio: float
+    ratio_interval: tuple[float, float]
+    estimated_ratio: float
+    kinds: tuple[tuple[str, str, float, float, float, float], ...]
+
+
+class NetworkEvidence(_Document):
+    """One network. ``noise``: how far the float model was from a copy of itself."""
+
+    name: str
+    noise: float
+    builds: tuple[BuildEvidence, ...]
+
+
+class RuleEvidence(_Document):
+    """Predicted layers of one rule, and of them those that the engine built so.
+
+    ``otherwise``: what it built instead, in operators and types, with how often.
+    """
+
+    rule: str
+    predicted: int
+    built: int
+    same_types: int
+    otherwise: tuple[tuple[str, int], ...] = ()
+
+
+class Fit(_Document):
+    """A fit file; ``name`` is what it calls the device. ``remarks``: what its user should know."""
+
+    format: str
+    name: str
+    engine: FittedEngine
+    versions: Mapping[str, str | None]
+    system: str
+    noise: float
+    errors: FitErrors
+    remarks: tuple[str, ...]
+    costs: tuple[Cost, ...]
+    rules: tuple[RuleEvidence, ...]
+    networks: tuple[NetworkEvidence, ...]
+    checksum: str = ""
+
+    @cached_property
+    def target(self) -> Target:
+        """What was built for."""
+        engine = self.engine
+        return Target(engine.engine_version, engine.compute_capability, engine.typing)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits of the checksum."""
+        return self.checksum[:16]
+
+    def signed(self) -> Fit:
+        """The same with the checksum of its content."""
+        return self.model_copy(update={"checksum": self._digest()})
+
+    def is_intact(self) -> bool:
+        """Whether nothing was changed since it was signed."""
+        return self.checksum == self._digest()
+
+    def to_text(self) -> str:
+        """The file."""
+        return json.dumps(self.model_dump(mode="json"), indent=1) + "\n"
+
+    def check_pack(self, pack: Pack) -> None:
+        """Raise InputError if ``pack`` is not the one that was measured with."""
+        if pack.fingerprint == self.engine.pack_fingerprint:
+            return
+        raise InputError(
+            f"the costs of {self.name} were fitted with pack {self.engine.pack_version}; pack "
+            f"{pack.name_and_version} predicts other layers: run placer fit again, which keeps "
+            "what was measured, or take that pack"
+        )
+
+    def check_base(self, base: str | None) -> None:
+        """Raise InputError if ``base`` is given and not what was built."""
+        if base not in (None, self.engine.base):
+            raise InputError(
+                f"the costs of {self.name} are of base {self.engine.base}, not {base}; leave "
+                "`base` out, or fit builds of that base"
+            )
+
+    def _digest(self) -> str:
+        content = self.model_dump(mode="json", exclude={"checksum"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def parse_fit(text: str, name: str) -> Fit:
+    """Read a fit file; ``name`` stands for it in messages.
+
+    Raises InputError if it is of another version, damaged or edited.
+    """
+    again = "run placer fit again, or take the file as it was written"
+    try:
+        document: Any = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{name}: not valid JSON: {error}; {again}") from error
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        raise InputError(f"{name}: format {found!r} is not {FORMAT}; run placer fit again")
+    try:
+        fit = Fit.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InputError(f"{name}: field '{field}': {first['msg']}; {again}") from error
+    if not fit.is_intact():
+        raise InputError(f"{name} was changed after placer fit wrote it; {again}")
+    return fit
+
+
+class CostTable:
+    """Costs by kind; what was not measured has the cost of its nearest ancestor."""
+
+    def __init__(self, costs: Iterable[Cost]) -> None:
+        self._costs = {CostKey(cost.name, cost.dtype): cost for cost in costs}
+
+    def find(self, key: CostKey) -> Cost:
+        """The cost of ``key``."""
+        known = self._costs.get(key)
+        if known is None:
+            near = (self._costs[k] for k in (*ancestors(key), EVERY_KIND) if k in self._costs)
+            known = self._costs[key] = next(near)
+        return known
+
+    def layer_us(self, parts: Iterable[Part]) -> float:
+        """The time of a layer in microseconds."""
+        return sum(self.find(part.key).part_us(part) for part in parts)
+
+
+class FittedEstimator(Estimator):
+    """Estimates the layers of one model by the costs of a fit."""
+
+    def __init__(self, graph: Graph, fit: Fit) -> None:
+        source = f"predicted from rules, costs fitted on {fit.name}"
+        super().__init__(source, fit.errors.latency, fit.errors.ratio)
+        self._graph = graph
+        self._costs = CostTable(fit.costs)
+        self._moves = fit.engine.moves
+
+    def layer_us(self, predicted: PredictedLayer) -> float:
+        """Estimated time of one layer in microseconds; 0 for a no-op.
+
+        Without what is moved between memory layouts, which takes the layers around it to tell.
+        """
+        return self._costs.layer_us(layer_parts(predicted, self._graph))
+
+    def _times(self, prediction: Prediction) -> Iterator[float]:
+        if not self._moves:
+            return super()._times(prediction)
+        return map(self._costs.layer_us, plan_parts(prediction.layers, self._graph, moves=True))

@@ -1,0 +1,81 @@
+"""Estimate how long a predicted layer takes: a roofline with a launch cost for each layer.
+
+    time = (launch + latency) / clock + depth * cycles / clock + operations / (rate * efficiency)
+           + bytes read / (bandwidth * efficiency) + bytes written / (bandwidth * efficiency)
+
+Rates, bandwidth and clock come from the GPU's data sheet (``configs/gpus``), the rest from
+``configs/layer_classes.yaml``, by class of layer. The times are added, not the largest taken
+(Williams et al. 2009, Roofline, without overlap): the kernels that inference runs are short, and
+the profiles that the classes were fitted to show little overlap. ``depth`` is how many products
+each element of the output sums: one thread block sums them one after the other, however few blocks
+there are, so that at batch 1 it is what a convolution takes. Reading and writing are charged apart,
+since what was just written is often read from the cache. A conversion's operations are its
+elements. Every number is an estimate.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from placer.graph import Graph
+from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.times.estimator import Estimator
+from placer.prediction.times.gpus import Gpu
+from placer.prediction.times.layer_classes import LayerClasses, Rate
+from placer.prediction.times.work import SMALL_TILE, TILE, Work, layer_work
+
+WARP = 32  # Threads, each of which converts an element.
+KEPT_CLASSES = 256
+
+
+class Roofline(Estimator):
+    """Estimates the layers of one model on one GPU."""
+
+    def __init__(self, graph: Graph, gpu: Gpu, classes: LayerClasses) -> None:
+        source = f"predicted from rules, estimated for {gpu.name}"
+        super().__init__(source, classes.latency_error, classes.ratio_error)
+        self._graph = graph
+        self._gpu = gpu
+        self._launch_us = classes.launch_us(gpu)
+        self._find = lru_cache(maxsize=KEPT_CLASSES)(classes.find)
+        self._rate = lru_cache(maxsize=KEPT_CLASSES)(partial(operation_rate, gpu=gpu))
+
+    def layer_us(self, predicted: PredictedLayer) -> float:
+        """Estimated time of one layer in microseconds; 0 for a no-op."""
+        work = layer_work(predicted, self._graph)
+        if work is None:
+            return 0.0
+        return self._launch_us + self.work_us(work)
+
+    def work_us(self, work: Work) -> float:
+        """Estimated time of ``work`` in microseconds, without the launch."""
+        gpu = self._gpu
+        found = self._find(work.name, work.dtype, gpu.compute_capability)
+        rate = self._rate(found.rate, work.dtype)
+        bandwidth = gpu.memory_bandwidth_gb_s * 1e9
+        ops = {TILE: work.tiled_ops, SMALL_TILE: work.small_tiled_ops}.get(found.tile, work.ops)
+        seconds = ops / (rate * found.ops_efficiency)
+        uncached = uncached_bytes(work, gpu)
+        seconds += uncached / bandwidth
+        read = work.bytes - work.written - uncached
+        seconds += read / (bandwidth * found.bandwidth_efficiency)
+        writing = found.write_efficiency or found.bandwidth_efficiency
+        seconds += work.written / (bandwidth * writing)
+        clock = gpu.clock_mhz
+        us = seconds * 1e6 + work.depth * found.depth_cycles / clock
+        return found.latency_cycles / clock + max(us, work.depth * found.least_depth_cycles / clock)
+
+
+def uncached_bytes(work: Work, gpu: Gpu) -> float:
+    """Bytes of weights that the L2 cache cannot have kept from the inference before."""
+    return max(0.0, work.constants - gpu.l2_mb * 2**20)
+
+
+def operation_rate(rate: Rate, dtype: str, gpu: Gpu) -> float:
+    """Operations per second at most; ``rate`` is a ``LayerClass``'s."""
+    if rate == "tensor":
+        return gpu.ops(dtype)
+    if rate == "elements":
+        return WARP * gpu.sms * gpu.clock_mhz * 1e6
+    cuda_cores = gpu.peak.float * 1e12 * gpu.clock_mhz / gpu.boost_clock_mhz
+    return cuda_cores * (4 if rate == "dp4a" else 1)

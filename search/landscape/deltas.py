@@ -1,0 +1,62 @@
+"""What changes do to the number of layers, and what layers cost."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from placer.search.landscape.layer_signatures import Change
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """A linear function of states.
+
+    ``costs``: by signature number. ``extras``: by site and layout, shape (sites, layouts).
+    """
+
+    costs: Mapping[int, float]
+    extras: np.ndarray
+
+    def of_counts(self, counts: Mapping[int, int]) -> float:
+        """Cost of layers, the same in whatever order they were numbered."""
+        return math.fsum(self.costs[signature] * count for signature, count in counts.items())
+
+
+class Deltas:
+    """Changes of the number of layers by signature number, each kept once under a number."""
+
+    NOTHING = 0  # The number of no change.
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[tuple[int, int], ...], int] = {(): self.NOTHING}
+        self._found: list[tuple[tuple[int, int], ...]] = [()]
+        self._costs: tuple[Mapping[int, float], np.ndarray] = {}, np.zeros(0)
+
+    def __getitem__(self, number: int) -> tuple[tuple[int, int], ...]:
+        return self._found[number]
+
+    def number(self, changes: Iterable[Change]) -> int:
+        """The number of what ``changes`` sum up to."""
+        counts: Counter[int] = Counter()
+        for change in changes:
+            counts[change.signature] += change.sign
+        delta = tuple(sorted((n, count) for n, count in counts.items() if count))
+        number = self._numbers.setdefault(delta, len(self._found))
+        if number == len(self._found):
+            self._found.append(delta)
+        return number
+
+    def costs(self, objective: Objective) -> np.ndarray:
+        """What each costs, by number."""
+        of, known = self._costs
+        if of is not objective.costs:
+            known = np.zeros(0)
+        new = [objective.of_counts(dict(delta)) for delta in self._found[len(known) :]]
+        known = np.concatenate([known, new])
+        self._costs = objective.costs, known
+        return known

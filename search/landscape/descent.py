@@ -1,0 +1,155 @@
+"""Descents in a landscape: improving changes are made until there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from placer.search.landscape.deltas import Deltas
+from placer.search.landscape.landscape import Landscape, Move, Moves, Objective, State, apply
+
+MAX_SWEEPS, MAX_PAIRS = 12, 400
+# Of pairs in a vast landscape, each of which moves many sites.
+FEW_PAIRS = 32
+# Of what is guessed so much is asked at once.
+AT_ONCE = 64
+# A change of the objective that is a gain.
+LEAST = -1e-9
+
+
+def descend(
+    landscape: Landscape, state: State, objective: Objective, moves: Moves, *, pairs: bool = False
+) -> State:
+    """The end of improving changes; ``state`` if that did not improve its value.
+
+    Each sweep makes the best changes that are far from each other. What others near to these would
+    do now is predicted if they would improve by what they did before, else once nothing improves.
+    ``pairs``: where no single change improves, two near groups are changed at once.
+    """
+    end = state
+    near = Near(landscape, state, objective, moves)
+    for _ in range(MAX_SWEEPS):
+        chosen = near.improving() or near.improving(everywhere=True)
+        if not chosen and pairs:
+            both = pair_moves(landscape, end, objective)
+            chosen = _improving(landscape.gains(end, objective, both)[0], both)
+        if not chosen:
+            break
+        end = apply(end, chosen)
+        near.go_to(end)
+    before = landscape.value(state, objective)
+    return end if landscape.value(end, objective) < before - 1e-12 else state
+
+
+class Near:
+    """What ``moves`` change around one state after the other."""
+
+    def __init__(
+        self, landscape: Landscape, state: State, objective: Objective, moves: Moves
+    ) -> None:
+        self._landscape = landscape
+        self._state = state
+        self._objective = objective
+        self._moves = moves
+        # Pieces of which is kept what they did in an earlier state, or guessed what they do.
+        self._is_old = np.zeros(len(moves.pieces), dtype=bool)
+        if landscape.is_vast:
+            self._pieces = np.zeros(len(moves.pieces), dtype=int)
+            self._guess(np.arange(len(moves.pieces)))
+        else:
+            self._pieces = landscape.pieces(state, moves)
+
+    def go_to(self, state: State) -> None:
+        """Look at ``state`` next."""
+        changed = np.flatnonzero(np.array(state) != np.array(self._state))
+        altered = self._moves.altered(changed)
+        self._state = state
+        if self._landscape.is_vast:
+            self._guess(np.flatnonzero(altered))
+        else:
+            self._is_old |= altered
+
+    def gains(self) -> np.ndarray:
+        """Change of the objective by each move, as far as that is known or guessed."""
+        return self._landscape.gains_of(self._pieces, self._state, self._objective, self._moves)
+
+    def alters(self, index: int) -> bool:
+        """Whether a move, of which it was asked, does something to layers."""
+        return bool((self._pieces[self._moves.parts_of(index)] != Deltas.NOTHING).any())
+
+    def in_order(self) -> Iterator[tuple[int, float]]:
+        """All moves, by index, with the change of the objective, the best first."""
+        gains, done = self.gains(), set[int]()
+        while len(done) < len(gains):
+            order = [i for i in np.argsort(gains, kind="stable").tolist() if i not in done]
+            # Once the first are known, others may come before them.
+            if self.asks(np.array(order[:AT_ONCE], dtype=int)):
+                gains = self.gains()
+                continue
+            for index in order[:AT_ONCE]:
+                yield index, float(gains[index])
+            done.update(order[:AT_ONCE])
+
+    def asks(self, moves: np.ndarray) -> bool:
+        """Ask what ``moves``, by index, do, as far as that is guessed; whether it is of any."""
+        wanted = np.zeros(len(self._moves), dtype=bool)
+        wanted[moves] = True
+        asked = self._is_old & self._moves.pieces_of(wanted)
+        if asked.any():
+            self._ask(asked)
+        return bool(asked.any())
+
+    def improving(self, *, everywhere: bool = False) -> list[Move]:
+        """The best of the moves that are far from each other.
+
+        ``everywhere``: also of those that would not improve by what they did in an earlier state.
+        """
+        asked = self._is_old
+        while True:
+            if everywhere and not self._landscape.is_vast:
+                self._ask(asked)
+            gains = self.gains()
+            asked = self._is_old & self._moves.pieces_of(gains < LEAST)
+            if not asked.any():
+                return _improving(gains, self._moves)
+            self._ask(asked)
+
+    def _guess(self, pieces: np.ndarray) -> None:
+        self._pieces[pieces], self._is_old[pieces] = self._landscape.guesses.of(
+            self._state, self._objective, self._moves, pieces
+        )
+
+    def _ask(self, pieces: np.ndarray) -> None:
+        land = self._landscape
+        ask = land.guesses.ask if land.is_vast else land.numbers
+        self._pieces[pieces] = ask(self._state, self._moves, np.flatnonzero(pieces))
+        self._is_old &= ~pieces
+
+
+def pair_moves(landscape: Landscape, state: State, objective: Objective) -> Moves:
+    """Changes of two near groups at once: the ``MAX_PAIRS`` that lose least one by one."""
+    near = Near(landscape, state, objective, landscape.group_moves)
+    gains, changes = near.gains(), landscape.group_moves.changing(state)
+    first, second = landscape.near_groups
+    both = changes[first] & changes[second]
+    first, second = first[both], second[both]
+    count = FEW_PAIRS if landscape.is_vast else MAX_PAIRS
+    least = np.argsort(gains[first] + gains[second], kind="stable")[:count]
+    moves = landscape.group_moves.moves
+    pairs = zip(first[least].tolist(), second[least].tolist(), strict=True)
+    return landscape.moves([tuple(sorted((*moves[i], *moves[j]))) for i, j in pairs])
+
+
+def _improving(gains: np.ndarray, moves: Moves) -> list[Move]:
+    """The best of ``moves`` that are far from each other."""
+    chosen: list[Move] = []
+    taken = 0
+    for index in np.argsort(gains, kind="stable").tolist():
+        if gains[index] >= LEAST:
+            break
+        ball = moves.balls[index]
+        if not ball & taken:
+            chosen.append(moves.moves[index])
+            taken |= ball
+    return chosen

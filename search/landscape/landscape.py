@@ -1,0 +1,314 @@
+"""The states of a search and what single changes do to the predicted layers.
+
+Whether a layer fuses depends on the pairs near it, so what a change does depends on the layouts of
+near sites only. A change is therefore taken apart into pieces that are far from each other, and
+what a piece does is kept by the layouts near it. Pieces that are not known are predicted together
+where they are far from each other: looking at all changes costs little more in a large model.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from threading import Event
+from typing import NamedTuple
+
+import numpy as np
+
+from placer.quantization import Placement
+from placer.quantization.placement import Change as PlacementChange
+from placer.rules.incremental_placement import IncrementalPlacer
+from placer.rules.sites import Site
+from placer.search.landscape.alike import Alike
+from placer.search.landscape.answers import Answers
+from placer.search.landscape.deltas import Deltas, Objective
+from placer.search.landscape.guesses import Guesses
+from placer.search.landscape.layer_signatures import Change, LayerModel, PredictedLayers
+from placer.search.landscape.moves import Move, Moves, Piece, State, apply, batches
+from placer.search.landscape.reach import Reach
+from placer.search.out_of_time import OutOfTime
+from placer.search.space import Choices, Space
+
+__all__ = ["Cancelled", "Landscape", "Move", "Moves", "Objective", "State", "apply"]
+
+# Predictions are large, what is summed up in them is not.
+KEPT_PREDICTIONS, KEPT_SUMS = 32, 1 << 12
+# With more changes than this to choose from, what one does is only asked if it may be of use.
+VAST = 5000
+# Changes of an objective that differ by less are equal: sums depend on the order of terms.
+DIGITS = 12
+
+
+class Cancelled(Exception):
+    """Nobody waits any more for what was being worked out."""
+
+
+class _Around(NamedTuple):
+    """The sites that decide whether a piece alters a placement, and whether by their layouts."""
+
+    sites: tuple[int, ...]
+    alters: dict[tuple[int, ...], bool]
+
+
+class Landscape:
+    """States of one space and changes between them.
+
+    For one thread at a time. ``cancel``: once it is set, predictions raise ``Cancelled``; what was
+    predicted until then stays known. ``until``: a ``time.monotonic`` time after which they raise
+    ``OutOfTime``.
+    """
+
+    def __init__(self, space: Space, layers: LayerModel) -> None:
+        self.space = space
+        self.layers = layers
+        self.cancel = Event()
+        self.until = math.inf
+        self.sites: tuple[Site, ...] = tuple(s for group in space.groups for s in group.sites)
+        self.members: tuple[tuple[int, ...], ...] = _members(space)
+        self.names: tuple[tuple[str, ...], ...] = tuple(tuple(s.layouts) for s in self.sites)
+        # What may be proposed at each site.
+        self._offered: tuple[tuple[int, ...], ...] = tuple(
+            tuple(number for number, name in enumerate(site.layouts) if name not in site.barred)
+            for site in self.sites
+        )
+        decided = set(self.sites)
+        fixed = [site for site in space.sites if site not in decided]
+        self._fixed = tuple(tuple(site.layouts).index(site.default) for site in fixed)
+        every = [*self.sites, *fixed]
+        self._placer = IncrementalPlacer(every)
+        # The states predicted last, the latest at the end.
+        self._predicted: OrderedDict[State, tuple[np.ndarray, PredictedLayers]] = OrderedDict()
+        self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
+        self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
+        self._deltas = Deltas()
+        self._around: dict[Piece, _Around] = {}
+        told = layers.told
+        alike = None if told is None else Alike(space.graph, every, len(self.sites), told)
+        self._reach = Reach(space.graph, self.sites, layers.spans, layers.linked, alike)
+        self._answers = Answers(self.numbers)
+
+    def state(self, choices: Choices) -> State:
+        """The state of ``choices``."""
+        layouts = self.space.layouts(choices)
+        return tuple(
+            names.index(layouts[site.name])
+            for site, names in zip(self.sites, self.names, strict=True)
+        )
+
+    def choices(self, state: State) -> dict[str, str]:
+        """The choices that lead to ``state``."""
+        layouts = {
+            site.name: names[number]
+            for site, names, number in zip(self.sites, self.names, state, strict=True)
+        }
+        return self.space.choices(layouts)
+
+    def is_whole(self, state: State) -> bool:
+        """Whether all sites of each group have one layout."""
+        return all(len({state[site] for site in members}) == 1 for members in self.members)
+
+    def predict(self, state: State) -> PredictedLayers:
+        """The predicted layers of ``state``."""
+        if state not in self._predicted:
+            self._go_on()
+            own = np.array(state, dtype=np.int16)
+            layers = self.layers.predict(self._place(state), self._nearest(own))
+            self._predicted[state] = own, layers
+            if len(self._predicted) > KEPT_PREDICTIONS:
+                self._predicted.popitem(last=False)
+        self._predicted.move_to_end(state)
+        return self._predicted[state][1]
+
+    def _nearest(self, state: np.ndarray) -> PredictedLayers | None:
+        """Of the predictions that are kept the one of which least has to be made anew."""
+        if not self._predicted:
+            return None
+        kept = list(self._predicted.values())
+        differing = (np.stack([own for own, _ in kept]) != state).sum(axis=1)
+        return kept[int(np.argmin(differing))][1]
+
+    def counts(self, state: State) -> Mapping[int, int]:
+        """How many of the predicted layers of ``state`` there are of each signature number."""
+        return self._counts(state)
+
+    def form(self, state: State) -> str:
+        """Fingerprint of the motion-normal form; states of one form are one to the engine."""
+        return self._form(state)
+
+    def _go_on(self) -> None:
+        if self.cancel.is_set():
+            raise Cancelled
+        if time.monotonic() >= self.until:
+            raise OutOfTime
+
+    def _place(self, state: State) -> Placement:
+        return self._placer.place((*state, *self._fixed))
+
+    def _change(self, before: State, after: State) -> PlacementChange:
+        return self._placer.change((*before, *self._fixed), (*after, *self._fixed))
+
+    @cached_property
+    def group_moves(self) -> Moves:
+        """All changes of one whole group to a layout that may be proposed."""
+        return self.moves(
+            [
+                tuple((site, layout) for site in members)
+                for members in self.members
+                for layout in self._offered[members[0]]
+            ]
+        )
+
+    @cached_property
+    def all_moves(self) -> Moves:
+        """All changes of one whole group, or of one site of a group of several."""
+        single = [
+            ((site, layout),)
+            for members in self.members
+            if len(members) > 1
+            for site in members
+            for layout in self._offered[site]
+        ]
+        return self.moves([*self.group_moves.moves, *single])
+
+    def moves(self, moves: Sequence[Move]) -> Moves:
+        """``moves`` taken apart."""
+        return Moves(moves, [self._reach.apart(move) for move in moves])
+
+    @cached_property
+    def near_groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """All pairs of group moves of different groups that are near each other."""
+        balls = [self._reach.ball(members) for members in self.members]
+        nodes = [self._reach.nodes(members) for members in self.members]
+        start, owners = 0, []
+        for members in self.members:
+            count = len(self._offered[members[0]])
+            owners.append(range(start, start + count))
+            start += count
+        pairs = [
+            (i, j)
+            for a in range(len(balls))
+            for b in range(a + 1, len(balls))
+            if nodes[a] & balls[b]
+            for i in owners[a]
+            for j in owners[b]
+        ]
+        found = np.array(pairs, dtype=int).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+    @cached_property
+    def is_vast(self) -> bool:
+        """Whether there are too many changes to ask of each what it does in every state."""
+        return len(self.all_moves) > VAST
+
+    def value(self, state: State, objective: Objective) -> float:
+        """The objective of ``state`` by its own predicted layers."""
+        extras = objective.extras[np.arange(len(state)), state].sum()
+        return objective.of_counts(self.counts(state)) + float(extras)
+
+    def deltas(self, state: State, moves: Moves) -> dict[Move, dict[int, int]]:
+        """What each of ``moves`` that changes ``state`` does to the counts of layers."""
+        known = self._answers.of(state, moves)
+        found = {}
+        for index, move in enumerate(moves.moves):
+            if any(state[site] != layout for site, layout in move):
+                counts: dict[int, int] = {}
+                for number in known[moves.parts_of(index)].tolist():
+                    for signature, count in self._deltas[number]:
+                        counts[signature] = counts.get(signature, 0) + count
+                found[move] = counts
+        return found
+
+    def gains(
+        self, state: State, objective: Objective, moves: Moves
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Change of the objective by each move, and whether the move changes ``state`` at all."""
+        if not len(moves):
+            return np.zeros(0), np.zeros(0, dtype=bool)
+        gains = self.gains_of(self.pieces(state, moves), state, objective, moves)
+        return gains, moves.changing(state)
+
+    def pieces(self, state: State, moves: Moves) -> np.ndarray:
+        """The number of what each piece of ``moves`` does to layers in ``state``, a new array."""
+        return np.array(self._answers.of(state, moves))
+
+    def numbers(self, state: State, moves: Moves, pieces: np.ndarray) -> np.ndarray:
+        """The number of what each of ``pieces`` of ``moves``, by index, does in ``state``."""
+        return self._numbers(state, [moves.pieces[i] for i in pieces.tolist()])
+
+    @cached_property
+    def guesses(self) -> Guesses:
+        """Guesses of what changes do, where there are very many of them."""
+        return Guesses(self.numbers, self._deltas)
+
+    def gains_of(
+        self, pieces: np.ndarray, state: State, objective: Objective, moves: Moves
+    ) -> np.ndarray:
+        """Change of the objective by each move; ``pieces``: the numbers of what its pieces do."""
+        if not len(moves):
+            return np.zeros(0)
+        costs = self._deltas.costs(objective)[pieces]
+        gains = np.add.reduceat(costs[moves.parts], moves.part_starts)
+        gains += moves.change(objective.extras, state)
+        return np.round(gains, DIGITS)
+
+    def alters(self, state: State, moves: Moves) -> np.ndarray:
+        """Whether each move does something to layers; many do not, for want of a pair near them."""
+        return moves.any_part(self._answers.of(state, moves) != Deltas.NOTHING)
+
+    def _numbers(self, state: State, pieces: Sequence[Piece]) -> np.ndarray:
+        """The number of what each of ``pieces`` does in ``state``."""
+        contexts = [piece.context(state) for piece in pieces]
+        found = [p.known.get(own) for p, own in zip(pieces, contexts, strict=True)]
+        missing = [i for i, number in enumerate(found) if number is None]
+        # Where any change takes a look at the whole model, it pays to ask first.
+        for i in () if self.layers.is_local else missing:
+            if not self._alters_placement(state, pieces[i]):
+                pieces[i].known[contexts[i]] = found[i] = Deltas.NOTHING
+        missing = [i for i in missing if found[i] is None]
+        # Of pieces that do the same one is looked at.
+        alike = {(id(pieces[i].known), contexts[i]): i for i in reversed(missing)}
+        for batch in batches([(i, pieces[i]) for i in reversed(alike.values())]):
+            far = [pieces[i] for i in batch]
+            for i, number in zip(batch, self._probe(state, far), strict=True):
+                pieces[i].known[contexts[i]] = number
+        for i in missing:
+            found[i] = pieces[i].known[contexts[i]]
+        return np.array(found, dtype=int)
+
+    def _alters_placement(self, state: State, piece: Piece) -> bool:
+        """Whether ``piece`` changes the placement of ``state``, which many layouts do not."""
+        if piece not in self._around:
+            self._around[piece] = _Around(self._placer.around(site for site, _ in piece.move), {})
+        around = self._around[piece]
+        count = len(state)
+        before = {i: state[i] if i < count else self._fixed[i - count] for i in around.sites}
+        layouts = tuple(before.values())
+        known = around.alters.get(layouts)
+        if known is None:
+            sites = [site for site, _ in piece.move]
+            change = self._placer.change_at(sites, before, before | dict(piece.move))
+            known = around.alters[layouts] = bool(change.gone or change.come)
+        return known
+
+    def _probe(self, state: State, pieces: Sequence[Piece]) -> list[int]:
+        """Predict all of ``pieces``, which are far from each other, at once."""
+        self._go_on()
+        after = apply(state, [piece.move for piece in pieces])
+        owner = {node: i for i, piece in enumerate(pieces) for node in piece.nodes}
+        found: list[list[Change]] = [[] for _ in pieces]
+        for change in self.layers.changes(self._change(state, after), self.predict(state)):
+            index = owner.get(change.node)
+            if index is not None:
+                found[index].append(change)
+        return [self._deltas.number(changes) for changes in found]
+
+
+def _members(space: Space) -> tuple[tuple[int, ...], ...]:
+    found, start = [], 0
+    for group in space.groups:
+        found.append(tuple(range(start, start + len(group.sites))))
+        start += len(group.sites)
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""What trials say of the latency and the noise of placements that were not tried."""

@@ -1,0 +1,317 @@
+"""What measured candidates say about the latency of others.
+
+The latency of a candidate is the sum of its predicted layers' costs plus a small correction for
+each group's layout, where predictions are wrong. All are unknown: a normal distribution over them
+starts from what a layer has to do and is conditioned on every layer time that the engine's profiler
+tells and on every measured latency (``placer.search.models.bayesian_linear``). What layers of one
+kind have in common is an unknown too, from which follow the costs of layers that no measured
+candidate has. Latencies and costs are in units of the float model's latency.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from placer.prediction.times.work import Work
+from placer.rules.sites import rule_layout
+from placer.search.landscape.landscape import Landscape, Objective, State
+from placer.search.landscape.layer_signatures import Signature
+from placer.search.models.bayesian_linear import Gaussian, Measured, Summed
+from placer.search.models.misfit import Distances, learn_misfit
+
+# The prior of a layer's time, up to a common factor: launch, 8-bit operations at twice the rate of
+# others, bytes moved. Assumed; only ratios matter, and measurements replace them.
+LAUNCH_S = 2e-6
+OPS_PER_S = 5e13
+BYTES_PER_S = 5e11
+# Relative standard deviations: of all layers alike, of those of one kind, of each.
+COMMON, KIND, OWN = 0.3, 0.5, 0.5
+# Of a correction, relative to the float cost of the nodes that the group decides on: where the rule
+# says what fuses, and where it does not.
+CORRECTION, UNPREDICTED = 0.15, 1.0
+# Of a layer's profiled time, relative and in units of the float model's latency; of one that comes
+# from other models' profiles.
+PROFILE, PROFILE_FLOOR, REMEMBERED = 0.05, 3e-4, 0.2
+TOTAL_FLOOR = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A measured candidate.
+
+    ``deviation``: standard deviation of ``ratio``. ``layers``: measured times by signature number,
+    as shares of the float model's latency; empty without a profile.
+    """
+
+    state: State
+    ratio: float
+    deviation: float
+    layers: Mapping[int, float]
+
+
+class LatencyModel:
+    """The costs of one model's layers after some observations."""
+
+    def __init__(
+        self,
+        landscape: Landscape,
+        observations: Sequence[Observation],
+        remembered: Mapping[str, float],
+        *,
+        float_latency: float = 1.0,
+    ) -> None:
+        """Condition on ``observations``; ``remembered``: costs by signature id, as shares.
+
+        ``float_latency``: of the float model in the landscape's base precision.
+        """
+        self._landscape = landscape
+        self._remembered = remembered
+        floats = landscape.state(landscape.space.floats)
+        states = [floats, *(observation.state for observation in observations)]
+        self._rows = _Rows(landscape, states, float_latency)
+        prior = self._rows.prior
+        known = {
+            i: remembered[own.id]
+            for i, own in enumerate(self._rows.observed)
+            if own.id in remembered
+        }
+        profiled: dict[int, list[float]] = {}
+        for observation in observations:
+            for number, share in observation.layers.items():
+                profiled.setdefault(self._rows.index[number], []).append(share)
+        means = {i: float(np.mean(shares)) for i, shares in sorted(profiled.items())}
+        self._first = _single(self._rows.before(), known, prior, REMEMBERED)
+        self._second = _single(self._first.posterior, means, prior, PROFILE)
+        deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
+        exact = Summed(
+            self._second.posterior,
+            np.array([self._rows.row(state).counts for state in states]),
+            np.array([float_latency, *(o.ratio for o in observations)]),
+            np.diag(np.square(deviations)),
+        )
+        self.misfit = learn_misfit(exact, Distances(landscape, states))
+        self._third = replace(exact, errors=exact.errors + self.misfit.among())
+
+    def objective(self, draw: Sequence[int] | None = None) -> Objective:
+        """Expected costs, or with ``draw``, a seed, costs drawn from what is possible."""
+        unknowns = self._third.mean if draw is None else self._sample(draw)
+        costs = _Costs(self._rows, unknowns, self._remembered, draw)
+        return Objective(costs, self._rows.corrections.extras(unknowns))
+
+    def _sample(self, seed: Sequence[int]) -> np.ndarray:
+        """Draw all unknowns: from before the observations, corrected by what they say.
+
+        Each is drawn from a seed of its own, so that a resumed study draws alike: in which order
+        signatures were met differs from process to process.
+        """
+        drawn = self._rows.draw(seed)
+        before = self._second.corrected(self._first.corrected(drawn))
+        return self._third.corrected(before, self.misfit.draw(seed))
+
+    def predict(self, state: State) -> tuple[float, float]:
+        """Expected latency of ``state`` and its standard deviation, of the float model's."""
+        row = self._rows.row(state)
+        likeness = self.misfit.with_(state)
+        mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(likeness)
+        deviation = self._third.deviation(row.counts, likeness, self.misfit.level**2)
+        return mean, float(np.hypot(deviation, row.deviation))
+
+
+def _single(
+    before: Gaussian, shares: Mapping[int, float], prior: np.ndarray, relative: float
+) -> Measured:
+    """Condition on shares of single layers, whose errors have a ``relative`` deviation."""
+    index, values = np.array([*shares], dtype=int), np.array([*shares.values()])
+    scale = prior[index]
+    return Measured(before, index, values / scale, (relative * values + PROFILE_FLOOR) / scale)
+
+
+class _Row(NamedTuple):
+    """The latency of a state, ``counts @ unknowns + constant``, and what else is uncertain."""
+
+    counts: np.ndarray
+    constant: float
+    deviation: float
+
+
+class _Rows:
+    """The unknowns: relative costs of the signatures that observed states have, then what all and
+    what those of one kind have in common, then corrections.
+
+    ``observed``: the signatures by their ids. ``index``: their place by number. ``prior``: their
+    costs before any measurement.
+    """
+
+    def __init__(self, landscape: Landscape, states: Sequence[State], float_latency: float) -> None:
+        self._landscape = landscape
+        signatures = landscape.layers.signatures
+        counts = [landscape.counts(state) for state in states]
+        numbers = sorted({n for own in counts for n in own}, key=lambda n: signatures[n].id)
+        self.observed = tuple(signatures[n] for n in numbers)
+        self.index = {n: i for i, n in enumerate(numbers)}
+        floats = math.fsum(assumed_cost(signatures[n].work) * c for n, c in counts[0].items())
+        self._scale = float_latency / floats
+        self.prior = np.array([self.cost_of(signature) for signature in self.observed])
+        kinds = sorted({signature.kind for signature in self.observed})
+        self.common = len(numbers)
+        self.kinds = {kind: self.common + 1 + i for i, kind in enumerate(kinds)}
+        self.corrections = _Corrections(
+            landscape, self._float_costs(), self.common + 1 + len(kinds)
+        )
+
+    def cost_of(self, signature: Signature) -> float:
+        """The cost before any measurement, in units of the float model's."""
+        return self._scale * assumed_cost(signature.work)
+
+    def before(self) -> Gaussian:
+        """The distribution before any measurement."""
+        causes = np.eye(1 + len(self.kinds)) * np.array([COMMON, *[KIND] * len(self.kinds)])
+        kinds = [self.kinds[signature.kind] - self.common for signature in self.observed]
+        corrections = self.corrections.deviations
+        none = np.zeros((len(corrections), len(causes)))
+        return Gaussian(
+            mean=np.concatenate([np.ones(len(kinds)), np.zeros(len(causes) + len(corrections))]),
+            factors=np.vstack([causes[kinds] + causes[0], causes, none]),
+            own=np.concatenate(
+                [np.full(len(kinds), OWN**2), np.zeros(len(causes)), corrections**2]
+            ),
+        )
+
+    def draw(self, seed: Sequence[int]) -> np.ndarray:
+        """Unknowns drawn from before any measurement, each by a seed of its own."""
+        causes = [COMMON * _normal(seed, "common")]
+        causes += [KIND * _normal(seed, kind) for kind in self.kinds]
+        own = np.array([OWN * _normal(seed, signature.id) for signature in self.observed])
+        kinds = np.array([causes[self.kinds[s.kind] - self.common] for s in self.observed])
+        rng = np.random.default_rng(list(seed))
+        corrections = self.corrections.deviations * rng.standard_normal(
+            len(self.corrections.deviations)
+        )
+        return np.concatenate([1 + causes[0] + kinds + own, causes, corrections])
+
+    def row(self, state: State) -> _Row:
+        """How the latency of ``state`` hangs on the unknowns."""
+        counts = np.zeros(self.corrections.end)
+        constant, variance = 0.0, 0.0
+        signatures = self._landscape.layers.signatures
+        unknown: list[tuple[Signature, int]] = []
+        for number, count in self._landscape.counts(state).items():
+            if number in self.index:
+                counts[self.index[number]] = count * self.prior[self.index[number]]
+            else:
+                unknown.append((signatures[number], count))
+        # In an order that does not hang on when which signature was met: sums are rounded.
+        for signature, count in sorted(unknown, key=lambda item: item[0].id):
+            cost = count * self.cost_of(signature)
+            constant += cost
+            counts[self.common] += cost
+            variance += (OWN * cost) ** 2
+            if signature.kind in self.kinds:
+                counts[self.kinds[signature.kind]] += cost
+            else:
+                variance += (KIND * cost) ** 2
+        self.corrections.add(counts, state)
+        return _Row(counts, constant, variance**0.5)
+
+    def signature(self, number: int) -> Signature:
+        """The signature of a number."""
+        return self._landscape.layers.signatures[number]
+
+    def _float_costs(self) -> dict[str, float]:
+        """The prior cost of each node in the float model."""
+        land = self._landscape
+        floats = land.predict(land.state(land.space.floats))
+        return {
+            node.name: self.cost_of(self.signature(land.layers.number(layer))) / len(layer.nodes)
+            for layer in floats.layers
+            for node in layer.nodes
+        }
+
+
+class _Costs(dict[int, float]):
+    """Costs by signature number; of layers that no observed state has, as their kind tells."""
+
+    def __init__(
+        self,
+        rows: _Rows,
+        unknowns: np.ndarray,
+        remembered: Mapping[str, float],
+        seed: Sequence[int] | None,
+    ) -> None:
+        costs = np.maximum(unknowns[: rows.common], 0.0) * rows.prior
+        super().__init__((number, float(costs[i])) for number, i in rows.index.items())
+        self._rows, self._unknowns = rows, unknowns
+        self._remembered, self._seed = remembered, seed
+
+    def __missing__(self, number: int) -> float:
+        signature = self._rows.signature(number)
+        kind = self._rows.kinds.get(signature.kind)
+        relative = 1 + self._unknowns[self._rows.common] + OWN * self._normal(signature.id)
+        relative += KIND * self._normal(signature.kind) if kind is None else self._unknowns[kind]
+        cost = self._rows.cost_of(signature) * relative
+        if signature.id in self._remembered:
+            share = self._remembered[signature.id]
+            noise = (REMEMBERED * share + PROFILE_FLOOR) ** 2
+            variance = OWN**2 + (KIND**2 + COMMON**2 if kind is None else 0.0)
+            open_part = noise / (noise + variance * self._rows.cost_of(signature) ** 2)
+            cost = open_part * cost + (1 - open_part) * share
+        self[number] = max(float(cost), 0.0)
+        return self[number]
+
+    def _normal(self, key: str) -> float:
+        return 0.0 if self._seed is None else _normal(self._seed, key)
+
+
+class _Corrections:
+    """One unknown per group and layout other than the group's float one, from ``start`` on."""
+
+    def __init__(self, landscape: Landscape, float_cost: Mapping[str, float], start: int) -> None:
+        count = len(landscape.sites)
+        width = max((len(names) for names in landscape.names), default=0)
+        # By site and layout, -1 where there is none; by site how many are in its group.
+        self._columns = np.full((count, width), -1)
+        self._members = np.ones(count)
+        deviations = list[float]()
+        for group, members in zip(landscape.space.groups, landscape.members, strict=True):
+            own = list(members)
+            self._members[own] = len(own)
+            nodes = {node.name for site in group.sites for node in site.match.nodes.values()}
+            cost = sum(float_cost.get(node, 0.0) for node in nodes)
+            for number, layout in enumerate(group.layouts):
+                if layout != landscape.space.floats[group.name]:
+                    self._columns[own, number] = start + len(deviations)
+                    fuses = group.sites[0].match.rule.layouts[rule_layout(layout)].fuses
+                    deviations.append(cost * (CORRECTION if fuses else UNPREDICTED))
+        self.deviations = np.array(deviations)
+        self.end = start + len(deviations)
+
+    def add(self, row: np.ndarray, state: State) -> None:
+        """Add to ``row`` the share of each group's sites that has the layout."""
+        columns = self._columns[np.arange(len(state)), np.array(state, dtype=int)]
+        has = columns >= 0
+        row += np.bincount(columns[has], 1 / self._members[has], self.end)
+
+    def extras(self, unknowns: np.ndarray) -> np.ndarray:
+        """What the corrections add by site and layout, shape (sites, most layouts of any)."""
+        shares = unknowns[self._columns] / self._members[:, None]
+        return np.asarray(np.where(self._columns >= 0, shares, 0.0))
+
+
+def _normal(seed: Sequence[int], key: str) -> float:
+    """A standard normal number that hangs on nothing but its seed and ``key``."""
+    return float(np.random.default_rng([*seed, zlib.crc32(key.encode())]).standard_normal())
+
+
+def assumed_cost(work: Work | None) -> float:
+    """Seconds, up to a common factor; next to nothing for a layer that does nothing (None)."""
+    if work is None:
+        return LAUNCH_S * 1e-3
+    quantized = work.dtype in ("int8", "uint8", "float8e4m3fn")
+    rate = OPS_PER_S * (2 if quantized else 1)
+    return LAUNCH_S + work.ops / rate + work.bytes / BYTES_PER_S

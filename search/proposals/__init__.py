@@ -1,0 +1,1 @@
+"""What to try next: descents and an integer program over what the models predict."""

@@ -1,0 +1,78 @@
+"""What a search goes by besides its trials, and what trials teach with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from placer.search.landscape.landscape import Landscape, State
+from placer.search.models.latency_model import LatencyModel
+from placer.search.models.noise_model import NoiseModel, NoiseObservation
+from placer.search.models.observe import observations
+from placer.search.records import TrialRecord
+from placer.search.space import BASE, Choices
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """See the constructor of ``SurrogateProposer``."""
+
+    landscape: Landscape
+    seed: int
+    probe: Callable[[Choices], float]
+    remembered: Mapping[str, float]
+    per_site: bool
+    noise_limit: float | None
+    levels: int
+    _noises: dict[State, float] = field(default_factory=dict)
+
+    def own(self, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Those of ``trials`` in this base precision."""
+        bases = self.landscape.space.bases
+        return [t for t in trials if not bases or t.choices.get(BASE, bases[0]) in bases]
+
+    def latency(self, own: Sequence[TrialRecord]) -> LatencyModel:
+        """What ``own``, trials in this base precision, tell of latency."""
+        found = self.floats(own) if self.landscape.space.bases else None
+        latency = None if found is None else found.measurement
+        return LatencyModel(
+            self.landscape,
+            observations(self.landscape, own),
+            self.remembered,
+            float_latency=1.0 if latency is None else latency.ratio.median,
+        )
+
+    def floats(self, own: Sequence[TrialRecord]) -> TrialRecord | None:
+        """The trial of the float model in this base precision, if there is one."""
+        space = self.landscape.space
+        wanted = space.placement(space.floats).id
+        return next((trial for trial in own if trial.placement_id == wanted), None)
+
+    def noise(self, state: State) -> float:
+        """The noise power of ``state``, measured once."""
+        if state not in self._noises:
+            self._noises[state] = self.probe(self.landscape.choices(state))
+        return self._noises[state]
+
+    def guessing(self, trials: Sequence[TrialRecord]) -> Knowledge:
+        """The same without measurements: what was not measured is as noisy as the rest lets expect.
+
+        Leaves what is known of noise as it is.
+        """
+
+        @cache
+        def model() -> NoiseModel:
+            found = {
+                self.landscape.state(trial.choices): trial.noise
+                for trial in self.own(trials)
+                if trial.noise is not None
+            }
+            found.update(self._noises)
+            known = [NoiseObservation(state, noise) for state, noise in found.items()]
+            return NoiseModel(self.landscape, known)
+
+        def guess(choices: Choices) -> float:
+            return model().predict(self.landscape.state(choices))
+
+        return replace(self, probe=guess, _noises=dict(self._noises))

@@ -1,0 +1,210 @@
+"""Descents to states of least predicted latency within a limit of predicted noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from placer.search.landscape.descent import Near, descend
+from placer.search.landscape.landscape import Landscape, Move, Moves, Objective, State, apply
+from placer.search.models.noise_model import NoiseModel
+
+# Prices of noise to search with: parts of the float model's latency for all noise that gates allow.
+PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+# Of the states found, so many are looked at one by one, fewer of those in a vast landscape.
+FINALISTS, FEW_FINALISTS = 64, 16
+# Predicted noise up to this part of the limit is worth a look.
+BORDER = 1.2
+# Of all changes, so many of each kind are looked at in pairs, the fewer in a vast landscape.
+EXCHANGES, FEW_EXCHANGES = 100, 32
+# With more changes than this to choose from, most parts of the model are too far from each other to
+# need many starting points: descents begin at the best placement and one other, where gates bind in
+# turn, and go on from price to price.
+LARGE = 600
+MAX_EXCHANGES = 40
+
+Pool = dict[State, float]
+
+
+class PoolSearch:
+    """Collects states that may hold the gates, with their objective."""
+
+    def __init__(
+        self,
+        landscape: Landscape,
+        noise: NoiseModel | None,
+        limit: float,
+        *,
+        explores: bool,
+        turn: int,
+    ) -> None:
+        """``noise``: None while gates do not bind. ``limit``: the noise power that they allow.
+
+        ``explores``: whether to look a little beyond it. ``turn``: number of the proposal; large
+        models take another starting point in every turn.
+        """
+        self._land = landscape
+        self._noise = noise
+        self._limit = limit
+        self._explores = explores
+        self._turn = turn
+        self._is_large = len(landscape.all_moves) > LARGE
+
+    def search(self, objective: Objective, moves: Moves, starts: Sequence[State]) -> Pool:
+        """Local optima from ``starts``, the best known first, and what is around them."""
+        pool = self.optima(objective, moves, starts)
+        self.look_around(pool, objective, moves)
+        return pool
+
+    def optima(self, objective: Objective, moves: Moves, starts: Sequence[State]) -> Pool:
+        """Local optima from ``starts``, the best known first."""
+        pool: Pool = {}
+        noise = self._noise
+        for start, prices in self._descents(starts, priced=noise is not None):
+            state = start
+            for price in prices:
+                priced = objective if noise is None else self._priced(objective, price, noise)
+                state = descend(self._land, state, priced, moves)
+                self._add(pool, state, objective)
+        return pool
+
+    def values(self, states: Sequence[State], objective: Objective) -> Pool:
+        """Those of ``states`` that may hold the gates."""
+        pool: Pool = {}
+        for state in states:
+            self._add(pool, state, objective)
+        return pool
+
+    def look_around(self, pool: Pool, objective: Objective, moves: Moves) -> None:
+        """Add what is better or little worse than the best of ``pool``."""
+        noise = self._noise
+        for state in best_states(pool, 2):
+            if noise is None:
+                better = descend(self._land, state, objective, moves, pairs=True)
+            else:
+                better = self._exchange(state, objective, moves, noise)
+            self._add(pool, better, objective)
+        for state in best_states(pool, 2):
+            for other, value in self._beside(state, pool[state], objective, moves).items():
+                pool.setdefault(other, value)
+
+    def _beside(self, state: State, value: float, objective: Objective, moves: Moves) -> Pool:
+        """What is best of all that differs by one change."""
+        near, found = Near(self._land, state, objective, moves), Pool()
+        left = FEW_FINALISTS if self._land.is_vast else FINALISTS
+        for index, gain in near.in_order():
+            other = apply(state, [moves.moves[index]])
+            if near.alters(index) and self.holds(other):
+                found.setdefault(other, value + gain)
+                left -= 1
+            if not left:
+                break
+        return found
+
+    def exchanges(self, state: State, objective: Objective, moves: Moves, most: float) -> Pool:
+        """What one change of ``state`` or two may lead to that is less than ``most``.
+
+        Whether or not it holds the limit.
+        """
+        if self._noise is None:
+            return {}
+        promising = self._promising(state, objective, moves, self._noise)
+        room = most - self._land.value(state, objective)
+        single = [(gain, [move]) for gain, _, move in promising if gain < room]
+        pairs = [
+            (gain + other_gain, [move, other])
+            for (gain, _, move), (other_gain, _, other) in combinations(promising, 2)
+            if gain + other_gain < room and not _sites(move) & _sites(other)
+        ]
+        found = [apply(state, own) for _, own in sorted((*single, *pairs))]
+        return {other: self._land.value(other, objective) for other in dict.fromkeys(found)}
+
+    def _descents(
+        self, starts: Sequence[State], *, priced: bool
+    ) -> Iterator[tuple[State, tuple[float, ...]]]:
+        """Where to begin, and the prices of noise at which to go on from there in turn."""
+        if self._is_large:
+            other = starts[self._turn % (len(starts) - 1) + 1]
+            if priced:
+                yield (starts[0], other)[self._turn // 2 % 2], PRICES[::-2]
+            else:
+                yield from ((start, PRICES[:1]) for start in (starts[0], other))
+            return
+        if not priced:
+            yield from ((start, PRICES[:1]) for start in starts)
+            return
+        # From price to price little changes: noise becomes cheaper, or dearer.
+        yield from zip(starts, (PRICES[::-1], PRICES), strict=False)
+        for price in (PRICES[0], PRICES[3]):
+            yield from ((start, (price,)) for start in starts[2:])
+
+    def _add(self, pool: Pool, state: State, objective: Objective) -> None:
+        if self.holds(state):
+            pool[state] = self._land.value(state, objective)
+
+    def _exchange(
+        self, state: State, objective: Objective, moves: Moves, noise: NoiseModel
+    ) -> State:
+        """Improve within the noise limit by one change, or by two that trade noise for latency."""
+        for _ in range(MAX_EXCHANGES):
+            room = self._limit - noise.predict(state)
+            chosen = _best_exchange(self._promising(state, objective, moves, noise), room)
+            after = apply(state, chosen)
+            if not chosen or self._land.value(after, objective) >= self._land.value(
+                state, objective
+            ):
+                return state
+            state = after
+        return state
+
+    def _promising(
+        self, state: State, objective: Objective, moves: Moves, noise: NoiseModel
+    ) -> list[tuple[float, float, Move]]:
+        """The changes that gain most latency or free most noise, the best first."""
+        near = Near(self._land, state, objective, moves)
+        noises = moves.change(noise.extras, state)
+        found = np.flatnonzero(moves.changing(state))
+        count = FEW_EXCHANGES if self._land.is_vast else EXCHANGES
+        while True:
+            gains = near.gains()
+            best = {
+                int(i)
+                for key in (gains, noises)
+                for i in found[np.argsort(key[found], kind="stable")[:count]]
+            }
+            if not near.asks(np.array(sorted(best), dtype=int)):
+                return sorted((float(gains[i]), float(noises[i]), moves.moves[i]) for i in best)
+
+    def _priced(self, objective: Objective, price: float, noise: NoiseModel) -> Objective:
+        return Objective(objective.costs, objective.extras + price / self._limit * noise.extras)
+
+    def holds(self, state: State) -> bool:
+        """Whether ``state`` is predicted to hold the limit."""
+        # What may only just miss is looked at where the search explores: noise adds up roughly.
+        limit = self._limit * (BORDER if self._explores else 1.0)
+        return self._noise is None or self._noise.predict(state) <= limit
+
+
+def best_states(pool: Pool, count: int) -> list[State]:
+    """The states of the least objective."""
+    return sorted(pool, key=lambda state: (pool[state], state))[:count]
+
+
+def _sites(move: Move) -> set[int]:
+    return {site for site, _ in move}
+
+
+def _best_exchange(found: Sequence[tuple[float, float, Move]], room: float) -> list[Move]:
+    """The change, or the two of unlike sites, that gain most within ``room`` for more noise."""
+    best: tuple[float, list[Move]] = (-1e-9, [])
+    for i, (gain, noise, move) in enumerate(found):
+        if gain < best[0] and noise <= room:
+            best = (gain, [move])
+        for other_gain, other_noise, other in found[i + 1 :]:
+            if gain + other_gain >= best[0]:
+                break  # Sorted by gain: no later one does better.
+            if noise + other_noise <= room and not _sites(move) & _sites(other):
+                best = (gain + other_gain, [move, other])
+    return best[1]

@@ -1,0 +1,1 @@
+"""The Optuna study and its storage, which several processes may share."""
