@@ -19,8 +19,8 @@ from tests.optimizer.test_optimize import Placer
 # Scores of attention, which no first position lets see the second; Softmax ends the infinity.
 MASKED = """
 <ir_version: 9, opset_import: ["": 17]>
-net (float[2,16] x) => (float[2,16] y)
-<float[16,16] wk = {0.25}, float[2,2] mask = {0, -inf, 0, 0}> {
+net (float[2,160] x) => (float[2,160] y)
+<float[160,160] wk = {0.005}, float[2,2] mask = {0, -inf, 0, 0}> {
   [keys] k = MatMul (x, wk)
   [turn] t = Transpose <perm = [1, 0]> (k)
   [scores] s = MatMul (x, t)
@@ -50,7 +50,7 @@ def test_a_finite_mask_beside_the_scores_is_found_too(tmp_path: Path, far: str):
 
 def test_attention_to_one_position_only_is_no_mask(tmp_path: Path):
     # On some of these samples all that Softmax gives is nearly 0 or nearly 1.
-    model = model_of(MASKED.replace("-inf", "-1e4").replace("0.25", "1"), tmp_path)
+    model = model_of(MASKED.replace("-inf", "-1e4").replace("0.005", "0.1"), tmp_path)
     data = synthetic_dataset(model, 32, 0)
     assert masked_tensors(model, ["s", "m", "a", "p"], data) == {"m", "a"}
 
@@ -132,14 +132,14 @@ def test_masked_scores_stay_float_and_the_rest_is_searched(tmp_path: Path, place
 
 
 # The mask of a Transformer that is exported with it as an input.
-GIVEN = MASKED.replace("(float[2,16] x)", "(float[2,16] x, float[2,2] mask)").replace(
+GIVEN = MASKED.replace("(float[2,160] x)", "(float[2,160] x, float[2,2] mask)").replace(
     ", float[2,2] mask = {0, -inf, 0, 0}", ""
 )
 
 
 def given(folder: Path, mask: list[list[float]]) -> str:
     """Eight samples of random values with this mask, an .npz file."""
-    values = np.random.default_rng(0).standard_normal((8, 2, 16)).astype(np.float32)
+    values = np.random.default_rng(0).standard_normal((8, 2, 160)).astype(np.float32)
     path = folder / "data.npz"
     np.savez(path, x=values, mask=np.array([mask] * 8, np.float32))
     return str(path)
