@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -204,6 +204,35 @@ def index_nodes(
         scopes=scopes or {},
         open_tensors=open_tensors,
     )
+
+
+def with_nodes(
+    graph: Graph,
+    nodes: Iterable[Node],
+    *,
+    initializers: Mapping[str, TensorProto] | None = None,
+    outputs: tuple[str, ...] | None = None,
+    types: Mapping[str, TensorType] | None = None,
+) -> Graph:
+    """``graph`` with ``nodes``, sorted and numbered anew, for its own.
+
+    ``initializers`` and ``types`` complete its own, ``outputs`` replace them.
+    """
+    numbered = [
+        node if node.index == index else replace(node, index=index)
+        for index, node in enumerate(nodes)
+    ]
+    present = {node.name for node in numbered}
+    indexed = index_nodes(
+        numbered,
+        {**graph.initializers, **(initializers or {})},
+        graph.inputs,
+        graph.outputs if outputs is None else outputs,
+        {**graph.types, **(types or {})},
+        {name: scope for name, scope in graph.scopes.items() if name in present},
+        graph.open_tensors,
+    )
+    return replace(indexed, normalized=graph.normalized)
 
 
 def tensor_type(value: onnx.ValueInfoProto) -> TensorType:

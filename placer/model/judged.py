@@ -20,6 +20,7 @@ from placer.graph.chosen_rows import (
 from placer.graph.edit import reads, rename_tensors, standard_opset, without_initializers
 from placer.graph.flat import nest
 from placer.graph.float_choices import COPY, add_copy, graft
+from placer.graph.index import with_nodes
 from placer.graph.port_arithmetic import numeric_outputs
 from placer.model.load import Model
 
@@ -224,12 +225,4 @@ def add_outputs(proto: ModelProto, names: Iterable[str]) -> None:
 
 def with_graph_outputs(graph: Graph, outputs: tuple[str, ...]) -> Graph:
     """``graph`` with ``outputs`` for its own."""
-    return index_nodes(
-        graph.nodes,
-        graph.initializers,
-        graph.inputs,
-        outputs,
-        graph.types,
-        graph.scopes,
-        graph.open_tensors,
-    )
+    return with_nodes(graph, graph.nodes, outputs=outputs)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from onnx import NodeProto, TensorProto
 
-from placer.graph import Graph, TensorType, index_nodes
+from placer.graph import Graph, TensorType
+from placer.graph.index import with_nodes
 from placer.qdq.extract import ExtractedModel
 
 _INTEGERS: Mapping[int | None, str] = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
@@ -44,9 +45,8 @@ def with_float_ports(model: ExtractedModel, graph: Graph) -> tuple[Graph, Mappin
     }
     if not integers:
         return graph, {}
-    known = {**graph.types, **{tensor: types[tensor] for tensor in integers}}
-    parts = graph.nodes, graph.initializers, graph.inputs, graph.outputs
-    return index_nodes(*parts, known, graph.scopes), integers
+    known = {tensor: types[tensor] for tensor in integers}
+    return with_nodes(graph, graph.nodes, types=known), integers
 
 
 def _is_data(op: str, node: NodeProto, tensor: str) -> bool:

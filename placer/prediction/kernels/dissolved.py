@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from onnx import helper
 
 from placer.graph import Edge, Graph, Node
-from placer.graph.index import TensorType, index_nodes
+from placer.graph.index import TensorType, with_nodes
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.parts import PRODUCTS
 from placer.prediction.kernels.views import only_reader
@@ -60,19 +60,6 @@ def moved_placement(placement: Placement, graph: Graph) -> Placement:
     return Placement(groups, per_tensor, placement.base)
 
 
-def _indexed(graph: Graph, nodes: list[Node], types: Mapping[str, TensorType]) -> Graph:
-    numbered = [replace(node, index=index) for index, node in enumerate(nodes)]
-    return index_nodes(
-        numbered,
-        graph.initializers,
-        graph.inputs,
-        graph.outputs,
-        {**graph.types, **types},
-        graph.scopes,
-        graph.open_tensors,
-    )
-
-
 def dissolved(graph: Graph) -> Dissolved:
     """``graph`` with products of flattened rows as products of all dimensions."""
     parts: dict[str, str] = {}
@@ -92,7 +79,7 @@ def dissolved(graph: Graph) -> Dissolved:
         return Dissolved(graph, {})
     read = {tensor for node in rest for tensor in node.inputs} | set(graph.outputs)
     rest = [n for n in rest if n.op != "Reshape" or n.outputs[0] in read]
-    return Dissolved(_indexed(graph, rest, types), parts, frozenset(flat))
+    return Dissolved(with_nodes(graph, rest, types=types), parts, frozenset(flat))
 
 
 def _shaped_again(graph: Graph, product: Node) -> Node | None:

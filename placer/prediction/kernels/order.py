@@ -7,10 +7,9 @@ two Convs of one tensor, at other depths, are added: the one that comes later in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from placer.graph import Graph, Node
-from placer.graph.index import index_nodes
+from placer.graph.index import with_nodes
 
 
 def depth_first(graph: Graph, cast: Iterable[str] = ()) -> Graph:
@@ -29,18 +28,9 @@ def depth_first(graph: Graph, cast: Iterable[str] = ()) -> Graph:
         node = waiting.pop()
         ordered.append(node)
         waiting += _made_ready(graph, node.outputs, missing)
-    nodes = [replace(node, index=index) for index, node in enumerate(ordered)]
-    if [node.name for node in nodes] == [node.name for node in graph.nodes]:
+    if [node.name for node in ordered] == [node.name for node in graph.nodes]:
         return graph
-    return index_nodes(
-        nodes,
-        graph.initializers,
-        graph.inputs,
-        graph.outputs,
-        graph.types,
-        graph.scopes,
-        graph.open_tensors,
-    )
+    return with_nodes(graph, ordered)
 
 
 def _first_reader(graph: Graph, tensor: str) -> int:

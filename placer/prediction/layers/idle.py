@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.equal_nodes import Call, equal_calls
-from placer.graph.index import index_nodes
+from placer.graph.index import with_nodes
 from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
 from placer.quantization import Placement, Ranges
 from placer.quantization.placement import Change, ScaleGroup
@@ -87,19 +87,11 @@ def without_idle_nodes(
         return WithoutIdle(graph, {})
     gone = idle | merged.keys()
     nodes = [
-        replace(node, index=index, inputs=tuple(origins.get(t, t) for t in node.inputs))
-        for index, node in enumerate(n for n in graph.nodes if n.name not in gone)
+        replace(node, inputs=tuple(origins.get(t, t) for t in node.inputs))
+        for node in graph.nodes
+        if node.name not in gone
     ]
-    rest = index_nodes(
-        nodes,
-        graph.initializers,
-        graph.inputs,
-        graph.outputs,
-        graph.types,
-        graph.scopes,
-        graph.open_tensors,
-    )
-    rest = replace(rest, normalized=graph.normalized)
+    rest = with_nodes(graph, nodes)
     twins: dict[str, tuple[str, ...]] = {}
     for name, kept_name in merged.items():
         twins[kept_name] = (*twins.get(kept_name, ()), name)

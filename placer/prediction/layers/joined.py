@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from placer.graph import Edge, Graph, Node
-from placer.graph.index import index_nodes
+from placer.graph.index import with_nodes
 from placer.prediction.layers.idle import WithoutIdle
 
 _Place = tuple[Edge, tuple[Edge, ...]]  # Of an input: its edge, and those of the Concats behind it.
@@ -36,15 +36,8 @@ def with_joined_concats(left: WithoutIdle) -> WithoutIdle:
             names = sorted(name for n in taken for name in (n, *left.twins.get(n, ())))
             if names:
                 twins[node.name] = (*twins.get(node.name, ()), *names)
-        nodes.append(replace(node, index=len(nodes), inputs=inputs))
-    rest = index_nodes(
-        nodes,
-        graph.initializers,
-        graph.inputs,
-        graph.outputs,
-        graph.types,
-        open_tensors=graph.open_tensors,
-    )
+        nodes.append(replace(node, inputs=inputs))
+    rest = with_nodes(graph, nodes)
     earlier = {
         edge: tuple(end for e in ends for end in moved.get(e, (e,)))
         for edge, ends in left.moved.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placer.graph import Edge, Graph, Node
-from placer.graph.index import index_nodes
+from placer.graph.index import with_nodes
 from placer.quantization import Placement
 
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm"})
@@ -30,20 +30,10 @@ def without_norms(graph: Graph, placement: Placement) -> Graph:
         return graph
     kept = [node for node in graph.nodes if node.name not in gone]
     nodes = [
-        replace(node, index=index, outputs=(written.get(node.name, node.outputs[0]),))
-        if node.name in written
-        else replace(node, index=index)
-        for index, node in enumerate(kept)
+        replace(node, outputs=(written[node.name],)) if node.name in written else node
+        for node in kept
     ]
-    left = index_nodes(
-        nodes,
-        graph.initializers,
-        graph.inputs,
-        graph.outputs,
-        graph.types,
-        graph.scopes,
-        graph.open_tensors,
-    )
+    left = with_nodes(graph, nodes)
     return replace(left, normalized=graph.normalized.union(written.values()))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Set
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -17,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
-from placer.graph.index import index_nodes
+from placer.graph.index import with_nodes
 
 _OPSET = 17
 _MAX_ELEMENTS = 1 << 20
@@ -48,19 +47,9 @@ def without_settled_nodes(graph: Graph, keeps_open: bool = False) -> Graph:
     values = _evaluate(graph, settled)
     gone = {n.name for n in settled if all(t in values for t in n.outputs if t)}
     rest = [node for node in graph.nodes if node.name not in gone]
-    nodes = [replace(node, index=index) for index, node in enumerate(rest)]
     read = {t for node in rest for t in node.inputs}
     constants = {t: value for t, value in values.items() if t in read and t not in graph.outputs}
-    initializers = {**graph.initializers, **constants}
-    left = index_nodes(
-        nodes,
-        initializers,
-        graph.inputs,
-        graph.outputs,
-        graph.types,
-        open_tensors=graph.open_tensors,
-    )
-    return replace(left, normalized=graph.normalized)
+    return with_nodes(graph, rest, initializers=constants)
 
 
 def _settled(graph: Graph, not_known: Set[str]) -> list[Node]:
