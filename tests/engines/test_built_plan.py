@@ -155,7 +155,7 @@ def test_a_run_calls_its_plan_built_and_its_latency_an_estimate(placer: Callable
     )
     warned = placer(*run[:-1], "other", *engine, "1", "--pack", "./old")
     assert (
-        "pack 'old' was made for tensorrt-rtx <1, this is tensorrt-rtx-build 1."
+        "pack 'old' was made for tensorrt <1, this is tensorrt-rtx-build 1."
         in warned.out + warned.err
     )
     resumed = json.loads(placer(*run, *engine, "4", "--json").out)
