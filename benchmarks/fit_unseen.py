@@ -66,7 +66,6 @@ from placer.fitting.run import GIVEN_WEIGHT
 from placer.model import load_model
 from placer.prediction.select import make_predictor
 from placer.prediction.times.fitted import CostTable
-from placer.prediction.times.plan_parts import moves_tensors
 from placer.results.result import versions
 
 UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {
@@ -156,7 +155,7 @@ def measured(arguments: argparse.Namespace, chosen: Makers, folder: Path) -> lis
             record = bench.measure(name, model)
             records.keep(record)
         predictor = make_predictor(model.graph, pack, target_of(engine), "float")
-        found.append(predict(record, model.graph, predictor, moves_tensors(pack)))
+        found.append(predict(record, model.graph, predictor, pack.follows_memory_layouts))
     if isinstance(engine, IsolatedEngine):
         engine.close()
     return in_steadier_times(found)

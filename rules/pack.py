@@ -49,7 +49,12 @@ class Pack:
     @property
     def enters_bodies(self) -> bool:
         """Whether rules look into the bodies of If, Loop and Scan."""
-        return self.manifest.bodies == "entered"
+        return self.manifest.behaviour.bodies == "entered"
+
+    @property
+    def follows_memory_layouts(self) -> bool:
+        """Whether the engine's plans tell what it moves between memory layouts."""
+        return self.manifest.behaviour.memory_layouts == "followed"
 
     @property
     def content_hash(self) -> str:

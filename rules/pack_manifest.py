@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from packaging.specifiers import SpecifierSet
 from pydantic import (
@@ -15,6 +15,7 @@ from pydantic import (
 
 from placer.common.yaml_file import Strict
 from placer.quantization import Scheme
+from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
 from placer.rules.condition import Condition
 from placer.rules.field_types import (
     EngineName,
@@ -96,65 +97,8 @@ class ManifestFile(Strict):
         description="Other schemes by the name that `--scheme` takes, beside those of the extended "
         "pack where its scheme is taken.",
     )
-    kernels: Literal["rules", "generated"] | None = Field(
-        default=None,
-        description="How the engine makes layers. `rules`: those of the layouts' `fuses`, which is "
-        "what counts if nothing is said. `generated`: what is connected between two convolutions "
-        "or matrix products is one kernel, as TensorRT-RTX builds it; `fuses` are not looked at. "
-        "Left out, that of the extended pack.",
-    )
-    dequantizes: Literal["once", "each", "rounded"] | None = Field(
-        default=None,
-        description="Whether readers in float of one tensor of integers share a layer that "
-        "dequantizes it (`once`, which is what counts if nothing is said) or have one for `each`. "
-        "`rounded`: once, and where no kernel takes Q along, one layer rounds and writes float. "
-        "Left out, that of the extended pack.",
-    )
-    constants: Literal["folded", "dequantized"] | None = Field(
-        default=None,
-        description="What becomes of a constant with a pair that is read in float: `folded` when "
-        "the model is built, which is what counts if nothing is said, or `dequantized` in every "
-        "run. Left out, that of the extended pack.",
-    )
-    idle: Literal["kept", "partly", "removed"] | None = Field(
-        default=None,
-        description="What becomes of nodes that hand on what they read (sums with 0, products with "
-        "1, Slices of all): layers as others are (`kept`, which is what counts if nothing is said) "
-        "or none (`removed`). `partly`: none are Casts and, unless they read a graph input, "
-        "Expands, Slices without an end, and sums and products with a single number. Left out, "
-        "that of the extended pack.",
-    )
-    equal: Literal["kept", "merged"] | None = Field(
-        default=None,
-        description="What becomes of nodes that compute the same from the same: each is `kept`, "
-        "which is what counts if nothing is said, or they are `merged` into one. Left out, that of "
-        "the extended pack.",
-    )
-    concats: Literal["kept", "joined"] | None = Field(
-        default=None,
-        description="What becomes of a Concat that another one along the same axis alone reads: it "
-        "is `kept`, which is what counts if nothing is said, or `joined` with that one. Left out, "
-        "that of the extended pack.",
-    )
-    repeats: Literal["merged", "requantized"] | None = Field(
-        default=None,
-        description="What becomes of a pair behind a node that the same pair stands before: "
-        "`merged` with it, which is what counts if nothing is said, or `requantized`, a layer of "
-        "its own, as where an engine computes both but for zero points of 0. Left out, that of the "
-        "extended pack.",
-    )
-    signed: Literal["read", "converted"] | None = Field(
-        default=None,
-        description="What becomes of int8 activations of a file, where the scheme has uint8: "
-        "kernels `read` them, which is what counts if nothing is said, or they are `converted` to "
-        "uint8 where one DequantizeLinear alone reads them, and read by no integer kernel "
-        "elsewhere. Left out, that of the extended pack.",
-    )
-    bodies: Literal["float", "entered"] | None = Field(
-        default=None,
-        description="Whether rules look into the bodies of If, Loop and Scan: `entered` where the "
-        "engine fuses pairs there as elsewhere; else what is there stays `float`, which is what "
-        "counts if nothing is said. Left out, that of the extended pack.",
+    behaviour: Behaviour = Field(
+        default=DEFAULT_BEHAVIOUR, description="What the engine does whatever the rules' patterns."
     )
     exclude: list[str] = Field(
         default=[],

@@ -254,11 +254,11 @@ def _subject(
         chosen, refused = found.placement, ""
         if pack.manifest.engine == "tensorrt":
             chosen = chosen.without(kept_in_float(found, graph))
-            if pack.manifest.kernels != "generated":  # Those compute what others fold.
+            if pack.manifest.behaviour.kernels != "generated":  # Those compute what others fold.
                 graph = without_norms(graph, chosen)
             refused = refused_pairs(load_quantized(model), model)
         own = own_pairs(found)
-        if pack.manifest.signed == "converted":
+        if pack.manifest.behaviour.signed == "converted":
             chosen, own = signed_apart(found, own)
         return _Subject(
             graph, chosen, source, "", left, scopes=scopes, refused=refused, stored=stored, own=own

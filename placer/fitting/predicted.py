@@ -16,7 +16,7 @@ from placer.plan import Plan
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.select import AnyPredictor
 from placer.prediction.times.layer_parts import Part
-from placer.prediction.times.plan_parts import moves_tensors, plan_parts
+from placer.prediction.times.plan_parts import plan_parts
 from placer.rules.pack import Pack
 from placer.search.models.attribution import joined, measured_times, owners
 
@@ -75,7 +75,7 @@ def counts_moves(pack: Pack, engine_options: Mapping[str, str]) -> bool:
     ONNX Runtime's optimizers move tensors for its CPU provider's kernels alone, and other
     providers share its ``pack``.
     """
-    if not moves_tensors(pack):
+    if not pack.follows_memory_layouts:
         return False
     return parse_provider(engine_options.get("provider", "CPU")) is None
 

@@ -44,7 +44,7 @@ def guesses(case: Case, built: Plan, manifest: Manifest) -> Iterator[Guess]:
     ``manifest``: of the pack that lacks the rule; where its engine generates kernels, which no rule
     describes, layers are not guessed.
     """
-    graph, generates = case.model.graph, manifest.kernels == "generated"
+    graph, generates = case.model.graph, manifest.behaviour.kernels == "generated"
     integer = "" if generates else manifest.scheme.integer
     yield from _floats(case, built)
     if case.placement.edges:

@@ -126,7 +126,7 @@ def _drafted(
     whole: Judgement, minimal: Judgement, plans: BuilderPlans, text: str, evidence: str
 ) -> Lesson:
     case, built = minimal.case, minimal.plans[1]
-    generates = plans.pack.manifest.kernels == "generated"
+    generates = plans.pack.manifest.behaviour.kernels == "generated"
     for guess in guesses(case, built, plans.pack.manifest):
         document = _document(guess, minimal, text, evidence)
         try:

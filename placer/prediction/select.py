@@ -13,7 +13,6 @@ from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.idle import equal_nodes, ranges_before
 from placer.prediction.layers.motion import Scale
 from placer.prediction.layers.predictor import Predictor
-from placer.prediction.times.plan_parts import moves_tensors
 from placer.quantization import Ranges, Scheme
 from placer.quantization.scheme import INT8_OR_UINT8
 from placer.rules.matcher import Matches
@@ -41,11 +40,11 @@ def make_predictor(
     see ``BuildTarget``. ``types``: of activations that are quantized, by tensor, in a file with
     pairs of its own; by default the scheme's, in a candidate.
     """
-    manifest, scheme = pack.manifest, pack.manifest.scheme
-    if manifest.engine != "tensorrt":  # Others take types of the file that they choose themselves.
+    behaviour, scheme = pack.manifest.behaviour, pack.manifest.scheme
+    if pack.manifest.engine != "tensorrt":  # Others choose types themselves.
         target = replace(target, typing=None)
     integer, integers = scheme.integer, None
-    equal = equal_nodes(graph) if manifest.equal == "merged" else {}
+    equal = equal_nodes(graph) if behaviour.equal == "merged" else {}
     known = ranges_before(graph, ranges or {}, equal)
     if scheme.activation == INT8_OR_UINT8:
         integers = partial(_integer, graph, scheme, known)
@@ -53,10 +52,10 @@ def make_predictor(
         integers = partial(_format, scheme)
     if types:
         integers = partial(_own, types, integers or (lambda _: scheme.integer))
-    if manifest.kernels == "generated":
+    if behaviour.kernels == "generated":
         return KernelPredictor(graph, pack.rules, target, base, integer, matches, stored)
     requantizes = None
-    if manifest.repeats == "requantized" and not scheme.symmetric:
+    if behaviour.repeats == "requantized" and not scheme.symmetric:
         requantizes = partial(_has_zero_point, graph, known)
     return Predictor(
         graph,
@@ -65,19 +64,13 @@ def make_predictor(
         base,
         integer,
         matches,
-        dequantizes_once=manifest.dequantizes != "each",
-        folds_constants=manifest.constants != "dequantized",
+        behaviour=behaviour,
         integers=integers,
-        idle=manifest.idle or "kept",
         equal=equal,
-        joins_concats=manifest.concats == "joined",
         requantizes=requantizes,
-        rounds_alone=manifest.dequantizes == "rounded",
         kept_clamps=_kept_clamps(graph, scheme, known) if types else frozenset(),
         stored=stored,
         stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
-        moves=moves_tensors(pack),
-        keeps_open=manifest.engine == "onnxruntime",
     )
 
 

@@ -165,34 +165,20 @@ def _extended(
     replaced = {rule.id: (this, *parent.origins.get(rule.id, ())) for rule in own}
     return Pack(
         path=files.source,
-        manifest=_with_scheme_of(parent.manifest, manifest),
+        manifest=_inheriting(parent.manifest, manifest),
         rules=rules,
         lineage=(this, *parent.lineage),
         origins={**inherited, **replaced},
     )
 
 
-def _with_scheme_of(parent: Manifest, manifest: ManifestFile) -> Manifest:
+def _inheriting(parent: Manifest, manifest: ManifestFile) -> Manifest:
+    """``manifest`` with what it leaves out as ``parent`` has it."""
     fields = dict(manifest)
     fields["exclude"] = [*parent.exclude, *manifest.exclude]
-    if manifest.kernels is None:
-        fields["kernels"] = parent.kernels
-    if manifest.constants is None:
-        fields["constants"] = parent.constants
-    if manifest.bodies is None:
-        fields["bodies"] = parent.bodies
-    if manifest.dequantizes is None:
-        fields["dequantizes"] = parent.dequantizes
-    if manifest.idle is None:
-        fields["idle"] = parent.idle
-    if manifest.signed is None:
-        fields["signed"] = parent.signed
-    if manifest.concats is None:
-        fields["concats"] = parent.concats
-    if manifest.equal is None:
-        fields["equal"] = parent.equal
-    if manifest.repeats is None:
-        fields["repeats"] = parent.repeats
+    fields["behaviour"] = parent.behaviour.model_copy(
+        update=manifest.behaviour.model_dump(exclude_unset=True)
+    )
     if manifest.scheme is None:
         fields["scheme"] = parent.scheme
         fields["alternatives"] = {**parent.alternatives, **manifest.alternatives}

@@ -116,8 +116,8 @@ def _table(schema: JsonSchema, description: str) -> str:
 
 
 def _default(value: object) -> str:
-    """A default as written in YAML; nothing where leaving the field out says nothing."""
-    if value is None or (isinstance(value, dict) and not any(value.values())):
+    """A default as written in YAML; nothing for a map, whose fields have their own."""
+    if value is None or isinstance(value, dict):
         return ""
     return f"`{json.dumps(value)}`"
 

@@ -6,6 +6,7 @@ from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
+from placer.rules.behaviour import Behaviour
 from placer.rules.target import Target
 from tests.prediction.small_rules import (
     CONV,
@@ -257,16 +258,17 @@ def test_each_reader_in_float_may_have_a_dequantization_of_its_own():
         "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)", "a = Exp(x) b = Tanh(x)"
     )
     placement = Placement.of(graph.edges_of("x"))
-    for once, count in ((True, 1), (False, 2)):
-        predictor = Predictor(graph, (), Target(), "float", "int8", dequantizes_once=once)
+    for behaviour, count in ((Behaviour(), 1), (Behaviour(dequantizes="each"), 2)):
+        predictor = Predictor(graph, (), Target(), "float", "int8", behaviour=behaviour)
         assert len(predictor.predict(placement).plan.of_kind("dequantize")) == count
 
 
 def test_constants_that_are_read_in_float_may_be_dequantized_in_every_run():
     graph = graph_of("(float[1,4,4,4] x) => (float[1,4,4,4] c)", "[conv1] c = Conv(x, w1)")
     x, w = Edge("x", "conv1", 0), Edge("w1", "conv1", 1)
+    behaviour = Behaviour(constants="dequantized")
     for rules, count in (((), 1), ([rule(CONV)], 0)):
-        predictor = Predictor(graph, rules, Target(), "float", "int8", folds_constants=False)
+        predictor = Predictor(graph, rules, Target(), "float", "int8", behaviour=behaviour)
         layers = predictor.predict(Placement.of([x, w])).plan.of_kind("dequantize")
         assert [layer.name for layer in layers if "w1" in layer.name] == ["dequantize w1"] * count
 

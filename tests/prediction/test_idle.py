@@ -12,6 +12,7 @@ from placer.prediction.layers.idle import eliminated_by_onnxruntime, without_idl
 from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
 from placer.quantization.placement import Change
+from placer.rules.behaviour import Behaviour
 from placer.rules.target import Target
 from tests.prediction.small_rules import CONV, rule
 
@@ -87,7 +88,8 @@ def test_what_moves_elements_within_the_shape_stays_on_openvino_too(node, stays,
 
 def test_a_pair_on_either_side_of_an_idle_node_is_the_same_pair():
     graph = graph_of_text(TEXT)
-    predictor = Predictor(graph, [rule(CONV)], Target(), "float", "int8", idle="removed")
+    behaviour = Behaviour(idle="removed")
+    predictor = Predictor(graph, [rule(CONV)], Target(), "float", "int8", behaviour=behaviour)
     weight, before = Edge("w1", "conv1", 1), Edge("x", "bias1", 1)
     one = Placement.of([weight, before])
     other = Placement.of([weight, Edge("c", "conv1", 0), Edge("b", "scale1", 0)])

@@ -16,7 +16,7 @@ from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.memory_layouts import BLOCKED, LAST, ROW_MAJOR, lay_out
 from placer.prediction.select import make_predictor
 from placer.prediction.times.devices import make_estimator
-from placer.prediction.times.plan_parts import moves_tensors, plan_parts
+from placer.prediction.times.plan_parts import plan_parts
 from placer.qdq import Inserter
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
@@ -183,8 +183,8 @@ def test_without_moves_parts_are_those_of_each_layer(save: Save):
     layers = layers_of(model, placement_of(model, "x=p w y"))
     names = [part.key.name for own in plan_parts(layers, model.graph, False) for part in own]
     assert not [name for name in names if "moved" in name or "row-major" in name]
-    assert moves_tensors(PACK)
-    assert not moves_tensors(load_pack("openvino"))
+    assert PACK.follows_memory_layouts
+    assert not load_pack("openvino").follows_memory_layouts
 
 
 @pytest.mark.parametrize(("moves", "us"), [(True, 100 + 10 + 1), (False, 1 + 1)])

@@ -22,7 +22,7 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
             "are not known"
         )
     recurrent = [op for op in _RECURRENT if any(node.op == op for node in graph.nodes)]
-    if recurrent and manifest.kernels == "generated":
+    if recurrent and manifest.behaviour.kernels == "generated":
         yield (
             f"TensorRT-RTX unrolls {' and '.join(recurrent)} into dozens of kernels that are not "
             "predicted: do not rely on these layers and times; build with placer check"

@@ -14,6 +14,7 @@ from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.claims import FLOAT, Claim
 from placer.prediction.layers.layouts import Layout
 from placer.prediction.layers.motion import Scale, Scales
+from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
 from placer.rules.target import Target
 
 UNKNOWN = "unknown"  # Type of a tensor that inference found none for.
@@ -82,10 +83,6 @@ class TensorFormats(NamedTuple):
 class BuildTarget:
     """What layers are predicted for.
 
-    ``dequantizes_once``: readers in float of one tensor share its dequantization.
-    ``rounds_alone``: a pair whose Q no kernel takes along is one layer for readers in float, which
-    rounds, and no conversion.
-    ``folds_constants``: constants with a pair are dequantized when the model is built.
     ``unsigned``: tensors that are uint8 where they are quantized, whatever ``integer`` is.
     ``integers``: the type by scale, where it is not ``integer`` for all.
     ``stored``: types of graph inputs and outputs that are integers outside, by tensor.
@@ -99,15 +96,18 @@ class BuildTarget:
     target: Target
     base: str
     integer: str
-    dequantizes_once: bool = True
-    folds_constants: bool = True
+    behaviour: Behaviour = DEFAULT_BEHAVIOUR
     unsigned: frozenset[str] = frozenset()
     integers: Callable[[Scale], str] | None = None
-    rounds_alone: bool = False
     stored: Mapping[str, str] = field(default_factory=dict)
     has_zero_point: Callable[[Scale], bool] | None = None
     stores_biases: bool = False
     twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def rounds_alone(self) -> bool:
+        """Whether a pair whose Q no kernel takes along is one layer for readers in float."""
+        return self.behaviour.dequantizes == "rounded"
 
     def names(self, nodes: Iterable[Node]) -> tuple[str, ...]:
         """Those of ``nodes`` and of what is computed with them."""
@@ -223,7 +223,8 @@ class TensorDraft:
         dtype = FLOAT if is_like and self.target.target.typing == "weak" else self.target.base
         if edge.is_graph_output:
             dtype = type_name(self.target.graph, edge.tensor)
-        known = self.serve(edge, dtype, scales) if self.target.dequantizes_once else None
+        is_shared = self.target.behaviour.dequantizes != "each"
+        known = self.serve(edge, dtype, scales) if is_shared else None
         return known or self.convert(edge, "dequantize", source, dtype, scales)
 
     def _is_rounded(self, tensor: str, chain: Scales) -> bool:

@@ -77,7 +77,7 @@ def _decide(
     for position, candidate in candidates.items():
         chains: tuple[Scales, ...] = tuple(map(form.chain, candidate.reads))
         written: tuple[Written, ...] = candidate.output_scales(form)
-        constants = () if target.folds_constants else _constants(target, candidate, form)
+        constants = _constants(target, candidate, form)
         feeds = _feeds_float_conv(target, candidate, form)
         found_rounded = NO_ROUNDED
         if target.rounds_alone:
@@ -151,14 +151,17 @@ def _feeds_float_conv(target: BuildTarget, candidate: LayerCandidate, form: Norm
 def _constants(
     target: BuildTarget, candidate: LayerCandidate, form: NormalForm
 ) -> tuple[Edge, ...]:
-    """The constants that the candidate's nodes read through a pair, and biases quantized for it.
+    """The constants that a run dequantizes: those that the candidate's nodes read through a pair.
 
+    So are biases that are quantized for it.
     Those of products whose operands carry pairs are: a candidate has them as integers, and a file
     of others gets them where a Q follows, behind a Relu or Clip, too. So do weights without a pair
     that a kernel reads in float all the same, as that of ConvTranspose does (ONNX Runtime's
     weight_bias_quantization.cc).
     """
     claim, found = candidate.claim, list[Edge]()
+    if target.behaviour.constants == "folded":
+        return ()
     if claim is not None and claim.demanded and claim.fusion.inputs != FLOAT:
         return ()
     for node in candidate.nodes:

@@ -12,7 +12,6 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from typing import Literal
 
 from placer.graph import Edge, Graph
 from placer.prediction.layers.conversions import (
@@ -41,12 +40,12 @@ from placer.prediction.layers.steps import PairedCandidate, Step, StepDraft
 from placer.prediction.layers.told import Told
 from placer.quantization import Placement
 from placer.quantization.placement import Change
+from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
 from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 KEPT_STEPS = 1 << 17
-Idle = Literal["kept", "partly", "removed"]  # See ``Manifest.idle``.
 
 
 class Predictor:
@@ -56,15 +55,10 @@ class Predictor:
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
-    ``dequantizes_once``, ``folds_constants``, ``integers``, ``rounds_alone``, ``stored``,
-    ``stores_biases``: see ``BuildTarget``.
-    ``idle``: which nodes that hand on what they read are layers. ``equal``: by node one that
-    computes the same, of which one is run; only where not all that is idle is kept.
-    ``joins_concats``: whether a Concat that another one alone reads is one with it.
-    ``requantizes``: whether a pair that stands before a node and behind it, too, is a layer there;
-    None: it never is.
-    ``kept_clamps``: see ``find_regions``. ``moves``: whether the engine moves tensors between
-    memory layouts as ONNX Runtime does. ``keeps_open``: see ``without_settled_nodes``.
+    ``behaviour``: of the engine, beside ``rules``. ``integers``, ``stored``, ``stores_biases``: see
+    ``BuildTarget``. ``equal``: by node one that computes the same, of which one is run; only where
+    not all that is idle is kept. ``requantizes``: whether a pair that stands before a node and
+    behind it, too, is a layer there; None: it never is. ``kept_clamps``: see ``find_regions``.
     """
 
     def __init__(
@@ -75,30 +69,24 @@ class Predictor:
         base: str,
         integer: str,
         matches: Matches | None = None,
-        dequantizes_once: bool = True,
-        folds_constants: bool = True,
+        behaviour: Behaviour = DEFAULT_BEHAVIOUR,
         integers: Callable[[Scale], str] | None = None,
-        idle: Idle = "kept",
         equal: Mapping[str, str] | None = None,
-        joins_concats: bool = False,
         requantizes: Callable[[Scale], bool] | None = None,
-        rounds_alone: bool = False,
         stored: Mapping[str, str] | None = None,
         kept_clamps: frozenset[str] = frozenset(),
         stores_biases: bool = False,
-        moves: bool = False,
-        keeps_open: bool = False,
     ) -> None:
         target = replace(target, base=base)
-        graph = without_settled_nodes(graph, keeps_open)
+        graph = without_settled_nodes(graph, behaviour.shapes == "fixed")
         self._left = WithoutIdle(graph, {})
-        if idle != "kept":
+        if behaviour.idle != "kept":
             self._left = (
                 without_idle_nodes(graph, eliminated_by_onnxruntime, equal)
-                if idle == "partly"
+                if behaviour.idle == "partly"
                 else without_idle_nodes(graph, equal=equal)
             )
-        if joins_concats:
+        if behaviour.concats == "joined":
             self._left = with_joined_concats(self._left)
         graph = self._left.graph
         if matches is None or matches.graph is not graph:
@@ -111,20 +99,18 @@ class Predictor:
             target,
             base,
             integer,
-            dequantizes_once,
-            folds_constants,
+            behaviour,
             find_unsigned(matches, rules, passages),
             integers,
-            rounds_alone,
             stored or {},
             requantizes,
             stores_biases,
             self._left.twins,
         )
         self._requantizes = requantizes
-        self._moves = moves
+        self._follows_layouts = behaviour.memory_layouts == "followed"
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
-        read = passages if rounds_alone else None
+        read = passages if self._target.rounds_alone else None
         self._regions = find_regions(matches, rules, target, kept_clamps, read, stored or ())
         self._decisions = Decisions(self._target, self._links)
         # Not of a method: a predictor that refers to itself is freed late.
@@ -174,7 +160,7 @@ class Predictor:
             draft.steps.merged(),
             draft.histories.merged(),
             tuple(sorted(draft.changed)),
-            self._target.graph if self._moves else None,
+            self._target.graph if self._follows_layouts else None,
         )
 
     def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:

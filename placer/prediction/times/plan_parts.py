@@ -17,20 +17,9 @@ from placer.prediction.times.layer_parts import (
     layer_parts,
 )
 from placer.prediction.times.work import type_bytes
-from placer.rules.pack import Pack
 
-# The engine whose layouts ``memory_layouts`` tells.
-_LAID_OUT = "onnxruntime"
 # Integer kernels of their own where channels are not last, and float ones where they are in blocks.
 _BY_LAYOUT = frozenset({"AveragePool", "GlobalAveragePool", "MaxPool", "Resize"})
-
-
-def moves_tensors(pack: Pack) -> bool:
-    """Whether the engine of ``pack`` moves tensors between memory layouts as ``lay_out`` says.
-
-    That holds where it runs on a CPU.
-    """
-    return pack.manifest.engine == _LAID_OUT
 
 
 def plan_parts(

@@ -1,0 +1,79 @@
+"""What an engine does everywhere, whatever the patterns of a pack's rules."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from placer.common.yaml_file import Strict
+
+
+class Behaviour(Strict):
+    """What an engine does everywhere. A field that is left out is that of the extended pack."""
+
+    kernels: Literal["rules", "generated"] = Field(
+        default="rules",
+        description="How the engine makes layers: by the layouts' `fuses` (`rules`), or what is "
+        "connected between two convolutions or matrix products is one kernel (`generated`), as "
+        "TensorRT-RTX builds it; `fuses` are then not looked at.",
+    )
+    shapes: Literal["given", "fixed"] = Field(
+        default="given",
+        description="Which shapes the engine takes as constants: those `given` for the run, or "
+        "only those that the model has `fixed`.",
+    )
+    dequantizes: Literal["once", "each", "rounded"] = Field(
+        default="once",
+        description="Whether readers in float of one tensor of integers share a layer that "
+        "dequantizes it (`once`) or have one for `each`. `rounded`: once, and where no kernel "
+        "takes Q along, one layer rounds and writes float.",
+    )
+    constants: Literal["folded", "dequantized"] = Field(
+        default="folded",
+        description="What becomes of a constant with a pair that is read in float: `folded` when "
+        "the model is built, or `dequantized` in every run.",
+    )
+    idle: Literal["kept", "partly", "removed"] = Field(
+        default="kept",
+        description="What becomes of nodes that hand on what they read (sums with 0, products with "
+        "1, Slices of all): layers as others are (`kept`) or none (`removed`). `partly`: none are "
+        "Casts and, unless they read a graph input, Expands, Slices without an end, and sums and "
+        "products with a single number.",
+    )
+    equal: Literal["kept", "merged"] = Field(
+        default="kept",
+        description="What becomes of nodes that compute the same from the same: each is `kept`, or "
+        "they are `merged` into one.",
+    )
+    concats: Literal["kept", "joined"] = Field(
+        default="kept",
+        description="What becomes of a Concat that another one along the same axis alone reads: it "
+        "is `kept` or `joined` with that one.",
+    )
+    repeats: Literal["merged", "requantized"] = Field(
+        default="merged",
+        description="What becomes of a pair behind a node that the same pair stands before: "
+        "`merged` with it, or `requantized`, a layer of its own, as where an engine computes both "
+        "but for zero points of 0.",
+    )
+    signed: Literal["read", "converted"] = Field(
+        default="read",
+        description="What becomes of int8 activations of a file, where the scheme has uint8: "
+        "kernels `read` them, or they are `converted` to uint8 where one DequantizeLinear alone "
+        "reads them, and read by no integer kernel elsewhere.",
+    )
+    bodies: Literal["float", "entered"] = Field(
+        default="float",
+        description="Whether rules look into the bodies of If, Loop and Scan: `entered` where the "
+        "engine fuses pairs there as elsewhere; else what is there stays `float`.",
+    )
+    memory_layouts: Literal["ignored", "followed"] = Field(
+        default="ignored",
+        description="Whether it is `followed` where each tensor's channels are in memory, as ONNX "
+        "Runtime has them on a CPU, since moving them takes time; else layers have them as they "
+        "come.",
+    )
+
+
+DEFAULT_BEHAVIOUR = Behaviour()
