@@ -14,6 +14,7 @@ import pytest
 
 from placer.engines.explanation import explain
 from placer.graph import Edge, Graph
+from placer.graph.text import graph_of_text
 from placer.model import load_model
 from placer.plan import Plan
 from placer.prediction.layers.predictor import Predictor
@@ -318,14 +319,15 @@ YOLOV8_HEAD = [
 
 def test_the_head_of_a_yolov8_on_tensorrt_8_5(save: Callable[..., Path]):
     levels = [
-        f"""[conv{i}] c{i} = Conv(image{i}, w0) [class{i}] d{i} = Conv(image{i}, w1)
+        f"""[conv{i}] c{i} = Conv(image{i}, w0) [class{i}] d{i} = Conv(other{i}, w1)
             [concat{i}] level{i} = Concat<axis = 1>(c{i}, d{i})
             [reshape{i}] rows{i} = Reshape(level{i}, rows)"""
         for i in range(2)
     ]
     model = f"""
         <ir_version: 9, opset_import: ["": 17]>
-        g (float[1,32,8,8] image0, float[1,32,4,4] image1) => (float[1,24,80] out)
+        g (float[1,32,8,8] image0, float[1,32,4,4] image1, float[1,32,8,8] other0,
+           float[1,32,4,4] other1) => (float[1,24,80] out)
         <float[64,32,1,1] w0 = {{0.1}}, float[20,32,1,1] w1 = {{0.1}}, float[1,16,1,1] bins = {{1}},
          float[1,2,80] anchors = {{1}}, float two = {{2}}, float[1,80] strides = {{8}},
          int64[3] rows = {{1, 84, -1}}, int64[4] sides = {{1, 4, 16, 80}},
@@ -356,7 +358,7 @@ def test_the_head_of_a_yolov8_on_tensorrt_8_5(save: Callable[..., Path]):
     target = Target(engine_version="8.5.2", compute_capability="8.7", typing="weak")
     predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
     found = predictor.predict(Placement.of(())).plan.layers
-    inputs = ("conv", "class", "reformat image", "reformat out")
+    inputs = ("conv", "class", "reformat image", "reformat other", "reformat out")
     lines = [
         layer_line(layer)
         for layer in found
@@ -572,3 +574,92 @@ def test_quantized_stems_on_tensorrt_11(save: Callable[..., Path], pool: bool, l
     predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float", "int8")
     found = predictor.predict(Placement.of(edges)).plan.layers
     assert [layer_line(layer) for layer in found if layer.kind != "no-op"] == layers
+
+
+# A block of a RAPIDFlow (TensorRT 8, github.com/hmorimitsu/ptlflow issue 65), whose norm is nine
+# operators: `[GpuLayer] PWN(PWN(PWN(PWN(eps, sqrt), div), gain), shift)`, and four layers before.
+# The encoder of a DETR has the same five (8.6.2, NVIDIA/TensorRT issue 3679).
+RAPIDFLOW_8 = [
+    "first",
+    "depthwise",
+    "turn",
+    "mean",
+    "center",
+    "square",
+    "variance",
+    "eps+sqrt+div+gain+shift",
+    "back",
+    "fc1+root+erf+one+mul+half",
+    "fc2+residual",
+]
+
+
+def test_a_norm_of_nine_operators_before_tensorrt_10():
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,32,40,40] image) => (float[1,32,40,40] out)
+        <float[32,32,1,1] w = {0.1}, float[32,1,7,7] wd = {0.1}, float[128,32,1,1] w1 = {0.1},
+         float[32,128,1,1] w2 = {0.1}, float two = {2}, float tiny = {0.00001},
+         float[32] gains = {1.1}, float[32] shifts = {0.1}, float rt = {1.414}, float o = {1},
+         float h = {0.5}> {
+          [first] x = Conv(image, w)
+          [depthwise] d = Conv<group = 32, pads = [3, 3, 3, 3]>(x, wd)
+          [turn] t = Transpose<perm = [0, 2, 3, 1]>(d)
+          [mean] m = ReduceMean<axes = [-1]>(t)
+          [center] c = Sub(t, m)
+          [square] q = Pow(c, two)
+          [variance] v = ReduceMean<axes = [-1]>(q)
+          [eps] e = Add(v, tiny)
+          [sqrt] s = Sqrt(e)
+          [div] n = Div(c, s)
+          [gain] g1 = Mul(n, gains)
+          [shift] y = Add(g1, shifts)
+          [back] y1 = Transpose<perm = [0, 3, 1, 2]>(y)
+          [fc1] f = Conv(y1, w1)
+          [root] f1 = Div(f, rt)
+          [erf] f2 = Erf(f1)
+          [one] f3 = Add(f2, o)
+          [mul] f4 = Mul(f, f3)
+          [half] f5 = Mul(f4, h)
+          [fc2] f6 = Conv(f5, w2)
+          [residual] out = Add(x, f6)
+        }"""
+    graph = graph_of_text(model)
+    target = Target(engine_version="8.6", compute_capability="8.6", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    assert [layer.name for layer in plan.of_kind("compute")] == RAPIDFLOW_8
+
+
+# An Inception block of a GoogLeNet in INT8 on Jetsons (github.com/shafikahdarwis/jetson-trtexec; a
+# log in dusty-nv/jetson-inference issue 1630): "Generating copy for 1x1 || 3x3_reduce ||
+# 5x5_reduce to output because input is not movable. Retargeting 3x3 to output".
+def test_convs_that_are_one_write_into_no_joined_tensor(save: Callable[..., Path]):
+    convs = [("a", "x", "w1"), ("b", "x", "w1"), ("c", "b_y", "w3"), ("d", "x", "w3")]
+    body = "".join(
+        f"""[{n}] {n}_c = Conv{PADDED if w == "w3" else ""}({x}, {w}) [{n}_relu] {n}_y = Relu({n}_c)
+        """
+        for n, x, w in convs
+    )
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,64,14,14] image) => (float[1,64,14,14] out)
+        <float[64,64,1,1] w0 = {{0.1}}, float[64,64,1,1] w1 = {{0.1}},
+         float[64,64,3,3] w3 = {{0.1}}, float[64,192,1,1] w4 = {{0.1}}> {{
+          [first] x = Conv(image, w0)
+          {body}
+          [join] j = Concat<axis = 1>(a_y, c_y, d_y)
+          [last] out = Conv(j, w4)
+        }}"""
+    graph = load_model(save(model)).graph
+    edges = [Edge(n.inputs[i], n.name, i) for n in graph.by_op["Conv"] for i in (0, 1)]
+    target = Target(engine_version="8.5", compute_capability="8.7", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    found = predictor.predict(Placement.of(edges)).plan.layers
+    inside = [layer_line(la) for la in found if la.kind != "no-op" and "image" not in la.name]
+    assert inside[1:-1] == [
+        "a+a_relu+b+b_relu: int8, int8 -> int8, int8",
+        "c+c_relu: int8 -> int8",
+        "d+d_relu: int8 -> int8",
+        "reformat a_y: int8 -> int8",
+    ]

@@ -63,7 +63,7 @@ class TensorFormats(NamedTuple):
     ``forced``: a kernel that reads INT8 wrote FP32 though the engine computes in FP16. ``layout``:
     of what was written; conversions write any. ``rounded``: the layer that wrote it in float took
     the Q of all its readers along, so that these read integers. ``besides``: the scales to which it
-    wrote rounded floats besides integers. ``added``: a Conv wrote it that adds a residual.
+    wrote rounded floats besides integers. ``owned``: what wrote it writes into no joined tensor.
     ``by_conv``: a Conv wrote it and nothing else. ``part_of``: the Split whose layer runs nothing,
     so that this is a part of what it read.
     """
@@ -74,7 +74,7 @@ class TensorFormats(NamedTuple):
     layout: Layout = "linear"
     rounded: bool = False
     besides: frozenset[Scales] = frozenset()
-    added: bool = False
+    owned: bool = False
     by_conv: bool = False
     part_of: Node | None = None
 

@@ -148,7 +148,7 @@ class StepDraft:
                     layout=layout,
                     rounded=self.paired.rounds,
                     besides=besides,
-                    added=_adds_residual(nodes),
+                    owned=_owns_buffer(nodes, self.candidate.writes),
                     by_conv=len(self.candidate.writes) == 1 and nodes[0].op == "Conv",
                     part_of=nodes[0] if op == NO_OP and nodes[0].op in _CUTS else None,
                 )
@@ -222,10 +222,11 @@ class StepDraft:
         """What a Concat joins: ``port``, copied unless what writes it writes it in place.
 
         A conversion writes in place, and so does a producer that Convs alone read besides, unless
-        it is a Conv that adds a residual (YOLOv5 and YOLOv8: what a Resize, a MaxPool or an Add
-        reads, too, is copied, and what is joined along the last axis; hehern bevfusion: so are
-        Resizes), but not into the middle of a group of channels (the fuser: 80 channels are copied,
-        256 not).
+        it is a Conv that adds a residual or one of several that are a layer (YOLOv5 and YOLOv8:
+        what a Resize, a MaxPool or an Add reads, too, is copied, and what is joined along the last
+        axis; hehern bevfusion: so are Resizes; a GoogLeNet's log, jetson-inference issue 1630:
+        Convs that are one are "not movable"), but not into the middle of a group of channels (the
+        fuser: 80 channels are copied, 256 not).
         """
         if edge.tensor not in self.tensors.formats:
             return port
@@ -241,7 +242,7 @@ class StepDraft:
         others = (other for other in graph.edges_of(edge.tensor) if other != edge)
         alone = all(o.node and graph.by_name[o.node].op == "Conv" for o in others)
         owned = producer is None or producer.op in _OWN_BUFFER
-        owned = owned or self.tensors.formats[edge.tensor].added
+        owned = owned or self.tensors.formats[edge.tensor].owned
         owned = owned or joins_last_axis(graph, join)
         return port if fits and alone and not owned else self._copy(edge, port)
 
@@ -320,6 +321,11 @@ class StepDraft:
 
 def _adds_residual(nodes: Sequence[Node]) -> bool:
     return {"Conv", "Add"} <= {node.op for node in nodes}
+
+
+def _owns_buffer(nodes: Sequence[Node], writes: Sequence[str]) -> bool:
+    """Whether a Conv adds a residual, or is one with others."""
+    return _adds_residual(nodes) or (nodes[0].op == "Conv" and len(writes) > 1)
 
 
 _CUTS = ("Split", "Slice")
