@@ -57,6 +57,12 @@ class Behaviour(Strict):
         "`merged` with it, or `requantized`, a layer of its own, as where an engine computes both "
         "but for zero points of 0.",
     )
+    chained: Literal["converted", "fused"] = Field(
+        default="converted",
+        description="What becomes of a pair of another scale behind one whose integers a Conv "
+        "writes for no other reader: a layer that converts them (`converted`), or part of the "
+        "Conv's layer (`fused`).",
+    )
     signed: Literal["read", "converted"] = Field(
         default="read",
         description="What becomes of int8 activations of a file, where the scheme has uint8: "

@@ -173,6 +173,8 @@ class TensorDraft:
             if scales in ready:
                 self.serve(edge, integer, scales)
                 continue
+            if scales != chain and chain in ready:
+                continue
             if length == 1 and self._comes_as_integers(edge.tensor):
                 written = ((scales, self.target.stored[edge.tensor]),)
                 self.formats[edge.tensor] = self.formats[edge.tensor]._replace(ready=written)

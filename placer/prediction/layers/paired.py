@@ -92,8 +92,20 @@ def _decide(
             found_rounded,
             tuple(map(verdicts.get, candidate.reads)) if verdicts else (),
             moved.get(candidate.nodes[0].name) if candidate.nodes else None,
+            _chained(target, candidate, form),
         )
     return found
+
+
+def _chained(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> Scale | None:
+    """The second scale of all that reads what a Conv writes as integers, if there is one."""
+    if target.behaviour.chained == "converted":
+        return None
+    if candidate.claim is None or candidate.claim.fusion.inputs == FLOAT:
+        return None
+    found = {form.second.get(edge) for edge in candidate.readers}
+    is_conv = len(candidate.writes) == 1 and any(node.op == "Conv" for node in candidate.nodes)
+    return found.pop() if is_conv and len(found) == 1 else None
 
 
 def _moved(candidates: Iterable[LayerCandidate], form: NormalForm) -> Mapping[str, Scale]:

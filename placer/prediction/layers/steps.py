@@ -45,6 +45,7 @@ class PairedCandidate:
     integers converts what is written, whatever it could take along itself. ``rounded``: see
     ``takers``. ``verdicts``: of each of its ``reads``, see ``Operand``. ``moved``: the scale of the
     integers that it moves for a layer that runs before it, though nodes of that stand behind it.
+    ``chained``: the scale that it rounds its integers to after the one of ``written``.
     """
 
     candidate: LayerCandidate
@@ -56,6 +57,7 @@ class PairedCandidate:
     rounded: Rounded = NO_ROUNDED
     verdicts: tuple[bool | None, ...] = ()
     moved: Scale | None = None
+    chained: Scale | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +136,7 @@ class StepDraft:
         for tensor, scales in zip(self.candidate.writes, written, strict=True):
             kept = [s for s in scales if s is None or (tensor, s) not in rounded.alone] or [None]
             ready = tuple(
-                (() if scale is None else (scale,), self._types.written(tensor, reads, scale))
+                (self._scales_of(scale), self._types.written(tensor, reads, scale))
                 for scale in kept
             )
             if tensor in self.tensors.formats:
@@ -164,6 +166,13 @@ class StepDraft:
         )
         predicted = PredictedLayer(layer, nodes, claim, self.candidate.reads)
         self.tensors.layers += [predicted] * predicted.copies
+
+    def _scales_of(self, written: Scale | None) -> Scales:
+        """What is written goes through these."""
+        chained = self.paired.chained
+        if written is None:
+            return ()
+        return (written,) if chained is None else (written, chained)
 
     def write_output(self) -> None:
         """Convert what leaves the graph to the type it declares."""
