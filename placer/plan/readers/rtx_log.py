@@ -54,7 +54,7 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
 # A Cast is told by its name alone, as Q and DQ are.
 _CAST = re.compile(r"(^|[/._])Cast(_\d+)?$")
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
-_CONSTANT = re.compile(r"__myl_CastMul(Conc)*Cast_myl\d+_\d+$")  # Of a quantized weight.
+_CONSTANT = re.compile(r"__myl_CastMul(Conc)*(Cast)?_myl\d+_\d+$")  # Of a quantized weight.
 # Of no node: quantizes, and dequantizes at once what is read in float.
 _ROUNDS = re.compile(r"__myl_(Mul|Cast|Max|Min)*Roun(Mul|Cast|Max|Min|Roun)*_myl\d+_\d+$")
 _SCALED = re.compile(r"__myl_((Mul|Cast|Move)+)_myl\d+_\d+$")  # Of no node: an INT8 product's sum.

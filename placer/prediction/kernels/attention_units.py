@@ -53,6 +53,10 @@ class AttentionUnits:
 
     def _is_whole(self, nodes: Sequence[Node]) -> bool:
         """Whether an attention is one kernel: in float, or all of it from INT8 to INT8."""
+        made = {tensor for node in nodes for tensor in node.outputs}
+        inside = [e for n in nodes[1:-1] for e in self._made.edges(n) if e.tensor in made]
+        if any(edge in self._form.scales for edge in inside):
+            return False
         edges = [e for n in (nodes[0], nodes[-1]) for e in self._made.edges(n)]
         count = sum(edge in self._form.scales for edge in edges)
         written = self._graph.edges_of(nodes[-1].outputs[0])

@@ -13,6 +13,7 @@ from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
 from placer.prediction.kernels.gates import Gates
 from placer.prediction.kernels.lines import may_follow, writes_line
 from placer.prediction.kernels.parts import (
+    ACTIVATIONS,
     CONVS,
     PRODUCTS,
     SQUARES,
@@ -26,10 +27,6 @@ from placer.prediction.kernels.parts import (
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import becomes_map, flattens_for_products, is_matrix_conv
 
-# What a prepared convolution kernel does behind the sum, after adding a residual at most; all
-# else makes it a generated one.
-_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh"})
-EPILOGUE = _ACTIVATIONS | {"Add"}
 _OUTPUTS = 2  # Of a generated kernel of a Conv.
 # What adds the results of two Convs to each other.
 _ADDS = frozenset({"Add", "Sum", "Mean"})
@@ -72,7 +69,7 @@ class Epilogues:
         region, best = [product], 1
         shape = self._graph.type_of(product.node.outputs[0]).shape
         count = batches(self._graph, product.node)
-        if count > 1:
+        if count > 1 or (product.integers and product.node.op not in CONVS):
             return self._rectified(product)
         waiting, last = [reader.index for _, reader in product.readers], product.index
         heapify(waiting)
@@ -107,7 +104,7 @@ class Epilogues:
         pulled = bool(chain) and (
             self._is_pulled(chain[-1], bool(count) or adds) or self._is_shuffled(product, chain[-1])
         )
-        if len(prepared) == len(chain) or pulled:
+        if len(prepared) == len(chain) or pulled or product.integers:
             return prepared
         beside = [] if adds else self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
@@ -181,14 +178,17 @@ class Epilogues:
         """Whether ``other`` is known after ``product`` only: another product, or what reads it.
 
         What is generated from earlier tensors, such as a Resize, runs before (a feature pyramid),
-        and so do pools of them and, of two Convs that are not added, the second one.
+        and so do pools of them and, of two Convs that are not added as they are, the second one.
         """
         if is_of_padded(self._graph, other) and is_padded(self._graph, product):
             return other.index < product.index  # The first of two adds, as the maps are cut.
         if other.index < product.index or self._before[other.index] >> product.index & 1:
             return other.index >= product.index
         convs = product.node.op in CONVS and other.role == "product" and other.node.op in CONVS
-        runs_before = convs and not other.integers and unit.node.op not in _ADDS
+        adds = unit.node.op in _ADDS and not any(
+            edge in self._form.scales for edge, writer in unit.reads if writer is other
+        )
+        runs_before = convs and not other.leaves_sums and not adds
         return not (other.generated or other.role == "pool" or runs_before)
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
@@ -210,7 +210,7 @@ class Epilogues:
             return found
         for unit in region[1:3]:
             sums = unit.node.op == "Add" and not found and len(unit.reads) > 1
-            active = unit.node.op in _ACTIVATIONS and all(u.node.op == "Add" for u in found)
+            active = unit.node.op in ACTIVATIONS and all(u.node.op == "Add" for u in found)
             done = [region[0], *found, unit]
             if not (sums or active) or [u for u in done if self._leaves(u, done)] != [unit]:
                 break

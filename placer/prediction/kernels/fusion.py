@@ -35,7 +35,7 @@ class Kernels:
         self._quantizers = Quantizers(self._groups, self.sums)
         self._generated = Generated(self._groups, self.sums)
         self.is_float, self.is_in_place = self._groups.is_float, self._generated.is_in_place
-        self.writes_map = self._groups.writes_map
+        self.writes_map, self.is_prepared = self._groups.writes_map, self._groups.is_prepared
         self._join_products()
         self._fuse_epilogues()
         CutMaps(self._groups).add()
@@ -66,6 +66,8 @@ class Kernels:
             if weight is None or weight.index != 1 or not (row or unit.role == "product"):
                 continue
             shape = self._graph.type_of(unit.node.outputs[0]).shape or (0, 0)
+            if unit.scales:  # Weights of several scales are not one.
+                continue
             if unit.node.op != "MatMul" and (unit.integers or math.prod(shape[:-1]) != 1):
                 continue
             if not (row or unit.integers) and self._gates.are(unit):
@@ -95,7 +97,7 @@ class Kernels:
             alone = len(self.groups[unit.group]) == 1
             if (
                 unit.role == "product"
-                and not unit.integers
+                and not unit.leaves_sums
                 and alone
                 and not self._made.is_mha(unit)
             ):

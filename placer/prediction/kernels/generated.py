@@ -296,7 +296,7 @@ class Generated:
         if writer is None or writer.role == "cast":
             return True
         if not writer.generated:
-            return writer.integers and writer.role == "product"
+            return writer.leaves_sums and writer.role == "product"
         return all(self._is_scaled(source) for _, source in writer.reads)
 
     def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.prediction.kernels.parts import CONVS, Unit
+from placer.prediction.kernels.parts import CONVS, EPILOGUE, Unit
 from placer.prediction.kernels.units import Units
 from placer.rules.connected import connected
 
@@ -99,7 +99,33 @@ class Groups:
         product = next((u for u in group if not u.generated), None)
         if product is not None and self.made.is_whole_norm(product) and len(group) > 1:
             return False
-        return product is not None and not product.integers and product.role != "quantize"
+        if product is None or product.leaves_sums or product.role == "quantize":
+            return False
+        return not self._quantizes(product, group)
+
+    def _quantizes(self, product: Unit, units: Sequence[Unit]) -> bool:
+        """Whether a product's kernel writes integers: in one scale, for all readers.
+
+        Those of matrices of integers do so, and of ConvTransposes to FP8.
+        """
+        transposed = product.node.op == "ConvTranspose"
+        if not (transposed or (product.scales and product.node.op not in CONVS)):
+            return False
+        if {tensor for unit in units for tensor in unit.outputs} & set(self.made.graph.outputs):
+            return False
+        read = [edge for unit in units for edge, reader in unit.readers if reader not in units]
+        one = len({self.made.form.scales.get(edge) for edge in read}) == 1
+        if not one or read[0] not in self.made.form.scales:
+            return False
+        return not transposed or self.made.is_float8(read[0])
+
+    def is_prepared(self, units: Sequence[Unit]) -> bool:
+        """Whether a kernel is one of a library for Convs and pools, which converts nothing."""
+        product = next((u for u in units if not u.generated), None)
+        if product is None or product.leaves_sums:
+            return False
+        conv = product.role == "pool" or product.node.op in CONVS
+        return conv and all(u is product or u.node.op in EPILOGUE for u in units)
 
     def writes_map(self, tensor: str, writer: Unit) -> bool:
         """Whether a prepared kernel of a Conv or pool writes a map, not the tokens made of it."""

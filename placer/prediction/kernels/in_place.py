@@ -75,9 +75,10 @@ class InPlace:
         )
 
     def _is_joined(self, node: Node) -> bool:
-        """Whether it is a float product with a weight, which is one with others of its tensor."""
-        weighted = node.op == "MatMul" and weight_input(self._graph, node) is not None
-        return weighted and not self._made.reads_integers(node)
+        """Whether it is a product with a weight whose kernel alone writes what it makes."""
+        if node.op != "MatMul" or weight_input(self._graph, node) is None:
+            return False
+        return self._made.has_one_scale(node) or not self._made.reads_integers(node)
 
     def _operands(self, tensor: str) -> Iterator[str]:
         """The operands of products that are made of ``tensor``; empty for any other reader."""

@@ -145,10 +145,12 @@ class KernelLayers:
             return True
         moves = all(unit.node.op in VIEWS or unit.node.op == "Transpose" for unit in units)
         writers = [w for unit in units for _, w in unit.reads if w not in units]
-        quantized = any(edge in self._form.scales for unit in units for edge, _ in unit.reads)
+        read = [edge for unit in units for edge, _ in unit.reads]
+        quantized = any(edge in self._form.scales for edge in read)
+        float8 = all(map(self._units.is_float8, read))
         if (
             moves
-            and (not quantized or all(w is not None and w.integers for w in writers))
+            and (not quantized or all(w is not None and (w.integers or float8) for w in writers))
             and all(w is not None and self._units.is_mha(w) for w in writers)
             and not any(
                 reader.node.op in CONVS or leaves_turned(self._graph, reader.node)
@@ -236,7 +238,13 @@ class KernelLayers:
                 yield PredictedLayer(layer, (), None, ())
         for edge in self._dequantized(units):
             weight = edge.tensor, self._form.scales[edge]
-            if weight not in self._weights_made:
+            padded = [w for u in units for _, w in u.reads if w is not None and w.pads_floats]
+            if padded:  # With its channels, by a kernel that has a name.
+                names = tuple(node.name for node in self._names.named(padded[0]))
+                made = (Port(self._base, tensor=edge.tensor),)
+                layer = Layer(f"weight {edge.tensor}", "Generated", names, (), made)
+                yield PredictedLayer(layer, (), None, ())
+            elif weight not in self._weights_made:
                 self._weights_made.add(weight)
                 yield self._conversion("dequantize", edge, self._ports.integer_at(edge), self._base)
 

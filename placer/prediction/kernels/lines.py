@@ -64,7 +64,7 @@ def _is_viewed(graph: Graph, tensor: str, writer: Unit | None) -> bool:
 
 def _is_made_of_views(graph: Graph, writer: Unit) -> bool:
     if writer.role == "pool" or (writer.role == "product" and writer.node.op in CONVS):
-        return not writer.integers
+        return not writer.leaves_sums
     if writer.role != "pointwise" or not writer.works or writer.node.op in _IN_PARTS:
         return False
     if writer.node.op in _BINARY and any(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from placer.graph import Node
 from placer.graph.weights import weight_input
-from placer.prediction.kernels.epilogues import EPILOGUE
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
 from placer.prediction.kernels.units import Units
@@ -42,7 +41,7 @@ class KernelNames:
             return self._units.nodes_of(unit)
         reader = unit.readers[0][1]
         units = self._groups[reader.group]
-        return tuple(u.node for u in units) if self._is_prepared(units) else (unit.node,)
+        return tuple(u.node for u in units) if self._kernels.is_prepared(units) else (unit.node,)
 
     def _reshaped(self, unit: Unit) -> tuple[Node, ...]:
         """What wrote rows of several batches as one matrix, or a column too many.
@@ -89,9 +88,9 @@ class KernelNames:
         """Whether the bias of a Conv is added with the constant of what scales its result."""
         apart = writer.group != unit.group and writer.node.op in CONVS and not writer.generated
         if writer.node.op == "Gemm" and not writer.generated and len(writer.node.inputs) > 2:
-            return self._multiplies_column(unit) and not writer.integers
+            return self._multiplies_column(unit) and not writer.leaves_sums
         scales = unit.node.op in ("HardSigmoid", "Div", "Mul") and len(unit.reads) == 1
-        return apart and scales and len(writer.readers) == 1 and not writer.integers
+        return apart and scales and len(writer.readers) == 1 and not writer.leaves_sums
 
     def _multiplies_column(self, unit: Unit) -> bool:
         """Whether its kernel is the product with a single column, which adds biases before it."""
@@ -99,14 +98,6 @@ class KernelNames:
         return any(
             u.role == "reduce" and not self._kernels.sums.is_row_product(u) for u in products
         )
-
-    def _is_prepared(self, units: Sequence[Unit]) -> bool:
-        """Whether the kernel is one of a library, which converts nothing."""
-        product = next((u for u in units if not u.generated), None)
-        if product is None or product.integers:
-            return False
-        conv = product.role == "pool" or product.node.op in CONVS
-        return conv and all(u is product or u.node.op in EPILOGUE for u in units)
 
 
 def squeezes(node: Node) -> bool:

@@ -28,6 +28,10 @@ _MOVES = VIEWS | frozenset(
     {"Concat", "Resize", "Transpose", "Slice", "Split", "Pad", "Gather", "Expand", "Tile"}
     | {"DepthToSpace", "SpaceToDepth"}
 )
+# What a prepared convolution kernel does behind the sum, after adding a residual at most; all
+# else makes it a generated one.
+ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh"})
+EPILOGUE = ACTIVATIONS | {"Add"}
 CUT = -5  # The input index of what takes padding off.
 NORMED = -4  # The input index of what the second kernel of a norm reads.
 TINY_CHANNELS = 4
@@ -44,7 +48,7 @@ class Unit:
     its own; ``alone``: nothing else is generated in its kernel; ``grouped``: a Conv of several
     groups of several channels, whose kernel is generated; ``unpacks_weight``: a joint product whose
     INT8 weight another kernel dequantizes and sorts by the parts that are taken of it; ``casts``: a
-    norm's cast to FP32.
+    norm's cast to FP32; ``scales``: a product of integers whose own kernel scales what it sums.
     """
 
     index: int
@@ -63,6 +67,12 @@ class Unit:
     grouped: bool = False
     unpacks_weight: bool = False
     casts: bool = False
+    scales: bool = False
+
+    @property
+    def leaves_sums(self) -> bool:
+        """Whether it is a product of integers whose sums the kernel behind it scales."""
+        return self.integers and not self.scales
 
     @property
     def pads_integers(self) -> bool:

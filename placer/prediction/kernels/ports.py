@@ -69,10 +69,10 @@ class KernelPorts:
         if edge.input_index == NORMED or writer.casts:
             return FLOAT
         if edge.input_index == CUT:
-            passed = self._is_quantized(reader) and self._units.is_mha(writer)
+            passed = self._is_quantized(reader) and (writer.scales or self._units.is_mha(writer))
             passed = passed and None not in self._scales(reader)
             return self.integer_at(edge) if passed else self._base
-        if writer.integers and edge.input_index < 0:
+        if writer.leaves_sums and edge.input_index < 0:
             return FLOAT if writer.node.op in CONVS else self._base
         dtype = self._graph.type_of(edge.tensor)
         if edge.tensor in self._graph.types and not dtype.is_float:
@@ -141,7 +141,12 @@ class KernelPorts:
         ]
         if len(floats) == len(sharing) and self._leaves_float(edge.tensor, writer):
             return False
-        return all(r.generated and r.group != writer.group for r in floats)
+        return all(
+            r.generated
+            and r.group != writer.group
+            and not self._kernels.is_prepared(self._groups[r.group])
+            for r in floats
+        )
 
     def _leaves_float(self, tensor: str, writer: Unit) -> bool:
         """Whether anything reads what is not quantized: floats are there then.

@@ -27,13 +27,14 @@ from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer, type_name
 from placer.prediction.layers.idle import dissolved_for_kernels, without_idle_nodes
 from placer.prediction.layers.layer_candidate import LayerCandidate
-from placer.prediction.layers.motion import NormalForm, Scale, normal_form, scale_of
+from placer.prediction.layers.motion import NormalForm, Passage, Scale, normal_form, scale_of
 from placer.prediction.layers.passages import find_links, find_passages, linked_nodes
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.layers.settled import without_settled_nodes
 from placer.prediction.layers.steps import PairedCandidate, Step
 from placer.quantization import Placement
 from placer.quantization.placement import Change
+from placer.quantization.scheme import FLOAT8
 from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
@@ -67,9 +68,18 @@ class KernelPredictor:
             matches = Matches(self._graph)
         self._base, self._integer, self._stored = base, integer, stored or {}
         rules = [rule for rule in rules if target.meets(rule.when)]
-        self._passages = find_passages(matches, rules)
+        self._passages = self._in_integers(find_passages(matches, rules))
         self._attentions = attentions(self._graph, self._float32)
         self._apart = kept_apart(self._graph, self._float32)
+
+    def _in_integers(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
+        """``passages`` without pools of FP8, which compute in float."""
+        if self._integer == FLOAT8:
+            return tuple(p for p in passages if not self._pools(p))
+        return tuple(replace(p, without=(FLOAT8,)) if self._pools(p) else p for p in passages)
+
+    def _pools(self, passage: Passage) -> bool:
+        return self._graph.by_name[passage.before[0].node].op in ("MaxPool", "AveragePool")
 
     @property
     def spans(self) -> tuple[frozenset[str], ...]:
@@ -99,6 +109,8 @@ class KernelPredictor:
             self._float32,
             self._dissolved.flat,
             self._stored,
+            left.per_tensor,
+            self._integer,
         )
         kernels = Kernels(units)
         layers = KernelLayers(units, kernels, self._base, self._integer).layers()

@@ -67,6 +67,7 @@ class ProductUnits:
             moved.names = None if padded else ()
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         product.integers = integers
+        product.scales = integers and self._made.has_one_scale(node)
         product.grouped = node.op == "Conv" and 1 < node.attributes.get("group", 1) < channels
         if moved is not None:
             self._made.relink(product, edges[0], moved)
@@ -119,7 +120,7 @@ class ProductUnits:
         if not weighted and node.name not in self._multiplied and self._is_of_vector(node):
             self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
             return
-        if not weighted and node.op == "MatMul" and not self._made.reads_integers(node):
+        if not weighted and node.op == "MatMul":
             self._add_odd_product(node)
             return
         edges = self._made.edges(node)
@@ -129,6 +130,7 @@ class ProductUnits:
         padded = self._made.units[-1] if pads else None
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         product.integers = self._made.reads_integers(node)
+        product.scales = product.integers and self._made.has_one_scale(node)
         if padded is not None:
             self._made.relink(product, edges[0], padded)
         self._finish(product, node)
@@ -192,6 +194,7 @@ class ProductUnits:
         product = self._made.add(
             node, "product", edges, self._made.padded(made) if columns else made
         )
+        product.integers = product.scales = self._made.reads_integers(node)
         for edge, move in moved.items():
             self._made.relink(product, edge, move)
         if columns:
@@ -206,10 +209,10 @@ class ProductUnits:
     def _finish(self, product: Unit, node: Node) -> None:
         apart = product.grouped or node.op == "Gemm"
         biased = apart and len(node.inputs) > 2 and bool(node.inputs[2])
-        if (product.integers or biased) and node.name not in self._unscaled:
+        if (product.leaves_sums or biased) and node.name not in self._unscaled:
             self._made.add_epilogue(node, product)
         else:
-            product.unpacks_weight = product.integers
+            product.unpacks_weight = product.leaves_sums
             product.outputs = tuple(node.outputs)
             self._made.writer[node.outputs[0]] = product
 

@@ -30,11 +30,11 @@ class Quantizers:
             unit.in_place = unit.in_place or self._joins_in_place(unit)
             for edge, writer in list(unit.reads):
                 scale = self._form.scales.get(edge)
-                if scale is None or not (is_apart(writer) or self._may_run_twice(writer)):
+                if scale is None or not (is_apart(writer) or self._may_run_twice(edge, writer)):
                     continue
                 # A prepared kernel that computes in float, as a ConvTranspose or a Conv of a weight
                 # without a pair, has what it reads quantized and dequantized at once before it.
-                is_rounded = not unit.generated and not self._may_run_twice(writer)
+                is_rounded = self._is_prepared(unit) and not self._may_run_twice(edge, writer)
                 if unit.integers or unit.in_place or is_rounded:
                     ordered += self._quantizers(edge, writer, unit, scale, made)
                 if (edge.tensor, scale) in made:
@@ -54,12 +54,12 @@ class Quantizers:
         if (edge.tensor, scale) in made:
             return []
         new: list[Unit] = []
-        if writer is not None and self._may_run_twice(writer):
+        if writer is not None and self._may_run_twice(edge, writer):
             joins = writer.role == "move"
             unit = Unit(0, writer.node, writer.role, True, writer.outputs, in_place=joins)
             unit.integers = not joins
             for part, source in writer.reads:
-                if self._groups.is_float(source) or self._may_run_twice(source):
+                if self._groups.is_float(source) or self._may_run_twice(part, source):
                     new += self._quantizers(part, source, unit, scale, made)
                 self._groups.made.link(part, made.get((part.tensor, scale), source), unit)
         else:
@@ -69,11 +69,15 @@ class Quantizers:
         made[edge.tensor, scale] = unit
         return [*new, unit]
 
-    def _may_run_twice(self, unit: Unit | None) -> bool:
+    def _is_prepared(self, unit: Unit) -> bool:
+        """Whether its kernel reads floats as they are, sums with another map included."""
+        return not unit.generated or self._groups.is_prepared(self._groups.of(unit))
+
+    def _may_run_twice(self, edge: Edge, unit: Unit | None) -> bool:
         """Whether integers are read from another kernel than floats: of a MaxPool and a Concat."""
         if unit is None or unit.integers:
             return False
-        pools = unit.role == "pool" and unit.node.op == "MaxPool"
+        pools = unit.node.op == "MaxPool" and not self._groups.made.is_float8(edge)
         return pools or self._joins_floats(unit)
 
     def dequantize_pools(self) -> None:
@@ -89,7 +93,7 @@ class Quantizers:
                 for edge, reader in unit.readers
                 if unit.pools_integers
                 and not reader.integers
-                and (not reader.generated or self._joins_floats_besides(reader))
+                and (self._is_prepared(reader) or self._joins_floats_besides(reader))
             ]
             if floats:
                 cast = Unit(0, unit.node, "cast", False)

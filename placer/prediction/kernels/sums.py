@@ -113,7 +113,7 @@ class Sums:
         before = writer.reads[0][1]
         if before is None or before.role != "product" or before.node.op not in CONVS:
             return False
-        return not writer.works or (not before.integers and writer.node.op in _TURNED_AFTER)
+        return not writer.works or (not before.leaves_sums and writer.node.op in _TURNED_AFTER)
 
     def _is_turned_back(self, summed: Unit, unit: Unit) -> bool:
         """Whether a map is stored otherwise again behind a sum, which another kernel does.

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-from placer.prediction.kernels.epilogues import EPILOGUE
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import NORMS, Unit, resizes, sums_few
+from placer.prediction.kernels.parts import EPILOGUE, NORMS, Unit, resizes, sums_few
 from placer.prediction.kernels.reductions import is_large
 from placer.prediction.kernels.views import SWAPPED, TO_MAP, leaves_turned
 
@@ -43,7 +42,9 @@ class Turned:
         shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
         if len(own) > 1 or len(shape) != _MAP_RANK:
             return False
-        if any(u.role == "reduce" or w.integers for u in own for _, w in u.reads if w is not None):
+        if any(
+            u.role == "reduce" or w.leaves_sums for u in own for _, w in u.reads if w is not None
+        ):
             return False
         floats = not any(edge in self._form.scales for edge, _ in unit.reads)
         return floats and (writer.role == "pointwise" or resizes(writer))
@@ -56,7 +57,7 @@ class Turned:
         own, order = self._groups.of(turned), list(turned.node.attributes.get("perm", ()))
         if order not in (SWAPPED, TO_MAP) or any(u.node.op in NORMS for u in own):
             return False
-        if any(w is not None and w.integers for u in own for _, w in u.reads):
+        if any(w is not None and w.leaves_sums for u in own for _, w in u.reads):
             return False
         reads = unit
         if unit.node.op == "Reshape" and len(unit.readers) == 1:

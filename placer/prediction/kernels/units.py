@@ -45,8 +45,10 @@ class Units(UnitGraph):
         float32: frozenset[str],
         flat: frozenset[str],
         stored: Mapping[str, str],
+        per_tensor: Container[Edge],
+        integer: str,
     ) -> None:
-        super().__init__(graph, form)
+        super().__init__(graph, form, per_tensor, integer)
         self._base, self.float32, self.flat, self.stored = base, float32, flat, stored
         self._free = free_nodes(graph, form.scales)
         fans = {
@@ -172,7 +174,7 @@ class Units(UnitGraph):
         if unit.role != "pointwise":
             return False
         sources = [writer for _, writer in unit.reads if writer is not None]
-        if any(w.role == "product" and w.integers for w in sources):
+        if any(w.role == "product" and w.leaves_sums for w in sources):
             return not unit.works
         return any(map(self._scales_integers, sources))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Container, Sequence
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
-from placer.prediction.kernels.parts import Role, Unit
+from placer.prediction.kernels.parts import CONVS, Role, Unit
 from placer.prediction.layers.motion import NormalForm
+from placer.quantization.scheme import FLOAT8
+
+_FLOAT8_WINDOW = 32
 
 
 class UnitGraph:
@@ -15,11 +19,15 @@ class UnitGraph:
 
     ``writer``: of each tensor the unit that writes it; ``views``: of each tensor the nodes that
     cost nothing and that it went through; ``shaped_as``: by name of what no node writes, the tensor
-    whose shape it has.
+    whose shape it has. ``per_tensor``: edges of weights that have one scale. ``integer``: ONNX's
+    name of the type of what has no format of its own.
     """
 
-    def __init__(self, graph: Graph, form: NormalForm) -> None:
+    def __init__(
+        self, graph: Graph, form: NormalForm, per_tensor: Container[Edge], integer: str
+    ) -> None:
         self.graph, self.form = graph, form
+        self._per_tensor, self._integer = per_tensor, integer
         self.units: list[Unit] = []
         self.writer: dict[str, Unit] = {}
         self.views: dict[str, tuple[Node, ...]] = {}
@@ -51,7 +59,8 @@ class UnitGraph:
         AveragePool that does not count what pads it computes in float, but for windows of 3 and 7
         elements and stride 1 (TensorRT-RTX 1.7.1, 50 small graphs of windows from 2 to 16).
         """
-        given = self.form.scales.get(Edge(node.inputs[0], node.name, 0))
+        edge = Edge(node.inputs[0], node.name, 0)
+        given = None if self.is_float8(edge) else self.form.scales.get(edge)
         written = {self.form.scales.get(e) for t in node.outputs for e in self.graph.edges_of(t)}
         if given is None or len(written) > 1:
             return False
@@ -82,8 +91,26 @@ class UnitGraph:
         return _edges(self.graph, node)
 
     def reads_integers(self, node: Node) -> bool:
-        """Whether both operands of a product have a pair."""
-        return all(Edge(node.inputs[i], node.name, i) in self.form.scales for i in (0, 1))
+        """Whether both operands of a product have a pair, and there is a kernel for integers."""
+        edges = [Edge(node.inputs[i], node.name, i) for i in (0, 1)]
+        if not all(edge in self.form.scales for edge in edges):
+            return False
+        return node.op not in CONVS or not self.is_float8(edges[1]) or not self._is_wide(node)
+
+    def is_float8(self, edge: Edge) -> bool:
+        """Whether what is quantized at ``edge``, if it is, is FP8."""
+        scale = self.form.scales.get(edge)
+        return scale is not None and (scale.format or self._integer) == FLOAT8
+
+    def _is_wide(self, conv: Node) -> bool:
+        """Whether the window has too many places for kernels of FP8 (13 windows of 1 to 256)."""
+        window = (self.graph.type_of(conv.inputs[1]).shape or ())[2:]
+        return math.prod(window) > _FLOAT8_WINDOW
+
+    def has_one_scale(self, product: Node) -> bool:
+        """Whether all sums of a product have one scale, which its kernel applies."""
+        edge = Edge(product.inputs[1], product.name, 1)
+        return edge in self._per_tensor or edge.tensor not in self.graph.initializers
 
     def add_epilogue(self, node: Node, product: Unit) -> None:
         """Append what scales the sums of a product and adds its bias."""

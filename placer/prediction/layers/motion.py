@@ -42,7 +42,7 @@ class Passage:
     scales too. ``forward_first``: DQ moves before any Q
     does, past this and what is linked with it. ``inside``: between several nodes that Q passes at
     once, which it does if none of these edges was given a pair. ``apart``: the edges of ``before``
-    on which Q that moved is a layer of its own.
+    on which Q that moved is a layer of its own. ``without``: formats that do not.
     """
 
     before: tuple[Edge, ...]
@@ -53,6 +53,7 @@ class Passage:
     forward_first: bool = False
     inside: tuple[Edge, ...] = ()
     apart: tuple[Edge, ...] = ()
+    without: tuple[Format, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,11 @@ def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterat
 def _backward(passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Scale]) -> bool:
     """Move the Q of all readers before the node if they have one scale."""
     scale = _common(passage.after, scales)
-    if scale is None or _common(passage.before, scales) is not None:
+    if (
+        scale is None
+        or scale.format in passage.without
+        or _common(passage.before, scales) is not None
+    ):
         return False
     if passage.per_channel and scale == _joint(passage.before, scales):
         return False  # It came from there.
@@ -166,7 +171,7 @@ def _forward(passage: Passage, scales: dict[Edge, Scale]) -> bool:
     if scale is None and passage.per_channel:
         scale = _joint(passage.before, scales)
     missing = [edge for edge in passage.after if edge not in scales]
-    if scale is None or not missing:
+    if scale is None or scale.format in passage.without or not missing:
         return False
     scales.update(dict.fromkeys(missing, scale))
     return True

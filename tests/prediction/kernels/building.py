@@ -19,7 +19,7 @@ from placer.plan.readers.rtx_log import typed_layers
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
-from placer.quantization import Placement, Range
+from placer.quantization import Format, Placement, Range
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 
@@ -49,7 +49,9 @@ def predicted(graph: Graph, placement: Placement) -> Plan:
 def check_built(model: Model, placement: Placement, builder: ModuleType) -> None:
     """Fail unless the builder makes exactly the layers that are predicted."""
     tensors = {t for node in model.graph.nodes for t in (*node.inputs, *node.outputs)}
-    inserter = Inserter(model, load_pack("tensorrt-rtx").manifest.scheme)
+    manifest = load_pack("tensorrt-rtx").manifest
+    schemes = manifest.alternatives["int8-and-fp8"] if placement.formats else manifest
+    inserter = Inserter(model, schemes.scheme)
     ranges = dict.fromkeys(tensors, Range(-4.0, 4.0))
     mixed = MixedPrecision.of(inserter, "float16", "keep", ranges, placement.edges)
     report = check_model(builder, mixed.insert(placement), "sm89")
@@ -65,11 +67,15 @@ def text_of(graph: str, opset: int) -> str:
 
 
 def builder_test(
-    graphs: Mapping[str, str] | Mapping[str, tuple[str, str]], opset: int
+    graphs: Mapping[str, str] | Mapping[str, tuple[str, str]],
+    opset: int,
+    one_scale: bool = False,
+    chosen: Format | None = None,
 ) -> Callable[..., None]:
     """A test for each of ``graphs``: the builder makes exactly the layers that are predicted.
 
     By title: a graph, or the edges that carry pairs, with spaces between them, and a graph.
+    ``one_scale``: whether weights have one each; ``chosen``: the format of pairs.
     """
 
     @pytest.mark.builder
@@ -78,6 +84,9 @@ def builder_test(
         given = graphs[shown]
         pairs, graph = ("", given) if isinstance(given, str) else given
         model = model_of(text_of(graph, opset), tmp_path)
-        check_built(model, placement_of(model.graph, tuple(pairs.split())), builder)
+        placement = placement_of(model.graph, tuple(pairs.split())).in_format(chosen)
+        weights = (e for e in placement.edges if e.tensor in model.graph.initializers)
+        own = frozenset(weights) if one_scale else frozenset()
+        check_built(model, placement.with_weights(own), builder)
 
     return check

@@ -1,0 +1,109 @@
+"""INT8 products whose sums have one scale, as weights per tensor make them."""
+
+from tests.prediction.kernels.building import builder_test
+
+
+def conv(behind: str, group: int = 1, window: int = 3) -> str:
+    pad = window // 2
+    return f"""
+    (float[1,32,16,16] x) => (float[1,32,16,16] out)
+    <float[32,{32 // group},{window},{window}] w = {{1}}, float[32] b = {{1}},
+     float[32,32,3,3] v = {{1}}, float[32] vb = {{1}}> {{
+      [act] a = Softplus(x)
+      [conv] y = Conv<pads = [{pad}, {pad}, {pad}, {pad}], group = {group}>(a, w, b)
+      {behind}
+    }}"""
+
+
+def two(behind: str) -> str:
+    return conv(f"[turn] t = Tanh(a)\n[other] z = Conv<pads = [1, 1, 1, 1]>(t, v, vb)\n{behind}")
+
+
+def matrix(behind: str, batches: int = 1) -> str:
+    return f"""
+    (float[{batches},16,64] x) => (float[{batches},16,64] out)
+    <float[64,128] w = {{1}}, float[128] b = {{1}}, float[128,64] v = {{1}}> {{
+      [act] a = Softplus(x)
+      [product] y = MatMul(a, w)
+      {behind}
+      [last] out = MatMul(r, v)
+    }}"""
+
+
+def heads(queries: int, keys: int, depth: int) -> str:
+    return f"""
+    (float[1,2,{queries},{depth}] x, float[1,2,{depth},{keys}] z)
+    => (float[1,2,{queries},{keys}] out)
+    <float[1] unused = {{1}}> {{
+      [act] a = Softplus(x)
+      [turn] t = Tanh(z)
+      [product] s = MatMul(a, t)
+      [soft] out = Softmax<axis = -1>(s)
+    }}"""
+
+
+CONV, NEXT = "a->conv w->conv", " r->next v->next"
+SECOND = "[next] out = Conv<pads = [1, 1, 1, 1]>(r, v, vb)"
+GRAPHS = {
+    "a Conv's kernel rectifies, and another one quantizes": (
+        CONV + NEXT,
+        conv(f"[relu] r = Relu(y)\n{SECOND}"),
+    ),
+    "it adds another map": (CONV, conv("[add] s = Add(y, a)\n[relu] out = Relu(s)")),
+    "what is rounded is added in float": (
+        CONV + " a->add",
+        conv("[add] s = Add(y, a)\n[relu] out = Relu(s)"),
+    ),
+    "SiLU is generated": (CONV, conv("[gate] g = Sigmoid(y)\n[mul] out = Mul(y, g)")),
+    "so is all that groups of channels are scaled by": (CONV, conv("[relu] out = Relu(y)", 4)),
+    "each channel by itself is padded": (CONV, conv("[relu] out = Relu(y)", 32)),
+    "of two Convs the one whose sum is not rounded adds": (
+        CONV + " t->other v->other y->add",
+        two("[add] s = Add(z, y)\n[relu] out = Relu(s)"),
+    ),
+    "a product writes integers": (
+        "a->product w->product y->last v->last",
+        matrix("").replace("MatMul(r, v)", "MatMul(y, v)"),
+    ),
+    "also behind a Relu": ("a->product w->product r->last v->last", matrix("[relu] r = Relu(y)")),
+    "and of several batches": (
+        "a->product w->product r->last v->last",
+        matrix("[relu] r = Relu(y)", 4),
+    ),
+    "but not what a bias is added to": (
+        "a->product w->product r->last v->last",
+        matrix("[bias] r = Add(y, b)"),
+    ),
+    "scores are integers": ("a->product t->product s->soft", heads(16, 16, 32)),
+    "keys that are odd in number are padded": ("a->product t->product s->soft", heads(16, 17, 32)),
+    "and scores cut in float": ("a->product t->product", heads(16, 17, 32)),
+    "both are padded to an even depth": ("a->product t->product s->soft", heads(16, 16, 17)),
+}
+FLOATS = {
+    "a float Conv adds what is rounded before": (
+        "r->add",
+        """
+        (float[1,32,16,16] x) => (float[1,32,16,16] out)
+        <float[32,32,3,3] w = {1}, float[32,32,3,3] v = {1}> {
+          [first] r = Conv<pads = [1, 1, 1, 1]>(x, w)
+          [conv] y = Conv<pads = [1, 1, 1, 1]>(r, v)
+          [add] s = Add(y, r)
+          [relu] out = Relu(s)
+        }""",
+    ),
+    "a MaxPool of integers is dequantized for it": (
+        "p->add",
+        """
+        (float[1,32,16,16] x) => (float[1,32,16,16] out)
+        <float[32,32,3,3] w = {1}, float[32,32,3,3] v = {1}> {
+          [first] r0 = Conv<pads = [1, 1, 1, 1]>(x, w)
+          [act] r = Softplus(r0)
+          [pool] p = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(r)
+          [conv] y = Conv<pads = [1, 1, 1, 1]>(r, v)
+          [add] s = Add(y, p)
+          [relu] out = Relu(s)
+        }""",
+    ),
+}
+test_layers_of_one_scale = builder_test(GRAPHS, 20, one_scale=True)
+test_sums_with_what_is_rounded = builder_test(FLOATS, 20)
