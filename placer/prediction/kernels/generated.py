@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from placer.graph import Edge
 from placer.prediction.kernels.channels import (
     leaves_as_row,
     reads_channels,
@@ -267,7 +268,7 @@ class Generated:
         if what quantizes them cannot be in one kernel with it.
         """
         scales = {
-            None if other is not None and other.role == "cast" else self._form.scales.get(edge)
+            None if other is not None and other.role == "cast" else self._form.last(edge)
             for edge, other in (*unit.reads, *unit.readers)
         }
         if len(scales) > 1:
@@ -276,7 +277,7 @@ class Generated:
         if scales == {None} and all(self._is_scaled(w) for w in writers):
             return False
         if scales != {None} and (
-            any(w is not None and self._may_fuse(w, unit) for w in writers)
+            any(w is not None and self._is_joined_with(e, w, unit) for e, w in unit.reads)
             or not any(reader.integers for _, reader in unit.readers)
         ):
             return False
@@ -290,6 +291,28 @@ class Generated:
         if any(r.role == "norm" for part, w in parts for e, r in w.readers if e.tensor == part):
             return False
         return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)
+
+    def _is_joined_with(self, edge: Edge, writer: Unit, joined: Unit) -> bool:
+        """Whether a Concat of integers is in the kernel of a part, or quantizes what that writes.
+
+        Kernels of parts that read nothing of INT8 products write them where they belong.
+        """
+        if len(self._form.chain(edge)) > 1 and (
+            writer.generated or writer.is_quantized_for_others(edge, self._form)
+        ):
+            return True
+        if writer.generated and writer.writes_other(edge, self._form):
+            return not self._reads_floats(writer)
+        floats = any(
+            e.tensor == edge.tensor and e not in self._form.scales for e, _ in writer.readers
+        )
+        return self._may_fuse(writer, joined) and (floats or not self._reads_floats(writer))
+
+    def _reads_floats(self, unit: Unit) -> bool:
+        """Whether its kernel reads what prepared ones have written, and no sums to be scaled."""
+        own = self._groups.of(unit)
+        read = [w for other in own for _, w in other.reads if w is not None and w not in own]
+        return any(not w.generated for w in read) and not any(w.leaves_sums for w in read)
 
     def _is_scaled(self, writer: Unit | None) -> bool:
         """Whether what generates a tensor also casts a graph input or scales an INT8 product."""

@@ -87,9 +87,11 @@ class KernelLayers:
             return False
         if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
             return False
-        if any(e in self._form.scales for u in units for e, _ in (*u.reads, *u.readers)):
-            return False
         writers = [w for u in units for _, w in u.reads if w not in units]
+        edges = (e for u in units for e, _ in (*u.reads, *u.readers))
+        quantized = any(e in self._form.scales and not self._units.is_float8(e) for e in edges)
+        if quantized and not all(w is not None and w.scales for w in writers):
+            return False
         readers = [r for u in units for _, r in u.readers if r not in units]
         products = bool(readers) and all(reader.role == "product" for reader in readers)
         if products and all(self._turns_map(unit) for unit in units):
@@ -124,7 +126,7 @@ class KernelLayers:
     def _mixes(self, unit: Unit) -> bool:
         """Whether it is a float product of activations that is no whole attention."""
         product = unit.role == "product" and self._names.multiplies_activations(unit)
-        return product and not unit.integers and not self._units.is_mha(unit)
+        return product and not unit.leaves_sums and not self._units.is_mha(unit)
 
     def _conversion_of(self, edge: Edge, given: Port, made: Port) -> PredictedLayer:
         kinds: Mapping[tuple[bool, bool], Kind] = {

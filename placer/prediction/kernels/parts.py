@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from placer.graph import Edge, Graph, Node
+from placer.prediction.layers.motion import NormalForm
 
 # ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
 # AveragePool, and ``norm``: InstanceNorm and GroupNorm of maps, as well. All others are generated:
@@ -97,6 +98,22 @@ class Unit:
         if not any(other.integers or other.in_place for _, other in self.readers):
             return False
         return reader.generated or reader.integers
+
+    def writes_other(self, edge: Edge, form: NormalForm) -> bool:
+        """Whether what it computes for ``edge`` is quantized for others with another scale.
+
+        What is only moved is so for each scale anew.
+        """
+        if self.role == "move":
+            return False
+        scale = form.scales.get(edge)
+        others = (form.scales.get(e) for e, _ in self.readers if e.tensor == edge.tensor)
+        return any(other not in (None, scale) for other in others)
+
+    def is_quantized_for_others(self, edge: Edge, form: NormalForm) -> bool:
+        """Whether a product or pool reads integers of the same scale as at ``edge``."""
+        scale = form.scales.get(edge)
+        return any(r.integers and form.scales.get(e) == scale for e, r in self.readers)
 
     @property
     def pools_integers(self) -> bool:

@@ -12,7 +12,7 @@ from placer.graph.kept import kept
 from placer.plan import Port
 from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.fusion import Kernels
-from placer.prediction.kernels.parts import CONVS, CUT, NORMED, SQUARES, Unit
+from placer.prediction.kernels.parts import CONVS, CUT, NORMED, NORMS, SQUARES, Unit
 from placer.prediction.kernels.units import Units
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import type_name
@@ -85,7 +85,8 @@ class KernelPorts:
             self._stays_float32(edge.tensor, writer) or self._is_cast(edge.tensor, writer, reader)
         ):
             return FLOAT
-        if self._kernels.sums.multiplies_row(reader) or sums_channels(reader):
+        norms = any(unit.alone and unit.node.op in NORMS for unit in (writer, reader))
+        if norms or self._kernels.sums.multiplies_row(reader) or sums_channels(reader):
             return self._base
         if self._kernels.quantizes_apart(writer):
             return self._base
@@ -94,7 +95,8 @@ class KernelPorts:
             return self.integer_at(edge)
         if scale is None or self._kernels.is_float(writer):
             return self._base
-        passed_on = reader.integers or self._is_passed_on(edge, writer)
+        joined = reader.integers or self._kernels.is_in_place(reader)
+        passed_on = joined or self._is_passed_on(edge, writer)
         return self.integer_at(edge) if passed_on else self._base
 
     def _stays_float32(self, tensor: str, writer: Unit) -> bool:
@@ -126,9 +128,12 @@ class KernelPorts:
     def _is_passed_on(self, edge: Edge, writer: Unit) -> bool:
         """Whether a pair's float readers dequantize: its DQ is one node, in one kernel.
 
-        It lies in the kernel that quantizes if a reader does, or if a float product reads it.
+        It lies in the kernel that quantizes if a reader does, or if a float product reads it. Of
+        a tensor of several scales generated kernels read floats.
         """
         scale = self._form.scales[edge]
+        if writer.writes_other(edge, self._form):
+            return False
         sharing = [
             reader
             for other, reader in writer.readers

@@ -68,18 +68,19 @@ class KernelPredictor:
             matches = Matches(self._graph)
         self._base, self._integer, self._stored = base, integer, stored or {}
         rules = [rule for rule in rules if target.meets(rule.when)]
-        self._passages = self._in_integers(find_passages(matches, rules))
+        self._passages = self._without_float8(find_passages(matches, rules))
         self._attentions = attentions(self._graph, self._float32)
         self._apart = kept_apart(self._graph, self._float32)
 
-    def _in_integers(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
-        """``passages`` without pools of FP8, which compute in float."""
+    def _without_float8(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
+        """``passages``, where FP8 does not move past pools, which have it not, and Concats."""
+        ends = {id(p) for p in passages if self._op_of(p) in ("MaxPool", "AveragePool", "Concat")}
         if self._integer == FLOAT8:
-            return tuple(p for p in passages if not self._pools(p))
-        return tuple(replace(p, without=(FLOAT8,)) if self._pools(p) else p for p in passages)
+            return tuple(p for p in passages if id(p) not in ends)
+        return tuple(replace(p, without=(FLOAT8,)) if id(p) in ends else p for p in passages)
 
-    def _pools(self, passage: Passage) -> bool:
-        return self._graph.by_name[passage.before[0].node].op in ("MaxPool", "AveragePool")
+    def _op_of(self, passage: Passage) -> str:
+        return self._graph.by_name[passage.before[0].node].op
 
     @property
     def spans(self) -> tuple[frozenset[str], ...]:

@@ -29,7 +29,8 @@ class Quantizers:
         for unit in self._groups.units:
             unit.in_place = unit.in_place or self._joins_in_place(unit)
             for edge, writer in list(unit.reads):
-                scale = self._form.scales.get(edge)
+                last = self._form.last if unit.in_place else self._form.scales.get
+                scale = last(edge)
                 if scale is None or not (is_apart(writer) or self._may_run_twice(edge, writer)):
                     continue
                 # A prepared kernel that computes in float, as a ConvTranspose or a Conv of a weight
@@ -77,7 +78,8 @@ class Quantizers:
         """Whether integers are read from another kernel than floats: of a MaxPool and a Concat."""
         if unit is None or unit.integers:
             return False
-        pools = unit.node.op == "MaxPool" and not self._groups.made.is_float8(edge)
+        pools = unit.role == "pool" and unit.node.op == "MaxPool"
+        pools = pools and not self._groups.made.is_float8(edge)
         return pools or self._joins_floats(unit)
 
     def dequantize_pools(self) -> None:
@@ -135,8 +137,11 @@ class Quantizers:
         """
         if not _joins_once(unit):
             return False
-        scales = {self._form.scales.get(edge) for edge, _ in unit.reads}
+        scales = {self._form.last(edge) for edge, _ in unit.reads}
         if len(scales) > 1 or None in scales:
+            return False
+        chained = [part for part in unit.reads if len(self._form.chain(part[0])) > 1]
+        if any(self._is_quantized_for_others(*part) for part in chained):
             return False
         if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
             return False
@@ -150,14 +155,14 @@ class Quantizers:
         if len(floats) == len(unit.reads):
             return True
         others = [part for part in unit.reads if part not in floats]
+        if any(w is not None and w.writes_other(e, self._form) for e, w in others):
+            return False
         if len(unit.reads) == 2 and any(self._is_quantized_for_others(*part) for part in others):
             return False
         return any(not self._is_quantized_for_others(*part) for part in floats)
 
     def _is_quantized_for_others(self, edge: Edge, writer: Unit | None) -> bool:
-        readers = writer.readers if writer is not None else ()
-        scale = self._form.scales.get(edge)
-        return any(r.integers and self._form.scales.get(e) == scale for e, r in readers)
+        return writer is not None and writer.is_quantized_for_others(edge, self._form)
 
     def _is_replaced(self, unit: Unit) -> bool:
         """Whether nothing reads a Concat or MaxPool any more; it is taken away."""

@@ -79,6 +79,25 @@ GRAPHS = {
     "and scores cut in float": ("a->product t->product", heads(16, 17, 32)),
     "both are padded to an even depth": ("a->product t->product s->soft", heads(16, 16, 17)),
 }
+SECOND_CONV = "[other] q = Conv<pads = [1, 1, 1, 1]>(a, v, vb)\n"
+SILUS = (
+    "[gate] g = Sigmoid(y)\n[mul] p = Mul(y, g)\n"
+    + SECOND_CONV
+    + "[gate2] h = Sigmoid(q)\n[mul2] r = Mul(q, h)\n"
+)
+JOINED = "[join] c = Concat<axis = 1>(p, r)\n[next] out = Conv(c, u)"
+CONCATS = {
+    "kernels of one scale write where their parts belong": (
+        CONV + " a->other v->other c->next u->next",
+        conv(SILUS + JOINED).replace("v = {1}", "v = {1}, float[32,64,1,1] u = {1}"),
+    ),
+    "so do those that quantize with two": (
+        CONV + " a->other v->other p->join r->join c->next u->next",
+        conv("[relu] p = Relu(y)\n" + SECOND_CONV + "[relu2] r = Relu(q)\n" + JOINED).replace(
+            "v = {1}", "v = {1}, float[32,64,1,1] u = {1}"
+        ),
+    ),
+}
 FLOATS = {
     "a float Conv adds what is rounded before": (
         "r->add",
@@ -106,4 +125,5 @@ FLOATS = {
     ),
 }
 test_layers_of_one_scale = builder_test(GRAPHS, 20, one_scale=True)
+test_concats_of_one_scale = builder_test(CONCATS, 20, one_scale=True)
 test_sums_with_what_is_rounded = builder_test(FLOATS, 20)
