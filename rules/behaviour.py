@@ -57,6 +57,12 @@ class Behaviour(Strict):
         "`merged` with it, or `requantized`, a layer of its own, as where an engine computes both "
         "but for zero points of 0.",
     )
+    clamps: Literal["fused", "kept"] = Field(
+        default="fused",
+        description="What becomes of a Relu or Clip of a file in front of a Q that does not do the "
+        "same, since its zero point is not the lowest integer: part of the kernel before it "
+        "(`fused`) or a layer of its own (`kept`).",
+    )
     chained: Literal["converted", "fused"] = Field(
         default="converted",
         description="What becomes of a pair of another scale behind one whose integers a Conv "

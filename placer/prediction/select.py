@@ -13,7 +13,7 @@ from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.idle import equal_nodes, ranges_before
 from placer.prediction.layers.motion import Scale
 from placer.prediction.layers.predictor import Predictor
-from placer.quantization import Ranges, Scheme
+from placer.quantization import Range, Ranges, Scheme
 from placer.quantization.scheme import INT8_OR_UINT8
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
@@ -56,7 +56,7 @@ def make_predictor(
         return KernelPredictor(graph, pack.rules, target, base, integer, matches, stored)
     requantizes = None
     if behaviour.repeats == "requantized" and not scheme.symmetric:
-        requantizes = partial(_has_zero_point, graph, known)
+        requantizes = partial(_has_zero_point, graph, known, types or {})
     return Predictor(
         graph,
         pack.rules,
@@ -68,7 +68,9 @@ def make_predictor(
         integers=integers,
         equal=equal,
         requantizes=requantizes,
-        kept_clamps=_kept_clamps(graph, scheme, known) if types else frozenset(),
+        kept_clamps=_kept_clamps(graph, scheme, known)
+        if types and behaviour.clamps == "kept"
+        else frozenset(),
         stored=stored,
         stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
     )
@@ -106,9 +108,18 @@ def _format(scheme: Scheme, scale: Scale) -> str:
     return scheme.integer if scale.format is None else scale.format
 
 
-def _has_zero_point(graph: Graph, ranges: Ranges, scale: Scale) -> bool:
-    """Whether uint8 of one scale has a zero point other than 0: its tensors go below 0."""
+def _has_zero_point(graph: Graph, ranges: Ranges, types: Mapping[str, str], scale: Scale) -> bool:
+    """Whether one scale has a zero point other than 0: uint8 has if its tensors go below 0."""
+    signed = [t for t in scale.tensors if types.get(t) == "int8" and t in ranges]
+    if signed:
+        return any(not _is_symmetric(ranges[tensor]) for tensor in signed)
     return min(_low(graph, ranges, tensor) for tensor in scale.tensors) < 0
+
+
+def _is_symmetric(values: Range) -> bool:
+    """Whether int8 of a range, from -128 to 127 steps, has the zero point 0."""
+    step = (values.high - values.low) / 255
+    return abs(values.low + 128 * step) < step / 2
 
 
 def _low(graph: Graph, ranges: Ranges, tensor: str) -> float:

@@ -124,7 +124,9 @@ def test_what_is_built_in_a_region_follows_from_the_pairs_on_its_edges(data: st.
     for region in predictor._regions:
         decided = predictor._decisions.of(region, form)
         found = {i: paired for i, paired in decided.items() if paired is not None}
-        assert {i: paired.candidate for i, paired in found.items()} == region.candidates(form)
+        assert {i: paired.candidate for i, paired in found.items()} == region.candidates(
+            form, lambda _: True
+        )
         for paired in found.values():
             assert paired.chains == tuple(map(form.chain, paired.candidate.reads))
             assert paired.written == paired.candidate.output_scales(form)

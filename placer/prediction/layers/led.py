@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from placer.graph import Graph, Node
 from placer.prediction.layers.followers import Follower, followers
 from placer.prediction.layers.layer_candidate import LayerCandidate
-from placer.prediction.layers.motion import NormalForm
+from placer.prediction.layers.motion import NormalForm, Scale
 
+_SHIFTS = frozenset({"Add", "Sub"})
 _IN_Q = frozenset({"Relu", "Clip", "Add", "Sub", "Mul", "Div"})  # FakeQuantize takes them along.
 
 
@@ -21,16 +22,28 @@ class Led:
     movers: tuple[Node, ...]
 
 
-def find_led(found: Mapping[int, LayerCandidate], form: NormalForm) -> list[Led]:
-    """The layers of ``found`` that take others along, each with these."""
+def find_led(
+    found: Mapping[int, LayerCandidate],
+    form: NormalForm,
+    has_zero_point: Callable[[Scale], bool],
+) -> list[Led]:
+    """The layers of ``found`` that take others along, each with these.
+
+    Past a pair without a zero point, too, since its Q and DQ are one FakeQuantize, unless what
+    follows becomes part of DQ: a scale does, and a shift that no Q takes along (plans of OpenVINO
+    2026.4.1).
+    """
     groups = []
     for candidate in found.values():
-        taken = list[Follower]()
+        taken, graph = list[Follower](), candidate.graph
         for follower in followers(candidate):
             others = [found.get(node.index) for node in follower.nodes]
-            if any(edge in form.scales for edge in follower.bare):
+            inside = [form.scales[edge] for edge in follower.bare if edge in form.scales]
+            if any(map(has_zero_point, inside)) and _keeps_zero_point(follower, form, graph):
                 break
-            if follower.movers and _is_implied(follower, form, candidate.graph):
+            if inside and _is_part_of_dq(follower, form, graph):
+                break
+            if follower.movers and _is_implied(follower, form, graph):
                 break
             if not all(map(_is_free, others)):
                 break
@@ -46,11 +59,30 @@ def find_led(found: Mapping[int, LayerCandidate], form: NormalForm) -> list[Led]
     return groups
 
 
+def _keeps_zero_point(follower: Follower, form: NormalForm, graph: Graph) -> bool:
+    """Whether DQ with a zero point in front of it stays there, so that Q has to be a layer's last.
+
+    Past a Clip it moves (LPT's ClampTransformation), where no Q behind takes both along.
+    """
+    return follower.kind != "Clip" or _is_quantized(follower, form, graph)
+
+
+def _is_part_of_dq(follower: Follower, form: NormalForm, graph: Graph) -> bool:
+    """Whether DQ in front of it takes it along."""
+    is_shift = follower.kind in _SHIFTS and _is_quantized(follower, form, graph)
+    return follower.is_affine and not is_shift
+
+
 def _is_implied(follower: Follower, form: NormalForm, graph: Graph) -> bool:
     """Whether the Q behind takes it along, which stays behind what moves elements."""
+    return follower.kind in _IN_Q and _is_quantized(follower, form, graph)
+
+
+def _is_quantized(follower: Follower, form: NormalForm, graph: Graph) -> bool:
+    """Whether all that reads it does so through one pair."""
     readers = [e for t in follower.nodes[-1].outputs for e in graph.edges_of(t)]
     scales = {form.scales.get(edge) for edge in readers}
-    return follower.kind in _IN_Q and len(scales) == 1 and None not in scales
+    return len(scales) == 1 and None not in scales
 
 
 def _is_free(candidate: LayerCandidate | None) -> bool:

@@ -70,8 +70,9 @@ def _decide(
 ) -> Decided:
     form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
     found: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
-    candidates = region.candidates(form)
-    shifts = target.has_zero_point or _never
+    shifts = target.has_zero_point
+    candidates = region.candidates(form, shifts or _always)
+    shifts = shifts or _never
     verdicts = _verdicts(region, candidates.values(), form, shifts) if target.rounds_alone else {}
     moved = _moved(candidates.values(), form)
     for position, candidate in candidates.items():
@@ -144,6 +145,10 @@ def _verdicts(
 
 def _never(_scale: Scale) -> bool:
     return False
+
+
+def _always(_scale: Scale) -> bool:
+    return True
 
 
 def _given(edges: tuple[Edge, ...], scales: tuple[Scale | None, ...]) -> dict[Edge, Scale]:

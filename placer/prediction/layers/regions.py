@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -12,7 +12,7 @@ from placer.prediction.layers.claims import ANY, FLOAT, Claim, find_claims
 from placer.prediction.layers.followers import followers
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.led import find_led, merges
-from placer.prediction.layers.motion import NormalForm, Passage
+from placer.prediction.layers.motion import NormalForm, Passage, Scale
 from placer.prediction.layers.operands import Operand, find_operands
 from placer.prediction.layers.passages import find_shared
 from placer.prediction.layers.siblings import groups_of, joined, joins, taken_apart
@@ -87,7 +87,9 @@ class Region:
             if len(candidate.nodes) >= LONG:
                 yield frozenset(node.name for node in candidate.nodes)
 
-    def candidates(self, form: NormalForm) -> dict[int, LayerCandidate]:
+    def candidates(
+        self, form: NormalForm, has_zero_point: Callable[[Scale], bool]
+    ) -> dict[int, LayerCandidate]:
         """What the engine builds, by position."""
         found = self._chosen(form)
         apart = taken_apart(found, form)
@@ -98,7 +100,7 @@ class Region:
                 del found[candidate.position]
             whole = self._whole(group)
             found[whole.position] = whole
-        for led in find_led(found, form):
+        for led in find_led(found, form, has_zero_point):
             for candidate in led.group:
                 del found[candidate.position]
             whole = self._whole(led.group, led.movers)

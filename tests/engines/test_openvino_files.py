@@ -1,0 +1,54 @@
+"""Files that others quantized, on OpenVINO: what is explained is what it builds."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import placer
+from placer.engines.openvino.engine import OpenVinoEngine
+from placer.plan import Plan
+
+# ONNX Runtime's quantizer puts a pair between a Conv and its activation where values are signed.
+SIGNED = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+<float s = {0.05}, float u = {0.06}, int8 z = {ZERO}, float t = {0.01}, int8 v = {0}, float low = {0},
+ float high = {6}, float k = {0.7}> {
+  [q] i = QuantizeLinear(x, s, z)
+  [dq] d = DequantizeLinear(i, s, z)
+  [weight] f = DequantizeLinear(w, t, v)
+  [conv] c = Conv<pads = [1, 1, 1, 1]>(d, f, bias)
+  [q2] j = QuantizeLinear(c, s, z)
+  [dq2] e = DequantizeLinear(j, s, z)
+  [act] r = ACT
+  [q3] l = QuantizeLinear(r, u, z)
+  [dq3] m = DequantizeLinear(l, u, z)
+  [weight2] f2 = DequantizeLinear(w, t, v)
+  [conv2] y = Conv<pads = [1, 1, 1, 1]>(m, f2)
+}
+"""
+
+
+def computed(plan: Plan) -> Counter[tuple[frozenset[str], frozenset[str]]]:
+    return Counter((frozenset(x.nodes), frozenset(x.output_types)) for x in plan.of_kind("compute"))
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+@pytest.mark.parametrize("act", ["Relu(e)", "Sigmoid(e)", "Add(e, k)"])
+def test_activations_behind_a_pair(act: str, zero: int, tmp_path: Path):
+    path, rng = tmp_path / "signed.onnx", np.random.default_rng(0)
+    proto = onnx.parser.parse_model(SIGNED.replace("ACT", act).replace("ZERO", str(zero)))
+    for name, values in {
+        "w": rng.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8),
+        "bias": rng.normal(size=16).astype(np.float32),
+    }.items():
+        proto.graph.initializer.append(numpy_helper.from_array(values, name))
+    onnx.save(proto, path)
+    predicted = placer.explain(path, pack="openvino").explanation.plan
+    built = OpenVinoEngine().compile(proto, tmp_path).plan()
+    assert computed(predicted) == computed(built)
+    assert any({"conv", "act"} <= set(x.nodes) for x in built.layers) == (zero == 0)
