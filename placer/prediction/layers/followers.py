@@ -54,7 +54,7 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
     if fusion.merges and candidate.nodes[-1].op in fusion.past:
         return  # It moves elements itself.
     past = [*fusion.past, *(fusion.past_biased if _is_biased(candidate) else ())]
-    has_moved = False
+    has_moved = last_mover(candidate) is not None
     while True:
         path, movers = _movers(graph, readers, past)
         has_moved = has_moved or bool(movers)
@@ -67,6 +67,14 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
             return
         yield Follower(found.nodes, found.kind, (*path, *found.bare), tuple(movers))
         readers = graph.edges_of(found.nodes[-1].outputs[0])
+
+
+def last_mover(candidate: LayerCandidate) -> Node | None:
+    """The node that only moves elements and ends the layer, unless something follows it there."""
+    fusion = None if candidate.claim is None else candidate.claim.fusion
+    if fusion is None or len(candidate.nodes) == 1 or candidate.nodes[-1].op not in fusion.past:
+        return None
+    return candidate.nodes[-1]
 
 
 def _is_biased(candidate: LayerCandidate) -> bool:

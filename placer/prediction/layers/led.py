@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from placer.graph import Graph, Node
-from placer.prediction.layers.followers import Follower, followers
+from placer.prediction.layers.followers import Follower, followers, last_mover
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.motion import NormalForm, Scale
 
@@ -55,7 +55,9 @@ def find_led(
                 taken.pop()
         if taken:
             own = [found[node.index] for follower in taken for node in follower.nodes]
-            groups.append(Led((candidate, *own), tuple(m for f in taken for m in f.movers)))
+            movers = [mover for follower in taken for mover in follower.movers]
+            last_own = last_mover(candidate)
+            groups.append(Led((candidate, *own), (*filter(None, [last_own]), *movers)))
     return groups
 
 

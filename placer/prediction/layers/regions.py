@@ -105,6 +105,10 @@ class Region:
                 del found[candidate.position]
             whole = self._whole(led.group, led.movers)
             found[whole.position] = whole
+            left = {node.index for part in led.group for node in part.nodes}.intersection(
+                mover.index for mover in led.movers
+            )
+            found.update((own.position, own) for own in self.alone if own.position in left)
         for group in _groups(found, form, self.operands):
             for candidate in group:
                 del found[candidate.position]
@@ -283,7 +287,7 @@ def _takes_pairs(candidate: LayerCandidate) -> bool:
 
 
 def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCandidate:
-    nodes = tuple([node for part in group for node in part.nodes])
+    nodes = tuple([n for part in group for n in part.nodes if n not in movers])
     claim = group[0].claim
     claims = [part.claim for part in group if part.claim is not None]
     demanded = tuple([edge for own in claims for edge in own.demanded])
