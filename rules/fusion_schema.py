@@ -55,6 +55,11 @@ class Fusion(Strict):
         default=[],
         description="Quantized edges inside the layer; any other pair inside a layer forbids it.",
     )
+    past_sum: Reference | None = Field(
+        default=None,
+        description="The edges to sums behind which the engine moves what follows the layer, so "
+        "that it is a layer of its own; not if the sum's other operand comes from such a sum.",
+    )
     in_place: list[Reference] = Field(
         default=[],
         description="Edges of tensors that it overwrites with its result, so it reads them in the "

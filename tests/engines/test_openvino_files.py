@@ -16,8 +16,8 @@ from placer.plan import Plan
 SIGNED = """
 <ir_version: 8, opset_import: ["": 17]>
 g (float[1,16,8,8] x) => (float[1,16,8,8] y)
-<float s = {0.05}, float u = {0.06}, int8 z = {ZERO}, float t = {0.01}, int8 v = {0}, float low = {0},
- float high = {6}, float k = {0.7}> {
+<float s = {0.05}, float u = {0.06}, int8 z = {ZERO}, float t = {0.01}, int8 v = {0},
+ float low = {0}, float high = {6}, float k = {0.7}> {
   [q] i = QuantizeLinear(x, s, z)
   [dq] d = DequantizeLinear(i, s, z)
   [weight] f = DequantizeLinear(w, t, v)

@@ -38,7 +38,8 @@ class Claim:
     ``in_place``: edges read in the type that is written. ``passed``: nodes that run before the
     layer though they read what it writes. ``movers``: nodes that run after it though some of its
     nodes stand behind them. Of overlapping claims alike in all else the one of the highest
-    ``input_index`` is met, then that of the first nodes if ``goes_first``.
+    ``input_index`` is met, then that of the first nodes if ``goes_first``. ``sums``: edges to sums
+    past which the engine moves what follows the layer, each with the other operand's.
     """
 
     match: Match
@@ -56,6 +57,7 @@ class Claim:
     passed: frozenset[str] = frozenset()
     movers: frozenset[str] = frozenset()
     beside: tuple[tuple[Edge, tuple[Edge, ...]], ...] = ()
+    sums: tuple[tuple[Edge, Edge], ...] = ()
 
     @property
     def rank(self) -> tuple[bool, int, int, int, int, tuple[int, ...]]:
@@ -157,7 +159,15 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         input_index=_by_input(offer, told, graph) * max((e.input_index for e in told), default=0),
         goes_first=offer.goes_first,
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
+        sums=_sums(match, fusion, graph),
     )
+
+
+def _sums(match: Match, fusion: Fusion, graph: Graph) -> tuple[tuple[Edge, Edge], ...]:
+    """The edges of ``past_sum`` that lead to sums, each with that of the other operand."""
+    edges = _edges(match, [fusion.past_sum], graph) if fusion.past_sum else ()
+    found = [(e, graph.edges_into(graph.by_name[e.node])) for e in edges if e.node]
+    return tuple((e, own[1 - e.input_index]) for e, own in found if len(own) == 2)
 
 
 def _by_input(offer: _Offer, told: Sequence[Edge], graph: Graph) -> int:

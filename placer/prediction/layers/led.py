@@ -41,7 +41,7 @@ def find_led(
             inside = [form.scales[edge] for edge in follower.bare if edge in form.scales]
             if any(map(has_zero_point, inside)) and _keeps_zero_point(follower, form, graph):
                 break
-            if inside and _is_part_of_dq(follower, form, graph):
+            if inside and (len(follower.nodes) > 1 or _is_part_of_dq(follower, form, graph)):
                 break
             if follower.movers and _is_implied(follower, form, graph):
                 break

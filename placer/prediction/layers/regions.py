@@ -15,6 +15,7 @@ from placer.prediction.layers.led import find_led, merges
 from placer.prediction.layers.motion import NormalForm, Passage, Scale
 from placer.prediction.layers.operands import Operand, find_operands
 from placer.prediction.layers.passages import find_shared
+from placer.prediction.layers.residuals import behind_sums, in_a_row
 from placer.prediction.layers.siblings import groups_of, joined, joins, taken_apart
 from placer.prediction.layers.stored_constants import behind_clamp
 from placer.prediction.layers.takers import Takers, find_takers
@@ -51,6 +52,7 @@ class Region:
         claims = [candidate.claim for candidate in self.claimed if candidate.claim is not None]
         found = [edge for claim in claims for edge in (*claim.absorbed, *claim.bare)]
         found += [edge for claim in claims for _, others in claim.beside for edge in others]
+        found += [edge for claim in claims for edges in claim.sums for edge in edges]
         takers = [taker for takers in self.takers.values() for taker in takers]
         found += [edge for taker in takers for edge in (*taker.paired, *taker.bare)]
         found += [edge for operand in self.operands.values() for edge in operand.edges]
@@ -92,7 +94,7 @@ class Region:
     ) -> dict[int, LayerCandidate]:
         """What the engine builds, by position."""
         found = self._chosen(form)
-        apart = taken_apart(found, form)
+        apart = taken_apart(found, form) | behind_sums(found, form)
         if apart:
             found = self._chosen(form, apart)
         for group in groups_of(self.claimed, found, form):
@@ -215,6 +217,7 @@ def _reach(candidate: LayerCandidate) -> tuple[int, ...]:
 
 def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
     """The nodes that read each other and may be part of one merged layer, by their indices."""
+    yield from in_a_row(claimed)
     parts = {c.position: c for c in claimed if merges(c)}
     for positions in joined(claimed):
         yield from pairwise(positions)

@@ -1,0 +1,48 @@
+"""Layers whose scale an engine moves past a sum: every other one of those that add to one tensor.
+
+OpenVINO takes a scale behind an integer product for a dequantization and moves it past a sum,
+unless the other operand has one, too, as the result of such a sum does (LPT's AddTransformation;
+plans of OpenVINO 2026.4.1 of vision transformers with layer scales).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from placer.prediction.layers.layer_candidate import LayerCandidate
+from placer.prediction.layers.motion import NormalForm
+
+
+def in_a_row(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
+    """The positions of layers one of which adds to what the other has added to."""
+    positions = {sum_: c.position for c in claimed for sum_, _ in _sums(c)}
+    for candidate in claimed:
+        for _, before in _sums(candidate):
+            if before in positions:
+                yield positions[before], candidate.position
+
+
+def behind_sums(found: Mapping[int, LayerCandidate], form: NormalForm) -> set[LayerCandidate]:
+    """The layers of ``found``, by position, whose scale does not pass the sum behind it."""
+    passed, left = set[str](), set[LayerCandidate]()
+    for position in sorted(found):
+        sums = list(_sums(found[position], form))
+        if any(before in passed for _, before in sums):
+            left.add(found[position])
+        else:
+            passed.update(sum_ for sum_, _ in sums)
+    return left
+
+
+def _sums(
+    candidate: LayerCandidate, form: NormalForm | None = None
+) -> Iterator[tuple[str, str | None]]:
+    """By name the sums that the scale behind a layer may pass, and what writes the other operand.
+
+    None: a graph input, or what a pair stands on.
+    """
+    graph = candidate.graph
+    for edge, other in () if candidate.claim is None else candidate.claim.sums:
+        writer = graph.producer.get(other.tensor)
+        is_paired = form is not None and other in form.scales
+        yield edge.node, None if writer is None or is_paired else writer.name
