@@ -14,6 +14,8 @@ from placer.plan.readers.onnx_graph import original_name
 PAIR_OPS = ("QuantizeLinear", "DequantizeLinear")
 # What makes a MatMul of another rank than 2 with a bias a Gemm.
 _GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
+# Around a pair that the optimizer put behind a tensor, or before it: qdq_propagation.cc.
+_MOVED_PAIR = re.compile(r"(_pre_q|_q_to_dq|_post_dq)(_token_\d+)?$")
 _TRANSPOSE, _RESHAPE = "Transpose", "Reshape"
 _JOINED = "_new_reshape"
 _ELEMENTWISE = frozenset(
@@ -165,12 +167,13 @@ class Coverage:
         return owner
 
     def _is_another(self, fused: onnx.NodeProto, own: onnx.NodeProto) -> bool:
-        """Whether ``fused`` is called after another node, of the same operator, than ``own``."""
+        """Whether ``fused`` is another node than ``own``, which it is called after, as it was."""
         named = self._compute.get(fused.name)
         return (
             named is not None
             and named is not own
-            and named.op_type == fused.op_type == own.op_type == _RESHAPE
+            and named.op_type == fused.op_type
+            and own.op_type in _MOVES | {fused.op_type}
         )
 
     def _readers(self, nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
@@ -308,6 +311,11 @@ def _aliases(
             alias.join(before, node.output[0])  # What is gone was between two pairs: in no layer.
         elif before is None or source not in computed or alias(source) == alias(before):
             alias.join(source, node.output[0])
+    tensors = {tensor for node in model.node for tensor in (*node.input, *node.output)}
+    for tensor in {t for node in fused.node for t in (*node.input, *node.output)} - tensors:
+        base = _MOVED_PAIR.sub("", tensor)
+        if base != tensor and base in tensors:
+            alias.join(base, tensor)
     return alias
 
 

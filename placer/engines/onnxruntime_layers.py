@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from placer.engines.onnxruntime_coverage import PAIR_OPS, Coverage
+from placer.engines.onnxruntime_transposes import merged_transposes
 from placer.graph.edit import subgraphs
 from placer.graph.flat import RETURNED
 from placer.graph.index import captured_tensors
@@ -57,11 +58,15 @@ def layers_plan(
     known: dict[str, Layer] = {}
     for entry in merged.values():
         known |= dict.fromkeys((entry.layer.name, *_blocked_names(entry)), entry.layer)
+    transposes = merged_transposes(fused.graph, final.graph, lambda node: _fused_name(node, known))
     result = []
     before: dict[str, str] = {}  # Names in ``fused`` of what its nodes write in ``final``.
     for node, time_us in zip(final.graph.node, known_times, strict=True):
         found = known.get(_fused_name(node, known))
         layer = found or _added_layer(node, types, before)
+        if node.name in transposes:
+            own = known[transposes[node.name]]
+            layer = replace(layer, name=own.name, nodes=own.nodes, kind=own.kind)
         if found is not None and len(found.outputs) == len(node.output) == 1:
             before[node.output[0]] = found.outputs[0].tensor
         result.append(replace(layer, time_us=time_us))

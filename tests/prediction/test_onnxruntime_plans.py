@@ -68,6 +68,57 @@ g (float[2,24,16] x) => (float[2,4,6,16] y)
   [last] y = Softmax(h)
 }
 """
+# Unsqueezes in a row are not one, and of a row that a Squeeze begins the rest is.
+UNSQUEEZED = """
+g (float[1,16] x, float[1,16,8,8] z) => (float[1,16,8,8] y)
+<int64[1] two = {2}, int64[1] three = {3}> {
+  [tanh] t = Tanh(x)
+  [u1] u = Unsqueeze(t, two)
+  [u2] v = Unsqueeze(u, three)
+  [last] y = Add(z, v)
+}
+"""
+SQUEEZED = """
+g (float[2,1,1,16] x) => (float[32,1,1] y)
+<int64[1] one = {1}, int64[1] too = {1}, int64[2] s = {32, 1}> {
+  [tanh] t = Tanh(x)
+  [s1] u = Squeeze(t, one)
+  [r1] v = Reshape(u, s)
+  [u1] w = Unsqueeze(v, too)
+  [last] y = Softmax(w)
+}
+"""
+# Views of integers behind a Conv, and then what is read in float.
+VIEWED = """
+g (float[1,16,8,8] x) => (float[1,4,256] y)
+<float[16,16,1,1] w = {1}, float[16] b = {1}, int64[3] s = {1, 16, 64}, int64[3] t = {1, 4, 256}> {
+  [conv] c = Conv(x, w, b)
+  [r1] d = Reshape(c, s)
+  [r2] e = Reshape(d, t)
+  [last] y = Softmax(e)
+}
+"""
+# A Transpose of the image and one to channels last are one, which is the model's.
+IMAGE = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w = {1}> {
+  [first] a = Softmax(x)
+  [turn] t = Transpose<perm = [0, 1, 3, 2]>(a)
+  [conv] c = Conv(t, w)
+  [last] y = Tanh(c)
+}
+"""
+# Two Convs read channels last, so that the Transpose goes away.
+SHARED = """
+g (float[1,8,8,16] x) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] v = {1}> {
+  [first] a = Softmax(x)
+  [turn] t = Transpose<perm = [0, 3, 1, 2]>(a)
+  [conv] c = Conv(t, w)
+  [conv2] d = Conv(t, v)
+  [sum] s = Add(c, d)
+  [last] y = Tanh(s)
+}
+"""
 # What a product adds its bias to is read in float and as integers.
 MIXED = """
 g (float[8,16,24] x) => (float[8,16,16] y) <float[24,16] w = {1}, float[16] b = {1}> {
@@ -140,6 +191,26 @@ SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last",
         (MOVED, [*FIRST, *SECOND], {"quantize": 3, "dequantize": 3}),
         (MOVED, FIRST, {"quantize": 1, "dequantize": 1}),
         (RESHAPES, [(Edge("h", "last", 0),)], {"quantize": 1, "dequantize": 1}),
+        (UNSQUEEZED, [], {}),
+        (SQUEEZED, [], {}),
+        (VIEWED, [(X,), (W,), (Edge("c", "r1", 0),)], {"quantize": 1, "dequantize": 1}),
+        (
+            IMAGE,
+            [(Edge("t", "conv", 0),), (W,), (Edge("c", "last", 0),)],
+            {"quantize": 1, "dequantize": 1},
+        ),
+        (
+            SHARED,
+            [
+                (Edge("t", "conv", 0), Edge("t", "conv2", 0)),
+                (W,),
+                (Edge("v", "conv2", 1),),
+                (Edge("c", "sum", 0),),
+                (Edge("d", "sum", 1),),
+                (Edge("s", "last", 0),),
+            ],
+            {"quantize": 1, "dequantize": 1},
+        ),
         (
             MIXED,
             [(X,), (W,), (Edge("b", "add", 1),), (Edge("a", "sig", 0),)],

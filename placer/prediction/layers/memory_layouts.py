@@ -111,12 +111,12 @@ def with_moves(layers: Sequence[PredictedLayer], graph: Graph) -> Iterator[Predi
 def _is_undone(
     turn: PredictedLayer, laid: LaidOut, by_edge: Mapping[Edge, LaidOut], graph: Graph
 ) -> bool:
-    """Whether what alone reads a Transpose takes what the Transpose reads."""
+    """Whether all that read a Transpose take what the Transpose reads."""
     readers = graph.edges_of(turn.layer.outputs[0].tensor)
-    if len(readers) != 1:
-        return False
-    after = by_edge.get(readers[0])
-    return laid.layout != LAST or (after is not None and (after.gone or after.layout == LAST))
+    if laid.layout != LAST:
+        return len(readers) == 1
+    after = [by_edge.get(edge) for edge in readers]
+    return all(x is not None and (x.gone or x.layout == LAST) for x in after)
 
 
 def _pair(dequantize: PredictedLayer) -> tuple[PredictedLayer, PredictedLayer]:

@@ -1,0 +1,76 @@
+"""Transposes of a model that ONNX Runtime made one with a Transpose to another memory layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+
+import onnx
+
+_TRANSPOSE = "Transpose"
+
+
+def merged_transposes(
+    fused: onnx.GraphProto, final: onnx.GraphProto, name_of: Callable[[onnx.NodeProto], str]
+) -> Mapping[str, str]:
+    """By name of a Transpose in ``final`` one of ``fused`` that it does besides its own.
+
+    ``fused``: the graph before layout changes. A Transpose that does more than to move the channels
+    from first to last or back does what the nearest one of those does that are gone.
+    ``name_of``: what a node of ``final`` is called in ``fused``.
+    """
+    before = {node.name: index for index, node in enumerate(fused.node)}
+    at = [before.get(name_of(node)) for node in final.node]
+    left = {index for index in at if index is not None}
+    gone = {
+        i for i, n in enumerate(fused.node) if n.op_type == _TRANSPOSE and n.name and i not in left
+    }
+    new = [
+        index
+        for index, node in enumerate(final.node)
+        if node.op_type == _TRANSPOSE and at[index] is None and not _is_of_layouts(node)
+    ]
+    if not gone or not new:
+        return {}
+    around, beside = _neighbours(fused.node), _neighbours(final.node)
+    found: dict[str, str] = {}
+    for index in new:
+        known = _nearest({index}, beside, lambda i: at[i] is not None)
+        starts = {place for i in known if (place := at[i]) is not None}
+        nearest = _nearest(starts, around, gone.__contains__)
+        if nearest:
+            gone.discard(min(nearest))
+            found[final.node[index].name] = fused.node[min(nearest)].name
+    return found
+
+
+def _is_of_layouts(transpose: onnx.NodeProto) -> bool:
+    order = next((list(a.ints) for a in transpose.attribute if a.name == "perm"), [])
+    rank = len(order)
+    return order in ([0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)])
+
+
+def _neighbours(nodes: Sequence[onnx.NodeProto]) -> list[set[int]]:
+    """By number of a node those of the nodes that write what it reads or read what it writes."""
+    writer = {tensor: index for index, node in enumerate(nodes) for tensor in node.output if tensor}
+    found: list[set[int]] = [set() for _ in nodes]
+    for index, node in enumerate(nodes):
+        for tensor in node.input:
+            if tensor in writer:
+                found[writer[tensor]].add(index)
+                found[index].add(writer[tensor])
+    return found
+
+
+def _nearest(
+    starts: Iterable[int], neighbours: Sequence[Set[int]], wanted: Callable[[int], bool]
+) -> set[int]:
+    """Those that are wanted and the fewest steps away from ``starts``."""
+    border = set(starts)
+    seen = set(border)
+    while border:
+        found = {index for index in border if wanted(index)}
+        if found:
+            return found
+        border = {other for index in border for other in neighbours[index]} - seen
+        seen |= border
+    return set()
