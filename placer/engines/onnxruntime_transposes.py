@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 import onnx
 
-_TRANSPOSE = "Transpose"
+_TRANSPOSE, _RESHAPE = "Transpose", "Reshape"
 
 
 def merged_transposes(
@@ -15,8 +15,9 @@ def merged_transposes(
     """By name of a Transpose in ``final`` one of ``fused`` that it does besides its own.
 
     ``fused``: the graph before layout changes. A Transpose that does more than to move the channels
-    from first to last or back does what the nearest one of those does that are gone.
-    ``name_of``: what a node of ``final`` is called in ``fused``.
+    from first to last or back does what the nearest one of those does that are gone; one behind a
+    Reshape is that which was before it. ``name_of``: what a node of ``final`` is called in
+    ``fused``.
     """
     before = {node.name: index for index, node in enumerate(fused.node)}
     at = [before.get(name_of(node)) for node in final.node]
@@ -25,22 +26,39 @@ def merged_transposes(
         i for i, n in enumerate(fused.node) if n.op_type == _TRANSPOSE and n.name and i not in left
     }
     new = [
-        index
-        for index, node in enumerate(final.node)
-        if node.op_type == _TRANSPOSE and at[index] is None and not _is_of_layouts(node)
+        i for i, n in enumerate(final.node) if n.op_type == _TRANSPOSE and n.name and at[i] is None
     ]
     if not gone or not new:
         return {}
     around, beside = _neighbours(fused.node), _neighbours(final.node)
     found: dict[str, str] = {}
     for index in new:
-        known = _nearest({index}, beside, lambda i: at[i] is not None)
-        starts = {place for i in known if (place := at[i]) is not None}
-        nearest = _nearest(starts, around, gone.__contains__)
-        if nearest:
-            gone.discard(min(nearest))
-            found[final.node[index].name] = fused.node[min(nearest)].name
+        own = _before_view(index, at, fused, final)
+        if own not in gone:
+            if _is_of_layouts(final.node[index]):
+                continue
+            known = _nearest({index}, beside, lambda i: at[i] is not None)
+            starts = {place for i in known if (place := at[i]) is not None}
+            own = min(_nearest(starts, around, gone.__contains__), default=None)
+        if own is not None:
+            gone.discard(own)
+            found[final.node[index].name] = fused.node[own].name
     return found
+
+
+def _before_view(
+    index: int, at: Sequence[int | None], fused: onnx.GraphProto, final: onnx.GraphProto
+) -> int | None:
+    """What wrote in ``fused`` what the Reshape reads that writes what a node of ``final`` reads."""
+    found = _writer(final.node, final.node[index].input[0])
+    view = None if found is None else at[found]
+    if view is None or fused.node[view].op_type != _RESHAPE:
+        return None
+    return _writer(fused.node, fused.node[view].input[0])
+
+
+def _writer(nodes: Sequence[onnx.NodeProto], tensor: str) -> int | None:
+    return next((index for index, node in enumerate(nodes) if tensor in node.output), None)
 
 
 def _is_of_layouts(transpose: onnx.NodeProto) -> bool:

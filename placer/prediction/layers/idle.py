@@ -207,8 +207,9 @@ def dissolved_for_kernels(graph: Graph, node: Node, data: str) -> bool:
 
 
 def _has_one_constant(graph: Graph, node: Node, data: str) -> bool:
-    others = [graph.initializers[tensor] for tensor in node.inputs if tensor != data]
-    return node.op in NEUTRAL and all(map(is_single, others))
+    if node.op not in NEUTRAL:
+        return False
+    return all(is_single(graph.initializers[x]) for x in node.inputs if x != data)
 
 
 def _handed_on(graph: Graph, node: Node) -> str | None:

@@ -5,7 +5,8 @@ blocks of channels where its channels fill them (NchwcTransformer). What is betw
 a layout, or the tensor is moved: a Transpose of integers is pushed behind a layer where that costs
 no more than it saves, or where the layer leads to another Transpose. Where one stays behind a DQ, a
 pair is put behind it that nobody needs. Sources, in onnxruntime/core/optimizer:
-nhwc_transformer.cc, nchwc_transformer.cc, transpose_optimization/.
+nhwc_transformer.cc, nchwc_transformer.cc, transpose_optimization/. From 1.29 on it is pushed behind
+Reshapes that only split dimensions, too (``views.py``).
 
 Kernels differ: a uint8 MaxPool takes some 40 times as long where its channels are not last.
 """
@@ -18,16 +19,18 @@ from typing import Literal, NamedTuple
 
 from placer.graph import Edge, Graph, Node
 from placer.plan.dtypes import is_quantized
+from placer.prediction.layers.blocks import goes_on_in_blocks, is_blocked_conv, reads_image
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.views import channels_last, inverse, split_order
 
-MemoryLayout = Literal["row-major", "channels-last", "blocked"]
+MemoryLayout = Literal["row-major", "channels-last", "turned", "blocked"]
 ROW_MAJOR: MemoryLayout = "row-major"
 LAST: MemoryLayout = "channels-last"
+TURNED: MemoryLayout = "turned"  # Another order of dimensions, which only views go on in.
 BLOCKED: MemoryLayout = "blocked"
 
 _CONVS = ("Conv", "ConvTranspose")
-_BLOCK, _ALIGNED = 16, 4  # Channels of a block with AVX-512; of which a float Conv takes multiples.
 # Integer kernels that a Transpose is pushed through, and float ones.
 _PUSHED = frozenset(
     "Add AveragePool Concat GlobalAveragePool LeakyRelu MaxPool Mul ReduceMean Resize Sigmoid "
@@ -37,12 +40,6 @@ _PUSHED_FLOAT = frozenset(
     "Add Clip Concat Div Elu Erf Exp HardSigmoid HardSwish LeakyRelu Max Min Mul Neg Pow "
     "ReduceMean Relu Sigmoid Slice Softplus Split Sqrt Sub Tanh".split()
 )
-# Float operators that go on in blocks.
-_IN_BLOCKS = frozenset(
-    "Add AveragePool Concat GlobalAveragePool GlobalMaxPool MaxPool Mul Relu Resize Sigmoid Sum "
-    "Tanh".split()
-)
-_IMAGE = 4  # Dimensions of what is held in blocks.
 
 
 class Move(NamedTuple):
@@ -76,21 +73,28 @@ class _Read(NamedTuple):
     edge: Edge | None
 
 
-def lay_out(layers: Sequence[PredictedLayer], graph: Graph) -> tuple[LaidOut, ...]:
-    """The memory layout that each of ``layers``, of a whole plan in order, runs in."""
-    draft = _Draft(graph, _leading(layers, graph))
+def lay_out(
+    layers: Sequence[PredictedLayer], graph: Graph, views: bool = True
+) -> tuple[LaidOut, ...]:
+    """The memory layout that each of ``layers``, of a whole plan in order, runs in.
+
+    ``views``: whether a Transpose is pushed behind Reshapes that only split dimensions.
+    """
+    draft = _Draft(graph, _leading(layers, graph), views)
     laid = [draft.add(layer) for layer in layers]
     return tuple(map(draft.left, layers, laid))
 
 
-def with_moves(layers: Sequence[PredictedLayer], graph: Graph) -> Iterator[PredictedLayer]:
-    """``layers``, a whole plan in order, with what becomes of Transposes.
+def with_moves(
+    layers: Sequence[PredictedLayer], graph: Graph, views: bool = True
+) -> Iterator[PredictedLayer]:
+    """``layers``, a whole plan in order, with what becomes of Transposes; see ``lay_out``.
 
     Those of the model that others undo are none, and behind those that stay behind a DQ are pairs,
     which convert to the same integers and back (TryFixTransposeMissingQ).
     """
     written: dict[Edge, PredictedLayer] = {}
-    laid_out = lay_out(layers, graph)
+    laid_out = lay_out(layers, graph, views)
     by_edge = {
         edge: laid
         for predicted, laid in zip(layers, laid_out, strict=True)
@@ -112,11 +116,22 @@ def _is_undone(
     turn: PredictedLayer, laid: LaidOut, by_edge: Mapping[Edge, LaidOut], graph: Graph
 ) -> bool:
     """Whether all that read a Transpose take what the Transpose reads."""
-    readers = graph.edges_of(turn.layer.outputs[0].tensor)
-    if laid.layout != LAST:
-        return len(readers) == 1
-    after = [by_edge.get(edge) for edge in readers]
-    return all(x is not None and (x.gone or x.layout == LAST) for x in after)
+    tensor = turn.layer.outputs[0].tensor
+    if laid.layout in (LAST, TURNED):
+        return _is_taken(tensor, by_edge, graph)
+    return len(graph.edges_of(tensor)) == 1
+
+
+def _is_taken(tensor: str, by_edge: Mapping[Edge, LaidOut], graph: Graph) -> bool:
+    """Whether all layers that read ``tensor`` take it as it lies, of views what reads these."""
+    for edge in graph.edges_of(tensor):
+        after = by_edge.get(edge)
+        if after is None or not (after.gone or after.layout == LAST):
+            return False
+        node = graph.by_name[edge.node]
+        if node.op == "Reshape" and not _is_taken(node.outputs[0], by_edge, graph):
+            return False
+    return True
 
 
 def _pair(dequantize: PredictedLayer) -> tuple[PredictedLayer, PredictedLayer]:
@@ -152,17 +167,24 @@ def _leads(predicted: PredictedLayer, leading: Container[Edge], graph: Graph) ->
 class _Draft:
     """``there``: the layouts that there are of a tensor and type, the one written first.
 
-    What was dequantized for one edge is there for that edge.
+    What was dequantized for one edge is there for that edge. ``orders``: of tensors that are not
+    row-major, their dimensions in the order in which they lie.
     """
 
     graph: Graph
     leading: frozenset[Edge]
+    views: bool
     there: dict[object, list[MemoryLayout]] = field(default_factory=dict)
+    orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def add(self, predicted: PredictedLayer) -> LaidOut:
         """The next layer."""
         reads = _reads(predicted, self.graph)
-        laid = self._of_transpose(predicted, reads) or self._of_others(predicted, reads)
+        laid = (
+            self._of_transpose(predicted, reads)
+            or self._of_view(predicted, reads)
+            or self._of_others(predicted, reads)
+        )
         for port in predicted.layer.outputs:
             self.there[port.tensor, port.dtype] = [laid.layout]
         if predicted.layer.kind == "dequantize":
@@ -184,7 +206,7 @@ class _Draft:
 
     def _of_others(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> LaidOut:
         layout = self._layout(predicted, reads)
-        image = layout == BLOCKED and _reads_image(predicted, self.graph)
+        image = layout == BLOCKED and reads_image(_main(predicted), self.graph)
         moves = [self._moved(read, ROW_MAJOR if image else layout) for read in reads]
         return LaidOut(layout, tuple(move for move in moves if move is not None))
 
@@ -194,27 +216,60 @@ class _Draft:
             return None
         found, written = predicted.nodes[0].attributes.get("perm"), self._written(reads[0])
         order = tuple(found) if isinstance(found, list | tuple) else ()
-        rank = len(self.graph.type_of(reads[0].tensor).shape or ())
-        if order == (0, *range(2, rank), 1) and written != ROW_MAJOR:
-            move = None if written == LAST else self._moved(reads[0], ROW_MAJOR)
+        if written != ROW_MAJOR and order == self._order(reads[0].tensor):
+            move = None if written != BLOCKED else self._moved(reads[0], ROW_MAJOR)
             return LaidOut(ROW_MAJOR, () if move is None else (move,), gone=True)
-        puts_first = order == (0, rank - 1, *range(1, rank - 1)) and written == ROW_MAJOR
-        if puts_first and _leads(predicted, self.leading, self.graph):
+        if written != ROW_MAJOR or not order:
+            return None
+        output, turned = predicted.nodes[0].outputs[0], inverse(order)
+        if turned == channels_last(len(order)):
             return LaidOut(LAST, (), gone=True)
+        if self.views and self._turns_to_last(output, turned):
+            self.orders[output] = turned
+            return LaidOut(TURNED, (), gone=True)
         return None
+
+    def _turns_to_last(self, tensor: str, order: Sequence[int]) -> bool:
+        """Whether views alone read ``tensor``, whose channels are last if it lies in ``order``."""
+        nodes = [self.graph.by_name.get(edge.node) for edge in self.graph.edges_of(tensor)]
+        split = [None if node is None else split_order(node, order, self.graph) for node in nodes]
+        return bool(split) and all(x is not None and x == channels_last(len(x)) for x in split)
+
+    def _of_view(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> LaidOut | None:
+        """A Reshape of what is not row-major that splits it as it lies; None: it is no such one."""
+        if not self.views or not reads or not _is_view(predicted):
+            return None
+        if self._written(reads[0]) not in (LAST, TURNED):
+            return None
+        node = predicted.nodes[0]
+        split = split_order(node, self._order(reads[0].tensor), self.graph)
+        if split is None:
+            return None
+        self.orders[node.outputs[0]] = split
+        return LaidOut(LAST if split == channels_last(len(split)) else TURNED, ())
+
+    def _order(self, tensor: str) -> tuple[int, ...]:
+        rank = len(self.graph.type_of(tensor).shape or ())
+        return self.orders.get(tensor, channels_last(rank))
 
     def _layout(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> MemoryLayout:
         if _is_integer_conv(predicted, reads):
             return LAST
-        if _is_blocked_conv(predicted, self.graph):
+        if is_blocked_conv(_main(predicted), self.graph):
             return BLOCKED
         written = [self._written(read) for read in reads]
         if BLOCKED in written:
-            whole = set(written) == {BLOCKED} and _goes_on_in_blocks(predicted, reads, self.graph)
-            return BLOCKED if whole else ROW_MAJOR
+            return BLOCKED if self._goes_on_in_blocks(predicted, reads) else ROW_MAJOR
         if LAST in written and _is_pushed(predicted, reads, self.graph):
             return LAST if self._is_worth_it(predicted, reads) else ROW_MAJOR
         return ROW_MAJOR
+
+    def _goes_on_in_blocks(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> bool:
+        main = _main(predicted)
+        if main is None or predicted.layer.kind == "no-op":
+            return False
+        whole = all(self._written(read) == BLOCKED for read in reads)
+        return whole and goes_on_in_blocks(main, [read.tensor for read in reads], self.graph)
 
     def _is_worth_it(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> bool:
         """Whether a Transpose is pushed through, by the dimensions of what is moved then.
@@ -275,6 +330,10 @@ def _main_op(predicted: PredictedLayer) -> str:
     return "" if main is None else main.op
 
 
+def _is_view(predicted: PredictedLayer) -> bool:
+    return len(predicted.nodes) == 1 and predicted.nodes[0].op == "Reshape"
+
+
 def _is_integer_conv(predicted: PredictedLayer, reads: Sequence[_Read]) -> bool:
     return _main_op(predicted) == "Conv" and bool(reads) and is_quantized(reads[0].dtype)
 
@@ -295,51 +354,3 @@ def _is_pushed(predicted: PredictedLayer, reads: Sequence[_Read], graph: Graph) 
 def _rank(tensor: str, graph: Graph) -> int:
     """Dimensions of more than one element, as ONNX Runtime counts them."""
     return sum(size != 1 for size in graph.type_of(tensor).shape or ())
-
-
-def _is_blocked_conv(predicted: PredictedLayer, graph: Graph) -> bool:
-    """Whether the layer is a float Conv whose channels fill blocks."""
-    main = _main(predicted)
-    shape = None if main is None or main.op != "Conv" else graph.type_of(main.inputs[1]).shape
-    if main is None or shape is None or len(shape) != _IMAGE:
-        return False
-    groups = _groups(main)
-    if groups == 1:
-        return shape[1] < _BLOCK or shape[1] % _ALIGNED == 0
-    depthwise = shape[1] == 1 and shape[0] == groups
-    aligned = shape[1] % _ALIGNED == 0 and (shape[0] // groups) % _ALIGNED == 0
-    return shape[0] % _ALIGNED == 0 and (depthwise or aligned)
-
-
-def _reads_image(predicted: PredictedLayer, graph: Graph) -> bool:
-    """Whether a Conv in blocks reads channels that are fewer than a block, row-major."""
-    main = _main(predicted)
-    if main is None or main.op != "Conv" or _groups(main) != 1:
-        return False
-    return (graph.type_of(main.inputs[1]).shape or (0, _BLOCK))[1] < _BLOCK
-
-
-def _groups(node: Node) -> int:
-    found = node.attributes.get("group", 1)
-    return found if isinstance(found, int) else 1
-
-
-def _goes_on_in_blocks(predicted: PredictedLayer, reads: Sequence[_Read], graph: Graph) -> bool:
-    main, shapes = _main(predicted), [graph.type_of(read.tensor).shape for read in reads]
-    if main is None or predicted.layer.kind == "no-op" or main.op not in _IN_BLOCKS:
-        return False
-    if main.op == "Concat":
-        whole = all(shape is not None and shape[1] % _BLOCK == 0 for shape in shapes)
-        return whole and main.attributes.get("axis") in (1, 1 - _IMAGE)
-    if main.op == "Resize":
-        return _resizes_in_blocks(main)
-    return all(shape == shapes[0] for shape in shapes)
-
-
-def _resizes_in_blocks(resize: Node) -> bool:
-    """Whether the kernel for blocks has the Resize's rule for where pixels come from."""
-    found = resize.attributes.get("coordinate_transformation_mode", "half_pixel")
-    if resize.attributes.get("mode", "nearest") == "linear":
-        return found in ("align_corners", "asymmetric", "half_pixel")
-    rounding = resize.attributes.get("nearest_mode", "round_prefer_floor")
-    return (found, rounding) == ("asymmetric", "floor")

@@ -28,7 +28,8 @@ class Prediction:
     ``given``: scales before motion. ``steps``: by position; the same object in two predictions adds
     the same layers. ``histories``: by float tensor, in order of positions. ``changed``: positions
     whose step is another one than in the prediction that it was made from. ``moving``: the graph,
-    where the engine moves its tensors between memory layouts as ONNX Runtime does.
+    where the engine moves its tensors between memory layouts as ONNX Runtime does; ``views``:
+    whether past Reshapes, too.
     """
 
     placement: Placement
@@ -38,6 +39,7 @@ class Prediction:
     histories: Mapping[str, FormatHistory]
     changed: tuple[int, ...] = ()
     moving: Graph | None = None
+    views: bool = True
 
     @cached_property
     def layers(self) -> tuple[PredictedLayer, ...]:
@@ -57,7 +59,7 @@ class Prediction:
         """``layers``, with what the engine adds and takes away where it moves tensors."""
         if self.moving is None or not self.given:
             return self.layers
-        return tuple(with_moves(self.layers, self.moving))
+        return tuple(with_moves(self.layers, self.moving, self.views))
 
     @property
     def plan(self) -> Plan:

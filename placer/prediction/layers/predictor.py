@@ -38,6 +38,7 @@ from placer.prediction.layers.regions import Region, find_regions
 from placer.prediction.layers.settled import without_settled_nodes
 from placer.prediction.layers.steps import PairedCandidate, Step, StepDraft
 from placer.prediction.layers.told import Told
+from placer.prediction.layers.views import PASSES_VIEWS
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
@@ -109,6 +110,7 @@ class Predictor:
         )
         self._requantizes = requantizes
         self._follows_layouts = behaviour.memory_layouts == "followed"
+        self._views = target.meets(PASSES_VIEWS)
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
         read = passages if self._target.rounds_alone else None
         self._regions = find_regions(matches, rules, target, kept_clamps, read, stored or ())
@@ -161,6 +163,7 @@ class Predictor:
             draft.histories.merged(),
             tuple(sorted(draft.changed)),
             self._target.graph if self._follows_layouts else None,
+            self._views,
         )
 
     def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:

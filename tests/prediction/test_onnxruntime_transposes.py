@@ -1,0 +1,125 @@
+"""What becomes of Transposes in ONNX Runtime, predicted as it is built."""
+
+from pathlib import Path
+
+import pytest
+
+from placer.graph import Edge
+from placer.graph.text import graph_of_text
+from placer.prediction.select import make_predictor
+from placer.quantization import Placement
+from placer.rules.target import Target
+from tests.prediction.test_onnxruntime_plans import HEAD, PACK, W, X, plans
+from tests.prediction.test_openvino_plans import layers
+
+# A Transpose of the image and one to channels last are one, which is the model's.
+IMAGE = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w = {1}> {
+  [first] a = Softmax(x)
+  [turn] t = Transpose<perm = [0, 1, 3, 2]>(a)
+  [conv] c = Conv(t, w)
+  [last] y = Tanh(c)
+}
+"""
+# Two Convs read channels last, so that the Transpose goes away.
+SHARED = """
+g (float[1,8,8,16] x) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] v = {1}> {
+  [first] a = Softmax(x)
+  [turn] t = Transpose<perm = [0, 3, 1, 2]>(a)
+  [conv] c = Conv(t, w)
+  [conv2] d = Conv(t, v)
+  [sum] s = Add(c, d)
+  [last] y = Tanh(s)
+}
+"""
+# The channels of a Conv's map, which are last, are split by a view before they are turned so.
+BOXES = """
+g (float[1,16,8,8] x) => (float[1,8,8,4,4] y) <float[16,16,1,1] w = {1}, int64[5] s = {1,4,4,8,8}> {
+  [conv] c = Conv(x, w)
+  [view] v = Reshape(c, s)
+  [turn] t = Transpose<perm = [0, 3, 4, 1, 2]>(v)
+  [last] y = Softmax(t)
+}
+"""
+# TOKENS become a map beside that of a Conv; of two that are none, one is turned behind the view.
+TOKENS = """
+g (float[1,64,16] x, float[1,16,8,8] z) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}, int64[4] s = {1,16,8,8}> {
+  [first] a = Softmax(x)
+  [turn] t = Transpose<perm = [0, 2, 1]>(a)
+  [view] v = Reshape(t, s)
+  [conv] c = Conv(z, w)
+  [sum] d = Add(v, c)
+  [last] y = Tanh(d)
+}
+"""
+SUMMED = """
+g (float[1,64,16] x, float[1,16,8,8] z) => (float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}, int64[4] s = {1,16,8,8}> {
+  [first] a = Softmax(x)
+  [turn] t = Transpose<perm = [0, 2, 1]>(a)
+  [view] v = Reshape(t, s)
+  [sum] d = Add(v, z)
+  [conv] c = Conv(d, w)
+  [last] y = Tanh(c)
+}
+"""
+VIEWS = (Edge("a", "turn", 0), Edge("t", "view", 0), Edge("v", "sum", 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs", "expected"),
+    [
+        (
+            IMAGE,
+            [(Edge("t", "conv", 0),), (W,), (Edge("c", "last", 0),)],
+            {"quantize": 1, "dequantize": 1},
+        ),
+        (
+            SHARED,
+            [
+                (Edge("t", "conv", 0), Edge("t", "conv2", 0)),
+                (W,),
+                (Edge("v", "conv2", 1),),
+                (Edge("c", "sum", 0),),
+                (Edge("d", "sum", 1),),
+                (Edge("s", "last", 0),),
+            ],
+            {"quantize": 1, "dequantize": 1},
+        ),
+        (
+            BOXES,
+            [(X,), (W,), (Edge("c", "view", 0), Edge("v", "turn", 0), Edge("t", "last", 0))],
+            {"quantize": 1, "dequantize": 1},
+        ),
+        (
+            TOKENS,
+            [VIEWS, (Edge("z", "conv", 0),), (W,), (Edge("c", "sum", 1),), (Edge("d", "last", 0),)],
+            {"quantize": 2, "dequantize": 1},
+        ),
+        (
+            SUMMED,
+            [VIEWS, (Edge("z", "sum", 1),), (W,), (Edge("d", "conv", 0),), (Edge("c", "last", 0),)],
+            {"quantize": 2, "dequantize": 1},
+        ),
+    ],
+    ids=["an image", "two Convs", "boxes", "tokens", "tokens of which one is a sum"],
+)
+def test_transposes_are_predicted_as_they_are_built(
+    tmp_path: Path, text: str, pairs: list[tuple[Edge, ...]], expected: dict[str, int]
+):
+    predicted, built = plans(text, pairs, tmp_path)
+    assert layers(predicted) == layers(built)
+    for plan in (predicted, built):
+        found = {kind: sum(x.kind == kind for x in plan.layers) for kind in expected}
+        assert found == expected
+
+
+@pytest.mark.parametrize(("version", "kind"), [("1.28.0", "compute"), ("1.29.0", "no-op")])
+def test_transposes_move_past_views_from_the_version_that_does_so(version: str, kind: str):
+    graph = graph_of_text(HEAD + BOXES)
+    view = (Edge("c", "view", 0), Edge("v", "turn", 0), Edge("t", "last", 0))
+    placement = Placement.of_groups([(X,), (W,), view])
+    plan = make_predictor(graph, PACK, Target(version), "float").predict(placement).plan
+    assert [layer.kind for layer in plan.layers if layer.nodes == ("turn",)] == [kind]
