@@ -54,9 +54,7 @@ class WithoutIdle:
             own = [group.edges for group in touched if group.format == chosen]
             sets = [{x for e in edges for x in self.moved.get(e, (e,))} for edges in own]
             moved.update(ScaleGroup(edges, chosen) for edges in _joined(sets))
-        weights = (x for e in placement.per_tensor for x in self.moved.get(e, (e,)))
-        groups = placement.groups.difference(touched).union(moved)
-        return Placement(groups, frozenset(weights), placement.base)
+        return Placement(placement.groups.difference(touched).union(moved), base=placement.base)
 
 
 # Whether an engine takes out a node of a graph that hands on the tensor it is asked with.
@@ -207,9 +205,9 @@ def dissolved_for_kernels(graph: Graph, node: Node, data: str) -> bool:
 
 
 def _has_one_constant(graph: Graph, node: Node, data: str) -> bool:
-    if node.op not in NEUTRAL:
+    if node.op not in NEUTRAL:  # The shape that a Reshape reads may be no constant.
         return False
-    return all(is_single(graph.initializers[x]) for x in node.inputs if x != data)
+    return all(is_single(graph.initializers[t]) for t in node.inputs if t != data)
 
 
 def _handed_on(graph: Graph, node: Node) -> str | None:
