@@ -16,20 +16,21 @@ from placer.model.validate import parse_model
 
 
 def shapes_of_data(model: Path, given: Collection[str], source: str) -> dict[str, Shape]:
-    """The shape of each input whose dimensions beside the batch are unknown, from ``source``.
+    """The shape of each input of which more than a batch of 1 is unknown, from ``source``.
 
     ``given``: inputs whose shapes are settled. ``source``: see
     ``placer.calibration.dataset.load_dataset``. The batch is the model's, 1 if it is unknown too;
-    of stacked batches and of ``module:function`` it is theirs. Arrays that are missing or of other
-    ranks are left to the reading of the data. Raises InputError for a model or a source that cannot
-    be read.
+    of stacked samples it is theirs, and of ``module:function`` where other dimensions are unknown.
+    Arrays that are missing or of other ranks are left to the reading of the data. Raises InputError
+    for a model or a source that cannot be read.
     """
     unknown = {name: dims for name, dims in _open_inputs(model).items() if name not in given}
     if not unknown:
         return {}
     path = Path(source)
     if not path.exists():
-        return _fitting(unknown, _function_shapes(source))
+        beside = {n: dims for n, dims in unknown.items() if dims is None or None in dims[1:]}
+        return _fitting(beside, _function_shapes(source)) if beside else {}
     files = files_of(path)
     shapes = array_shapes(files[0]) if files else {}  # Of images, `shapes` says the size.
     if isinstance(shapes, tuple):  # Of an .npy file, which is for the only input.
@@ -52,11 +53,11 @@ Dims = tuple[int | None, ...] | None
 
 
 def _open_inputs(model: Path) -> dict[str, Dims]:
-    """Dimensions, None where unknown, of the inputs that ``load_model`` could not settle."""
+    """Dimensions, None where unknown, of the inputs that have such."""
     graph = parse_model(model).graph
     weights = {tensor.name for tensor in graph.initializer}
     found = {value.name: _dims(value) for value in graph.input if value.name not in weights}
-    return {name: dims for name, dims in found.items() if dims is None or None in dims[1:]}
+    return {name: dims for name, dims in found.items() if dims is None or None in dims}
 
 
 def _dims(value: ValueInfoProto) -> Dims:
@@ -74,11 +75,13 @@ def _of_batch(dims: Dims, shape: Shape) -> Shape:
 
 
 def _fitting(unknown: Mapping[str, Dims], shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Those of ``shapes`` that the model's known dimensions allow."""
+    """Those of ``shapes`` that known dimensions allow, and that a batch of 1 does not give."""
     return {
         name: shapes[name]
         for name, dims in unknown.items()
-        if name in shapes and _allows(dims, shapes[name])
+        if name in shapes
+        and _allows(dims, shapes[name])
+        and (dims is None or shapes[name] != (1, *dims[1:]))
     }
 
 

@@ -65,6 +65,16 @@ def test_a_batch_that_the_model_fixes_stays(save: Callable[[str], Path]):
     assert shapes_of_data(model, (), str(data)) == {"a": (2, 5)}  # Of b only the batch is open.
 
 
+def test_samples_that_are_stacked_settle_the_only_open_size(save: Callable[[str], Path]):
+    """Nodes of a graph, points or samples of a sound lead an input that has no batch."""
+    model = save(PAIR)
+    data = model.parent / "data.npz"
+    np.savez(data, a=np.zeros((7, 2, 5), "f"), b=np.zeros((7, 4, 3), "f"))
+    assert shapes_of_data(model, (), str(data)) == {"a": (2, 5), "b": (4, 3)}
+    np.savez(data, a=np.zeros((7, 2, 5), "f"), b=np.zeros((7, 4, 2), "f"))
+    assert shapes_of_data(model, (), str(data)) == {"a": (2, 5)}
+
+
 def test_what_does_not_fit_is_left_to_the_reading_of_the_data(save: Callable[[str], Path]):
     model = save(IMAGE)
     data = model.parent / "data.npz"
