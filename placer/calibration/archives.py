@@ -13,6 +13,7 @@ from typing import IO
 
 import numpy as np
 
+from placer.common.files import refuse_pointer
 from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.common.shapes import Shape
 from placer.errors import InputError
@@ -76,6 +77,7 @@ def _told(path: Path) -> Iterator[None]:
     if path.exists() and not path.is_file():
         raise InputError(f"{path} is not a regular file; give an .npz or .npy file")
     try:
+        refuse_pointer(path)
         yield
     except DAMAGED as error:
         raise InputError(

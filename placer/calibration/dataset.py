@@ -160,8 +160,9 @@ def synthetic_dataset(model: Model, samples: int, seed: int) -> Dataset:
         raise InputError(f"{samples} synthetic samples are too few; ask for at least 1")
     for spec in specs.values():
         if spec.dtype.kind not in "fiub":
+            kind = "text" if spec.dtype.kind == "O" else spec.dtype
             raise InputError(
-                f"input '{spec.name}' has type {spec.dtype}, which cannot be made up; give data"
+                f"input '{spec.name}' holds {kind}, which cannot be made up; give data"
             )
 
     def read(_: Note) -> Iterator[Sample]:

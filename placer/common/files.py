@@ -15,6 +15,7 @@ from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.errors import InputError, PlacerError, RunError
 
 # A path has one slash where the URL that it was made of has two.
+_GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 # Reasons that lie in the disk, not in the path.
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -38,6 +39,7 @@ def read_bytes(path: Path, what: str, field: str) -> bytes:
                 f"{path} holds {in_bytes(status.st_size)}, more than {in_bytes(limit)}; "
                 f"{how_to_lift(field, status.st_size)}"
             )
+        refuse_pointer(path)
         with path.open("rb") as file:
             return file.read(limit + 1)
     except FileNotFoundError as error:
@@ -47,6 +49,15 @@ def read_bytes(path: Path, what: str, field: str) -> bytes:
     except (OSError, ValueError) as error:  # A NUL in the path is a ValueError.
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read {path}: {reason}; give {what}") from error
+
+
+def refuse_pointer(path: Path) -> None:
+    """Raise InputError if the file is what Git LFS leaves in the place of one not yet fetched."""
+    with path.open("rb") as file:
+        if file.read(len(_GIT_LFS)) == _GIT_LFS:
+            raise InputError(
+                f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"
+            )
 
 
 def read_text(path: Path, what: str, field: str) -> str:

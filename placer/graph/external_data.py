@@ -14,6 +14,7 @@ import onnx.checker
 from onnx import TensorProto, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
+from placer.common.files import refuse_pointer
 from placer.errors import InputError
 
 _CHUNK = 1 << 22
@@ -129,6 +130,7 @@ def _check_external(tensor: TensorProto, base_dir: Path, model: Path) -> None:
     offset = info.offset or 0
     length = tensor_bytes(tensor) if info.length is None else info.length
     if offset < 0 or length < tensor_bytes(tensor) or file.stat().st_size < offset + length:
+        refuse_pointer(file)
         raise InputError(
             f"{model}: external data file {info.location} is too short for initializer "
             f"'{tensor.name}'; copy the whole file"

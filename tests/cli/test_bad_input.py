@@ -50,6 +50,21 @@ def test_a_truncated_file(placer: Placer):
     refused(placer("optimize", "cut.onnx"), "cut.onnx is not an ONNX file, or was cut short")
 
 
+def test_what_git_lfs_has_not_fetched(placer: Placer):
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 12345\n"
+    for name in ("net.onnx", "data.npz", "rows.npy"):
+        Path(name).write_text(pointer)
+    said = "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"
+    refused(placer("optimize", "net.onnx"), f"net.onnx {said}")
+    for data in ("data.npz", "rows.npy"):
+        refused(placer("optimize", str(MODEL), "--data", data), f"{data} {said}")
+    onnx.save(
+        onnx.load(MODEL), "big.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    Path("w.bin").write_text(pointer)
+    refused(placer("optimize", "big.onnx"), f"w.bin {said}")
+
+
 def test_missing_external_data(placer: Placer):
     onnx.save(
         onnx.load(MODEL), "big.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
