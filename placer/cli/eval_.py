@@ -26,8 +26,10 @@ from placer.cli.options import (
     option,
     shapes_of,
 )
+from placer.errors import GateError
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
+    from placer.accuracy.gates import GateResult
     from placer.accuracy.intervals import Measure
     from placer.evaluation.evaluate import Evaluated
     from placer.evaluation.layers import Layer
@@ -36,6 +38,7 @@ MAX_LAYERS = 10
 EXAMPLES = (
     "placer eval model.onnx model.placer/optimized.onnx other.onnx --data evaluation.npz",
     "placer eval model.onnx quantized.onnx --data evaluation/ --layers --json",
+    "placer eval model.onnx model.applied/optimized.onnx --data evaluation/ --gate 'sqnr>=20'",
 )
 
 
@@ -59,6 +62,14 @@ def eval_command(
             rich_help_panel="Accuracy",
         ),
     ] = None,
+    gate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Condition that each model must meet, as for optimize: exit code 3 if one does "
+            "not; any number of times.",
+            rich_help_panel="Accuracy",
+        ),
+    ] = None,
     layers: Annotated[
         bool,
         typer.Option(
@@ -76,13 +87,17 @@ def eval_command(
     engine_option: EngineOptions = None,
     as_json: Annotated[bool, json_option()] = False,
 ) -> None:
-    """Compare models with their float model by all metrics, and layer by layer."""
+    """Compare models with their float model by all metrics, and layer by layer.
+
+    Exit codes: 0 done, 1 a model did not run, 2 wrong input, 3 a model misses a gate.
+    """
     found = placer.evaluate(
         float_model,
         quantized,
         data=data,
         labels=labels,
         metrics=metric or (),
+        gates=gate or (),
         shapes=shapes_of(shape or []),
         engine=engine,
         threads=threads,
@@ -93,7 +108,24 @@ def eval_command(
     )
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
-        return
+    else:
+        _print(found, layers=layers)
+    _refuse_missed(found.models)
+
+
+def _refuse_missed(models: Sequence[Evaluated]) -> None:
+    """Raise GateError if a model misses a gate."""
+    missed = [
+        f"{one.model} misses {gate.gate}: {_value(gate)} of {gate.where}"
+        for one in models
+        for gate in one.gates
+        if not gate.passed
+    ]
+    if missed:
+        raise GateError("; ".join(missed))
+
+
+def _print(found: placer.EvalResult, *, layers: bool) -> None:
     console = Console()
     console.print(f"{found.samples} samples on {found.engine} {found.version}", highlight=False)
     if found.note:
@@ -113,7 +145,19 @@ def _metrics(models: Sequence[Evaluated]) -> Table:
     for metric, where in by_model[0]:
         cells = [_cell(measured.get((metric, where))) for measured in by_model]
         table.add_row(metric, escape(where), *map(escape, cells))
+    for place, gate in enumerate(models[0].gates):
+        held = [one.gates[place] for one in models]
+        where = ", ".join(dict.fromkeys(value.where for value in held))
+        table.add_row(f"gate {escape(gate.gate)}", escape(where), *map(_held, held))
     return table
+
+
+def _held(gate: GateResult) -> str:
+    return f"{_value(gate)} {'ok' if gate.passed else 'missed'}"
+
+
+def _value(gate: GateResult) -> str:
+    return "-" if gate.value is None else f"{gate.value:.6g}"
 
 
 def _cell(measure: Measure | None) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from placer.accuracy.evaluator import Run
+from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.gates import Gate, GateResult
 from placer.accuracy.intervals import Measure, measures
 from placer.accuracy.labels import class_indices
 from placer.accuracy.metrics import ChannelGroup, Comparison, channel_groups, finite
@@ -35,11 +36,12 @@ LAYER_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One model: its metrics and, if asked for, its layers in order of computation."""
+    """One model: its metrics and, if asked for, its layers in order of computation, and gates."""
 
     model: str
     measures: tuple[Measure, ...]
     layers: tuple[Layer, ...] = ()
+    gates: tuple[GateResult, ...] = ()
 
     @property
     def first_wrong(self) -> Layer | None:
@@ -76,6 +78,7 @@ def evaluate(
     data: str | PathLike[str],
     labels: str | PathLike[str] | None = None,
     metrics: Sequence[str] = (),
+    gates: str | Sequence[str] = (),
     shapes: Mapping[str, GivenShape] | None = None,
     engine: str = "onnxruntime",
     threads: int = 1,
@@ -88,7 +91,8 @@ def evaluate(
 
     ``data``: as for ``placer.optimize``; all of it is used. ``labels``: an .npy file of class
     indices for data without labels, one row for each of the first input. ``metrics``: besides,
-    each a ``module:function`` as for gates, averaged over samples. The float model runs on ONNX
+    each a ``module:function`` as for gates, averaged over samples. ``gates``: what each model is
+    judged by, as for ``placer.optimize``; to miss one is no error. The float model runs on ONNX
     Runtime, the others on ``engine``, OpenVINO in ``base``, by default the type that each file
     names, else float. ``layers``: compare intermediate tensors too, on the first samples.
 
@@ -100,7 +104,8 @@ def evaluate(
     fixed = with_shapes_of_data(Path(float_model), optima(given_ranges(shapes)), str(data))
     source = load_as_is(Path(float_model), fixed)
     given = load_model(Path(float_model), fixed)
-    judged = judged_by(given)
+    asked = tuple(map(Gate.parse, [gates] if isinstance(gates, str) else gates))
+    judged = judged_by(given, [gate.output for gate in asked if gate.output])
     samples = _labelled(list(load_dataset(str(data), source)), labels)
     models = [load_as_is(Path(path), fixed) for path in quantized]
     graph, note = judged.graph, judged.told()
@@ -129,13 +134,13 @@ def evaluate(
     for sample in samples:
         with blamed_on(sample.origin):
             expected.append(dict(reference(sample.inputs)))
-    judge = _Judge(graph, samples, expected, tuple(metrics))
+    judge = _Judge(graph, samples, expected, tuple(metrics), asked)
     found = []
     for model in models:
-        compared = judge(_with_fixed(model, _run_of(runner, model, threads)), model.path)
+        compared, held = judge(_with_fixed(model, _run_of(runner, model, threads)), model.path)
         few = samples[:LAYER_SAMPLES]
         named = tuple(compare_layers(source, model, few)) if layers else ()
-        found.append(Evaluated(str(model.path), compared, named))
+        found.append(Evaluated(str(model.path), compared, named, held))
     return EvalResult(
         str(float_model), runner.name, runner.version, len(samples), tuple(found), note
     )
@@ -178,6 +183,7 @@ class _Judge:
         samples: Sequence[Sample],
         expected: Sequence[Mapping[str, np.ndarray]],
         metrics: tuple[str, ...],
+        gates: tuple[Gate, ...],
     ) -> None:
         self._samples = samples
         self._expected = expected
@@ -189,9 +195,11 @@ class _Judge:
             for group in channel_groups(graph)
             if group.output in numbers and _is_compared(group, expected[0][group.output])
         )
+        self._evaluator = Evaluator(graph, gates, samples, _replayed(expected)) if gates else None
 
-    def __call__(self, run: Run, path: Path) -> tuple[Measure, ...]:
+    def __call__(self, run: Run, path: Path) -> tuple[tuple[Measure, ...], tuple[GateResult, ...]]:
         compared = []
+        kept = []  # For gates, which are judged by what judges candidates.
         values: dict[str, list[float]] = {name: [] for name in self._functions}
         rows = zip(self._samples, self._expected, self._labels, strict=True)
         for sample, expected, labels in rows:
@@ -202,6 +210,8 @@ class _Judge:
                     f"{path} has no output '{min(missing)}', which the float model has; "
                     "give a model quantized from it"
                 )
+            if self._evaluator is not None:
+                kept.append(dict(outputs))
             comparison = Comparison.of(self._groups)
             comparison.add(expected, outputs, labels)
             compared.append(comparison)
@@ -212,7 +222,14 @@ class _Judge:
                 with UserCode(f"metric {name}", "make it return a number"):
                     values[name].append(float(function(outputs, batch)))
         _check_labels(compared)
-        return tuple(measures(compared, values))
+        judged = self._evaluator.evaluate(_replayed(kept)).gates if self._evaluator else ()
+        return tuple(measures(compared, values)), tuple(value.result() for value in judged)
+
+
+def _replayed(outputs: Sequence[Tensors]) -> Run:
+    """What gives ``outputs`` one after the other, whatever the inputs."""
+    rest = iter(outputs)
+    return lambda _: next(rest)
 
 
 def _class_indices(labels: np.ndarray | None) -> np.ndarray | None:
@@ -286,6 +303,7 @@ def _model_json(one: Evaluated) -> dict[str, Any]:
             }
             for found in one.measures
         ],
+        "gates": [{**asdict(found), "passed": found.passed} for found in one.gates],
         "layers": [_layer_json(layer) for layer in one.layers],
         "first_wrong": None if wrong is None else wrong.tensor,
     }

@@ -217,3 +217,24 @@ def test_the_command_prints_tables_and_json(net: Path, placer: Callable[..., Fin
     (model,) = found["models"]
     assert model["first_wrong"] == "b"
     assert Gate.parse("sqnr>=1").metric in {one["metric"] for one in model["metrics"]}
+
+
+def test_gates_judge_as_those_of_a_search(net: Path, placer: Callable[..., Finished]):
+    well, wrong = quantized(net, 5), quantized(net, 0.4)
+    gates = ("sqnr>=20", "max_abs<=0.5@y")
+    options = ["--data", net / "data.npz", *(part for gate in gates for part in ("--gate", gate))]
+    held = placer("eval", net / "float.onnx", well, *options)
+    assert held.code == 0
+    assert "gate sqnr>=20" in held.out
+    missed = placer("eval", net / "float.onnx", well, wrong, *options, "--json")
+    assert missed.code == 3
+    assert f"{wrong} misses sqnr>=20: " in missed.err
+    assert str(well) not in missed.err
+    first, second = json.loads(missed.out)["models"]
+    assert [(gate["gate"], gate["passed"]) for gate in first["gates"]] == [(g, True) for g in gates]
+    assert [gate["passed"] for gate in second["gates"]] == [False, False]
+    worst = min(one["value"] for one in second["metrics"] if one["metric"] == "sqnr")
+    assert second["gates"][0]["value"] == pytest.approx(worst)
+    unknown = placer("eval", net / "float.onnx", well, *options, "--gate", "sqnr>=20@z")
+    assert unknown.code == 2
+    assert "unknown output 'z'" in unknown.err
