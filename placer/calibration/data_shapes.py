@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 from onnx import ValueInfoProto
 
 from placer.calibration.archives import array_shapes
+from placer.calibration.batches import named_arrays
 from placer.calibration.sources import files_of, function_of
 from placer.common.shapes import Shape
 from placer.common.user_code import UserCode
@@ -20,19 +20,22 @@ def shapes_of_data(model: Path, given: Collection[str], source: str) -> dict[str
 
     ``given``: inputs whose shapes are settled. ``source``: see
     ``placer.calibration.dataset.load_dataset``. The batch is the model's, 1 if it is unknown too;
-    of stacked samples it is theirs, and of ``module:function`` where other dimensions are unknown.
-    Arrays that are missing or of other ranks are left to the reading of the data. Raises InputError
-    for a model or a source that cannot be read.
+    of stacked samples it is theirs. Arrays that are missing or of other ranks are left to the
+    reading of the data. Raises InputError for a model or a source that cannot be read.
     """
-    unknown = {name: dims for name, dims in _open_inputs(model).items() if name not in given}
+    unknown = {
+        name: dims
+        for name, dims in _inputs(model).items()
+        if name not in given and (dims is None or None in dims)
+    }
     if not unknown:
         return {}
     path = Path(source)
     if not path.exists():
-        beside = {n: dims for n, dims in unknown.items() if dims is None or None in dims[1:]}
-        return _fitting(beside, _function_shapes(source)) if beside else {}
-    files = files_of(path)
-    shapes = array_shapes(files[0]) if files else {}  # Of images, `shapes` says the size.
+        shapes: Shape | Mapping[str, Shape] = _function_shapes(source, list(_inputs(model)))
+    else:
+        files = files_of(path)
+        shapes = array_shapes(files[0]) if files else {}  # Of images, `shapes` says the size.
     if isinstance(shapes, tuple):  # Of an .npy file, which is for the only input.
         shapes = dict.fromkeys(unknown, shapes) if len(unknown) == 1 else {}
     batches = {
@@ -52,12 +55,11 @@ def with_shapes_of_data(
 Dims = tuple[int | None, ...] | None
 
 
-def _open_inputs(model: Path) -> dict[str, Dims]:
-    """Dimensions, None where unknown, of the inputs that have such."""
+def _inputs(model: Path) -> dict[str, Dims]:
+    """Dimensions of each input, None where unknown."""
     graph = parse_model(model).graph
     weights = {tensor.name for tensor in graph.initializer}
-    found = {value.name: _dims(value) for value in graph.input if value.name not in weights}
-    return {name: dims for name, dims in found.items() if dims is None or None in dims}
+    return {value.name: _dims(value) for value in graph.input if value.name not in weights}
 
 
 def _dims(value: ValueInfoProto) -> Dims:
@@ -71,6 +73,8 @@ def _of_batch(dims: Dims, shape: Shape) -> Shape:
     """The input's shape, from the array of all samples; see ``placer.calibration.layout``."""
     if dims is not None and len(shape) == len(dims) + 1:
         return shape[1:]
+    if dims is not None and len(shape) == len(dims) - 1:
+        return (1, *shape)
     return ((dims[0] if dims else None) or 1, *shape[1:])
 
 
@@ -93,11 +97,10 @@ def _allows(dims: Dims, shape: Shape) -> bool:
     )
 
 
-def _function_shapes(source: str) -> dict[str, Shape]:
+def _function_shapes(source: str, inputs: Sequence[str]) -> dict[str, Shape]:
     """Shapes in the first item of ``module:function``."""
-    function = function_of(source)
-    with UserCode(source, "correct the function"):
-        first = next(iter(function()), None)
-        if not isinstance(first, Mapping):
-            return {}
-        return {str(name): np.asarray(value).shape for name, value in first.items()}
+    items = UserCode(source, "correct the function").items(function_of(source))
+    first = next(items, None)
+    if first is None:
+        return {}
+    return {name: array.shape for name, array in named_arrays(first, inputs, source).items()}

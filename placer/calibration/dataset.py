@@ -135,8 +135,8 @@ def load_dataset(source: str, model: Model) -> Dataset:
     * an .npy file, for models with one input;
     * a folder of such files, taken in the order of their names;
     * a folder of images with a ``preprocess.yaml`` (``placer.calibration.images``);
-    * ``module:function``: called without arguments for each pass, returns an iterable of dicts,
-      each one batch of the model's input shapes and optionally ``labels``. The current folder is
+    * ``module:function``: called without arguments for each pass, returns an iterable of batches
+      (``placer.calibration.batches``), each of any number of samples. The current folder is
       importable.
 
     Arrays of inputs that the model was fixed for (``placer.model.fixed_inputs``) must hold that

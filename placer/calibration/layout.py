@@ -40,6 +40,7 @@ def samples_in(array: np.ndarray, spec: InputSpec, where: str) -> Samples:
     * (n * b, \\*rest): samples one after the other along the leading axis; rows beyond the last
       full sample are dropped;
     * (n, b, \\*rest): samples stacked along an axis of their own;
+    * rest: one sample without its batch, if b is 1;
     * of one value, if the input has one value: the same in all samples.
 
     Raises InputError, which begins with ``where``, for any other shape and for an empty array.
@@ -53,7 +54,8 @@ def samples_in(array: np.ndarray, spec: InputSpec, where: str) -> Samples:
         count, rest = divmod(len(array), spec.batch)
         rows = array[: count * spec.batch].reshape(count, *shape)
         return Samples(spec, rows, rest)
-    if array.size == 1 and spec.size == 1:
+    is_sample = spec.batch == 1 and array.shape == shape[1:]
+    if is_sample or array.size == spec.size == 1:
         return Samples(spec, array.reshape(1, *shape))
     own, turned = array.shape[1:], sorted(array.shape[1:])
     is_turned = turned in (sorted(shape), sorted(shape[1:])) and len(own) > 1

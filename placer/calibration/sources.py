@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from placer.calibration.archives import read_arrays
+from placer.calibration.batches import named_arrays
 from placer.calibration.images import IMAGES, open_images
 from placer.calibration.layout import Samples, samples_in
 from placer.calibration.preprocessing import PREPROCESSING
@@ -74,22 +75,28 @@ def files_of(path: Path) -> list[Path]:
 def _file_samples(
     path: Path, source: str, specs: Specs, fixed: Fixed, note: Note
 ) -> Iterator[Sample]:
-    arrays = _read_arrays(path, specs, fixed)
-    labels = None if LABELS in specs else arrays.pop(LABELS, None)
-    samples = {name: samples_in(arrays[name], spec, str(path)) for name, spec in specs.items()}
+    return _samples(_read_arrays(path, specs, fixed), specs, str(path), source, note)
+
+
+def _samples(
+    arrays: Mapping[str, np.ndarray], specs: Specs, where: str, source: str, note: Note
+) -> Iterator[Sample]:
+    """The samples in ``arrays``, which have the names of ``specs``, and maybe labels."""
+    labels = None if LABELS in specs else arrays.get(LABELS)
+    samples = {name: samples_in(arrays[name], spec, where) for name, spec in specs.items()}
     for name, found in samples.items():
         if found.dropped:
             note(
                 f"{source}: {found.dropped} of {len(arrays[name])} rows of array '{name}' are "
                 f"dropped, they fill no batch of {found.spec.batch}"
             )
-    count = _count(samples, path, source, note)
+    count = _count(samples, where, source, note)
     first = next(iter(specs.values()))
     if labels is not None:
         rows = count * first.batch + samples[first.name].dropped
-        labels = _label_rows(labels, rows, first, path)
+        labels = _label_rows(labels, rows, first, where)
     for index in range(count):
-        origin = f"{path}, sample {index}"
+        origin = f"{where}, sample {index}"
         inputs = {
             name: converted(found[index], found.spec, origin, source, note)
             for name, found in samples.items()
@@ -97,14 +104,14 @@ def _file_samples(
         yield Sample(inputs, None if labels is None else _rows(labels, first, index), origin)
 
 
-def _count(samples: Mapping[str, Samples], path: Path, source: str, note: Note) -> int:
+def _count(samples: Mapping[str, Samples], where: str, source: str, note: Note) -> int:
     """The number of samples that all arrays hold; an array may hold one for all."""
     counts = {name: len(found) for name, found in samples.items()}
     several = {count for count in counts.values() if count != 1}
     if len(several) > 1:
         shown = ", ".join(f"'{name}' {count}" for name, count in counts.items())
         raise InputError(
-            f"{path}: arrays hold different numbers of samples ({shown}); make them equal"
+            f"{where}: arrays hold different numbers of samples ({shown}); make them equal"
         )
     whole = several.pop() if several else 1
     for name, count in counts.items():
@@ -113,15 +120,18 @@ def _count(samples: Mapping[str, Samples], path: Path, source: str, note: Note) 
     return whole
 
 
-def _label_rows(labels: np.ndarray, rows: int, first: InputSpec, path: Path) -> np.ndarray:
+def _label_rows(labels: np.ndarray, rows: int, first: InputSpec, where: str) -> np.ndarray:
     """``labels`` with an entry for each row of the first input, stacked as it may be."""
     if labels.shape[:2] == (rows // first.batch, first.batch):
         labels = labels.reshape(rows, *labels.shape[2:])
-    if labels.ndim == 0 or len(labels) != rows:
+    labels = np.atleast_1d(labels)
+    if len(labels) != rows:
         raise InputError(
-            f"{path}: '{LABELS}' has shape {labels.shape} but array '{first.name}' has "
+            f"{where}: '{LABELS}' has shape {labels.shape} but array '{first.name}' has "
             f"{rows} rows; give one label per row"
         )
+    if labels.dtype.kind == "O":
+        raise InputError(f"{where}: '{LABELS}' holds Python objects; give a numeric array")
     return labels
 
 
@@ -184,45 +194,7 @@ def _function_samples(
 ) -> Iterator[Sample]:
     guard = UserCode(source, "correct the function")
     for index, item in enumerate(guard.items(function)):
-        origin = f"{source}, sample {index}"
-        yield _function_sample(item, origin, source, specs, fixed, note)
-
-
-def _function_sample(
-    item: object, origin: str, source: str, specs: Specs, fixed: Fixed, note: Note
-) -> Sample:
-    if not isinstance(item, Mapping):
-        raise InputError(
-            f"{origin} has type {type(item).__name__}; give a dict from input name to array"
-        )
-    if fixed:
-        item = _without_fixed(item, fixed, origin)
-    _check_names(item, specs, origin)
-    inputs = {}
-    for name, spec in specs.items():
-        with UserCode(f"reading '{name}' of {origin}", "give a numeric array"):
-            array = np.asarray(item[name])
-        if array.shape != spec.shape:
-            raise InputError(
-                f"{origin}: array '{name}' has shape {array.shape} but the model needs "
-                f"{spec.shape}; give one batch of that shape"
-            )
-        inputs[name] = converted(array, spec, origin, source, note)
-    labels = None if LABELS in specs else item.get(LABELS)
-    return Sample(inputs, _function_labels(labels, specs, origin), origin)
-
-
-def _function_labels(given: object, specs: Specs, origin: str) -> np.ndarray | None:
-    if given is None:
-        return None
-    with UserCode(f"reading '{LABELS}' of {origin}", "give a numeric array"):
-        labels = np.atleast_1d(np.array(given))
-    rows = next(iter(specs.values())).batch
-    if len(labels) != rows:
-        raise InputError(
-            f"{origin}: '{LABELS}' has {len(labels)} entries but the batch has {rows} rows; "
-            "give one label per row"
-        )
-    if labels.dtype.kind == "O":
-        raise InputError(f"{origin}: '{LABELS}' holds Python objects; give a numeric array")
-    return labels
+        where = f"{source}, batch {index}"
+        arrays = _without_fixed(named_arrays(item, list(specs), where), fixed, where)
+        _check_names(arrays, specs, where)
+        yield from _samples(arrays, specs, where, source, note)

@@ -126,11 +126,17 @@ def test_other_commands_take_shapes_from_the_data_too(placer: Callable[..., Fini
     assert placer("eval", "float.onnx", "net.onnx", *data, "--shape", "x=1x4x9x9").code == 2
 
 
-def samples() -> list[dict[str, np.ndarray]]:
+def samples() -> list[object]:
     """Batches as a user's function gives them."""
     return [{"image": np.zeros((2, 4, 5, 7), "f")}]
 
 
-def test_a_function_gives_whole_batches(save: Callable[[str], Path]):
-    source = "tests.calibration.test_data_shapes:samples"
-    assert shapes_of_data(save(IMAGE), (), source) == {"image": (2, 4, 5, 7)}
+def single() -> list[object]:
+    """A sample without an axis for the batch."""
+    return [np.zeros((4, 5, 7), "f")]
+
+
+def test_batches_of_a_function_settle_all_but_the_batch(save: Callable[[str], Path]):
+    for name in ("samples", "single"):
+        source = f"tests.calibration.test_data_shapes:{name}"
+        assert shapes_of_data(save(IMAGE), (), source) == {"image": (1, 4, 5, 7)}

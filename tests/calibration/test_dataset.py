@@ -415,13 +415,20 @@ def numbers():
     return 5
 
 def arrays():
-    return [batch(0)]
+    return [batch(0)[0], *map(batch, range(1, 4))]  # The first has no axis for the batch.
+
+def loader():
+    both = [np.concatenate([batch(value), batch(value + 1)]) for value in (0, 2)]
+    return [[both[0], [0, 1]], (both[1], np.array([2, 3]))]
+
+def several():
+    return [[batch(0)] * 3]
 
 def renamed():
     return [{"image": batch(0)}]
 
 def misshapen():
-    return [{"x": batch(0)[0]}]
+    return [{"x": batch(0)[0, 0]}]
 
 def ragged():
     return [{"x": [[1.0], [1.0, 2.0]]}]
@@ -455,6 +462,22 @@ def test_function_is_called_again_for_each_pass(image: Model, user_module: str) 
     )
 
 
+def test_batches_of_a_function_may_have_any_size_and_no_names(
+    image: Model, user_module: str
+) -> None:
+    dataset = load_dataset(f"{user_module}:loader", image)  # As PyTorch's DataLoader gives them.
+    labels = [sample.labels.tolist() for sample in dataset if sample.labels is not None]
+    assert numbers(dataset) == [0, 1, 2, 3]
+    assert labels == [[0], [1], [2], [3]]
+    assert numbers(load_dataset(f"{user_module}:arrays", image)) == [0, 1, 2, 3]
+
+
+def test_a_folder_of_single_samples(image: Model, tmp_path: Path) -> None:
+    for value in range(3):
+        np.save(tmp_path / f"{value}.npy", images(1, first=value)[0])
+    assert numbers(load_dataset(str(tmp_path), image)) == [0, 1, 2]
+
+
 def test_a_path_wins_over_a_function(image: Model, user_module: str, tmp_path: Path) -> None:
     folder = tmp_path / f"{user_module}:good"
     folder.mkdir()
@@ -474,7 +497,7 @@ def test_function_and_file_of_the_same_samples_have_one_fingerprint(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("shuffled", "{source}, sample 0 differs from the first pass over {source}; "),
+        ("shuffled", "{source}, batch 0, sample 0 differs from the first pass over {source}; "),
         ("once", "{source} gave fewer samples than in its first pass; "),
     ],
 )
@@ -499,20 +522,24 @@ def test_functions_that_change_between_passes(
             "numbers",
             "{m}:numbers failed with TypeError: 'int' object is not iterable; correct the function",
         ),
-        ("arrays", "{m}:arrays, sample 0 has type ndarray; give a dict from input name to array"),
+        (
+            "several",
+            "{m}:several, batch 0 yields sequences of 3; the model's inputs are: x; give these in "
+            "order, and labels behind them if there are any",
+        ),
         (
             "renamed",
-            "{m}:renamed, sample 0 has arrays named: image; the model's inputs are named: x; "
+            "{m}:renamed, batch 0 has arrays named: image; the model's inputs are named: x; "
             "rename the arrays",
         ),
         (
             "misshapen",
-            "{m}:misshapen, sample 0: array 'x' has shape (3, 2, 2) but the model needs "
-            "(1, 3, 2, 2); give one batch of that shape",
+            "{m}:misshapen, batch 0: array 'x' has shape (2, 2) but the model needs "
+            "(N, 3, 2, 2) or (N, 1, 3, 2, 2); reshape it or set the model's shape with `shapes`",
         ),
         (
             "mislabelled",
-            "{m}:mislabelled, sample 0: 'labels' has 2 entries but the batch has 1 rows; give one "
+            "{m}:mislabelled, batch 0: 'labels' has shape (2,) but array 'x' has 1 rows; give one "
             "label per row",
         ),
         ("empty", "{m}:empty holds no full batch (it gave no sample); give more data"),
@@ -527,9 +554,9 @@ def test_functions_that_are_refused(
 def test_ragged_arrays_of_a_function(image: Model, user_module: str) -> None:
     message = error_of(f"{user_module}:ragged", image)
     assert message.startswith(
-        f"reading 'x' of {user_module}:ragged, sample 0 failed with ValueError"
+        f"reading 'x' of {user_module}:ragged, batch 0 failed with ValueError"
     )
-    assert message.endswith("; give a numeric array")
+    assert message.endswith("; give numeric arrays")
 
 
 def test_modules_that_cannot_be_imported(image: Model, user_module: str) -> None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from placer.calibration.sample import LABELS
+from placer.calibration.batches import named_arrays, only_input
 from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.common.user_code import UserCode
 from placer.errors import InputError
@@ -41,7 +41,7 @@ def packed(data: Data, inputs: InputNames, keyword: str) -> bytes:
     if hasattr(data, "__array__"):
         with guard:
             array = np.asarray(data)
-        return _archive({_only_input(inputs(), keyword): array})
+        return _archive({only_input(inputs(), f"`{keyword}`"): array})
     if isinstance(data, Mapping):
         with guard:
             arrays = {name: np.asanyarray(values) for name, values in data.items()}
@@ -60,8 +60,7 @@ def _gathered(batches: Iterable[object], inputs: Sequence[str], keyword: str) ->
     parts: dict[str, list[np.ndarray]] = {}
     guard = UserCode(f"reading `{keyword}`", "give batches of numeric arrays")
     for batch in guard.items(lambda: batches):
-        with guard:
-            arrays = _named(batch, inputs, keyword)
+        arrays = named_arrays(batch, inputs, f"`{keyword}`")
         if parts and arrays.keys() != parts.keys():
             raise InputError(
                 f"`{keyword}` yields batches of {', '.join(parts)} and of {', '.join(arrays)}; "
@@ -78,30 +77,6 @@ def _gathered(batches: Iterable[object], inputs: Sequence[str], keyword: str) ->
     if not parts:
         raise InputError(f"`{keyword}` yields no batch; give at least one")
     return {name: _joined(values, name, keyword) for name, values in parts.items()}
-
-
-def _named(batch: object, inputs: Sequence[str], keyword: str) -> dict[str, np.ndarray]:
-    """The arrays of one batch by input name, and labels by theirs."""
-    if isinstance(batch, Mapping):
-        return {str(name): np.asarray(values) for name, values in batch.items()}
-    if not isinstance(batch, list | tuple):
-        return {_only_input(inputs, keyword): np.asarray(batch)}
-    names = [*inputs, LABELS]
-    if len(batch) not in (len(inputs), len(names)):
-        raise InputError(
-            f"`{keyword}` yields sequences of {len(batch)}; the model's inputs are: "
-            f"{', '.join(inputs)}; give these in order, and labels behind them if there are any"
-        )
-    return {name: np.asarray(one) for name, one in zip(names, batch, strict=False)}
-
-
-def _only_input(inputs: Sequence[str], keyword: str) -> str:
-    if len(inputs) != 1:
-        raise InputError(
-            f"`{keyword}` has one array but the model's inputs are: {', '.join(inputs) or 'none'}; "
-            "give arrays by input name"
-        )
-    return inputs[0]
 
 
 def _joined(arrays: Sequence[np.ndarray], name: str, keyword: str) -> np.ndarray:
