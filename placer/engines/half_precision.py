@@ -33,18 +33,13 @@ class HalfPrecisionModel:
     """
 
     def __init__(self, model: ModelProto, base_dir: Path, threads: int) -> None:
+        self._base_dir, self._threads = base_dir, threads
+        # What can still be computed in float32 instead.
+        self._half = model if _has_half(model.graph) else None
         try:
-            self._session = OnnxRuntimeModel(model, base_dir, threads, optimized=False)
+            self._open(model)
         except RunError as error:
-            if not _has_half(model.graph):
-                raise
-            log.info("16-bit types are run in float32 and rounded: %s", error)
-            model = in_float32(model, base_dir)
-            self._session = OnnxRuntimeModel(model, base_dir, threads, optimized=False)
-        self._types = {
-            value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-            for value in model.graph.input
-        }
+            self._widen(error)
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Return all graph outputs by name; raises RunError if ONNX Runtime fails."""
@@ -52,7 +47,28 @@ class HalfPrecisionModel:
             name: values.astype(self._types.get(name, values.dtype), copy=False)
             for name, values in inputs.items()
         }
-        return self._session.run(given)
+        try:
+            found = self._session.run(given)
+        except RunError as error:  # Operators without a 16-bit kernel may load and not run.
+            self._widen(error)
+            return self.run(inputs)
+        self._half = None
+        return found
+
+    def _open(self, model: ModelProto) -> None:
+        self._session = OnnxRuntimeModel(model, self._base_dir, self._threads, optimized=False)
+        self._types = {
+            value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            for value in model.graph.input
+        }
+
+    def _widen(self, error: RunError) -> None:
+        """Compute 16-bit tensors in float32; raises ``error`` if there are none or that is done."""
+        half, self._half = self._half, None
+        if half is None:
+            raise error
+        log.info("16-bit types are run in float32 and rounded: %s", error)
+        self._open(in_float32(half, self._base_dir))
 
 
 def _has_half(graph: GraphProto) -> bool:
