@@ -8,6 +8,7 @@ from onnx import NodeProto
 
 from placer.graph.edit import reads, subgraphs
 from placer.graph.index import Graph
+from placer.graph.training import is_training
 
 # https://onnx.ai/onnx/operators: those whose outputs differ from run to run, whatever their seed.
 RANDOM_OPS = frozenset(
@@ -27,11 +28,17 @@ def random_outputs(graph: Graph) -> dict[str, str]:
     source: dict[str, str] = {}
     for node in graph.nodes:
         cause = next((source[t] for t in reads(node.proto) if t in source), None)
-        if cause is None and any(inner.op_type in RANDOM_OPS for inner in _nested(node.proto)):
+        if cause is None and any(_draws(inner, graph) for inner in _nested(node.proto)):
             cause = node.name
         if cause is not None:
             source.update((tensor, cause) for tensor in node.outputs if tensor)
     return {output: source[output] for output in graph.outputs if output in source}
+
+
+def _draws(node: NodeProto, graph: Graph) -> bool:
+    return node.op_type in RANDOM_OPS or (
+        node.op_type == "Dropout" and is_training(node, graph.initializers)
+    )
 
 
 def _nested(node: NodeProto) -> Iterator[NodeProto]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto
 
 from placer.graph.edit import reads, rename_tensors, replace_nodes
-from placer.graph.external_data import is_external
+from placer.graph.training import is_training
 
 
 def remove_identities(graph: GraphProto) -> int:
@@ -15,7 +15,7 @@ def remove_identities(graph: GraphProto) -> int:
     outputs = {value.name for value in graph.output}
     sources = {value.name for value in graph.input} | {t.name for t in graph.initializer}
     sources |= {t.values.name for t in graph.sparse_initializer}
-    false = {t.name for t in graph.initializer if _is_false(t)}
+    constants = {t.name: t for t in graph.initializer}
     read = {tensor for node in graph.node for tensor in reads(node)} | outputs
     kept: list[NodeProto] = []
     new_name: dict[str, str] = {}
@@ -26,7 +26,7 @@ def remove_identities(graph: GraphProto) -> int:
         return tensor
 
     for node in graph.node:
-        if not _is_identity(node, read, false):
+        if not _is_identity(node, read, constants):
             kept.append(node)
             continue
         source, target = resolve(node.input[0]), node.output[0]
@@ -44,15 +44,12 @@ def remove_identities(graph: GraphProto) -> int:
     return count
 
 
-def _is_identity(node: NodeProto, read: Collection[str], false: Collection[str]) -> bool:
+def _is_identity(
+    node: NodeProto, read: Collection[str], constants: Mapping[str, TensorProto]
+) -> bool:
     if node.domain:
         return False
-    training = len(node.input) > 2 and node.input[2] != "" and node.input[2] not in false
     mask = len(node.output) > 1 and node.output[1] in read
-    return node.op_type == "Identity" or (node.op_type == "Dropout" and not training and not mask)
-
-
-def _is_false(tensor: TensorProto) -> bool:
-    if tensor.data_type != TensorProto.BOOL or is_external(tensor):
-        return False
-    return not numpy_helper.to_array(tensor).any()
+    return node.op_type == "Identity" or (
+        node.op_type == "Dropout" and not is_training(node, constants) and not mask
+    )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from placer.graph.randomness import random_outputs
 from placer.graph.text import graph_of_text
+from placer.graph.training import told_of_training
 from tests.conftest import Finished
 
 NOISY = """
@@ -19,6 +20,37 @@ net (float[1,32] x) => (float[1,32] scores, float[1,32] side) <float[32,32] w = 
 
 def test_outputs_behind_a_random_node():
     assert random_outputs(graph_of_text(NOISY)) == {"side": "noise"}
+
+
+IN_TRAINING = """
+<ir_version: 9, opset_import: ["": 17]>
+net (float[4,3,8,8] x, bool trains) => (float[4,3,8,8] y, float[4,3,8,8] z, bool[4,3,8,8] m)
+<float[3,3,1,1] w = {0.1}, float[3] one = {1, 1, 1}, float[3] zero = {0, 0, 0},
+ float half = {0.5}, bool yes = {1}, bool no = {0}> {
+  [conv] c = Conv(x, w)
+  [norm] b, mean, var = BatchNormalization<training_mode = 1>(c, one, zero, zero, one)
+  [dropped] y = Dropout(b, half, yes)
+  [kept] z, m = Dropout(c, half, no)
+}
+"""
+
+
+def test_a_model_that_was_exported_in_training_mode(
+    placer: Callable[..., Finished], save: Callable[..., Path]
+):
+    graph = graph_of_text(IN_TRAINING)
+    assert random_outputs(graph) == {"y": "dropped"}
+    assert told_of_training(graph) == (
+        "nodes compute as in training, by the statistics of each batch or at random: 'norm' "
+        "(BatchNormalization) and 1 more; unless that is meant, export the model in evaluation "
+        "mode (model.eval())"
+    )
+    assert told_of_training(graph_of_text(NOISY)) is None
+    asked = IN_TRAINING.replace("half, yes", "half, trains")
+    assert random_outputs(graph_of_text(asked)) == {"y": "dropped"}
+    run = ("--engine", "fusion-model", "--gpu", "a100", "--no-cache", "--preset", "quick")
+    finished = placer("optimize", save(IN_TRAINING), *run, "--budget", 2, "--gate", "sqnr>=5@z")
+    assert "warning: nodes compute as in training" in finished.out
 
 
 def test_the_reason_is_named(placer: Callable[..., Finished], save: Callable[..., Path]):

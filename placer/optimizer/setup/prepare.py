@@ -24,6 +24,7 @@ from placer.errors import InputError
 from placer.graph.bodies import bodies_of
 from placer.graph.port_arithmetic import numeric_outputs
 from placer.graph.shapes import ShapeRange, check_ranges, optima
+from placer.graph.training import told_of_training
 from placer.model import Model, load_model
 from placer.model.judged import judged_by
 from placer.optimizer.observer import Observer
@@ -81,9 +82,9 @@ def prepare(
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     request = _without_recovery(request, model, warn)
     gates = _gates(request, model, evaluation_data, observer)
-    judged = judged_by(model).told()
-    if judged is not None:
-        warn(judged)
+    for text in (told_of_training(model.graph), judged_by(model).told()):
+        if text is not None:
+            warn(text)
     distance, from_quantized = None, model.imported is not None
     if from_quantized:
         observer.stage("comparing the recovered float model with the quantized one")
