@@ -280,12 +280,12 @@ class Noise:
     a tenth (standard deviation), so that adding up is nearly but not quite right. ``unit``:
     ``edge``: each kind of edge of a group has its power, so a layout that quantizes more is never
     less noisy; ``layout``: each layout but the float one has its own power, whatever it quantizes.
-    Choices of one motion-normal form are one to the engine and have the noise of the first of them.
+    Choices of one motion-normal form are one to the engine and have the noise of the quietest of
+    them: pairs that motion implies round what is rounded already, and add nothing.
     """
 
     def __init__(self, problem: Problem, unit: NoiseUnit) -> None:
         self._space = problem.space
-        self._first = first_of_form(problem.name)
         self._by_layout = {
             (group.name, layout): _edge_noise(group, layout, problem.space)
             if unit == "edge"
@@ -293,29 +293,37 @@ class Noise:
             for group in problem.space.groups
             for layout in group.layouts
         }
+        self._quietest: dict[str, tuple[str, ...]] = {}
+        self._forms = forms_of(problem.name)
+        for own, form in self._forms.items():
+            known = self._quietest.setdefault(form, own)
+            if self._sum(own) < self._sum(known):
+                self._quietest[form] = own
 
     def power(self, choices: Choices) -> float:
         """Noise power of the placement of ``choices``, which must be of whole groups."""
-        own = self._first[tuple(choices[group.name] for group in self._space.groups)]
-        layouts = zip((group.name for group in self._space.groups), own, strict=True)
-        total = sum(self._by_layout[layout] for layout in layouts)
+        form = self._forms[tuple(choices[group.name] for group in self._space.groups)]
+        own = self._quietest[form]
         rng = np.random.default_rng(seed_of("deviation", *own))
-        return total * max(0.1, 1 + NOISE_DEVIATION * float(rng.standard_normal()))
+        return self._sum(own) * max(0.1, 1 + NOISE_DEVIATION * float(rng.standard_normal()))
+
+    def _sum(self, layouts: tuple[str, ...]) -> float:
+        """Of the noise of ``layouts`` of all groups."""
+        names = (group.name for group in self._space.groups)
+        return sum(self._by_layout[own] for own in zip(names, layouts, strict=True))
 
 
 @lru_cache(maxsize=2)
-def first_of_form(name: str) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """By the layouts of all groups, the first ones in order that are the same to the engine.
+def forms_of(name: str) -> dict[tuple[str, ...], str]:
+    """By the layouts of all groups, the motion-normal form of their placement.
 
     ``name``: a problem of REDUCED; others have too many choices.
     """
     problem = load_problem(name)
     layers, near, found = problem.layer_model(), None, {}
-    first: dict[str, tuple[str, ...]] = {}
     for choices in problem.choices():
         near = layers.predict(problem.space.placement(choices), near)
-        own = tuple(choices.values())
-        found[own] = first.setdefault(near.form, own)
+        found[tuple(choices.values())] = near.form
     return found
 
 
