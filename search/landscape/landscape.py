@@ -178,23 +178,30 @@ class Landscape:
         return Moves(moves, [self._reach.apart(move) for move in moves])
 
     @cached_property
+    def neighbours(self) -> tuple[tuple[int, int], ...]:
+        """All pairs of groups, by number, that are near each other."""
+        owners: dict[int, list[int]] = {}
+        for group, members in enumerate(self.members):
+            for node in self._reach.nodes(members):
+                owners.setdefault(node, []).append(group)
+        pairs = {
+            (other, group)
+            for group, members in enumerate(self.members)
+            for node in self._reach.ball(members)
+            for other in owners.get(node, ())
+            if other < group
+        }
+        return tuple(sorted(pairs))
+
+    @cached_property
     def near_groups(self) -> tuple[np.ndarray, np.ndarray]:
         """All pairs of group moves of different groups that are near each other."""
-        balls = [self._reach.ball(members) for members in self.members]
-        nodes = [self._reach.nodes(members) for members in self.members]
         start, owners = 0, []
         for members in self.members:
             count = len(self._offered[members[0]])
             owners.append(range(start, start + count))
             start += count
-        pairs = [
-            (i, j)
-            for a in range(len(balls))
-            for b in range(a + 1, len(balls))
-            if nodes[a] & balls[b]
-            for i in owners[a]
-            for j in owners[b]
-        ]
+        pairs = [(i, j) for a, b in self.neighbours for i in owners[a] for j in owners[b]]
         found = np.array(pairs, dtype=int).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 

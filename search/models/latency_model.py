@@ -23,7 +23,7 @@ from placer.rules.sites import rule_layout
 from placer.search.landscape.landscape import Landscape, Objective, State
 from placer.search.landscape.layer_signatures import Signature
 from placer.search.models.bayesian_linear import Gaussian, Measured, Summed
-from placer.search.models.misfit import Distances, learn_misfit
+from placer.search.models.misfit import Likeness, learn_misfit
 
 # The prior of a layer's time, up to a common factor: launch, 8-bit operations at twice the rate of
 # others, bytes moved. Assumed; only ratios matter, and measurements replace them.
@@ -95,7 +95,7 @@ class LatencyModel:
             np.array([float_latency, *(o.ratio for o in observations)]),
             np.diag(np.square(deviations)),
         )
-        self.misfit = learn_misfit(exact, Distances(landscape, states))
+        self.misfit = learn_misfit(exact, Likeness(landscape, states))
         self._third = replace(exact, errors=exact.errors + self.misfit.among())
 
     def objective(self, draw: Sequence[int] | None = None) -> Objective:

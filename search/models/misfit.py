@@ -2,16 +2,17 @@
 
 Layers slow each other down, engines fuse and reformat what no rule predicts: then no costs of
 layers explain all latencies. What is left over is taken as a Gaussian process over placements
-(Rasmussen & Williams, Gaussian Processes (2006), 2.7 and 5.4.1): placements that differ in few
-groups are off alike. How far they are off, and in how many groups they may differ, is what makes
-the measured latencies most probable.
+(Rasmussen & Williams, Gaussian Processes (2006), 2.7 and 5.4.1). Either placements that differ in
+few groups are off alike, or what each two neighbouring groups do to each other adds up, so that two
+placements are off alike as far as neighbours have the same layouts in both, wherever else they
+differ. Which of these it is, how far placements are off, and in how many groups they may differ is
+what makes the measured latencies most probable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -19,31 +20,51 @@ from placer.search.landscape.landscape import Landscape, State
 from placer.search.models.bayesian_linear import Summed
 
 # What is chosen from: standard deviations, in units of the float model's latency, and numbers of
-# groups over which the likeness of errors falls by e.
+# groups over which the likeness of errors falls by e, or the sum over neighbours.
 LEVELS, REACHES = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (2.0, 6.0, 20.0)
+NEIGHBOURS = 0.0
 # By how much the logarithm of the evidence must be better than without any misfit.
 EVIDENT = 2.0
 
 
-class Distances:
-    """In how many groups placements differ; a group of which some sites differ counts in part."""
+class Likeness:
+    """How alike the errors of placements are."""
 
     def __init__(self, landscape: Landscape, states: Sequence[State]) -> None:
         """``states``: those measured."""
-        weights = np.zeros(len(landscape.sites))
-        for members in landscape.members:
-            weights[list(members)] = 1 / len(members)
-        self._weights = weights
-        self._states = np.array(states, dtype=int).reshape(len(states), len(weights))
+        sizes = np.array([len(members) for members in landscape.members], dtype=int)
+        self._starts = np.cumsum(sizes) - sizes
+        # A group of which some sites differ counts in part.
+        self._weights = np.repeat(1 / np.maximum(sizes, 1), sizes)
+        self._states = np.array(states, dtype=int).reshape(len(states), len(landscape.sites))
+        # In a vast model there are too many neighbours to compare for every placement.
+        pairs = () if landscape.is_vast else landscape.neighbours
+        self._first, self._second = np.array(pairs, dtype=int).reshape(-1, 2).T
+        self._factors = np.random.default_rng(0).integers(1 << 63, size=len(self._weights)) | 1
+        self._beside = self._layouts_beside(self._states)
+        self.reaches = (*REACHES, NEIGHBOURS) if pairs else REACHES
+        self._among: dict[float, np.ndarray] = {}
 
-    @cached_property
-    def among(self) -> np.ndarray:
+    def among(self, reach: float) -> np.ndarray:
         """Of the measured ones to each other, shape (m, m)."""
-        return np.array([self.to(state) for state in self._states])
+        if reach not in self._among:
+            self._among[reach] = np.array([self.to(state, reach) for state in self._states])
+        return self._among[reach]
 
-    def to(self, state: State | np.ndarray) -> np.ndarray:
+    def to(self, state: State | np.ndarray, reach: float) -> np.ndarray:
         """Of ``state`` to each of the measured ones, shape (m,)."""
-        return np.asarray((self._states != np.array(state)) @ self._weights)
+        own = np.array(state)
+        if reach == NEIGHBOURS:
+            same = self._beside == self._layouts_beside(own[None])
+            return np.asarray(np.count_nonzero(same, axis=1) / len(self._first))
+        return np.asarray(np.exp(-((self._states != own) @ self._weights) / reach))
+
+    def _layouts_beside(self, states: np.ndarray) -> np.ndarray:
+        """A number for the layouts of each two neighbours, shape (len(states), pairs)."""
+        if not len(self._first):
+            return np.zeros((len(states), 0), dtype=int)
+        groups = np.add.reduceat((states + 1) * self._factors, self._starts, axis=1)
+        return np.asarray(groups[:, self._first] * 3 + groups[:, self._second])
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,20 +72,20 @@ class Misfit:
     """Errors of predicted latencies.
 
     ``level``: their standard deviation, 0 where none is evident. ``reach``: over how many groups
-    their likeness falls by e.
+    their likeness falls by e; ``NEIGHBOURS`` if it is a sum over neighbours.
     """
 
-    distances: Distances
+    likeness: Likeness
     level: float = 0.0
-    reach: float = 1.0
+    reach: float = REACHES[0]
 
     def among(self) -> np.ndarray:
         """Covariance of the errors of the measured placements, shape (m, m)."""
-        return self._covariance(self.distances.among)
+        return self.level**2 * self.likeness.among(self.reach)
 
     def with_(self, state: State) -> np.ndarray:
         """Covariance of the error of ``state`` with those of the measured ones, shape (m,)."""
-        return self._covariance(self.distances.to(state))
+        return self.level**2 * self.likeness.to(state, self.reach)
 
     def draw(self, seed: Sequence[int]) -> np.ndarray | float:
         """Errors of the measured placements as they may be before any is measured."""
@@ -75,19 +96,16 @@ class Misfit:
         rng = np.random.default_rng([*seed, 1])
         return np.asarray(np.linalg.cholesky(covariance) @ rng.standard_normal(len(covariance)))
 
-    def _covariance(self, distances: np.ndarray) -> np.ndarray:
-        return np.asarray(self.level**2 * np.exp(-distances / self.reach))
 
-
-def learn_misfit(exact: Summed, distances: Distances) -> Misfit:
+def learn_misfit(exact: Summed, likeness: Likeness) -> Misfit:
     """The misfit under which what was measured is most probable; none unless that is evident.
 
     ``exact``: latencies as sums of costs, with errors of measurement alone.
     """
-    best, most = Misfit(distances), exact.log_evidence() + EVIDENT
+    best, most = Misfit(likeness), exact.log_evidence() + EVIDENT
     for level in LEVELS:
-        for reach in REACHES:
-            misfit = Misfit(distances, level, reach)
+        for reach in likeness.reaches:
+            misfit = Misfit(likeness, level, reach)
             evidence = replace(exact, errors=exact.errors + misfit.among()).log_evidence()
             if evidence > most:
                 best, most = misfit, evidence

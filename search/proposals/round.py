@@ -319,10 +319,12 @@ class Round:
     def _best_of(self, pool: Pool) -> tuple[State, float] | None:
         search = self._pool_search
         held = {state: value for state, value in pool.items() if search.holds(state)}
-        for state in best_states(held, FINALISTS):
-            if self._is_new(state):
-                return state, self._optimistic(state)
-        return None
+        new = (state for state in best_states(held, FINALISTS) if self._is_new(state))
+        if self._explores or not self._is_misfit():
+            return next(((state, self._optimistic(state)) for state in new), None)
+        # Descents know nothing of what latencies are off the sum of layers.
+        found = [(self._latency.predict(state)[0], state) for state in new]
+        return (min(found)[1], self._optimistic(min(found)[1])) if found else None
 
     @property
     def _pool_search(self) -> PoolSearch:

@@ -7,7 +7,7 @@ import pytest
 
 from placer.search.landscape.landscape import State
 from placer.search.models.bayesian_linear import Gaussian, Summed
-from placer.search.models.misfit import Distances, Misfit, learn_misfit
+from placer.search.models.misfit import NEIGHBOURS, Likeness, Misfit, learn_misfit
 from placer.search.proposals.near_best import expected_gain
 from placer.search.proposals.round import NEAR
 from tests.search.test_landscape import BRANCHES, landscape
@@ -45,14 +45,14 @@ def sums(errors: np.ndarray) -> Summed:
 
 def test_sums_of_costs_have_no_misfit():
     states = random_states(12)
-    assert learn_misfit(sums(np.zeros(12)), Distances(LAND, states)).level == 0
+    assert learn_misfit(sums(np.zeros(12)), Likeness(LAND, states)).level == 0
 
 
 def test_the_misfit_is_learned_from_whole_latencies():
     states = random_states(40)
-    covariance = Misfit(Distances(LAND, states), 0.08, 6.0).among() + 1e-9 * np.eye(40)
+    covariance = Misfit(Likeness(LAND, states), 0.08, 6.0).among() + 1e-9 * np.eye(40)
     drawn = np.linalg.cholesky(covariance) @ np.random.default_rng(2).standard_normal(40)
-    assert learn_misfit(sums(drawn), Distances(LAND, states)).level in (0.04, 0.08, 0.16)
+    assert learn_misfit(sums(drawn), Likeness(LAND, states)).level in (0.04, 0.08, 0.16)
 
 
 def test_a_group_of_several_sites_counts_once():
@@ -61,7 +61,35 @@ def test_a_group_of_several_sites_counts_once():
         (number + 1) % len(LAND.names[site]) if site in members else number
         for site, number in enumerate(FLOATS)
     )
-    np.testing.assert_allclose(Distances(LAND, [FLOATS, other]).to(FLOATS), [0, 1])
+    likeness = Likeness(LAND, [FLOATS, other])
+    np.testing.assert_allclose(likeness.to(FLOATS, 2.0), [1, np.exp(-1 / 2)])
+
+
+def test_neighbours_are_alike_wherever_else_placements_differ():
+    pairs = LAND.neighbours
+    group = 0
+    beside = sum(group in pair for pair in pairs)
+    other = tuple(
+        (number + 1) % len(LAND.names[site]) if site in LAND.members[group] else number
+        for site, number in enumerate(FLOATS)
+    )
+    likeness = Likeness(LAND, [FLOATS, other])
+    expected = [1, 1 - beside / len(pairs)]
+    np.testing.assert_allclose(likeness.to(FLOATS, NEIGHBOURS), expected)
+
+
+@pytest.mark.parametrize("reach", [6.0, NEIGHBOURS])
+def test_how_errors_of_placements_hang_together_is_learned(reach):
+    rng = np.random.default_rng(3)
+    every = random_states(60)
+    states = [
+        tuple(a if rng.random() < 0.7 else b for a, b in zip(FLOATS, other, strict=True))
+        for other in every
+    ]
+    likeness = Likeness(LAND, states)
+    covariance = Misfit(likeness, 0.08, reach).among() + 1e-9 * np.eye(len(states))
+    drawn = np.linalg.cholesky(covariance) @ rng.standard_normal(len(states))
+    assert learn_misfit(sums(drawn), likeness).reach == reach
 
 
 @pytest.mark.parametrize(
