@@ -49,6 +49,17 @@ class Draft:
         """Add an initializer."""
         self.tensors[name] = new_tensor(name, values)
 
+    def add_all(self, other: Draft) -> None:
+        """Add what ``other`` adds, but for its names."""
+        self.reads.update(other.reads)
+        self.outputs.update(other.outputs)
+        self.tensors.update(other.tensors)
+        self.scales.update(other.scales)
+        self.groups += other.groups
+        for own, more in ((self.behind, other.behind), (self.before, other.before)):
+            for key, nodes in more.items():
+                own.setdefault(key, []).extend(nodes)
+
     def add_constant(self, constant: QuantizedConstant, reader: str) -> None:
         """Add a quantized constant before the node ``reader`` unless it is there already."""
         if constant.tensors[0].name not in self.tensors:

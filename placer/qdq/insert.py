@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from placer.quantization.numerics import (
 
 _STANDARD = ("", "ai.onnx")
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+KEPT_GROUPS = 1 << 14
 _OPSET_OF_HALF = 19  # From here on QuantizeLinear takes float16 and bfloat16, and makes FP8.
 
 
@@ -46,6 +48,10 @@ class Inserter:
         reads = Counter(t for t, edges in self._graph.consumers.items() for _ in edges)
         self._writer = CandidateWriter(model, scheme, reads)
         self._taken = taken_names(self._graph)
+        # Edges that may carry a pair, by its format.
+        self._checked: set[tuple[Edge, Format | None]] = set()
+        # What a group of edges adds by its names, ranges and format: placements differ in few.
+        self._made: dict[Hashable, Draft] = {}
         # Its names come first: they are the same whatever other formats there are.
         self._weights = WeightQuantizer(model, scheme, reads, self._taken)
         self._in_format = {
@@ -82,7 +88,9 @@ class Inserter:
         groups = placement.sorted()
         for group in groups:
             for edge in group:
-                self._check(edge, self._scheme_at(edge, placement))
+                if (edge, placement.formats.get(edge)) not in self._checked:
+                    self._check(edge, self._scheme_at(edge, placement))
+                    self._checked.add((edge, placement.formats.get(edge)))
             self._draft_group(self._without_biases(group, placement), ranges, draft, placement)
         for group in groups:
             for edge in group:
@@ -169,29 +177,41 @@ class Inserter:
     def _draft_group(
         self, group: list[Edge], ranges: Ranges, draft: Draft, placement: Placement
     ) -> None:
-        by_tensor: dict[str, list[Edge]] = {}
-        for edge in group:
-            if not self.is_weight(edge):
-                by_tensor.setdefault(edge.tensor, []).append(edge)
-        if not by_tensor:
+        edges = tuple([edge for edge in group if not self.is_weight(edge)])
+        if not edges:
             return
-        whole = union(self._range(tensor, ranges) for tensor in by_tensor)
-        dtype = self._group_dtype(list(by_tensor))
+        tensors = dict.fromkeys([edge.tensor for edge in edges])
+        own = tuple([self._range(tensor, ranges) for tensor in tensors])
         scheme = self._scheme_at(group[0], placement)
+        names = tuple([claim(tensor, self._taken, draft.names) for tensor in tensors])
+        key = edges, names, own, scheme.activation
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= KEPT_GROUPS:
+                self._made.clear()
+            made = self._made[key] = self._made_group(edges, names, union(own), scheme)
+        draft.add_all(made)
+
+    def _made_group(
+        self, edges: Sequence[Edge], names: Sequence[PairName], whole: Range, scheme: Scheme
+    ) -> Draft:
+        """The pairs on ``edges``, with the ``names`` of those of each tensor."""
+        by_tensor: dict[str, list[Edge]] = {}
+        for edge in edges:
+            by_tensor.setdefault(edge.tensor, []).append(edge)
+        dtype = self._group_dtype(list(by_tensor))
         with naming(*by_tensor):
             quantization = activation_quantization(whole, scheme, dtype)
-        own = scheme.of(whole.low)
+        own, draft = scheme.of(whole.low), Draft()
         integer = quantized_dtype(own.activation)
-        scale = zero_point = ""
-        for tensor, edges in by_tensor.items():
-            name = claim(tensor, self._taken, draft.names)
-            if not scale:  # The first tensor names what the whole group shares.
-                scale, zero_point = name.of("scale"), name.of("zero_point")
-                draft.add(scale, np.array(quantization.scale, dtype))
-                draft.add(zero_point, np.array(quantization.zero_point, integer))
-                names = ScaleNames(tuple(by_tensor), scale, quantization, dtype, integer)
-                draft.groups.append(names)
-            self._draft_pair(name, edges, (scale, zero_point), quantization, own, draft)
+        # The first tensor names what the whole group shares.
+        scale, zero_point = names[0].of("scale"), names[0].of("zero_point")
+        draft.add(scale, np.array(quantization.scale, dtype))
+        draft.add(zero_point, np.array(quantization.zero_point, integer))
+        draft.groups.append(ScaleNames(tuple(by_tensor), scale, quantization, dtype, integer))
+        for name, on_tensor in zip(names, by_tensor.values(), strict=True):
+            self._draft_pair(name, on_tensor, (scale, zero_point), quantization, own, draft)
+        return draft
 
     def _group_dtype(self, tensors: list[str]) -> np.dtype[Any]:
         dtype = self._graph.type_of(tensors[0]).dtype or TensorProto.FLOAT

@@ -177,6 +177,19 @@ def test_a_candidate_does_not_depend_on_those_before_it(save: Save):
     assert used.insert(placement, {}) == fresh.insert(placement, {})
 
 
+def test_what_is_kept_of_groups_holds_for_their_ranges_and_names(save: Save):
+    model = load_model(save(BRANCHES))
+    first, *others = model.graph.edges_of("r")
+    together = Placement.of_groups([[first, *others]])
+    apart = Placement.of_groups([[edge] for edge in (first, *others)])
+    used, alone = Inserter(model, TENSORRT), Placement.of([first])
+    wider = {**RANGES, "r": Range(-2 * RANGES["r"].high, 3 * RANGES["r"].high)}
+    for placement, ranges in [(p, r) for p in (alone, together, apart) for r in (RANGES, wider)]:
+        fresh = Inserter(model, TENSORRT).insert(placement, ranges)
+        for _ in range(2):
+            assert used.insert(placement, ranges) == fresh
+
+
 def test_a_quantized_graph_output_keeps_its_name(save: Save):
     model = load_model(save(BRANCHES))
     placement = Placement.of([Edge("r", "", 1), Edge("r", "add", 0)])
