@@ -83,6 +83,35 @@ class IncrementalPlacer:
         """
         return self.change_at(compress(range(len(before)), map(ne, before, after)), before, after)
 
+    @property
+    def count(self) -> int:
+        """How many sites there are."""
+        return len(self._sites)
+
+    @property
+    def parts(self) -> Sequence[frozenset[str]]:
+        """Tensors of which it hangs on the same sites which edges are quantized with one scale."""
+        found: dict[int, set[str]] = {}
+        for tensor, part in self._part_of.items():
+            found.setdefault(part, set()).add(tensor)
+        return [frozenset(tensors) for tensors in found.values()]
+
+    def deciding(self, tensors: Iterable[str]) -> tuple[int, ...]:
+        """The sites whose layouts decide which edges of ``tensors`` are quantized, and how."""
+        cells = {n for part in self._parts_of(tensors) for n in self._cells_in[part]}
+        return tuple(sorted({site for cell in cells for site in self._read[cell]}))
+
+    def groups_of(self, tensors: Iterable[str], layouts: Layouts) -> Groups:
+        """The groups of the placement of ``layouts`` on ``tensors`` and those of their parts.
+
+        ``layouts``: of all sites that are ``deciding``.
+        """
+        parts = sorted(self._parts_of(tensors))
+        return Groups().union(*(self._in_part(part, layouts) for part in parts))
+
+    def _parts_of(self, tensors: Iterable[str]) -> set[int]:
+        return {self._part_of[tensor] for tensor in tensors if tensor in self._part_of}
+
     def around(self, sites: Iterable[int]) -> tuple[int, ...]:
         """The sites whose layouts decide what a change of ``sites`` changes of a placement."""
         cells = {cell for site in sites for cell in self._cells_at[site]}

@@ -35,6 +35,7 @@ class Deltas:
     def __init__(self) -> None:
         self._numbers: dict[tuple[tuple[int, int], ...], int] = {(): self.NOTHING}
         self._found: list[tuple[tuple[int, int], ...]] = [()]
+        # Of the objective that was asked about last; not a number where that was not needed yet.
         self._costs: tuple[Mapping[int, float], np.ndarray] = {}, np.zeros(0)
 
     def __getitem__(self, number: int) -> tuple[tuple[int, int], ...]:
@@ -51,12 +52,18 @@ class Deltas:
             self._found.append(delta)
         return number
 
-    def costs(self, objective: Objective) -> np.ndarray:
-        """What each costs, by number."""
+    def costs(self, objective: Objective, numbers: np.ndarray) -> np.ndarray:
+        """What those of ``numbers`` cost, in the same shape."""
         of, known = self._costs
         if of is not objective.costs:
             known = np.zeros(0)
-        new = [objective.of_counts(dict(delta)) for delta in self._found[len(known) :]]
-        known = np.concatenate([known, new])
+        if len(known) < len(self._found):
+            known = np.concatenate([known, np.full(len(self._found) - len(known), np.nan)])
         self._costs = objective.costs, known
-        return known
+        found = known[numbers]
+        missing = np.isnan(found)
+        if missing.any():
+            for number in np.unique(numbers[missing]).tolist():
+                known[number] = objective.of_counts(dict(self._found[number]))
+            found = known[numbers]
+        return np.asarray(found)

@@ -44,7 +44,6 @@ class Guesses:
         """The same, and whether it is a guess: what is best of all that a piece, or one like it,
         does in the states in which it was asked about.
         """
-        costs = self._deltas.costs(objective)
         numbers, due, guessed = np.zeros(len(pieces), dtype=int), list[int](), list[int]()
         best: dict[int, int] = {}
         for place, piece in enumerate(moves.pieces[i] for i in pieces.tolist()):
@@ -56,7 +55,8 @@ class Guesses:
                 continue
             if number is None:
                 if key not in best:
-                    best[key] = min(set(asked.values()), key=lambda n: (costs[n], n))
+                    found = np.unique([*asked.values()])
+                    best[key] = int(found[np.argmin(self._deltas.costs(objective, found))])
                 number = best[key]
                 guessed.append(place)
             numbers[place] = number

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from threading import Event
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from placer.rules.incremental_placement import IncrementalPlacer
 from placer.rules.sites import Site
 from placer.search.landscape.alike import Alike
 from placer.search.landscape.answers import Answers
+from placer.search.landscape.built_regions import BuiltRegions
 from placer.search.landscape.deltas import Deltas, Objective
 from placer.search.landscape.guesses import Guesses
 from placer.search.landscape.layer_signatures import Change, LayerModel, PredictedLayers
@@ -79,6 +80,10 @@ class Landscape:
         self._fixed = tuple(tuple(site.layouts).index(site.default) for site in fixed)
         every = [*self.sites, *fixed]
         self._placer = IncrementalPlacer(every)
+        regional = layers.regional
+        self._regions = (
+            None if regional is None else BuiltRegions(regional, self._placer, self._fixed)
+        )
         # The states predicted last, the latest at the end.
         self._predicted: OrderedDict[State, tuple[np.ndarray, PredictedLayers]] = OrderedDict()
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
@@ -134,7 +139,7 @@ class Landscape:
         """How many of the predicted layers of ``state`` there are of each signature number."""
         return self._counts(state)
 
-    def form(self, state: State) -> str:
+    def form(self, state: State) -> int:
         """Fingerprint of the motion-normal form; states of one form are one to the engine."""
         return self._form(state)
 
@@ -180,28 +185,22 @@ class Landscape:
     @cached_property
     def neighbours(self) -> tuple[tuple[int, int], ...]:
         """All pairs of groups, by number, that are near each other."""
-        owners: dict[int, list[int]] = {}
-        for group, members in enumerate(self.members):
-            for node in self._reach.nodes(members):
-                owners.setdefault(node, []).append(group)
-        pairs = {
-            (other, group)
-            for group, members in enumerate(self.members)
-            for node in self._reach.ball(members)
-            for other in owners.get(node, ())
-            if other < group
-        }
-        return tuple(sorted(pairs))
+        nodes = [self._reach.nodes(members) for members in self.members]
+        return _sharing(nodes, [self._reach.ball(members) for members in self.members])
 
     @cached_property
     def near_groups(self) -> tuple[np.ndarray, np.ndarray]:
-        """All pairs of group moves of different groups that are near each other."""
+        """All pairs of group moves of different groups that may do something to one layer."""
+        shared = self.neighbours
+        if self._regions is not None:  # What two groups touch alone adds up.
+            touched = [self._regions.touched(members) for members in self.members]
+            shared = _sharing(touched, touched)
         start, owners = 0, []
         for members in self.members:
             count = len(self._offered[members[0]])
             owners.append(range(start, start + count))
             start += count
-        pairs = [(i, j) for a, b in self.neighbours for i in owners[a] for j in owners[b]]
+        pairs = [(i, j) for a, b in shared for i in owners[a] for j in owners[b]]
         found = np.array(pairs, dtype=int).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
@@ -256,7 +255,7 @@ class Landscape:
         """Change of the objective by each move; ``pieces``: the numbers of what its pieces do."""
         if not len(moves):
             return np.zeros(0)
-        costs = self._deltas.costs(objective)[pieces]
+        costs = self._deltas.costs(objective, pieces)
         gains = np.add.reduceat(costs[moves.parts], moves.part_starts)
         gains += moves.change(objective.extras, state)
         return np.round(gains, DIGITS)
@@ -270,20 +269,51 @@ class Landscape:
         contexts = [piece.context(state) for piece in pieces]
         found = [p.known.get(own) for p, own in zip(pieces, contexts, strict=True)]
         missing = [i for i, number in enumerate(found) if number is None]
-        # Where any change takes a look at the whole model, it pays to ask first.
-        for i in () if self.layers.is_local else missing:
-            if not self._alters_placement(state, pieces[i]):
-                pieces[i].known[contexts[i]] = found[i] = Deltas.NOTHING
-        missing = [i for i in missing if found[i] is None]
+        if missing and self._regions is None:
+            self._look(state, pieces, contexts, missing)
+        elif missing:
+            self._look_by_region(state, pieces, contexts, missing)
+        for i in missing:
+            found[i] = pieces[i].known[contexts[i]]
+        return np.array(found, dtype=int)
+
+    def _look_by_region(
+        self,
+        state: State,
+        pieces: Sequence[Piece],
+        contexts: Sequence[object],
+        missing: Sequence[int],
+    ) -> None:
+        """Find out what the ``missing`` ones do by the regions that each touches."""
+        assert self._regions is not None
+        near = self.predict(state)
+        regions = self._regions.from_state(state, near.prediction)
+        for i in missing:
+            self._go_on()
+            piece = pieces[i]
+            if contexts[i] not in piece.known:  # As where another one does the same.
+                changes = self.layers.differences(near, regions.steps(piece.move))
+                own = [change for change in changes if change.node in piece.nodes]
+                piece.known[contexts[i]] = self._deltas.number(own)
+
+    def _look(
+        self,
+        state: State,
+        pieces: Sequence[Piece],
+        contexts: Sequence[object],
+        missing: Sequence[int],
+    ) -> None:
+        """Find out what the ``missing`` ones do where each takes a look at the whole model."""
+        # So it pays to ask first.
+        due = [i for i in missing if self._alters_placement(state, pieces[i])]
+        for i in set(missing).difference(due):
+            pieces[i].known[contexts[i]] = Deltas.NOTHING
         # Of pieces that do the same one is looked at.
-        alike = {(id(pieces[i].known), contexts[i]): i for i in reversed(missing)}
+        alike = {(id(pieces[i].known), contexts[i]): i for i in reversed(due)}
         for batch in batches([(i, pieces[i]) for i in reversed(alike.values())]):
             far = [pieces[i] for i in batch]
             for i, number in zip(batch, self._probe(state, far), strict=True):
                 pieces[i].known[contexts[i]] = number
-        for i in missing:
-            found[i] = pieces[i].known[contexts[i]]
-        return np.array(found, dtype=int)
 
     def _alters_placement(self, state: State, piece: Piece) -> bool:
         """Whether ``piece`` changes the placement of ``state``, which many layouts do not."""
@@ -319,3 +349,21 @@ def _members(space: Space) -> tuple[tuple[int, ...], ...]:
         found.append(tuple(range(start, start + len(group.sites))))
         start += len(group.sites)
     return tuple(found)
+
+
+def _sharing(
+    owned: Sequence[Collection[int]], near: Sequence[Collection[int]]
+) -> tuple[tuple[int, int], ...]:
+    """The pairs of numbers, sorted, of which one has among ``near`` what the other has ``owned``."""
+    owners: dict[int, list[int]] = {}
+    for number, those in enumerate(owned):
+        for one in those:
+            owners.setdefault(one, []).append(number)
+    pairs = {
+        (other, number)
+        for number, those in enumerate(near)
+        for one in those
+        for other in owners.get(one, ())
+        if other < number
+    }
+    return tuple(sorted(pairs))

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from threading import Lock
 from typing import NamedTuple
 
-from placer.graph import Edge, Graph, Node
+from placer.graph import Graph, Node
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.layers.predictor import KEPT_STEPS, Predictor
@@ -75,9 +75,16 @@ class PredictedLayers:
         return self.prediction.layers
 
     @cached_property
-    def form(self) -> str:
-        """Fingerprint of the motion-normal form; placements of one form are one to the engine."""
-        return _form(self.prediction)
+    def form(self) -> int:
+        """Hash of the motion-normal form; placements of one form are one to the engine."""
+        form = self.prediction.form
+        formats = frozenset(
+            (is_second, edge, scale.format)
+            for is_second, edges in enumerate((form.scales, form.second))
+            for edge, scale in edges.items()
+            if scale.format is not None
+        )
+        return hash((form.canonical(), formats))
 
     def counts(self) -> Counter[int]:
         """How many layers there are of each signature number."""
@@ -110,14 +117,14 @@ class LayerModel:
         return self._predictor.linked
 
     @property
-    def is_local(self) -> bool:
-        """Whether changes are predicted without a look at the whole model."""
-        return isinstance(self._predictor, Predictor)
+    def regional(self) -> Predictor | None:
+        """The predictor, if it decides region by region; None if it looks at the whole model."""
+        return self._predictor if isinstance(self._predictor, Predictor) else None
 
     @property
     def told(self) -> Told | None:
         """What the predictor knows of nodes and tensors; None if what changes do hangs on more."""
-        return self._predictor.told if isinstance(self._predictor, Predictor) else None
+        return None if self.regional is None else self.regional.told
 
     def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
         """Return the layers of ``placement``.
@@ -135,12 +142,12 @@ class LayerModel:
         return PredictedLayers(prediction, sums)
 
     def changes(self, change: PlacementChange, near: PredictedLayers) -> list[Change]:
-        """What ``change`` of the placement of ``near`` does to its layers, without their counts.
+        """What ``change`` of the placement of ``near`` does to its layers, without their counts."""
+        return self.differences(near, self._predictor.vary(near.prediction, change))
 
-        Takes time for what differs only, however large the model is.
-        """
-        before = near.prediction
-        return self._changes(before.steps, self._predictor.vary(before, change))
+    def differences(self, near: PredictedLayers, steps: Mapping[int, Step | None]) -> list[Change]:
+        """What layers ``steps``, by position, add to those that ``near`` has instead, or take."""
+        return self._changes(near.prediction.steps, steps)
 
     def _changes(
         self, before: Mapping[int, Step], after: Mapping[int, Step | None]
@@ -199,18 +206,6 @@ def _key(predicted: PredictedLayer) -> tuple[str, ...]:
         if nodes
         else ("", predicted.layer.name, str(predicted.ordinal))
     )
-
-
-def _form(prediction: Prediction) -> str:
-    form = prediction.form
-
-    def told(edge: Edge, second: bool) -> str:
-        chosen = (form.second if second else form.scales)[edge].format
-        format_told = "" if chosen is None else f" {chosen}"
-        return f"{edge.node}:{edge.input_index}{'+' if second else ''}{format_told}"
-
-    groups = sorted(sorted(told(*item) for item in group) for group in form.canonical())
-    return hashlib.sha256(json.dumps(groups).encode()).hexdigest()[:16]
 
 
 def _signature(predicted: PredictedLayer, graph: Graph) -> Signature:

@@ -146,16 +146,11 @@ def _solved(program: _Program, is_open: np.ndarray, bound: float) -> tuple[np.nd
     return found.x, found.status == OPTIMAL
 
 
-def _near_pairs(landscape: Landscape, moves: Moves, changes: np.ndarray) -> list[tuple[int, int]]:
+def _near_pairs(landscape: Landscape, changes: np.ndarray) -> list[tuple[int, int]]:
     """The pairs of changes of two groups that may do something to one layer."""
-    group = _groups(landscape, moves)
-    changing = np.flatnonzero(changes).tolist()
-    return [
-        (i, j)
-        for place, i in enumerate(changing)
-        for j in changing[place + 1 :]
-        if group[i] != group[j] and moves.balls[i] & moves.balls[j]
-    ]
+    first, second = landscape.near_groups
+    both = changes[first] & changes[second]
+    return list(zip(first[both].tolist(), second[both].tolist(), strict=True))
 
 
 def _groups(landscape: Landscape, moves: Moves) -> list[int]:
@@ -194,7 +189,7 @@ def _pairs(landscape: Landscape, objective: Objective, state: State) -> list[Pai
     """What pairs of near changes do together; None if there are too many."""
     moves = landscape.group_moves
     gains, changes = landscape.gains(state, objective, moves)
-    near = _near_pairs(landscape, moves, changes)
+    near = _near_pairs(landscape, changes)
     if len(near) > MOST_PAIRS:
         return None
     both = landscape.moves([moves.moves[i] + moves.moves[j] for i, j in near])

@@ -140,7 +140,8 @@ class Round:
         return found
 
     def _is_allowed(self, state: State) -> bool:
-        return self._is_new(state) and self._pool_search.holds(state)
+        # Whether it is new takes longer to tell.
+        return self._pool_search.holds(state) and self._is_new(state)
 
     def _predicted(self, *, only_gains: bool) -> Proposal | None:
         """The best by the predictions; None if nothing was found that is worth a trial."""
@@ -253,7 +254,7 @@ class Round:
         """Every purpose draws from a seed of its own, however often others draw."""
         return [self._knowledge.seed, self._turn, purpose]
 
-    def _form(self, choices: Choices) -> str:
+    def _form(self, choices: Choices) -> int:
         return self._land.form(self._land.state(choices))
 
     def _look(self, *, per_site: bool) -> tuple[State, float] | None:

@@ -54,7 +54,9 @@ class WithoutIdle:
             own = [group.edges for group in touched if group.format == chosen]
             sets = [{x for e in edges for x in self.moved.get(e, (e,))} for edges in own]
             moved.update(ScaleGroup(edges, chosen) for edges in _joined(sets))
-        return Placement(placement.groups.difference(touched).union(moved), base=placement.base)
+        weights = (x for e in placement.per_tensor for x in self.moved.get(e, (e,)))
+        groups = placement.groups.difference(touched).union(moved)
+        return Placement(groups, frozenset(weights), placement.base)
 
 
 # Whether an engine takes out a node of a graph that hands on the tensor it is asked with.

@@ -23,7 +23,7 @@ from placer.prediction.layers.conversions import (
 from placer.prediction.layers.idle import WithoutIdle, eliminated_by_onnxruntime, without_idle_nodes
 from placer.prediction.layers.joined import with_joined_concats
 from placer.prediction.layers.motion import NormalForm, Scale, move_pairs, repeated, scale_of
-from placer.prediction.layers.paired import Decisions
+from placer.prediction.layers.paired import Decided, Decisions
 from placer.prediction.layers.passages import (
     Link,
     find_links,
@@ -32,15 +32,15 @@ from placer.prediction.layers.passages import (
     find_unsigned,
     linked_nodes,
 )
-from placer.prediction.layers.prediction import BLANK, Prediction, behind
-from placer.prediction.layers.prediction_draft import PredictionDraft
+from placer.prediction.layers.prediction import BLANK, Prediction
+from placer.prediction.layers.prediction_draft import PredictionDraft, StepsDraft
 from placer.prediction.layers.regions import Region, find_regions
 from placer.prediction.layers.settled import without_settled_nodes
 from placer.prediction.layers.steps import PairedCandidate, Step, StepDraft
 from placer.prediction.layers.told import Told
 from placer.prediction.layers.views import PASSES_VIEWS
 from placer.quantization import Placement
-from placer.quantization.placement import Change
+from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
 from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
@@ -154,14 +154,15 @@ class Predictor:
         draft = PredictionDraft(near or BLANK)
         edges = self._move(draft, self._left.change(draft.near.placement, placement))
         draft.form = NormalForm(draft.scales.merged(), draft.second.merged())
-        self._rebuild(draft, self._concerned(edges) if near else self._regions)
+        regions = self._concerned(edges) if near else self._regions
+        self._rebuild(draft.built, [self._decisions.of(own, draft.form) for own in regions])
         return Prediction(
             placement,
             draft.given.merged(),
             draft.form,
-            draft.steps.merged(),
-            draft.histories.merged(),
-            tuple(sorted(draft.changed)),
+            draft.built.steps.merged(),
+            draft.built.histories,
+            tuple(sorted(draft.built.changed)),
             self._target.graph if self._follows_layouts else None,
             self._views,
         )
@@ -175,7 +176,47 @@ class Predictor:
         draft = PredictionDraft(near)
         if self._left.touches(change):
             change = self._left.change(near.placement, near.placement.changed(change))
-        self._rebuild(draft, self._concerned(self._move(draft, change)))
+        regions = self._concerned(self._move(draft, change))
+        return self.rebuilt(near, [self._decisions.of(own, draft.form) for own in regions])
+
+    @property
+    def regions(self) -> Sequence[Region]:
+        """What is decided apart: see ``decided``."""
+        return self._regions
+
+    def deciding(self, region: Region) -> frozenset[str]:
+        """The tensors on whose edges pairs decide what is built in ``region``.
+
+        All tensors of one of ``merged`` count if one of them does.
+        """
+        edges = set(region.edges)
+        for edge in region.edges:
+            edges |= self._links[edge].edges if edge in self._links else frozenset()
+        return frozenset(edge.tensor for edge in edges)
+
+    @property
+    def merged(self) -> Sequence[frozenset[str]]:
+        """Tensors that idle nodes make one of: a pair on an edge of one is on edges of others."""
+        moved = self._left.moved.items()
+        return [frozenset({e.tensor, *(end.tensor for end in ends)}) for e, ends in moved]
+
+    def decided(self, region: Region, groups: frozenset[ScaleGroup]) -> Decided:
+        """What is built in ``region``; ``groups``: all of a placement on the tensors ``deciding``
+        it. Equal ones are one object.
+        """
+        placement = self._left.placed(Placement(groups))
+        given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
+        scales, second = dict(given), dict[Edge, Scale]()
+        for link in {self._links[edge] for edge in region.edges if edge in self._links}:
+            form = self._moved(link, given)
+            scales.update(form.scales)
+            second.update(form.second)
+        return self._decisions.of(region, NormalForm(scales, second))
+
+    def rebuilt(self, near: Prediction, found: Iterable[Decided]) -> Mapping[int, Step | None]:
+        """See ``vary``; ``found``: what is decided otherwise than in ``near``."""
+        draft = StepsDraft(near)
+        self._rebuild(draft, found)
         return draft.changed
 
     def _concerned(self, edges: Iterable[Edge]) -> set[Region]:
@@ -227,13 +268,7 @@ class Predictor:
         moved = {edge: given[edge] for edge in edges if edge in given}
         second: dict[Edge, Scale] = {}
         for link in {self._links[edge] for edge in edges if edge in self._links}:
-            own = {e: given[e] for e in link.edges if e in given}
-            form = move_pairs(own, link.passages)
-            if self._requantizes is not None:
-                again = (e for e in repeated(own, link.passages) if self._requantizes(own[e]))
-                twice = {edge: own[edge] for edge in again} | dict(form.second)
-                form = NormalForm(form.scales, twice)
-            form = link.with_apart(link.with_signs(form, own), own)
+            form = self._moved(link, given)
             edges |= link.edges
             moved.update(form.scales)
             second.update(form.second)
@@ -242,14 +277,24 @@ class Predictor:
             draft.second.put(edge, second.get(edge))
         return {edge for edge in edges if draft.form.chain(edge) != near.form.chain(edge)}
 
-    def _rebuild(self, draft: PredictionDraft, regions: Iterable[Region]) -> None:
-        """Give ``draft`` its steps, which outside ``regions`` differ from those it was made from
-        only by what there is of the tensors that they read.
+    def _moved(self, link: Link, given: Mapping[Edge, Scale]) -> NormalForm:
+        """Where the ``given`` pairs on the edges of ``link`` move."""
+        own = {e: given[e] for e in link.edges if e in given}
+        form = move_pairs(own, link.passages)
+        if self._requantizes is not None:
+            again = (e for e in repeated(own, link.passages) if self._requantizes(own[e]))
+            twice = {edge: own[edge] for edge in again} | dict(form.second)
+            form = NormalForm(form.scales, twice)
+        return link.with_apart(link.with_signs(form, own), own)
+
+    def _rebuild(self, draft: StepsDraft, found: Iterable[Decided]) -> None:
+        """Give ``draft`` its steps, which outside the regions that ``found`` is of differ from
+        those it was made from only by what there is of the tensors that they read.
         """
         due: dict[int, PairedCandidate | None] = {}
         before = draft.near.steps
-        for region in regions:
-            for position, paired in self._decisions.of(region, draft.form).items():
+        for decided in found:
+            for position, paired in decided.items():
                 old = before.get(position)
                 # The same candidate with the same pairs is looked at only if what it reads differs.
                 if paired is not (None if old is None else old.paired):
@@ -261,17 +306,12 @@ class Predictor:
                 heapq.heappop(waiting)
             old = draft.steps.get(position)
             paired = due.get(position, None if old is None else old.paired)
-            step = None if paired is None else self._take(paired, draft)
+            step = None
+            if paired is not None:
+                step = self._step(paired, draft.formats(paired.candidate))
             if step is not old:
-                draft.steps.put(position, step)
-                for later in draft.update_history(position, old, step):
+                for later in draft.put(position, old, step):
                     heapq.heappush(waiting, later)
-
-    def _take(self, paired: PairedCandidate, draft: PredictionDraft) -> Step:
-        candidate, histories = paired.candidate, draft.histories
-        before = candidate.position - 1
-        formats = [behind(histories.get(t) or (), before) for t in candidate.format_tensors]
-        return self._step(paired, tuple(formats))
 
 
 def _make_step(

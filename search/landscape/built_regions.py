@@ -1,0 +1,103 @@
+"""What is built in the regions of a model, by the layouts of the few sites that decide it.
+
+A change of a site touches a few regions, each of which hangs on a few sites only. So what it does
+is looked up region by region, and seldom has to be worked out: far fewer combinations of layouts
+are met around a region than around all that a change may do something to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from placer.prediction.layers.paired import Decided
+from placer.prediction.layers.prediction import Prediction
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.layers.regions import Region
+from placer.prediction.layers.steps import Step
+from placer.rules.connected import connected
+from placer.rules.incremental_placement import IncrementalPlacer
+from placer.search.landscape.moves import Move, State, apply
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """A region and what was ``found`` to be built there, by the layouts of ``sites``.
+
+    ``tensors``: those on whose edges pairs decide it.
+    """
+
+    number: int
+    region: Region
+    sites: tuple[int, ...]
+    tensors: frozenset[str]
+    found: dict[tuple[int, ...], Decided] = field(default_factory=dict)
+
+
+class BuiltRegions:
+    """What changes of sites do to what is built in the regions around them."""
+
+    def __init__(
+        self, predictor: Predictor, placer: IncrementalPlacer, fixed: Sequence[int]
+    ) -> None:
+        """``fixed``: layouts of the sites of ``placer`` that are not decided, the last ones."""
+        self._predictor, self._placer, self._fixed = predictor, placer, tuple(fixed)
+        self._at: dict[int, list[_Known]] = {}
+        sets = [*placer.parts, *predictor.merged]
+        joined = [frozenset[str]().union(*(sets[i] for i in part)) for part in connected(sets)]
+        part_of = {tensor: part for part in joined for tensor in part}
+        for number, region in enumerate(predictor.regions):
+            own = predictor.deciding(region)
+            tensors = own.union(*(part_of[tensor] for tensor in own if tensor in part_of))
+            decided = placer.count - len(self._fixed)
+            sites = tuple(site for site in placer.deciding(tensors) if site < decided)
+            known = _Known(number, region, sites, tensors)
+            for site in sites:
+                self._at.setdefault(site, []).append(known)
+
+    def touched(self, sites: Iterable[int]) -> frozenset[int]:
+        """Numbers of the regions in which changes of ``sites`` may alter what is built."""
+        return frozenset(known.number for site in sites for known in self._at.get(site, ()))
+
+    def from_state(self, state: State, near: Prediction) -> RegionsOfState:
+        """What changes of ``state``, which is predicted to be ``near``, do."""
+        return RegionsOfState(self, state, near)
+
+    def touched_by(self, move: Move) -> list[_Known]:
+        """The regions in which ``move`` may change what is built."""
+        return list(dict.fromkeys([known for site, _ in move for known in self._at.get(site, ())]))
+
+    def built(self, known: _Known, state: State, move: Move) -> Decided:
+        """What is built in a region once ``move`` is made in ``state``."""
+        changed = dict(move)
+        key = tuple([changed[i] if i in changed else state[i] for i in known.sites])
+        decided = known.found.get(key)
+        if decided is None:
+            layouts = (*apply(state, [move]), *self._fixed)
+            groups = self._placer.groups_of(known.tensors, layouts)
+            decided = known.found[key] = self._predictor.decided(known.region, groups)
+        return decided
+
+    def steps(self, near: Prediction, found: Iterable[Decided]) -> Mapping[int, Step | None]:
+        """See ``Predictor.rebuilt``."""
+        return self._predictor.rebuilt(near, found)
+
+
+class RegionsOfState:
+    """The changes of one state."""
+
+    def __init__(self, regions: BuiltRegions, state: State, near: Prediction) -> None:
+        self._regions, self._state, self._near = regions, state, near
+        self._now: dict[_Known, Decided] = {}
+
+    def steps(self, move: Move) -> Mapping[int, Step | None]:
+        """The steps, by position, that are others once ``move`` is made."""
+        found, regions = [], self._regions
+        for known in regions.touched_by(move):
+            before = self._now.get(known)
+            if before is None:
+                before = self._now[known] = regions.built(known, self._state, ())
+            after = regions.built(known, self._state, move)
+            if after is not before:
+                found.append(after)
+        return regions.steps(self._near, found) if found else {}
