@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from threading import Event
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from placer.search.landscape.deltas import Deltas, Objective
 from placer.search.landscape.guesses import Guesses
 from placer.search.landscape.layer_signatures import Change, LayerModel, PredictedLayers
 from placer.search.landscape.moves import Move, Moves, Piece, State, apply, batches
-from placer.search.landscape.reach import Reach
+from placer.search.landscape.reach import Reach, sharing
 from placer.search.out_of_time import OutOfTime
 from placer.search.space import Choices, Space
 
@@ -186,7 +186,7 @@ class Landscape:
     def neighbours(self) -> tuple[tuple[int, int], ...]:
         """All pairs of groups, by number, that are near each other."""
         nodes = [self._reach.nodes(members) for members in self.members]
-        return _sharing(nodes, [self._reach.ball(members) for members in self.members])
+        return sharing(nodes, [self._reach.ball(members) for members in self.members])
 
     @cached_property
     def near_groups(self) -> tuple[np.ndarray, np.ndarray]:
@@ -194,7 +194,7 @@ class Landscape:
         shared = self.neighbours
         if self._regions is not None:  # What two groups touch alone adds up.
             touched = [self._regions.touched(members) for members in self.members]
-            shared = _sharing(touched, touched)
+            shared = sharing(touched, touched)
         start, owners = 0, []
         for members in self.members:
             count = len(self._offered[members[0]])
@@ -349,21 +349,3 @@ def _members(space: Space) -> tuple[tuple[int, ...], ...]:
         found.append(tuple(range(start, start + len(group.sites))))
         start += len(group.sites)
     return tuple(found)
-
-
-def _sharing(
-    owned: Sequence[Collection[int]], near: Sequence[Collection[int]]
-) -> tuple[tuple[int, int], ...]:
-    """The pairs of numbers, sorted, of which one has among ``near`` what the other has ``owned``."""
-    owners: dict[int, list[int]] = {}
-    for number, those in enumerate(owned):
-        for one in those:
-            owners.setdefault(one, []).append(number)
-    pairs = {
-        (other, number)
-        for number, those in enumerate(near)
-        for one in those
-        for other in owners.get(one, ())
-        if other < number
-    }
-    return tuple(sorted(pairs))

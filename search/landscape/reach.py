@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from placer.graph import Graph, Node
@@ -129,3 +129,21 @@ def _around(graph: Graph, node: Node) -> list[Node]:
     tensors = (*node.outputs, *(t for t in node.inputs if t in graph.inputs))
     edges = (e for t in tensors for e in graph.edges_of(t) if not e.is_graph_output)
     return [*writers, *(graph.by_name[edge.node] for edge in edges)]
+
+
+def sharing(
+    owned: Sequence[Collection[int]], near: Sequence[Collection[int]]
+) -> tuple[tuple[int, int], ...]:
+    """All pairs of numbers of which one is ``near`` something that the other has ``owned``."""
+    owners: dict[int, list[int]] = {}
+    for number, those in enumerate(owned):
+        for one in those:
+            owners.setdefault(one, []).append(number)
+    pairs = {
+        (other, number)
+        for number, those in enumerate(near)
+        for one in those
+        for other in owners.get(one, ())
+        if other < number
+    }
+    return tuple(sorted(pairs))
