@@ -431,6 +431,8 @@ def again(paths: Sequence[Path], target: Target) -> dict[str, Any]:
         model["confirmed"] = {name: asdict(ratio) for name, ratio in ratios.items()}
         for study in model["studies"]:
             for best in study["best"].values():
+                # Another pack may make another placement of the same choices.
+                best["placement"] = _id(task, best["choices"])
                 best["confirmed"] = model["confirmed"][best["placement"]]
     return document
 
