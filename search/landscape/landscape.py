@@ -86,6 +86,7 @@ class Landscape:
         )
         # The states predicted last, the latest at the end.
         self._predicted: OrderedDict[State, tuple[np.ndarray, PredictedLayers]] = OrderedDict()
+        self._state = lru_cache(maxsize=KEPT_SUMS)(self._make_state)
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._deltas = Deltas()
@@ -97,7 +98,10 @@ class Landscape:
 
     def state(self, choices: Choices) -> State:
         """The state of ``choices``."""
-        layouts = self.space.layouts(choices)
+        return self._state(tuple(choices.items()))
+
+    def _make_state(self, choices: tuple[tuple[str, str], ...]) -> State:
+        layouts = self.space.layouts(dict(choices))
         return tuple(
             names.index(layouts[site.name])
             for site, names in zip(self.sites, self.names, strict=True)

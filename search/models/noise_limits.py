@@ -57,6 +57,11 @@ class Probes:
         self._budget = budget
         self._floats = self._land.state(self._land.space.floats)
         self._defaults = self._land.state(self._land.space.defaults)
+        self._group = {s: i for i, members in enumerate(self._land.members) for s in members}
+        # The changes of each group, by its sites.
+        self._moves: dict[tuple[int, ...], list[Move]] = {own: [] for own in self._land.members}
+        for move in self._land.group_moves.moves:
+            self._moves[tuple(site for site, _ in move)].append(move)
 
     def observations(self) -> list[NoiseObservation]:
         """Measure all blocks down to those not worth looking into, parts of the noisiest first.
@@ -89,16 +94,14 @@ class Probes:
     def _parts(self, sites: tuple[int, ...]) -> list[Move]:
         """Halves of a block by default; before those of a whole group, its other layouts."""
         halves = [tuple((s, self._defaults[s]) for s in part) for part in self._blocks(sites)]
-        if sites not in self._land.members:
+        if not sites or sites != self._land.members[self._group[sites[0]]]:
             return halves
         seen = {self._floats[sites[0]], self._defaults[sites[0]]}
-        moves = self._land.group_moves.moves
-        own = [m for m in moves if tuple(s for s, _ in m) == sites and m[0][1] not in seen]
-        return [*own, *halves]
+        return [*(m for m in self._moves[sites] if m[0][1] not in seen), *halves]
 
     def _blocks(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Halves of a block, between groups if it has several."""
-        group = {site: i for i, members in enumerate(self._land.members) for site in members}
+        group = self._group
         groups = sorted({group[site] for site in sites})
         if len(groups) > 1:
             first = set(groups[: len(groups) // 2])
