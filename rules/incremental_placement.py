@@ -17,7 +17,6 @@ from placer.rules.sites import (
     Vote,
     apply_layouts,
     formats_of,
-    formats_vary,
     kept_float,
 )
 
@@ -38,7 +37,7 @@ class IncrementalPlacer:
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self._sites = tuple(tuple(site.layouts.values()) for site in sites)
-        self._formats_vary = any(map(formats_vary, self._sites))
+        self._formats_vary = any(site.formats_vary for site in sites)
         self._cells = self._find_cells()
         self._read = tuple((*members, *keepers) for members, keepers in self._cells)
         self._cells_at: dict[int, list[int]] = {}

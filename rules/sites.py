@@ -64,6 +64,11 @@ class Site:
         """Rule and anchor node, unique in a model."""
         return f"{self.match.rule.id}:{self.match.anchor.name}"
 
+    @cached_property
+    def formats_vary(self) -> bool:
+        """Whether some layout has another format than the scheme's own."""
+        return any(layout.format is not None for layout in self.layouts.values())
+
 
 def rule_layout(name: str) -> str:
     """The rule's name of the layout that sites call ``name``, in whatever format it is."""
@@ -129,7 +134,7 @@ def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
     requires.
     """
     chosen = [s.layouts[choices.get(s.name, s.default)] for s in sites]
-    vary = any(formats_vary(site.layouts.values()) for site in sites)
+    vary = any(site.formats_vary for site in sites)
     edges, shared, votes = apply_layouts(chosen, kept_float(chosen), vary)
     return Placement.of(edges, shared, formats_of(votes))
 
@@ -143,11 +148,6 @@ Settled = tuple[frozenset[Edge], Shared, frozenset[Vote]]
 def kept_float(layouts: Iterable[ResolvedLayout]) -> frozenset[Edge]:
     """The edges that layouts keep float, whatever others choose."""
     return frozenset(e for layout in layouts if not layout.requires for e in layout.keep_float)
-
-
-def formats_vary(layouts: Iterable[ResolvedLayout]) -> bool:
-    """Whether some layout has another format than the scheme's own."""
-    return any(layout.format is not None for layout in layouts)
 
 
 def apply_layouts(

@@ -5,9 +5,9 @@ A group may be split: its layout is then ``PER_SITE`` and each of its sites has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from placer.graph import Edge, Graph
 from placer.graph.weights import weight_input
@@ -21,6 +21,7 @@ PER_SITE = "per site"
 BASE = "base precision"
 # The base precision that is the model's own type.
 OWN_TYPE = "float"
+KEPT_PLACEMENTS = 64
 
 
 def site_key(site: Site) -> str:
@@ -78,6 +79,14 @@ class Space:
 
     def placement(self, choices: Choices) -> Placement:
         """The placement of ``choices``; what is left out takes its default."""
+        return self._placed(tuple(choices.items()))
+
+    @cached_property
+    def _placed(self) -> Callable[[tuple[tuple[str, str], ...]], Placement]:
+        """The same, kept for a while: what is tried or measured is asked for several times."""
+        return lru_cache(maxsize=KEPT_PLACEMENTS)(lambda items: self._place(dict(items)))
+
+    def _place(self, choices: Choices) -> Placement:
         found = place(self.sites, self.layouts(choices)).with_weights(self.per_tensor)
         return found.computed_in(self.base_of(choices))
 
