@@ -43,7 +43,7 @@ def accuracies(result: Result) -> list[Accuracy]:
     """What trials tell of accuracy; what a front is of, or tells them apart best, comes first."""
     found = [_of_gate(Gate.parse(text), result) for text in result.gates if _is_accuracy(text)]
     noise = {t.number: t.noise for t in result.trials if t.noise is not None}
-    if noise and (result.front or not any(m.title.startswith("sqnr ") for m in found)):
+    if noise and (result.front or not any(m.title.startswith("sqnr,") for m in found)):
         values = {n: decibels(power) if power > 0 else math.inf for n, power in noise.items()}
         found.append(Accuracy(_SQNR, values, None, True))
     found = [metric for metric in found if metric.values]
@@ -68,7 +68,8 @@ def _of_gate(gate: Gate, result: Result) -> Accuracy:
         if own.gate == gate.text() and (own.value is not None or own.passed)
     }
     higher = gate.comparison == ">="
-    return Accuracy(f"{gate.metric} (gate {gate.text()})", values, gate.threshold, higher)
+    unit = ", dB" if gate.metric == "sqnr" else ""
+    return Accuracy(f"{gate.metric}{unit} (gate {gate.text()})", values, gate.threshold, higher)
 
 
 def accuracy_figure(result: Result) -> go.Figure | None:

@@ -72,3 +72,9 @@ def per_second(value: float) -> str:
 def number(value: float | None) -> str:
     """A metric; what is not finite is exact for every metric that a gate can have."""
     return "exact" if value is None else f"{value:.4g}"
+
+
+def gate_number(gate: str, value: float | None) -> str:
+    """What ``gate``, as the user writes it, was judged by, with its unit."""
+    unit = " dB" if gate.startswith("sqnr>=") and value is not None else ""
+    return f"{number(value)}{unit}"

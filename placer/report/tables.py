@@ -13,7 +13,7 @@ from placer.plan import Layer, Plan
 from placer.report.accuracy_figures import accuracies
 from placer.report.plans import STATES, Row, rows
 from placer.report.run_folder import Run
-from placer.report.style import milliseconds, number, per_second
+from placer.report.style import gate_number, milliseconds, per_second
 from placer.results.folder import OutputFolder
 from placer.results.parts import BaselinePart, BestPart, StopReason
 from placer.results.result import Result
@@ -110,7 +110,9 @@ def verdict(result: Result) -> VerdictSection:
         Card(f"result, {word}{result.objective}", *_measured(best, layers)),
         Card("quantized edges", str(best.quantized_edges), _placement(best)),
     )
-    gates = tuple(GateLine(g.gate, number(g.value), g.where, g.passed) for g in best.gates)
+    gates = tuple(
+        GateLine(g.gate, gate_number(g.gate, g.value), g.where, g.passed) for g in best.gates
+    )
     return VerdictSection("good" if tone == "good" else "neutral", headline, sentence, cards, gates)
 
 
@@ -158,7 +160,7 @@ def _closest(result: Result) -> Iterator[GateLine]:
             trial = pick(values, key=lambda n: values[n])
             met = values[trial] >= metric.limit if metric.higher else values[trial] <= metric.limit
             gate = metric.title.partition("(gate ")[2].removesuffix(")")
-            yield GateLine(gate, number(values[trial]), f"closest: trial {trial}", met)
+            yield GateLine(gate, gate_number(gate, values[trial]), f"closest: trial {trial}", met)
 
 
 def plan_rows(run: Run) -> list[Row]:

@@ -1,6 +1,6 @@
 """Layered drawings of graphs."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.report.graph_layout import LONGEST_ROUTE, Layout, Point, layered_layout
@@ -71,6 +71,7 @@ def graphs(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
     return count, [(min(pair), max(pair)) for pair in found if pair[0] != pair[1]]
 
 
+@settings(deadline=None)
 @given(graphs(), st.floats(0.2, 5))
 def test_every_drawing_has_distinct_places_and_routes_that_lead_down(
     graph: tuple[int, list[tuple[int, int]]], aspect: float

@@ -138,8 +138,9 @@ def test_gate_not_met(missed: Path):
     # Trial 0 quantizes nothing.
     values = accuracies(Result.read(missed))[0].values
     closest = max(value for trial, value in values.items() if trial > 0)
-    assert re.search(rf"sqnr>=90 {closest:.4g} closest: trial \d missed", text)
+    assert re.search(rf"sqnr>=90 {closest:.4g} dB closest: trial \d missed", text)
     assert "No placement meets the gates, so there is none to draw." in text
+    assert accuracies(Result.read(missed))[0].title == "sqnr, dB (gate sqnr>=90)"
 
 
 def test_warnings_and_what_is_not_calibrated_come_with_the_verdict(copy: Path):
@@ -257,6 +258,12 @@ def test_nothing_that_a_model_says_becomes_markup(copy: Path):
     nodes = json.loads(re.search(r'id="nodes">(.*?)</script>', source, re.S)[1])
     shown = {name for t in data["graph"]["data"] for name in t.get("ids", ())}
     assert {name for name, *_ in nodes} <= shown
+
+
+def test_a_viewer_without_scripts_says_why_there_are_no_figures(estimated: Path):
+    source = write_report(estimated).read_text()
+    told = re.search(r"<noscript>(.*?)</noscript>", source, re.S)[1]
+    assert "Figures, filters and details of nodes need JavaScript" in told
 
 
 def test_the_page_asks_for_nothing(estimated: Path):
