@@ -12,7 +12,7 @@ from pathlib import Path
 from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
 from placer.engines.abilities import abilities_of
-from placer.errors import GateError, InputError, PlacerError, RunError
+from placer.errors import GateError, InputError, RunError
 from placer.graph.bodies import BODY_OPS, bodies_of
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
@@ -83,29 +83,32 @@ def optimize(request: Request, observer: Observer) -> Result:
     limit = TimeLimit.begun(request.timeout)
     spent = TimeSpent(limit)
     spent.add("start", limit.passed_s)
-    with spent.on("preparation"):
-        schemes = settle_schemes(request, observer)
-        request, bases = settle(request, observer, schemes, limit)
-        task = prepare(request, observer, bases, schemes, limit)
-    request = task.request
     folder = OutputFolder(request.output_folder)
     make_output_folder(folder.path)
     try:
-        with locked(folder.path), _log_to(folder.log):
-            earlier = earlier_study(task)
-            with spent.on("calibration"):
-                setup = trial_setup_of(task, earlier, observer)
-            devices = devices_of(task, setup, observer)
-            study = earlier or open_study(task)
-            keep_for_workers(study, task, setup)
-            keep_model_file(study, request)
-            return _run(devices, study, folder, observer, spent)
-    except PlacerError:
+        with locked(folder.path):  # First of all: loading and comparing engines may take minutes.
+            with spent.on("preparation"):
+                schemes = settle_schemes(request, observer)
+                request, bases = settle(request, observer, schemes, limit)
+                task = prepare(request, observer, bases, schemes, limit)
+            with _log_to(folder.log):
+                return _run(task, folder, observer, spent)
+    finally:
         remove_if_empty(folder.path)
-        raise
 
 
-def _run(
+def _run(task: Task, folder: OutputFolder, observer: Observer, spent: TimeSpent) -> Result:
+    earlier = earlier_study(task)
+    with spent.on("calibration"):
+        setup = trial_setup_of(task, earlier, observer)
+    devices = devices_of(task, setup, observer)
+    study = earlier or open_study(task)
+    keep_for_workers(study, task, setup)
+    keep_model_file(study, task.request)
+    return _searched(devices, study, folder, observer, spent)
+
+
+def _searched(
     devices: Sequence[Device],
     study: Study,
     folder: OutputFolder,

@@ -15,6 +15,7 @@ import optuna
 import pytest
 import yaml
 
+from placer.common.folder_lock import locked
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
 from placer.optimizer.trials.proposer import PROBE
@@ -51,6 +52,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     optimize(request, QuietObserver())
     return output
+
+
+def test_a_folder_in_use_is_refused_before_anything_is_loaded(placer: Placer):
+    Path("out").mkdir()
+    with locked(Path("out")):
+        finished = placer("optimize", MODEL, *DATA, "-o", "out")
+    assert (finished.code, finished.out) == (2, "")
+    assert "out is in use by process" in finished.err
+
+
+def test_what_cannot_be_loaded_leaves_no_folder(placer: Placer):
+    Path("net.onnx").write_text("no model")
+    assert placer("optimize", "net.onnx").code == 2
+    assert [path.name for path in Path().iterdir()] == ["net.onnx"]
 
 
 def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
