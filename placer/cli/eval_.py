@@ -157,7 +157,9 @@ def _held(gate: GateResult) -> str:
 
 
 def _value(gate: GateResult) -> str:
-    return "-" if gate.value is None else f"{gate.value:.6g}"
+    if gate.value is None:
+        return "exact" if gate.passed else "not finite"
+    return f"{gate.value:.6g}"
 
 
 def _cell(measure: Measure | None) -> str:
