@@ -297,9 +297,7 @@ class Generated:
 
         Kernels of parts that read nothing of INT8 products write them where they belong.
         """
-        if len(self._form.chain(edge)) > 1 and (
-            writer.generated or writer.is_quantized_for_others(edge, self._form)
-        ):
+        if self._groups.requantizes(edge, writer):
             return True
         if writer.generated and writer.writes_other(edge, self._form):
             return not self._reads_floats(writer)

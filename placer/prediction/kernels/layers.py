@@ -240,7 +240,8 @@ class KernelLayers:
                 yield PredictedLayer(layer, (), None, ())
         for edge in self._dequantized(units):
             weight = edge.tensor, self._form.scales[edge]
-            padded = [w for u in units for _, w in u.reads if w is not None and w.pads_floats]
+            reads = [w for u in units if u.node.op == "Conv" for _, w in u.reads if w is not None]
+            padded = [writer for writer in reads if writer.pads_floats]
             if padded:  # With its channels, by a kernel that has a name.
                 names = tuple(node.name for node in self._names.named(padded[0]))
                 made = (Port(self._base, tensor=edge.tensor),)

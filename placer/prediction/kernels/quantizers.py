@@ -140,8 +140,7 @@ class Quantizers:
         scales = {self._form.last(edge) for edge, _ in unit.reads}
         if len(scales) > 1 or None in scales:
             return False
-        chained = [part for part in unit.reads if len(self._form.chain(part[0])) > 1]
-        if any(self._is_quantized_for_others(*part) for part in chained):
+        if any(self._groups.requantizes(*part) for part in unit.reads):
             return False
         if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
             return False

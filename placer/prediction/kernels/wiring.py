@@ -28,6 +28,7 @@ class UnitGraph:
     ) -> None:
         self.graph, self.form = graph, form
         self._per_tensor, self._integer = per_tensor, integer
+        self._integers: dict[str, bool] = {}  # Of each product whether it reads integers.
         self.units: list[Unit] = []
         self.writer: dict[str, Unit] = {}
         self.views: dict[str, tuple[Node, ...]] = {}
@@ -92,10 +93,14 @@ class UnitGraph:
 
     def reads_integers(self, node: Node) -> bool:
         """Whether both operands of a product have a pair, and there is a kernel for integers."""
-        edges = [Edge(node.inputs[i], node.name, i) for i in (0, 1)]
-        if not all(edge in self.form.scales for edge in edges):
-            return False
-        return node.op not in CONVS or not self.is_float8(edges[1]) or not self._is_wide(node)
+        known = self._integers.get(node.name)
+        if known is None:
+            edges = [Edge(node.inputs[i], node.name, i) for i in (0, 1)]
+            known = all(edge in self.form.scales for edge in edges)
+            if known and node.op in CONVS and self.is_float8(edges[1]):
+                known = not self._is_wide(node)
+            self._integers[node.name] = known
+        return known
 
     def is_float8(self, edge: Edge) -> bool:
         """Whether what is quantized at ``edge``, if it is, is FP8."""
