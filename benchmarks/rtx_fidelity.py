@@ -33,7 +33,7 @@ from placer.plan.readers.rtx_log import typed_layers
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
-from placer.quantization import EMPTY, Placement
+from placer.quantization import EMPTY, Placement, Scheme
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
 from placer.rules.target import Target
@@ -42,14 +42,13 @@ from placer.search.space import build_space
 GPU, TARGET = "sm89", Target(compute_capability="8.9", typing="strong")
 
 
-class _Network:
+class CalibratedNetwork:
     """A model with ranges of all tensors, calibrated on random data.
 
     As in real models, no two ranges are alike by chance.
     """
 
-    def __init__(self, model: Model) -> None:
-        scheme = load_pack("tensorrt").manifest.scheme
+    def __init__(self, model: Model, scheme: Scheme) -> None:
         tensors = {e.tensor for edges in model.graph.consumers.values() for e in edges}
         tensors -= model.graph.initializers.keys()
         floats = {tensor for tensor in tensors if model.graph.type_of(tensor).is_float}
@@ -86,7 +85,7 @@ class RtxEngine:
     def candidates(self, model: Model, options: argparse.Namespace) -> Iterator[Candidate]:
         """FP16, the tensorrt pack's default, and random ones."""
         model = fixed(model)
-        network = _Network(model)
+        network = CalibratedNetwork(model, load_pack("tensorrt").manifest.scheme)
         predictor = make_predictor(model.graph, load_pack(options.pack), TARGET, "float16")
 
         def predicted(placement: Placement) -> Plan:

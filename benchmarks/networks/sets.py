@@ -27,6 +27,7 @@ EXPORTED = (
     "exported_aside",
     "exported_more_pairs",
     "exported_pairs",
+    "fifth_lot",
     "further_deployed",
     "lot",
     "newer",
