@@ -34,6 +34,11 @@ class Behaviour(Strict):
         description="What becomes of a constant with a pair that is read in float: `folded` when "
         "the model is built, or `dequantized` in every run.",
     )
+    wide_types: Literal["kept", "narrowed"] = Field(
+        default="kept",
+        description="What becomes of integers of 64 bits, booleans and doubles: they are `kept`, "
+        "or `narrowed` to int32, uint8 and float.",
+    )
     idle: Literal["kept", "partly", "removed"] = Field(
         default="kept",
         description="What becomes of nodes that hand on what they read (sums with 0, products with "

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from onnx import TensorProto
+
 from placer.graph import Graph
+from placer.graph.index import with_nodes
 from placer.graph.signs import is_non_negative
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.layers.claims import FLOAT
@@ -41,6 +44,8 @@ def make_predictor(
     pairs of its own; by default the scheme's, in a candidate.
     """
     behaviour, scheme = pack.manifest.behaviour, pack.manifest.scheme
+    if behaviour.wide_types == "narrowed":
+        graph = _narrowed(graph)
     if pack.manifest.engine != "tensorrt":  # Others choose types themselves.
         target = replace(target, typing=None)
     integer, integers = scheme.integer, None
@@ -74,6 +79,25 @@ def make_predictor(
         stored=stored,
         stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
     )
+
+
+def _narrowed(graph: Graph) -> Graph:
+    """``graph`` with the types that OpenVINO's CPU plugin computes in (its ConvertPrecision)."""
+    found = {
+        tensor: kind._replace(dtype=_NARROW[kind.dtype])
+        for tensor, kind in graph.types.items()
+        if kind.dtype in _NARROW
+    }
+    return with_nodes(graph, graph.nodes, types=found) if found else graph
+
+
+_NARROW = {
+    TensorProto.INT64: TensorProto.INT32,
+    TensorProto.UINT64: TensorProto.INT32,
+    TensorProto.UINT32: TensorProto.INT32,
+    TensorProto.BOOL: TensorProto.UINT8,
+    TensorProto.DOUBLE: TensorProto.FLOAT,
+}
 
 
 def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:

@@ -38,11 +38,12 @@ class OwnPairs:
 
 
 def own_pairs(model: ExtractedModel) -> OwnPairs:
-    """Read the pairs on the activations of ``model``."""
+    """Read the pairs on the activations of ``model``, and on tables of which a Gather copies."""
     ranges: dict[str, Range] = {}
     types: dict[str, set[int]] = {}
+    tables = {node.name for node in model.nodes if node.op == "Gather"}
     for edge, pair in model.pairs.items():
-        if edge.tensor in model.constants:
+        if edge.tensor in model.constants and edge.node not in tables:
             continue
         for dtype, found in _range(pair, model.constants):
             ranges[edge.tensor] = union([ranges.get(edge.tensor, found), found])

@@ -52,3 +52,35 @@ def test_activations_behind_a_pair(act: str, zero: int, tmp_path: Path):
     built = OpenVinoEngine().compile(proto, tmp_path).plan()
     assert computed(predicted) == computed(built)
     assert any({"conv", "act"} <= set(x.nodes) for x in built.layers) == (zero == 0)
+
+
+# A table of words that is quantized, and a mask that two others make.
+WORDS = """
+<ir_version: 8, opset_import: ["": 17]>
+g (int64[1,24] words, bool[1,24,1] one, bool[1,24,1] two) => (float[1,24,32] y)
+<float s = {0.02}, int8 z = {0}, float low = {-1}> {
+  [table] t = DequantizeLinear(words_table, s, z)
+  [gather] e = Gather(t, words)
+  [q] i = QuantizeLinear(e, s, z)
+  [dq] d = DequantizeLinear(i, s, z)
+  [weight] f = DequantizeLinear(w, s, z)
+  [product] p = MatMul(d, f)
+  [both] m = And(one, two)
+  [choice] c = Where(m, p, low)
+  [softmax] y = Softmax(c)
+}
+"""
+
+
+def test_words_and_masks_are_narrower_than_in_the_file(tmp_path: Path):
+    path, rng = tmp_path / "words.onnx", np.random.default_rng(0)
+    proto = onnx.parser.parse_model(WORDS)
+    for name, shape in {"words_table": (64, 32), "w": (32, 32)}.items():
+        values = rng.integers(-127, 128, shape).astype(np.int8)
+        proto.graph.initializer.append(numpy_helper.from_array(values, name))
+    onnx.save(proto, path)
+    predicted = placer.explain(path, pack="openvino").explanation.plan
+    built = OpenVinoEngine().compile(proto, tmp_path).plan()
+    assert computed(predicted) == computed(built)
+    assert (frozenset({"gather"}), frozenset({"int8"})) in computed(built)
+    assert any({"both", "choice"} <= set(layer.nodes) for layer in built.layers)
