@@ -41,7 +41,7 @@ def carried_over(
         )
     quantized = read_ir(ir)
     if not (quantized.activations or quantized.weights or quantized.unsupported):
-        raise InputError(f"{ir} quantizes nothing; give what NNCF has written")
+        raise InputError(f"{ir} quantizes no activations; give what nncf.quantize has written")
     matched = match_ir(quantized, model, ir)
     if not matched.imported.placement.edges:
         raise InputError(
