@@ -28,6 +28,7 @@ EXPORTED = (
     "exported_more_pairs",
     "exported_pairs",
     "fifth_lot",
+    "fourth_lot",
     "further_deployed",
     "lot",
     "newer",
