@@ -289,8 +289,8 @@ def _aliases(
     alias = _Aliases()
     constants = {tensor.name for tensor in model.initializer}
     for node in idle:
-        data = next(tensor for tensor in node.input if tensor not in constants)
-        alias.join(data, node.output[0])
+        for data in [tensor for tensor in node.input if tensor not in constants][:1]:
+            alias.join(data, node.output[0])
     read: dict[str, str] = {}
     for node in model.node:
         if node.op_type in PAIR_OPS:

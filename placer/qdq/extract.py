@@ -22,6 +22,7 @@ from placer.quantization.placement import ScaleGroup
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 # A key that is equal where scales are, and the format where it is another than the scheme's own.
 _Mark = tuple[str, Format | None]
+_FLOAT8 = "float8e4m3fn"
 _QUANTIZED = re.compile(r"/quantized(_\d+)?$")  # As placer.qdq.insert names quantized constants.
 
 
@@ -34,7 +35,8 @@ class ExtractedModel:
     ``dequantized``: that name by what their DequantizeLinear writes. ``placement``: edges whose
     pairs have the same scale and zero point form one group. ``axes``: where a pair has several
     scales, the axis along which they lie. ``pairs``: what dequantizes at each edge of a pair, or
-    quantizes where integers leave the graph.
+    quantizes where integers leave the graph. ``dtypes``: the integers' type, ONNX's name in lower
+    case.
     """
 
     proto: ModelProto
@@ -45,6 +47,7 @@ class ExtractedModel:
     placement: Placement
     axes: Mapping[Edge, int]
     pairs: Mapping[Edge, NodeProto]
+    dtypes: Mapping[Edge, str]
 
     @cached_property
     def structure(self) -> int:
@@ -88,7 +91,8 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
         while tensor in casts:
             tensor = casts[tensor].input[0]
         pair = at[edge] = pairs[tensor]
-        own = scheme is None or scheme.is_float8 or not _is_float8(pair, pairs, constants)
+        dtypes[edge] = _dtype(pair, pairs, constants)
+        own = scheme is None or scheme.is_float8 or dtypes[edge] != _FLOAT8
         chosen: Format | None = None if own else FLOAT8
         marks.setdefault((_scale_key(edge, pair, constants), chosen), set()).add(edge)
         scale = constants.get(pair.input[1])
@@ -99,6 +103,7 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     marks: dict[_Mark, set[Edge]] = {}
     axes: dict[Edge, int] = {}
     at: dict[Edge, NodeProto] = {}
+    dtypes: dict[Edge, str] = {}
     taken = {node.name for node in proto.graph.node}
     seen: set[str] = set()
     others = (n for n in proto.graph.node if not n.output or n.output[0] not in pairs)
@@ -121,7 +126,9 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     )
     writers = (t for t, pair in pairs.items() if pair.op_type in (_PAIR[1], "Cast"))
     dequantized = {t: source(t) for t in writers if source(t) in constants}
-    return ExtractedModel(proto, tuple(nodes), outputs, constants, dequantized, placement, axes, at)
+    return ExtractedModel(
+        proto, tuple(nodes), outputs, constants, dequantized, placement, axes, at, dtypes
+    )
 
 
 def _source(tensor: str, pairs: Mapping[str, NodeProto]) -> str:
@@ -163,16 +170,15 @@ def _free_name(node: NodeProto, index: int, taken: set[str]) -> str:
     return name
 
 
-def _is_float8(
+def _dtype(
     pair: NodeProto, pairs: Mapping[str, NodeProto], constants: Mapping[str, TensorProto]
-) -> bool:
-    """Whether what ``pair`` dequantizes is FP8, by its zero point, its constant or its Q."""
+) -> str:
+    """The type that ``pair`` dequantizes, by its zero point, its constant or its Q; else uint8."""
     known = [constants[name] for name in (*pair.input[2:], pair.input[0]) if name in constants]
-    if known:
-        return bool(known[0].data_type == TensorProto.FLOAT8E4M3FN)
     quantize = pairs.get(pair.input[0])
     given = () if quantize is None else quantize.attribute
-    return any(a.name == "output_dtype" and a.i == TensorProto.FLOAT8E4M3FN for a in given)
+    found = [known[0].data_type] if known else [a.i for a in given if a.name == "output_dtype"]
+    return str(TensorProto.DataType.Name(next(iter(found), 0) or TensorProto.UINT8)).lower()
 
 
 def _scale_key(edge: Edge, pair: NodeProto, constants: Mapping[str, TensorProto]) -> str:

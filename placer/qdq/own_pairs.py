@@ -16,6 +16,7 @@ from placer.qdq.extract import ExtractedModel
 from placer.quantization import Format, Placement, Range, Ranges
 from placer.quantization.placement import ScaleGroup
 from placer.quantization.ranges import union
+from placer.quantization.scheme import MOVED_FORMATS
 
 _LEVELS: Mapping[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255),
@@ -23,7 +24,7 @@ _LEVELS: Mapping[int, tuple[int, int]] = {
 }
 
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-# A format that no layout has: no claimed layer reads or writes it.
+# A format of its own: no layer reads it beside the scheme's.
 _UNREAD = cast(Format, "int8")
 
 
@@ -72,11 +73,12 @@ def _range(pair: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[tu
 
 
 def signed_apart(model: ExtractedModel, own: OwnPairs) -> tuple[Placement, OwnPairs]:
-    """The placement of ``model``, with int8 that no kernel reads in a format of its own.
+    """The placement of ``model``, with what no kernel reads in a format of its own.
 
     Other int8 is converted to uint8, as the types that come back say. ONNX Runtime converts what
     one DequantizeLinear reads, after giving each reader one, and nothing at the graph's edges, nor
-    constants: products read int8 weights, but no sum takes operands of two types.
+    constants: products read int8 weights, but no sum takes operands of two types. 16 and 4 bits
+    are in ``MOVED_FORMATS``.
     """
     read = Counter(_integers(pair) for pair in model.pairs.values())
     outputs = {value.name for value in model.proto.graph.output}
@@ -96,9 +98,12 @@ def signed_apart(model: ExtractedModel, own: OwnPairs) -> tuple[Placement, OwnPa
     }
     groups = set[ScaleGroup]()
     for group in model.placement.groups:
-        for edges, chosen in ((group.edges - left, group.format), (group.edges & left, _UNREAD)):
-            if edges:
-                groups.add(ScaleGroup(frozenset(edges), chosen))
+        formats: dict[Format | None, set[Edge]] = {}
+        for edge in group.edges:
+            dtype = model.dtypes[edge]
+            moved = cast(Format, dtype) if dtype in MOVED_FORMATS else group.format
+            formats.setdefault(_UNREAD if edge in left else moved, set()).add(edge)
+        groups.update(ScaleGroup(frozenset(edges), chosen) for chosen, edges in formats.items())
     types = dict.fromkeys(own.types, "uint8")
     placement = Placement(frozenset(groups)).with_weights(model.placement.per_tensor)
     return placement, OwnPairs(own.ranges, types)

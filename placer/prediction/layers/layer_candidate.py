@@ -9,7 +9,13 @@ from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.claims import FLOAT, Claim
 from placer.prediction.layers.motion import NormalForm, Scale
 from placer.quantization import Format
+from placer.quantization.scheme import MOVED_FORMATS
 
+# What passes on integers of any number of bits; MaxPool and Resize do not (DropQDQNodesRules).
+_MOVING = frozenset(
+    "DepthToSpace Expand Flatten Gather Reshape Slice Split Squeeze Tile Transpose "
+    "Unsqueeze".split()
+)
 _KEYWORDS = (FLOAT, "readers", "each", "same")
 # The scales that a tensor is written in, what is taken first by those who need none; None: float.
 Written = tuple[Scale | None, ...]
@@ -95,6 +101,11 @@ class LayerCandidate:
         claim = self.claim
         return claim is None or (self._fits_pairs(claim, form) and self._fits_readers(claim, form))
 
+    @cached_property
+    def _constants(self) -> tuple[Edge, ...]:
+        edges = (edge for node in self.nodes for edge in self.graph.edges_into(node))
+        return tuple(edge for edge in edges if edge.tensor in self.graph.initializers)
+
     def _fits_pairs(self, claim: Claim, form: NormalForm) -> bool:
         scales = form.scales
         for edge in claim.paired:
@@ -113,7 +124,13 @@ class LayerCandidate:
         No product takes operands of two types: "Input and filter have to be the same type"
         (TensorRT-RTX 1.7.1).
         """
+        if claim.fusion.inputs == FLOAT:
+            return True
         found = self._formats(claim, form)
+        stored = (form.scales.get(edge) for edge in self._constants)
+        known = found.union(scale.format for scale in stored if scale is not None)
+        if not known.isdisjoint(MOVED_FORMATS) and any(n.op not in _MOVING for n in claim.nodes):
+            return False
         if found <= {None}:
             return True
         layout = claim.match.rule.layouts[claim.layout]
