@@ -257,8 +257,8 @@ def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str
     host: dict[str, str] = {}
     for missing in layers:
         name = missing.layer.name
-        if name in order or missing.layer.kind != "compute":
-            continue
+        if name in order or missing.layer.kind != "compute" or missing.layer.op == "Transpose":
+            continue  # A Transpose that is gone is part of a reorder, which is none of the model's.
         makers = (writer.get(port.tensor, "") for port in missing.layer.inputs)
         near = {host.get(maker, maker) for maker in makers}
         hosts = near & (sums | blocked if missing.layer.op in _TAKEN_OVER else sums)

@@ -65,6 +65,18 @@ g (float[1,64,16] x, float[1,16,8,8] z) => (float[1,16,8,8] y)
   [last] y = Tanh(c)
 }
 """
+# What a Conv in blocks adds a residual to is turned on its way out of the blocks.
+NORMS = """
+g (float[1,16,8,8] x) => (float[1,8,8,16] y, float[1,16,4,4] p)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] v = {1}> {
+  [conv] c = Conv(x, w)
+  [conv2] d = Conv(c, v)
+  [sum] s = Add(c, d)
+  [turn] t = Transpose<perm = [0, 2, 3, 1]>(s)
+  [last] y = Softmax(t)
+  [pool] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(s)
+}
+"""
 VIEWS = (Edge("a", "turn", 0), Edge("t", "view", 0), Edge("v", "sum", 0))
 
 
@@ -103,8 +115,9 @@ VIEWS = (Edge("a", "turn", 0), Edge("t", "view", 0), Edge("v", "sum", 0))
             [VIEWS, (Edge("z", "sum", 1),), (W,), (Edge("d", "conv", 0),), (Edge("c", "last", 0),)],
             {"quantize": 2, "dequantize": 1},
         ),
+        (NORMS, [], {}),
     ],
-    ids=["an image", "two Convs", "boxes", "tokens", "tokens of which one is a sum"],
+    ids=["an image", "two Convs", "boxes", "tokens", "tokens of which one is a sum", "blocks"],
 )
 def test_transposes_are_predicted_as_they_are_built(
     tmp_path: Path, text: str, pairs: list[tuple[Edge, ...]], expected: dict[str, int]

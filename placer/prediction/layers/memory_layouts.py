@@ -106,8 +106,8 @@ def with_moves(
                 yield from _pair(written[move.behind])
         if predicted.layer.kind == "dequantize":
             written |= dict.fromkeys(predicted.edges, predicted)
-        # What a reorder of blocks does on its way is told by rules, which know of paired weights.
-        gone = laid.gone and not laid.moves and _is_undone(predicted, laid, by_edge, graph)
+        # A reorder of blocks turns what it moves on its way.
+        gone = laid.gone and (laid.moves or _is_undone(predicted, laid, by_edge, graph))
         layer = replace(predicted.layer, kind="no-op") if gone else predicted.layer
         yield replace(predicted, layer=layer) if gone else predicted
 
@@ -255,7 +255,7 @@ class _Draft:
     def _layout(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> MemoryLayout:
         if _is_integer_conv(predicted, reads):
             return LAST
-        if is_blocked_conv(_main(predicted), self.graph):
+        if self._is_blocked_conv(predicted):
             return BLOCKED
         written = [self._written(read) for read in reads]
         if BLOCKED in written:
@@ -263,6 +263,13 @@ class _Draft:
         if LAST in written and _is_pushed(predicted, reads, self.graph):
             return LAST if self._is_worth_it(predicted, reads) else ROW_MAJOR
         return ROW_MAJOR
+
+    def _is_blocked_conv(self, predicted: PredictedLayer) -> bool:
+        """A Conv whose weights are dequantized in every run is none."""
+        main = _main(predicted)
+        if main is None or not is_blocked_conv(main, self.graph):
+            return False
+        return self.graph.edge_at(main, 1) not in self.there
 
     def _goes_on_in_blocks(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> bool:
         main = _main(predicted)

@@ -57,7 +57,7 @@ class Prediction:
     @cached_property
     def all_layers(self) -> tuple[PredictedLayer, ...]:
         """``layers``, with what the engine adds and takes away where it moves tensors."""
-        if self.moving is None or not self.given:
+        if self.moving is None:
             return self.layers
         return tuple(with_moves(self.layers, self.moving, self.views))
 
