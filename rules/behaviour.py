@@ -39,12 +39,12 @@ class Behaviour(Strict):
         description="What becomes of integers of 64 bits, booleans and doubles: they are `kept`, "
         "or `narrowed` to int32, uint8 and float.",
     )
-    idle: Literal["kept", "partly", "removed"] = Field(
+    idle: Literal["kept", "casts", "partly", "removed"] = Field(
         default="kept",
         description="What becomes of nodes that hand on what they read (sums with 0, products with "
-        "1, Slices of all): layers as others are (`kept`) or none (`removed`). `partly`: none are "
-        "Casts and, unless they read a graph input, Expands, Slices without an end, and sums and "
-        "products with a single number.",
+        "1, Slices of all): layers as others are (`kept`) or none (`removed`). `casts`: none are "
+        "Casts to the type that they read. `partly`: nor, unless they read a graph input, Expands, "
+        "Slices without an end, and sums and products with a single number.",
     )
     equal: Literal["kept", "merged"] = Field(
         default="kept",

@@ -10,9 +10,11 @@ from placer.graph.text import graph_of_text, parse_model
 from placer.plan import Plan
 from placer.prediction.layers.idle import eliminated_by_onnxruntime, without_idle_nodes
 from placer.prediction.layers.predictor import Predictor
+from placer.prediction.select import make_predictor
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.rules.behaviour import Behaviour
+from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 from tests.prediction.small_rules import CONV, rule
 
@@ -157,3 +159,25 @@ def test_onnxruntime_takes_out_some_of_them(node, stays, tmp_path):
 def test_behind_a_graph_input_onnxruntime_takes_out_casts_alone(node, stays, tmp_path):
     chain = f"[idle1] m = {node} [conv1] c = Conv(m, w1) [conv2] out = Conv(c, w1)"
     assert stays_on_onnxruntime(IDLE.format(nodes=chain), tmp_path) == stays
+
+
+# PyTorch exports a Softmax in FP32, .softmax(dim=-1, dtype=torch.float32).to(q.dtype), like that.
+ATTENTION = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,4,64,32] q, float[1,4,32,64] k, float[1,4,64,32] v) => (float[1,4,64,32] out)
+<float scale = {0.2}> {
+  [scores] s = MatMul(q, k)
+  [scaled] t = Mul(s, scale)
+  [softmax] p = Softmax<axis = -1>(t)
+  [cast1] p1 = Cast<to = 1>(p)
+  [cast2] p2 = Cast<to = 1>(p1)
+  [product] out = MatMul(p2, v)
+}
+"""
+
+
+def test_casts_to_the_type_they_read_are_no_layers_of_tensorrt():
+    graph, target = graph_of_text(ATTENTION), Target(engine_version="10.3", typing="strong")
+    predictor = make_predictor(graph, load_pack("tensorrt"), target, "float16")
+    plan = predictor.predict(Placement.of([])).plan
+    assert nodes(plan) == [("scores", "scaled", "softmax", "product")]

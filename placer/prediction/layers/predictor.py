@@ -20,7 +20,12 @@ from placer.prediction.layers.conversions import (
     TensorFormats,
     type_name,
 )
-from placer.prediction.layers.idle import WithoutIdle, eliminated_by_onnxruntime, without_idle_nodes
+from placer.prediction.layers.idle import (
+    TakesOut,
+    WithoutIdle,
+    eliminated_by_onnxruntime,
+    without_idle_nodes,
+)
 from placer.prediction.layers.joined import with_joined_concats
 from placer.prediction.layers.motion import NormalForm, Scale, move_pairs, repeated, scale_of
 from placer.prediction.layers.paired import Decided, Decisions
@@ -47,6 +52,11 @@ from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 KEPT_STEPS = 1 << 17
+_TAKES_OUT: Mapping[str, TakesOut] = {  # By ``Behaviour.idle``.
+    "casts": lambda _graph, node, _data: node.op == "Cast",
+    "partly": eliminated_by_onnxruntime,
+    "removed": lambda *_: True,
+}
 
 
 class Predictor:
@@ -82,11 +92,7 @@ class Predictor:
         graph = without_settled_nodes(graph, behaviour.shapes == "fixed")
         self._left = WithoutIdle(graph, {})
         if behaviour.idle != "kept":
-            self._left = (
-                without_idle_nodes(graph, eliminated_by_onnxruntime, equal)
-                if behaviour.idle == "partly"
-                else without_idle_nodes(graph, equal=equal)
-            )
+            self._left = without_idle_nodes(graph, _TAKES_OUT[behaviour.idle], equal)
         if behaviour.concats == "joined":
             self._left = with_joined_concats(self._left)
         graph = self._left.graph
