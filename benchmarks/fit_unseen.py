@@ -11,9 +11,7 @@ whether two placements that differ by more than noise are put in the right order
 Printed with the errors of the fit to generated networks: how many of the estimates are within the
 80% intervals that ``explain`` and ``optimize`` show with such a fit, and the errors of further
 builds of a network whose float and default builds were given, as by ``placer fit --models``.
-
-``--draws 5`` tells besides how far figures depend on which networks are generated: five fits, each
-to half of those of each kind. Twice as many, ``--generated 236``, make these fits of 118.
+``fit_draws.py`` tells how far figures depend on which networks are generated.
 
 ``--builds`` keeps what was measured; another run measures only what is missing there.
 ``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
@@ -33,7 +31,6 @@ import itertools
 import json
 import random
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -197,19 +194,6 @@ def coverage(
     return widths, held
 
 
-def half_of_each_kind(
-    networks: Sequence[PredictedNetwork], chosen: Makers, seed: int
-) -> list[PredictedNetwork]:
-    """The networks ``chosen`` and, drawn at random, half of the generated ones of each kind."""
-    rng = random.Random(seed)
-    kinds: dict[str, list[PredictedNetwork]] = defaultdict(list)
-    for network in networks:
-        name = network.record.network
-        kinds["" if name in chosen else name.rpartition("-")[0]].append(network)
-    drawn_ones = (rng.sample(own, len(own) // 2) for kind, own in sorted(kinds.items()) if kind)
-    return [*kinds[""], *(network for own in drawn_ones for network in own)]
-
-
 def pairs_with_own(
     networks: Sequence[PredictedNetwork], chosen: Makers
 ) -> dict[str, list[BuildPair]]:
@@ -274,19 +258,23 @@ def table_of(
     return table
 
 
-def main() -> None:
-    """Measure what is missing, leave out each network, print and write the figures."""
-    parser = parser_of(__doc__)
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    """Options of ``measured``."""
     parser.add_argument("--engine", default="openvino")
     parser.add_argument("--builds", type=Path, required=True)
     parser.add_argument("--generated", type=int, default=118, help="generated networks")
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--networks", choices=sorted(drawn()), default="known")
-    parser.add_argument("--models", type=Path, help="a folder of ONNX files")
     parser.add_argument("--only-fit", action="store_true")
     parser.add_argument("--share", help="of the networks: 2/3 are the second of each three")
-    parser.add_argument("--draws", type=int, default=0, help="fits to half of the generated")
+
+
+def main() -> None:
+    """Measure what is missing, leave out each network, print and write the figures."""
+    parser = parser_of(__doc__)
+    add_measuring(parser)
+    parser.add_argument("--networks", choices=sorted(drawn()), default="known")
+    parser.add_argument("--models", type=Path, help="a folder of ONNX files")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     chosen = given(arguments.models) if arguments.models else drawn()[arguments.networks]
@@ -308,14 +296,6 @@ def main() -> None:
     title = "float and default builds given"
     Console().print(table_of(f"{arguments.engine}, {title}", networks, with_own))
     document[title] = figures([pair for own in with_own.values() for pair in own])
-    draws: list[dict[str, float]] = []
-    document["draws"] = draws
-    for seed in range(arguments.draws):
-        halved = half_of_each_kind(networks, chosen, seed)
-        estimates = estimates_left_out(halved, chosen, generated_only=True)
-        found = figures([pair for network, own in estimates for pair in pairs_of(network, own)])
-        draws.append(found)
-        print(f"draw {seed}: {found['within 10%']:.1%} within 10%, {found['ordered']:.1%} in order")
     for what, width in widths.items():
         print(f"{what}: the 80% interval, a factor of {1 + width:.2f}, held for {held[what]:.1%}")
     document["80% intervals"] = {"errors": widths, "held": held}
