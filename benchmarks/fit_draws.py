@@ -86,7 +86,7 @@ def table_of(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
 
 
 def intervals(networks: Networks, chosen: Mapping[str, Makers]) -> dict[str, dict[str, float]]:
-    """The 80% intervals of a fit to the others of ``networks``: widths, and the share held by set."""
+    """The 80% intervals of a fit to the others of ``networks``: widths, and shares held."""
     names = {name for own in chosen.values() for name in own}
     generated = [one for one in networks if one.record.network not in names]
     errors = leave_out(generated).errors
