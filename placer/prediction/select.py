@@ -22,6 +22,14 @@ from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
+# What OpenVINO's ConvertPrecision makes of types.
+_NARROW: Mapping[int | None, int] = {
+    TensorProto.INT64: TensorProto.INT32,
+    TensorProto.UINT64: TensorProto.INT32,
+    TensorProto.UINT32: TensorProto.INT32,
+    TensorProto.BOOL: TensorProto.UINT8,
+    TensorProto.DOUBLE: TensorProto.FLOAT,
+}
 AnyPredictor = Predictor | KernelPredictor
 
 
@@ -89,15 +97,6 @@ def _narrowed(graph: Graph) -> Graph:
         if kind.dtype in _NARROW
     }
     return with_nodes(graph, graph.nodes, types=found) if found else graph
-
-
-_NARROW = {
-    TensorProto.INT64: TensorProto.INT32,
-    TensorProto.UINT64: TensorProto.INT32,
-    TensorProto.UINT32: TensorProto.INT32,
-    TensorProto.BOOL: TensorProto.UINT8,
-    TensorProto.DOUBLE: TensorProto.FLOAT,
-}
 
 
 def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
