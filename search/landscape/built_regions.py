@@ -17,20 +17,21 @@ from placer.prediction.layers.regions import Region
 from placer.prediction.layers.steps import Step
 from placer.rules.connected import connected
 from placer.rules.incremental_placement import IncrementalPlacer
-from placer.search.landscape.moves import Move, State, apply
+from placer.search.landscape.moves import Move, State
 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
     """A region and what was ``found`` to be built there, by the layouts of ``sites``.
 
-    ``tensors``: those on whose edges pairs decide it.
+    ``tensors``: those on whose edges pairs decide it. ``fixed``: layouts of other sites that do.
     """
 
     number: int
     region: Region
     sites: tuple[int, ...]
     tensors: frozenset[str]
+    fixed: Mapping[int, int]
     found: dict[tuple[int, ...], Decided] = field(default_factory=dict)
 
 
@@ -41,7 +42,8 @@ class BuiltRegions:
         self, predictor: Predictor, placer: IncrementalPlacer, fixed: Sequence[int]
     ) -> None:
         """``fixed``: layouts of the sites of ``placer`` that are not decided, the last ones."""
-        self._predictor, self._placer, self._fixed = predictor, placer, tuple(fixed)
+        self._predictor, self._placer = predictor, placer
+        own_fixed = dict(enumerate(fixed, placer.count - len(fixed)))
         self._at: dict[int, list[_Known]] = {}
         sets = [*placer.parts, *predictor.merged]
         joined = [frozenset[str]().union(*(sets[i] for i in part)) for part in connected(sets)]
@@ -49,9 +51,10 @@ class BuiltRegions:
         for number, region in enumerate(predictor.regions):
             own = predictor.deciding(region)
             tensors = own.union(*(part_of[tensor] for tensor in own if tensor in part_of))
-            decided = placer.count - len(self._fixed)
-            sites = tuple(site for site in placer.deciding(tensors) if site < decided)
-            known = _Known(number, region, sites, tensors)
+            every = placer.deciding(tensors)
+            sites = tuple(site for site in every if site not in own_fixed)
+            others = {site: own_fixed[site] for site in every if site in own_fixed}
+            known = _Known(number, region, sites, tensors, others)
             for site in sites:
                 self._at.setdefault(site, []).append(known)
 
@@ -73,7 +76,7 @@ class BuiltRegions:
         key = tuple([changed[i] if i in changed else state[i] for i in known.sites])
         decided = known.found.get(key)
         if decided is None:
-            layouts = (*apply(state, [move]), *self._fixed)
+            layouts = {**known.fixed, **dict(zip(known.sites, key, strict=True))}
             groups = self._placer.groups_of(known.tensors, layouts)
             decided = known.found[key] = self._predictor.decided(known.region, groups)
         return decided
